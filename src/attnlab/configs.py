@@ -1,0 +1,165 @@
+"""Configs: frozen, validated values with a comment per field.
+
+A config is a frozen dataclass derived from `Config`, its fields made with `option`. Nothing is swallowed: an
+unknown key, a wrong type or a value out of range raises `WrongUsage` with what was expected, what came and, for
+a misspelt key, what was probably meant. `with_settings` reads the `key=value` texts of the command line.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, get_args, get_type_hints
+
+from attnlab.errors import WrongUsage, did_you_mean
+
+__all__ = ["Config", "Option", "option", "parse_settings"]
+
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of one field: its name, type, default, comment and range, as tables and messages show them."""
+
+    name: str
+    kind: type
+    is_optional: bool
+    default: Any
+    comment: str
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...] | None
+
+    @property
+    def expected(self) -> str:
+        """Say in words which values are allowed."""
+        if self.choices:
+            words = "one of " + ", ".join(self.choices)
+        elif self.kind is bool:
+            words = "true or false"
+        else:
+            words = {int: "an integer", float: "a number", str: "a text"}[self.kind]
+            if self.low is not None and self.high is not None:
+                words += f" from {self.low:g} to {self.high:g}"
+            elif self.low is not None:
+                words += f" of at least {self.low:g}"
+        return words + (" or none" if self.is_optional else "")
+
+    def check(self, value: Any) -> Any:
+        """Return the value, as the field's own type, or raise."""
+        if value is None and self.is_optional:
+            return None
+        if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        is_right_type = isinstance(value, self.kind) and not (self.kind is int and isinstance(value, bool))
+        if not is_right_type or (isinstance(value, float) and not math.isfinite(value)):
+            raise WrongUsage(f"{self.name} must be {self.expected}; got {value!r}.")
+        is_low = self.low is not None and value < self.low
+        is_high = self.high is not None and value > self.high
+        if is_low or is_high or (self.choices and value not in self.choices):
+            raise WrongUsage(f"{self.name} must be {self.expected}; got {value!r}.")
+        return value
+
+    def parse(self, text: str) -> Any:
+        """Read a value from the command line's text."""
+        word = text.strip()
+        if self.is_optional and word.lower() in ("none", "null"):
+            return None
+        try:
+            if self.kind is bool:
+                return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[word.lower()]
+            return self.check(self.kind(word))
+        except (ValueError, KeyError) as error:
+            if isinstance(error, WrongUsage):
+                raise
+            raise WrongUsage(f"{self.name} must be {self.expected}; got {text!r}.") from None
+
+
+def option(
+    default: Any,
+    comment: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Sequence[str] | None = None,
+) -> Any:
+    """Declare a config field: its default, one comment, and its range (inclusive) or choices."""
+    metadata = {"comment": comment, "low": low, "high": high, "choices": tuple(choices) if choices else None}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Base of all configs; children are frozen dataclasses whose fields are made with `option`."""
+
+    def __post_init__(self) -> None:
+        """Check every field, then what the fields must be to each other."""
+        for known in self.options():
+            object.__setattr__(self, known.name, known.check(getattr(self, known.name)))
+        self.validate()
+
+    def validate(self) -> None:
+        """Check what one field alone cannot tell; children with such rules define it."""
+
+    @classmethod
+    def options(cls) -> list[Option]:
+        """List the fields with all that is known of them."""
+        hints = get_type_hints(cls)
+        found = []
+        for each in dataclasses.fields(cls):
+            kinds = [kind for kind in (get_args(hints[each.name]) or (hints[each.name],)) if kind is not type(None)]
+            known = Option(
+                name=each.name,
+                kind=kinds[0],
+                is_optional=type(None) in get_args(hints[each.name]),
+                default=each.default,
+                **each.metadata,
+            )
+            found.append(known)
+        return found
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """Build a config from names and values; an unknown name is an error with a suggestion."""
+        cls._check_names(values)
+        return cls(**values)
+
+    def with_settings(self, settings: Mapping[str, str]) -> Self:
+        """Return a copy with some fields read from text, as `--set key=value` gives them."""
+        self._check_names(settings)
+        known = {each.name: each for each in self.options()}
+        return dataclasses.replace(self, **{name: known[name].parse(text) for name, text in settings.items()})
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the fields as plain values for JSON."""
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> str:
+        """Write the fields as JSON, in their order."""
+        return json.dumps(self.to_mapping(), indent=2)
+
+    @classmethod
+    def _check_names(cls, values: Mapping[str, Any]) -> None:
+        names = [each.name for each in cls.options()]
+        for name in values:
+            if name not in names:
+                raise WrongUsage(f"{cls.__name__} has no setting {name!r}; {did_you_mean(str(name), names)}")
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, str]:
+    """Split `key=value` texts; the same key twice, or no `=`, is an error.
+
+    >>> parse_settings(["rank=2", "positions = none"])
+    {'rank': '2', 'positions': 'none'}
+    """
+    settings: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise WrongUsage(f"a setting is written key=value; got {text!r}.")
+        if name.strip() in settings:
+            raise WrongUsage(f"the setting {name.strip()!r} was given twice; keep one of them.")
+        settings[name.strip()] = value.strip()
+    return settings

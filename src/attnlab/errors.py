@@ -1,0 +1,40 @@
+"""One family of errors: what was expected, what came, what to do.
+
+Everything a user can cause raises `AttnlabError` or a child of it, and the command line turns it into one
+sentence and an exit status. Failed assertions are our own mistakes and stay assertions.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["AttnlabError", "CouldNotRun", "WrongUsage", "did_you_mean"]
+
+
+class AttnlabError(Exception):
+    """Base of all errors raised on purpose; `exit_status` is what the command line returns."""
+
+    exit_status = 3
+
+
+class WrongUsage(AttnlabError, ValueError):
+    """What was asked for makes no sense: a wrong shape, an unknown name, a value out of range."""
+
+    exit_status = 2
+
+
+class CouldNotRun(AttnlabError, RuntimeError):
+    """The request is fine, the world is not: a full disk, a missing file, a folder that is taken."""
+
+    exit_status = 3
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Name the closest known word and list the others, ready to end an error message.
+
+    >>> did_you_mean("postions", ["positions", "rank"])
+    "did you mean 'positions'? Known: positions, rank"
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return f"{guess}Known: {', '.join(names)}"

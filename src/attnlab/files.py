@@ -1,0 +1,108 @@
+"""Files that are either whole or not there.
+
+Everything is written to a temporary neighbour, synced, and renamed over its goal, so that neither a kill nor a full
+disk can leave half a file or destroy the one before it. JSON is read strictly: no NaN, no key twice.
+"""
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attnlab.errors import AttnlabError, CouldNotRun
+
+__all__ = ["explained", "read_json", "write_bytes", "write_json", "write_text"]
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file in one step; on any failure the old one is still there.
+
+    Raises:
+        CouldNotRun: the disk is full, the folder is missing or may not be written, with path and size.
+    """
+    with explained(path, len(content)):
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file (UTF-8) in one step."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file in one step; NaN and infinity are refused."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file strictly.
+
+    Raises:
+        CouldNotRun: missing, unreadable, not JSON, a key twice, NaN or infinity.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except AttnlabError as error:
+        raise CouldNotRun(f"{path} is not clean JSON: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CouldNotRun(f"could not read {path}: {reason}.") from None
+
+
+@contextmanager
+def explained(path: Path, size: int | None = None) -> Iterator[None]:
+    """Turn an operating-system error into one sentence with the path and what to do."""
+    try:
+        yield
+    except OSError as error:
+        what = f"{path} ({size:,} bytes)" if size is not None else str(path)
+        advice = {
+            errno.ENOSPC: "The disk is full: free some space, or choose another folder with --out.",
+            errno.EDQUOT: "The disk quota is used up: free some space, or choose another folder with --out.",
+            errno.EROFS: "The file system is read-only: choose another folder with --out.",
+            errno.EACCES: "It may not be written by you: choose another folder with --out.",
+            errno.EPERM: "It may not be written by you: choose another folder with --out.",
+            errno.ENOTDIR: "A file stands where a folder is needed: choose another folder with --out.",
+            errno.EEXIST: "A file stands where a folder is needed: choose another folder with --out.",
+            errno.ENOENT: "The folder is not there.",
+            errno.EFBIG: "Files this large are not allowed here: choose another folder with --out.",
+        }.get(error.errno or 0, "")
+        raise CouldNotRun(f"could not write {what}: {error.strerror or error}. {advice}".strip()) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise CouldNotRun(f"the key {twice!r} stands twice.")
+    return result
+
+
+def _refuse_constant(text: str) -> Any:
+    raise CouldNotRun(f"{text} is not a JSON number.")
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

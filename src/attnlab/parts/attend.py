@@ -1,0 +1,200 @@
+"""Scaled dot-product attention: `softmax(QKᵀ/√d_k + mask) V` (Vaswani et al. 2017, equation 1).
+
+`attend` is a pure function of tensors. It is also three smaller ones, in reading order, between which an instrument
+may stand: `attention_scores`, `attention_weights`, `weighted_values`. When nobody asks for the weights, PyTorch's
+fused kernel computes the same output without ever holding the (query, key) matrix.
+
+What this file promises beyond the formula: blocked weights are exactly 0; a query that may look at nothing gets
+zeros, forward and backward; whatever stands in a blocked key or value, NaN too, reaches nobody.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+from attnlab.parts.masks import Mask, as_tensor
+from attnlab.shapes import check_attention_shapes
+
+__all__ = ["Attention", "attend", "attention_scores", "attention_weights", "weighted_values"]
+
+# Magnitudes above this can overflow a product of two, even when it is blocked afterwards: such tensors take the
+# explicit path, which never computes with what it blocks.
+_LARGEST_TAME = 1e15
+
+
+class Attention(NamedTuple):
+    """What attention computes; `weights` and `scores` are None where they were not asked for.
+
+    output (..., query, value_width) · weights and scores (..., query, key); for half-precision inputs weights and
+    scores are float32, as they were computed.
+    """
+
+    output: Tensor
+    weights: Tensor | None = None
+    scores: Tensor | None = None
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask = None,
+    *,
+    scale: float | bool | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = True,
+) -> Attention:
+    """Let each query gather the values of the keys it resembles.
+
+    Args:
+        query: (..., query, head_width), any leading axes; those of query, key and value broadcast together.
+        key: (..., key, head_width)
+        value: (..., key, value_width)
+        mask: boolean, True = may attend; or float, added to the scores (-inf blocks); broadcast to
+            (..., query, key). The word "causal" stands for `causal_mask(query, key)` and is the quickest.
+        scale: None or True for 1/√head_width, False for none, or a number.
+        dropout: the probability with which a weight is dropped on its way to the output (the returned weights are
+            those before dropout, so their rows sum to 1); pass 0 when not training.
+        need_weights: False lets the fused kernel run; `weights` and `scores` are then None.
+
+    Raises:
+        WrongUsage: shapes, dtypes or arguments that cannot be.
+
+    >>> one_hot = torch.eye(2)
+    >>> attend(one_hot[:1], one_hot, one_hot, scale=False).weights  # [e, 1] / (e + 1)
+    tensor([[0.7311, 0.2689]])
+    """
+    check_attention_shapes(query, key, value, mask if isinstance(mask, Tensor) else None)
+    if not 0.0 <= dropout < 1.0:
+        raise WrongUsage(f"dropout is a probability from 0 to below 1; got {dropout!r}.")
+    if not need_weights and key.shape[-2] > 0 and not (mask is not None and _is_wild(key, value)):
+        return Attention(_fused(query, key, value, mask, scale=scale, dropout=dropout))
+    scores = attention_scores(query, key, mask, scale=scale)
+    weights = attention_weights(scores)
+    output = weighted_values(weights, value, dropout=dropout).to(query.dtype)
+    return Attention(output, weights, scores) if need_weights else Attention(output)
+
+
+def attention_scores(query: Tensor, key: Tensor, mask: Mask = None, *, scale: float | bool | None = None) -> Tensor:
+    """Compare each query with each key: `QKᵀ/√d_k`, a float mask added, -inf where blocked.
+
+    Shapes: (..., query, head_width), (..., key, head_width) -> (..., query, key); half precision becomes float32.
+    """
+    query, key = _at_least_float32(query), _at_least_float32(key)
+    tensor = as_tensor(mask, query.shape[-2], key.shape[-2], query.device)
+    if tensor is not None and _may_hold_garbage(key):
+        finite = torch.isfinite(key)
+        products = _products(query, torch.where(finite, key, 0.0), scale)
+        # A key that may be looked at keeps its NaN: hiding it would be a lie.
+        products = products.masked_fill(~finite.all(-1).unsqueeze(-2), float("nan"))
+    else:
+        products = _products(query, key, scale)
+    if tensor is None:
+        return products
+    if tensor.dtype == torch.bool:
+        return products.masked_fill(~tensor, float("-inf"))
+    blocked = tensor == float("-inf")
+    return (products + tensor.masked_fill(blocked, 0.0)).masked_fill(blocked, float("-inf"))
+
+
+def attention_weights(scores: Tensor) -> Tensor:
+    """Turn scores into weights, a softmax over the keys; a row of nothing but -inf becomes zeros.
+
+    Shapes: (..., query, key) -> the same. The dead rows are set aside *before* the softmax, because a NaN repaired
+    after it comes back in the gradient.
+    """
+    if scores.shape[-1] == 0:
+        return scores
+    dead = scores.detach().amax(-1, keepdim=True) == float("-inf")
+    return scores.masked_fill(dead, 0.0).softmax(-1).masked_fill(dead, 0.0)
+
+
+def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> Tensor:
+    """Add up the values, each times its weight; a value of weight 0 adds nothing, even when it is NaN.
+
+    Shapes: (..., query, key), (..., key, value_width) -> (..., query, value_width).
+    """
+    value = _at_least_float32(value)
+    dropped = F.dropout(weights, dropout) if dropout else weights
+    if not _may_hold_garbage(value):
+        return dropped @ value
+    finite = torch.isfinite(value)
+    output = dropped @ torch.where(finite, value, 0.0)
+    reached = (weights.detach() @ (~finite.all(-1, keepdim=True)).to(weights.dtype)) > 0
+    return output.masked_fill(reached, float("nan"))
+
+
+def _products(query: Tensor, key: Tensor, scale: float | bool | None) -> Tensor:
+    factor = _scale_factor(scale, query.shape[-1])
+    return (query if factor == 1.0 else query * factor) @ key.transpose(-2, -1)
+
+
+def _fused(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, scale: float | bool | None, dropout: float
+) -> Tensor:
+    num_queries, num_keys = query.shape[-2], key.shape[-2]
+    # PyTorch's is_causal lines up the first query with the first key; ours are the last queries. They agree when
+    # there are as many of both, and a single query may look at all keys.
+    is_causal = mask == "causal" if isinstance(mask, str) else False
+    square = is_causal and num_queries == num_keys
+    tensor = (
+        None if square or (is_causal and num_queries == 1) else as_tensor(mask, num_queries, num_keys, query.device)
+    )
+    reached = None
+    if mask is not None and not _can_look(key):
+        finite_key, finite_value = torch.isfinite(key), torch.isfinite(value)
+        garbage = ~(finite_key.all(-1) & finite_value.all(-1))
+        key, value = torch.where(finite_key, key, 0.0), torch.where(finite_value, value, 0.0)
+        seen = as_tensor(mask, num_queries, num_keys, query.device)
+        assert seen is not None
+        allowed = seen if seen.dtype == torch.bool else seen != float("-inf")
+        reached = (allowed & garbage.unsqueeze(-2)).any(-1, keepdim=True)
+    if tensor is not None and tensor.dtype != torch.bool:
+        tensor = tensor.to(query.dtype)
+    output = F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=tensor,
+        dropout_p=dropout,
+        is_causal=square,
+        scale=_scale_factor(scale, query.shape[-1]),
+    )
+    return output if reached is None else output.masked_fill(reached, float("nan"))
+
+
+def _scale_factor(scale: float | bool | None, width: int) -> float:
+    if scale is None or scale is True:
+        return float(width**-0.5)
+    return 1.0 if scale is False else float(scale)
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _can_look(tensor: Tensor) -> bool:
+    """Say whether looking at the numbers is allowed and cheap: not on a GPU, in a compiled graph or under vmap."""
+    return (
+        tensor.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+    )
+
+
+def _may_hold_garbage(tensor: Tensor) -> bool:
+    """Say whether a tensor has NaN or infinity in it; True where nobody can look, so that it is guarded against."""
+    return not _can_look(tensor) or not bool(torch.isfinite(tensor.detach().sum()))
+
+
+def _is_wild(key: Tensor, value: Tensor) -> bool:
+    if not _can_look(key):
+        return False
+    # One pass over each; NaN fails the comparison too.
+    return any(
+        t.numel() > 0 and not float(torch.linalg.vector_norm(t.detach(), float("inf"))) < _LARGEST_TAME
+        for t in (key, value)
+    )

@@ -1,0 +1,56 @@
+"""The feed-forward part: each position by itself goes through a wider layer and back.
+
+`activation(x W_inner) W_outer` (Vaswani et al. 2017, §3.3), with ReLU or GELU (Hendrycks & Gimpel 2016); or SwiGLU,
+`(silu(x W_gate) · x W_inner) W_outer` (Shazeer 2020).
+"""
+
+from typing import Literal, get_args
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+from attnlab.parts.linear import Linear
+from attnlab.sites import SitedModule
+
+__all__ = ["ActivationKind", "FeedForward"]
+
+ActivationKind = Literal["relu", "gelu", "swiglu"]
+
+
+class FeedForward(SitedModule):
+    """Two layers (three for SwiGLU) on each position: `inner`, `outer` and, for SwiGLU, `gate`."""
+
+    sites = ("hidden", "output")
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        *,
+        activation: ActivationKind = "relu",
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if activation not in get_args(ActivationKind):
+            raise WrongUsage(f"activation must be one of {', '.join(get_args(ActivationKind))}; got {activation!r}.")
+        self.activation = activation
+        self.gate = Linear(d_model, d_ff, bias=bias) if activation == "swiglu" else None
+        self.inner = Linear(d_model, d_ff, bias=bias)
+        self.outer = Linear(d_ff, d_model, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., length, d_model) -> the same."""
+        inner = self.inner(x)
+        if self.gate is not None:
+            hidden = F.silu(self.gate(x)) * inner
+        else:
+            hidden = F.relu(inner) if self.activation == "relu" else F.gelu(inner)
+        hidden = self.visit("hidden", hidden)
+        return self.visit("output", self.outer(self.dropout(hidden)))
+
+    def extra_repr(self) -> str:
+        """What printing the module shows of it."""
+        return f"activation={self.activation}"

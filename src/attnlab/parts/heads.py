@@ -1,0 +1,187 @@
+"""Multi-head attention: several attentions side by side, each over its own slice of the width.
+
+MultiHead(Q, K, V) = Concat(head_1 … head_h) W_output (Vaswani et al. 2017, §3.2.2); with fewer key/value heads than
+query heads, each is shared by a group of neighbours (Ainslie et al. 2023). One class serves self- and
+cross-attention: what is looked at is the argument `context`.
+"""
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+from attnlab.parts.attend import Attention, attend, attention_scores, attention_weights, weighted_values
+from attnlab.parts.cache import LayerCache
+from attnlab.parts.linear import Linear
+from attnlab.parts.masks import Mask, as_tensor
+from attnlab.parts.positions import Alibi, Rotary
+from attnlab.parts.projections import Projection, ProjectionKind, make_projection
+from attnlab.shapes import require_integer, shape_text
+from attnlab.sites import SitedModule
+
+__all__ = ["MultiHeadAttention", "join_heads", "multi_head_attention", "share_heads", "split_heads"]
+
+
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """(..., length, head · head_width) -> (..., head, length, head_width)."""
+    if x.shape[-1] % num_heads:
+        raise WrongUsage(f"a width of {x.shape[-1]} cannot be split into {num_heads} equal heads.")
+    return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads).transpose(-3, -2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(..., head, length, head_width) -> (..., length, head · head_width), the inverse of `split_heads`."""
+    return x.transpose(-3, -2).flatten(-2)
+
+
+def share_heads(x: Tensor, num_heads: int) -> Tensor:
+    """Repeat each key/value head for the query heads of its group: (..., kv_head, key, w) -> (..., head, key, w)."""
+    num_kv_heads = x.shape[-3]
+    if num_kv_heads == num_heads:
+        return x
+    return x.repeat_interleave(num_heads // num_kv_heads, dim=-3)
+
+
+class HeadLayout(NamedTuple):
+    """How many heads look, and how many keys and values they share."""
+
+    num_heads: int
+    num_kv_heads: int
+
+
+class MultiHeadAttention(SitedModule):
+    """Attention over `num_heads` slices, between four projections that the caller provides.
+
+    Args:
+        query, key, value: projections to (head · head_width), (kv_head · head_width), (kv_head · value_width).
+        output: projection from (head · value_width) back to d_model.
+        num_heads: heads that look.
+        num_kv_heads: heads that are looked at; None for as many, 1 for multi-query attention.
+        position: a `Rotary` that turns queries and keys, or an `Alibi` that biases scores, or None.
+        scale: as in `attend`.
+        dropout: probability of dropping a weight, in training only.
+    """
+
+    sites = ("query", "key", "value", "mask", "scores", "weights", "heads", "output")
+
+    def __init__(
+        self,
+        *,
+        query: Projection,
+        key: Projection,
+        value: Projection,
+        output: Projection,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        position: Rotary | Alibi | None = None,
+        scale: float | bool | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else require_integer("num_kv_heads", num_kv_heads)
+        if require_integer("num_heads", num_heads) % num_kv_heads:
+            raise WrongUsage(f"num_heads must be a multiple of num_kv_heads; got {num_heads} and {num_kv_heads}.")
+        self.query, self.key, self.value, self.output = query, key, value, output
+        self.layout = HeadLayout(num_heads, num_kv_heads)
+        self.position, self.scale, self.dropout = position, scale, dropout
+
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        *,
+        mask: Mask = None,
+        cache: LayerCache | None = None,
+        need_weights: bool = False,
+    ) -> Attention:
+        """Let x look at itself, or at `context`.
+
+        Args:
+            x: (batch, query, d_model)
+            context: (batch, key, d_model); None for self-attention.
+            mask: as in `attend`; a tensor broadcasts to (batch, head, query, key).
+            cache: keys and values of earlier positions (self-attention), or of the whole context, kept from call
+                to call; positions count on from what it holds.
+            need_weights: also return weights and scores, (batch, head, query, key).
+        """
+        if x.dim() != 3:
+            raise WrongUsage(f"x must have shape (batch, length, d_model); got {shape_text(x.shape)}.")
+        query = split_heads(self.query(x), self.layout.num_heads)
+        offset = cache.length if cache is not None and context is None else 0
+        if cache is not None and context is not None and cache.length:
+            key, value = cache.keys_and_values()
+        else:
+            source = x if context is None else context
+            key = split_heads(self.key(source), self.layout.num_kv_heads)
+            value = split_heads(self.value(source), self.layout.num_kv_heads)
+            if isinstance(self.position, Rotary):
+                key = self.position(key, offset)
+            if cache is not None:
+                key, value = cache.append(key, value)
+        if isinstance(self.position, Rotary):
+            query = self.position(query, offset)
+        query, key, value = self.visit("query", query), self.visit("key", key), self.visit("value", value)
+        if isinstance(self.position, Alibi):
+            mask = self.position.masked(mask, query.shape[-2], key.shape[-2], query)
+        if self.wants("mask") and (tensor := as_tensor(mask, query.shape[-2], key.shape[-2], x.device)) is not None:
+            mask = self.visit("mask", tensor)
+        key, value = share_heads(key, self.layout.num_heads), share_heads(value, self.layout.num_heads)
+        heads, weights, scores = self._attend(query, key, value, mask, need_weights=need_weights)
+        heads = self.visit("heads", heads)
+        output = self.visit("output", self.output(join_heads(heads)))
+        return Attention(output, weights, scores)
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, need_weights: bool) -> Attention:
+        dropout = self.dropout if self.training else 0.0
+        if not (self.wants("scores") or self.wants("weights")):
+            return attend(query, key, value, mask, scale=self.scale, dropout=dropout, need_weights=need_weights)
+        scores = self.visit("scores", attention_scores(query, key, mask, scale=self.scale))
+        weights = self.visit("weights", attention_weights(scores))
+        return Attention(weighted_values(weights, value, dropout=dropout).to(query.dtype), weights, scores)
+
+    def extra_repr(self) -> str:
+        """What printing the module shows of it."""
+        return f"num_heads={self.layout.num_heads}, num_kv_heads={self.layout.num_kv_heads}, dropout={self.dropout:g}"
+
+
+def multi_head_attention(
+    d_model: int,
+    num_heads: int,
+    *,
+    num_kv_heads: int | None = None,
+    projections: ProjectionKind = "dense",
+    rank: int | None = None,
+    temperature: float = 1.0,
+    bias: bool = True,
+    position: Rotary | Alibi | None = None,
+    scale: float | bool | None = None,
+    dropout: float = 0.0,
+) -> MultiHeadAttention:
+    """Wire the usual case: heads of width d_model / num_heads, four projections of one kind, Xavier-uniform output.
+
+    >>> multi_head_attention(8, 2)(torch.zeros(1, 3, 8)).output.shape
+    torch.Size([1, 3, 8])
+    """
+    if require_integer("d_model", d_model) % require_integer("num_heads", num_heads):
+        raise WrongUsage(f"d_model must be a multiple of num_heads; got {d_model} and {num_heads}.")
+    head_width = d_model // num_heads
+
+    def projection(heads: int) -> Projection:
+        return make_projection(projections, d_model, heads, head_width, rank=rank, temperature=temperature, bias=bias)
+
+    output = Linear(d_model, d_model, bias=bias)
+    nn.init.xavier_uniform_(output.weight)
+    if output.bias is not None:
+        nn.init.zeros_(output.bias)
+    shared = num_heads if num_kv_heads is None else num_kv_heads
+    return MultiHeadAttention(
+        query=projection(num_heads),
+        key=projection(shared),
+        value=projection(shared),
+        output=output,
+        num_heads=num_heads,
+        num_kv_heads=shared,
+        position=position,
+        scale=scale,
+        dropout=dropout,
+    )

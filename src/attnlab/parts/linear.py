@@ -1,0 +1,209 @@
+"""Matrix products, `y = x Wᵀ + b`, by the faster of torch's two CPU paths.
+
+On some processors the MKL that torch calls does not use the widest vector units, while the oneDNN in the same wheel
+does. A probe of some milliseconds compares the two once a machine, and remembers (so that two runs on one machine
+always compute alike). `ATTNLAB_MATRIX_PATH=default` (or `use_matrix_path("default")`) switches all of it off,
+`onednn` forces it, `auto` is the rule.
+
+Only large float32 products on a CPU ever leave the default path; small ones would pay more for the call than they
+gain, and gradients of any order stay available because the backward pass is made of the same function.
+"""
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+
+__all__ = ["Linear", "MatrixPath", "Probe", "linear", "matrix_path_probe", "use_matrix_path"]
+
+MatrixPath = Literal["auto", "default", "onednn"]
+
+_SMALLEST_FLOPS = 5e7  # below this the call costs more than the faster product saves
+_WORTH_IT = 0.95  # take the other path when it needs less than this share of the default's time
+_setting: MatrixPath | None = None
+_probe: "Probe | None" = None
+
+
+class Probe(NamedTuple):
+    """What the probe found: oneDNN's time over the default's, and whether it is taken."""
+
+    ratio: float | None
+    is_taken: bool
+    reason: str
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Multiply by a weight matrix: (..., in) , (out, in), (out) -> (..., out)."""
+    if (
+        x.numel() * weight.shape[0] * 2 >= _SMALLEST_FLOPS
+        and x.dtype == torch.float32
+        and weight.dtype == torch.float32
+        and x.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and not torch.is_autocast_enabled("cpu")
+        and _onednn_is_on()
+    ):
+        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+            result: Tensor = _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+            return result
+        return _onednn(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+class Linear(nn.Module):
+    """A weight (out, in) and an optional bias (out), with PyTorch's names and initial values.
+
+    Its parameters have the names and shapes of `torch.nn.Linear`, so weights can be copied either way.
+    """
+
+    def __init__(self, in_features: int, out_features: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
+        nn.init.kaiming_uniform_(self.weight, a=5**0.5)
+        if self.bias is not None:
+            nn.init.uniform_(self.bias, -(in_features**-0.5), in_features**-0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        return linear(x, self.weight, self.bias)
+
+    def effective_weight(self) -> Tensor:
+        """The matrix that is applied, (out, in)."""
+        return self.weight
+
+    def extra_repr(self) -> str:
+        """What printing the module shows of it."""
+        return f"{self.in_features} -> {self.out_features}, bias={self.bias is not None}"
+
+
+@contextmanager
+def use_matrix_path(path: MatrixPath) -> Iterator[None]:
+    """Choose the matrix path inside the `with`; it wins over ATTNLAB_MATRIX_PATH."""
+    global _setting  # noqa: PLW0603  a processor has one matrix path, so this is process-wide by nature
+    before, _setting = _setting, _check_path(path)
+    try:
+        yield
+    finally:
+        _setting = before
+
+
+def matrix_path_probe(*, fresh: bool = False) -> Probe:
+    """Compare the two paths on this processor, or recall what was found (`fresh` measures again)."""
+    global _probe  # noqa: PLW0603  remembered for the process
+    if _probe is None or fresh:
+        _probe = (None if fresh else _recalled()) or _measured()
+    return _probe
+
+
+class _OneDNNLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _onednn(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        flat = grad.reshape(-1, grad.shape[-1])
+        grad_x = linear(grad, weight.t()) if ctx.needs_input_grad[0] else None
+        grad_weight = linear(flat.t(), x.reshape(-1, x.shape[-1]).t()) if ctx.needs_input_grad[1] else None
+        grad_bias = flat.sum(0) if ctx.needs_input_grad[2] else None
+        return grad_x, grad_weight, grad_bias
+
+
+def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    # The op behind torch's own compiled CPU code; private, hence probed and checked before it is ever used.
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return result
+
+
+def _onednn_is_on() -> bool:
+    path = _setting or _check_path(os.environ.get("ATTNLAB_MATRIX_PATH", "auto"))
+    if path == "auto":
+        return matrix_path_probe().is_taken
+    return path == "onednn"
+
+
+def _check_path(path: str) -> Any:
+    if path not in get_args(MatrixPath):
+        raise WrongUsage(f"the matrix path must be one of {', '.join(get_args(MatrixPath))}; got {path!r}.")
+    return path
+
+
+def _measured() -> Probe:
+    source = torch.Generator().manual_seed(0)
+    x = torch.randn(512, 512, generator=source)
+    weight = torch.randn(512, 512, generator=source)
+    try:
+        with torch.no_grad():
+            expected = F.linear(x, weight)
+            error = float((_onednn(x, weight, None) - expected).abs().max() / expected.abs().max())
+            if not error < 1e-5:
+                return Probe(None, False, f"oneDNN's result is off by {error:.1e}")
+            default, other = [], []
+            for _ in range(15):  # interleaved, so that a machine that slows down slows both
+                start = time.perf_counter()
+                F.linear(x, weight)
+                middle = time.perf_counter()
+                _onednn(x, weight, None)
+                default.append(middle - start)
+                other.append(time.perf_counter() - middle)
+    except (AttributeError, RuntimeError) as error:
+        return Probe(None, False, f"oneDNN's linear is not in this torch ({type(error).__name__})")
+    ratio = statistics.median(other) / statistics.median(default)
+    probe = Probe(round(ratio, 3), ratio < _WORTH_IT, "measured")
+    _remember(probe)
+    return probe
+
+
+def _machine() -> str:
+    model = platform.processor()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        facts = [line.partition(":")[2].strip() for line in lines if line.startswith(("model", "cpu family"))]
+        model = " ".join(facts[:3])
+    except OSError:
+        pass
+    return f"{model} | torch {torch.__version__} | threads {torch.get_num_threads()}"
+
+
+def _memory_file() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "attnlab" / "matrix-path.json"
+
+
+def _recalled() -> Probe | None:
+    try:
+        ratio = json.loads(_memory_file().read_text())[_machine()]
+        return Probe(float(ratio), float(ratio) < _WORTH_IT, "remembered")
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError):
+        return None  # nothing remembered, or nothing usable: measure
+
+
+def _remember(probe: Probe) -> None:
+    try:
+        file = _memory_file()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            known = json.loads(file.read_text())
+        except (OSError, ValueError):
+            known = {}
+        temporary = file.with_suffix(f".{os.getpid()}.part")
+        temporary.write_text(json.dumps({**known, _machine(): probe.ratio}, indent=2))
+        temporary.replace(file)
+    except (OSError, TypeError, RuntimeError):
+        return  # a home that may not be written costs a probe a run, nothing else

@@ -1,0 +1,164 @@
+"""Masks: who may look at whom. One convention for the whole project: **True = may attend**.
+
+It is the convention of `torch.nn.functional.scaled_dot_product_attention` (and the opposite of
+`torch.nn.MultiheadAttention`'s). Masks are boolean tensors that broadcast to (batch, head, query, key), so they
+combine with `&` and `|`, or with `both` and `either`, which also take None for "everything is allowed".
+When there are more keys than queries, the queries are the **last** positions, as in generation with a cache.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+from attnlab.shapes import require_integer
+
+__all__ = [
+    "Mask",
+    "anti_causal_mask",
+    "as_tensor",
+    "block_mask",
+    "both",
+    "causal_mask",
+    "cut_edges",
+    "either",
+    "padding_mask",
+    "prefix_mask",
+    "sliding_window_mask",
+]
+
+Mask: TypeAlias = Tensor | Literal["causal"] | None
+
+
+def causal_mask(num_queries: int, num_keys: int | None = None, *, device: torch.device | str | None = None) -> Tensor:
+    """Each query sees itself and what came before: (query, key).
+
+    >>> causal_mask(3).int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [1, 1, 1]], dtype=torch.int32)
+    """
+    distance = _distance(num_queries, num_keys, device)
+    return distance >= 0
+
+
+def anti_causal_mask(
+    num_queries: int, num_keys: int | None = None, *, device: torch.device | str | None = None
+) -> Tensor:
+    """Each query sees itself and what comes after, the mistake that a leak test must catch: (query, key)."""
+    return _distance(num_queries, num_keys, device) <= 0
+
+
+def sliding_window_mask(
+    num_queries: int, window: int, num_keys: int | None = None, *, device: torch.device | str | None = None
+) -> Tensor:
+    """Each query sees itself and the `window - 1` positions before it (Beltagy et al. 2020): (query, key)."""
+    require_integer("window", window)
+    distance = _distance(num_queries, num_keys, device)
+    return (distance >= 0) & (distance < window)
+
+
+def prefix_mask(length: int, prefix: int, *, device: torch.device | str | None = None) -> Tensor:
+    """All see the first `prefix` positions, the rest is causal (Raffel et al. 2020, figure 4): (query, key)."""
+    require_integer("prefix", prefix, low=0)
+    return causal_mask(length, device=device) | (torch.arange(length, device=device) < prefix)
+
+
+def block_mask(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
+    """Several sequences packed into one row: each sees only its own positions: (query, key).
+
+    >>> block_mask([1, 2]).int()
+    tensor([[1, 0, 0],
+            [0, 1, 1],
+            [0, 1, 1]], dtype=torch.int32)
+    """
+    for length in lengths:
+        require_integer("each block's length", length, low=0)
+    number = torch.arange(len(lengths), device=device).repeat_interleave(torch.tensor(lengths, device=device))
+    return number.unsqueeze(-1) == number
+
+
+def padding_mask(lengths: Tensor | Sequence[int], length: int, *, device: torch.device | str | None = None) -> Tensor:
+    """All see the real tokens, nobody sees the padding after them: (batch, 1, 1, key).
+
+    Args:
+        lengths: how many real tokens each input of the batch has.
+        length: the padded length.
+    """
+    require_integer("length", length, low=0)
+    real = torch.as_tensor(lengths, device=device)
+    if real.dim() != 1 or real.is_floating_point() or real.dtype == torch.bool:
+        raise WrongUsage(
+            f"lengths must be one integer for each input of the batch; got shape {tuple(real.shape)} of {real.dtype}."
+        )
+    if real.numel() and (int(real.min()) < 0 or int(real.max()) > length):
+        raise WrongUsage(f"each length must be from 0 to the padded length {length}; got {real.tolist()}.")
+    return (torch.arange(length, device=real.device) < real.unsqueeze(-1))[:, None, None, :]
+
+
+def cut_edges(
+    edges: Iterable[tuple[int, int]],
+    num_queries: int,
+    num_keys: int | None = None,
+    *,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Everything is allowed but the named (query, key) edges: (query, key)."""
+    mask = torch.ones(num_queries, num_queries if num_keys is None else num_keys, dtype=torch.bool, device=device)
+    for query, key in edges:
+        for name, position, size in (("query", query, mask.shape[0]), ("key", key, mask.shape[1])):
+            if not 0 <= position < size:
+                raise WrongUsage(f"an edge's {name} must be from 0 to {size - 1}; got {position} in ({query}, {key}).")
+        mask[query, key] = False
+    return mask
+
+
+def both(*masks: Tensor | None) -> Tensor | None:
+    """Allow what all of the masks allow; None allows everything."""
+    result = None
+    for mask in _boolean(masks):
+        result = mask if result is None else result & mask
+    return result
+
+
+def either(*masks: Tensor | None) -> Tensor | None:
+    """Allow what at least one of the masks allows; None allows everything."""
+    if not masks:
+        raise WrongUsage("either needs at least one mask; got none.")
+    if any(mask is None for mask in masks):
+        return None
+    result = None
+    for mask in _boolean(masks):
+        result = mask if result is None else result | mask
+    return result
+
+
+def as_tensor(mask: Mask, num_queries: int, num_keys: int, device: torch.device | str | None = None) -> Tensor | None:
+    """Make the word "causal" a tensor; leave everything else as it is."""
+    if isinstance(mask, str):
+        if mask != "causal":
+            raise WrongUsage(f'a mask is a tensor, None or the word "causal"; got {mask!r}.')
+        return causal_mask(num_queries, num_keys, device=device)
+    if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+        raise WrongUsage(
+            f"a mask is boolean (True = may attend) or float (added to the scores); got {mask.dtype}. "
+            "If its ones mean 'may attend', convert it with mask.bool()."
+        )
+    return mask
+
+
+def _distance(num_queries: int, num_keys: int | None, device: torch.device | str | None) -> Tensor:
+    require_integer("the number of queries", num_queries, low=0)
+    num_keys = num_queries if num_keys is None else require_integer("the number of keys", num_keys, low=0)
+    queries = torch.arange(num_keys - num_queries, num_keys, device=device)
+    return queries.unsqueeze(-1) - torch.arange(num_keys, device=device)
+
+
+def _boolean(masks: Iterable[Tensor | None]) -> list[Tensor]:
+    kept = [mask for mask in masks if mask is not None]
+    for mask in kept:
+        if mask.dtype != torch.bool:
+            raise WrongUsage(f"only boolean masks can be combined; got {mask.dtype}. Add float masks up instead.")
+    return kept

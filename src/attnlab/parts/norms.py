@@ -1,0 +1,69 @@
+"""Normalisation: bring each position's vector to a common size.
+
+`layer_norm` and `rms_norm` are the formulas, written out. The modules run PyTorch's fused kernels of the same
+formulas (a test holds the two together), because a norm written out costs five passes over the data.
+"""
+
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+
+__all__ = ["LayerNorm", "NormKind", "RMSNorm", "layer_norm", "make_norm", "rms_norm"]
+
+NormKind = Literal["layer", "rms"]
+
+
+def layer_norm(x: Tensor, gain: Tensor | None = None, bias: Tensor | None = None, *, epsilon: float = 1e-5) -> Tensor:
+    """`(x - mean) / √(variance + ε) · gain + bias` over the last axis (Ba et al. 2016).
+
+    The variance is the biased one (divided by the width), and ε stands inside the root, as in PyTorch.
+    """
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.square().mean(-1, keepdim=True)
+    normed = centred / (variance + epsilon).sqrt()
+    normed = normed if gain is None else normed * gain
+    return normed if bias is None else normed + bias
+
+
+def rms_norm(x: Tensor, gain: Tensor | None = None, *, epsilon: float = 1e-6) -> Tensor:
+    """`x / √(mean of squares + ε) · gain` over the last axis (Zhang & Sennrich 2019)."""
+    normed = x / (x.square().mean(-1, keepdim=True) + epsilon).sqrt()
+    return normed if gain is None else normed * gain
+
+
+class LayerNorm(nn.Module):
+    """Layer norm with a gain (`weight`) and a bias."""
+
+    def __init__(self, d_model: int, *, epsilon: float = 1e-5, bias: bool = True) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model) -> the same."""
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+
+
+class RMSNorm(nn.Module):
+    """RMS norm with a gain (`weight`)."""
+
+    def __init__(self, d_model: int, *, epsilon: float = 1e-6) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+        self.weight = nn.Parameter(torch.ones(d_model))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model) -> the same."""
+        return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+
+
+def make_norm(kind: NormKind, d_model: int) -> LayerNorm | RMSNorm:
+    """Make a norm by its kind."""
+    if kind not in get_args(NormKind):
+        raise WrongUsage(f"norm must be one of {', '.join(get_args(NormKind))}; got {kind!r}.")
+    return LayerNorm(d_model) if kind == "layer" else RMSNorm(d_model)

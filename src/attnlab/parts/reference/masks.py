@@ -1,0 +1,141 @@
+"""Masks say who may attend to whom: boolean arrays (query, key), True = may attend.
+
+Rows are queries, columns are keys. When there are more keys than queries (a cache of earlier keys),
+the queries are the last `n_query` positions, so query row i stands at position i + n_key - n_query.
+Masks combine with `&` (both must allow) and `|` (one is enough). Float biases live in `positions`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.errors import WrongUsage
+
+__all__ = [
+    "anti_causal_mask",
+    "block_mask",
+    "causal_mask",
+    "padding_mask",
+    "prefix_mask",
+    "sliding_window_mask",
+]
+
+Booleans = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+
+
+def causal_mask(n_query: int, n_key: int | None = None) -> Booleans:
+    """Let each query see its own position and all before it: key position <= query position.
+
+    Returns (query, key). Vaswani et al. 2017, section 3.2.3.
+
+    >>> causal_mask(2, 3).astype(int)
+    array([[1, 1, 0],
+           [1, 1, 1]])
+    """
+    query, key = query_and_key_positions(n_query, n_key)
+    return key <= query
+
+
+def anti_causal_mask(n_query: int, n_key: int | None = None) -> Booleans:
+    """Let each query see its own position and all after it: key position >= query position.
+
+    Returns (query, key). The causal mask read from right to left.
+
+    >>> anti_causal_mask(2, 3).astype(int)
+    array([[0, 1, 1],
+           [0, 0, 1]])
+    """
+    query, key = query_and_key_positions(n_query, n_key)
+    return key >= query
+
+
+def sliding_window_mask(n_query: int, window: int, n_key: int | None = None) -> Booleans:
+    """Let each query see itself and the `window - 1` positions before it: 0 <= query - key < window.
+
+    Returns (query, key). The causal form of the window of Beltagy et al. 2020 (Longformer), section 3.1.
+
+    >>> sliding_window_mask(3, window=2).astype(int)
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [0, 1, 1]])
+    """
+    require_at_least("window", window, 1)
+    query, key = query_and_key_positions(n_query, n_key)
+    return (key <= query) & (query - key < window)
+
+
+def prefix_mask(n: int, prefix: int) -> Booleans:
+    """Show the first `prefix` keys to every query and leave the rest causal.
+
+    Returns (query, key), both of length n. Raffel et al. 2020 (T5), section 3.2.1, "causal with prefix".
+
+    >>> prefix_mask(3, prefix=2).astype(int)
+    array([[1, 1, 0],
+           [1, 1, 0],
+           [1, 1, 1]])
+    """
+    require_at_least("prefix", prefix, 0)
+    if prefix > n:
+        raise WrongUsage(f"prefix is at most n = {n}, got {prefix}: shorten the prefix")
+    query, key = query_and_key_positions(n, n)
+    return (key < prefix) | (key <= query)
+
+
+def block_mask(lengths: Sequence[int]) -> Booleans:
+    """Let positions see their own block only: the mask of several sequences packed into one.
+
+    Returns (query, key), both of length sum(lengths), block diagonal.
+
+    >>> block_mask([1, 2]).astype(int)
+    array([[1, 0, 0],
+           [0, 1, 1],
+           [0, 1, 1]])
+    """
+    for length in lengths:
+        require_at_least("every length", length, 0)
+    block = np.repeat(np.arange(len(lengths)), np.asarray(lengths, dtype=np.int64))
+    same_block: Booleans = block[:, None] == block[None, :]
+    return same_block
+
+
+def padding_mask(lengths: Sequence[int], n: int) -> Booleans:
+    """Hide the padding: of n keys, row b of the batch has `lengths[b]` real ones, at the front.
+
+    Returns (batch, 1, 1, key), ready to broadcast over heads and queries.
+
+    >>> padding_mask([1, 3], n=3)[:, 0, 0, :].astype(int)
+    array([[1, 0, 0],
+           [1, 1, 1]])
+    """
+    for length in lengths:
+        require_at_least("every length", length, 0)
+        if length > n:
+            raise WrongUsage(f"every length is at most n = {n}, got {length}: raise n or cut the sequence")
+    visible: Booleans = np.arange(n) < np.asarray(lengths, dtype=np.int64)[:, None, None, None]
+    return visible
+
+
+def query_and_key_positions(n_query: int, n_key: int | None = None) -> tuple[Integers, Integers]:
+    """Number the positions: queries as a column (query, 1), keys as a row (1, key).
+
+    >>> query_and_key_positions(1, 3)
+    (array([[2]]), array([[0, 1, 2]]))
+    """
+    n_key = n_query if n_key is None else n_key
+    require_at_least("n_query", n_query, 0)
+    if n_key < n_query:
+        raise WrongUsage(
+            f"the queries are the last of the keys' positions, so n_key is at least n_query = {n_query}, "
+            f"got {n_key}: swap the two numbers, or build the mask you mean by hand"
+        )
+    key = np.arange(n_key, dtype=np.int64)
+    query = key[n_key - n_query :]
+    return query[:, None], key[None, :]
+
+
+def require_at_least(name: str, number: int, least: int) -> None:
+    """Raise `WrongUsage` if a count is below the least that makes sense."""
+    if number < least:
+        raise WrongUsage(f"{name} is at least {least}, got {number}: raise it")

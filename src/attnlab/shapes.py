@@ -1,0 +1,101 @@
+"""The one glossary of axes, and the checks that use it.
+
+Everywhere in the project these words, and no others, name an axis:
+
+| word         | meaning                                                            |
+| ------------ | ------------------------------------------------------------------ |
+| `batch`      | independent inputs; also any further leading axes, written `...`   |
+| `head`       | attention heads; `kv_head` where keys and values are shared        |
+| `query`      | positions that look                                                |
+| `key`        | positions that are looked at (values live on the same axis)        |
+| `length`     | positions, where queries and keys are the same ones                |
+| `d_model`    | width of the residual stream                                       |
+| `head_width` | width of one head's query and key (d_k); its value's is `value_width` |
+| `d_ff`       | width inside the feed-forward part                                 |
+| `vocabulary` | token ids                                                          |
+
+Attention weights are `(batch, head, query, key)`, always, also for one head.
+"""
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+
+__all__ = ["check_attention_shapes", "require_integer", "shape_text"]
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Write a shape the way messages show it.
+
+    >>> shape_text((2, 3))
+    '(2, 3)'
+    """
+    return "(" + ", ".join(str(size) for size in shape) + ")"
+
+
+def check_attention_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> None:
+    """Raise `WrongUsage` unless query, key, value and mask can be attended with.
+
+    query (..., query, head_width) · key (..., key, head_width) · value (..., key, value_width) ·
+    mask broadcasting to (..., query, key).
+    """
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.dim() < 2:
+            raise WrongUsage(
+                f"{name} needs at least two axes, (..., length, width); got shape {shape_text(tensor.shape)}. "
+                f"Add a length axis with {name}.unsqueeze(-2)."
+            )
+        if not tensor.is_floating_point():
+            raise WrongUsage(
+                f"{name} must hold floating-point numbers; got {tensor.dtype}. Convert it with {name}.float()."
+            )
+    if query.shape[-1] != key.shape[-1]:
+        raise WrongUsage(
+            f"query and key must have the same width; got {query.shape[-1]} and {key.shape[-1]}. "
+            "Both are the d_k of the formula softmax(QKᵀ/√d_k) V."
+        )
+    if query.shape[-1] == 0:
+        raise WrongUsage("query and key must be at least 1 wide; got width 0, for which no scores exist.")
+    if key.shape[-2] != value.shape[-2]:
+        raise WrongUsage(
+            f"key and value must have the same length; got {key.shape[-2]} keys and {value.shape[-2]} values. "
+            "Each key needs its own value."
+        )
+    if len({query.dtype, key.dtype, value.dtype}) > 1:
+        raise WrongUsage(
+            "query, key and value must share one dtype; "
+            f"got {query.dtype}, {key.dtype} and {value.dtype}. Convert them to one of these first."
+        )
+    leading = _broadcast({"query": query.shape[:-2], "key": key.shape[:-2], "value": value.shape[:-2]}, "leading axes")
+    if mask is not None:
+        scores = (*leading, query.shape[-2], key.shape[-2])
+        if mask.dim() > len(scores) or any(
+            got not in (1, expected) for got, expected in zip(reversed(mask.shape), reversed(scores), strict=False)
+        ):
+            raise WrongUsage(
+                f"mask must broadcast to the scores (..., query, key) = {shape_text(scores)}; "
+                f"got {shape_text(mask.shape)}. A padding mask per batch needs shape (batch, 1, 1, key)."
+            )
+
+
+def require_integer(name: str, number: object, *, low: int = 1) -> int:
+    """Return `number` as an int of at least `low`, or raise `WrongUsage` naming it."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < low:
+        raise WrongUsage(f"{name} must be an integer of at least {low}; got {number!r}.")
+    return number
+
+
+def _broadcast(shapes: dict[str, Iterable[int]], what: str) -> tuple[int, ...]:
+    sizes = {name: tuple(shape) for name, shape in shapes.items()}
+    longest = max(len(shape) for shape in sizes.values())
+    padded = [(1,) * (longest - len(shape)) + shape for shape in sizes.values()]
+    result = []
+    for column in zip(*padded, strict=True):
+        real = {size for size in column if size != 1}
+        if len(real) > 1:
+            shown = ", ".join(f"{name} {shape_text(shape)}" for name, shape in sizes.items())
+            raise WrongUsage(f"the {what} must broadcast together; got {shown}.")
+        result.append(real.pop() if real else 1)
+    return tuple(result)
