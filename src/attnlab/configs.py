@@ -10,7 +10,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, get_args, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from attnlab.errors import WrongUsage, did_you_mean
 
@@ -83,11 +84,9 @@ def option(
     *,
     low: float | None = None,
     high: float | None = None,
-    choices: Sequence[str] | None = None,
 ) -> Any:
-    """Declare a config field: its default, one comment, and its range (inclusive) or choices."""
-    metadata = {"comment": comment, "low": low, "high": high, "choices": tuple(choices) if choices else None}
-    return field(default=default, metadata=metadata)
+    """Declare a config field: its default, one comment, and its range (inclusive); choices are its `Literal` type."""
+    return field(default=default, metadata={"comment": comment, "low": low, "high": high})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,12 +108,16 @@ class Config:
         hints = get_type_hints(cls)
         found = []
         for each in dataclasses.fields(cls):
-            kinds = [kind for kind in (get_args(hints[each.name]) or (hints[each.name],)) if kind is not type(None)]
+            hint = hints[each.name]
+            members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+            kind = next(member for member in members if member is not type(None))
+            choices = get_args(kind) if get_origin(kind) is Literal else None
             known = Option(
                 name=each.name,
-                kind=kinds[0],
-                is_optional=type(None) in get_args(hints[each.name]),
+                kind=str if choices else kind,
+                is_optional=type(None) in members,
                 default=each.default,
+                choices=choices,
                 **each.metadata,
             )
             found.append(known)

@@ -1,0 +1,117 @@
+"""What every transformer of the house is told: one frozen config each, with one comment per field."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from attnlab.configs import Config, option
+from attnlab.errors import WrongUsage
+from attnlab.parts.blocks import Block, NormPlace
+from attnlab.parts.feed_forward import ActivationKind, FeedForward
+from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
+from attnlab.parts.norms import NormKind
+from attnlab.parts.positions import Alibi, Rotary
+from attnlab.parts.projections import ProjectionKind
+
+__all__ = ["PositionKind", "TransformerConfig", "make_block"]
+
+PositionKind = Literal["none", "sinusoidal", "learned", "concatenated", "rotary", "alibi"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerConfig(Config):
+    """The fields that encoder, decoder and encoder–decoder share."""
+
+    vocab_size: int = option(32, "number of tokens", low=1, high=10_000_000)
+    max_length: int = option(64, "longest input, in tokens", low=1, high=1_000_000)
+    d_model: int = option(64, "width of the residual stream", low=1, high=65_536)
+    num_heads: int = option(4, "attention heads; they divide d_model", low=1, high=4_096)
+    num_kv_heads: int | None = option(None, "heads of keys and values; none: as many as num_heads", low=1, high=4_096)
+    num_layers: int = option(1, "blocks", low=1, high=1_000)
+    d_ff: int | None = option(None, "width inside the feed-forward part; none: 4 x d_model", low=1, high=1_048_576)
+    activation: ActivationKind = option("relu", "between the feed-forward layers")
+    norm: NormKind = option("layer", "which norm")
+    norm_place: NormPlace = option("pre", "before a sub-layer, after its sum, or nowhere")
+    final_norm: bool = option(True, "one more norm after the last block")
+    positions: PositionKind = option("sinusoidal", "how order is told")
+    position_width: int | None = option(None, "width of concatenated positions; none: half of d_model", low=1)
+    projections: ProjectionKind = option("dense", "how queries, keys and values are made")
+    rank: int | None = option(None, "rank of factorised projections; none: the head's width", low=1, high=65_536)
+    temperature: float = option(1.0, "of the softmax inside factorised projections", low=1e-3, high=1e3)
+    bias: bool = option(True, "biases in projections and feed-forward")
+    scale_embedding: bool = option(False, "multiply token embeddings by the root of their width")
+    dropout: float = option(0.0, "probability of dropping, in training only", low=0.0, high=0.99)
+
+    def validate(self) -> None:
+        """Check what one field alone cannot tell."""
+        if self.d_model % self.num_heads:
+            raise WrongUsage(f"d_model must be a multiple of num_heads; got {self.d_model} and {self.num_heads}.")
+        if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
+            raise WrongUsage(
+                f"num_heads must be a multiple of num_kv_heads; got {self.num_heads} and {self.num_kv_heads}."
+            )
+        if self.positions == "concatenated" and not 0 < self.concatenated_width < self.d_model:
+            raise WrongUsage(
+                "concatenated positions must leave room for the token: position_width must be from 1 to "
+                f"{self.d_model - 1} (below d_model); got {self.concatenated_width}."
+            )
+
+    @property
+    def head_width(self) -> int:
+        """Width of one head."""
+        return self.d_model // self.num_heads
+
+    @property
+    def inner_width(self) -> int:
+        """Width inside the feed-forward part."""
+        return 4 * self.d_model if self.d_ff is None else self.d_ff
+
+    @property
+    def concatenated_width(self) -> int:
+        """Width of concatenated positions."""
+        return self.d_model // 2 if self.position_width is None else self.position_width
+
+    @property
+    def token_width(self) -> int:
+        """Width of a token's own embedding: d_model, less what concatenated positions take."""
+        return self.d_model - (self.concatenated_width if self.positions == "concatenated" else 0)
+
+
+def make_block(
+    config: TransformerConfig, *, positions: PositionKind | None = None, with_cross_attention: bool = False
+) -> Block:
+    """Wire one block as a config says; `positions` may differ from the config's (an encoder's from a decoder's)."""
+    positions = config.positions if positions is None else positions
+    position: Rotary | Alibi | None = None
+    if positions == "rotary":
+        position = Rotary()
+    elif positions == "alibi":
+        position = Alibi(config.num_heads)
+
+    def attention(position: Rotary | Alibi | None) -> MultiHeadAttention:
+        return multi_head_attention(
+            config.d_model,
+            config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            projections=config.projections,
+            rank=config.head_width if config.rank is None else config.rank,
+            temperature=config.temperature,
+            bias=config.bias,
+            position=position,
+            dropout=config.dropout,
+        )
+
+    return Block(
+        attention(position),
+        FeedForward(
+            config.d_model,
+            config.inner_width,
+            activation=config.activation,
+            bias=config.bias,
+            dropout=config.dropout,
+        ),
+        d_model=config.d_model,
+        cross_attention=attention(None) if with_cross_attention else None,
+        norm=config.norm,
+        norm_place=config.norm_place,
+        dropout=config.dropout,
+    )

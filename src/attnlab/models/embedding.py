@@ -1,0 +1,65 @@
+"""From token ids to the residual stream: a vector for each token, and its position."""
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+from attnlab.models.config import PositionKind, TransformerConfig
+from attnlab.parts.positions import ConcatenatedPositions, LearnedPositions, SinusoidalPositions
+from attnlab.shapes import shape_text
+
+__all__ = ["Embedding"]
+
+
+class Embedding(nn.Module):
+    """A token's vector with its position, as a config says. Parameter of the tokens: `tokens.weight`."""
+
+    def __init__(self, config: TransformerConfig, *, positions: PositionKind | None = None) -> None:
+        super().__init__()
+        kind = config.positions if positions is None else positions
+        width = config.token_width if kind == "concatenated" else config.d_model
+        self.vocab_size, self.max_length = config.vocab_size, config.max_length
+        self.scale = width**0.5 if config.scale_embedding else 1.0
+        self.tokens = nn.Embedding(config.vocab_size, width)
+        self.positions: nn.Module | None = None
+        if kind == "sinusoidal":
+            self.positions = SinusoidalPositions(config.d_model)
+        elif kind == "learned":
+            self.positions = LearnedPositions(config.max_length, config.d_model)
+        elif kind == "concatenated":
+            self.positions = ConcatenatedPositions(config.max_length, config.concatenated_width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, tokens: Tensor, offset: int = 0) -> Tensor:
+        """(batch, length) of ids -> (batch, length, d_model); `offset` is the position of the first."""
+        self._check(tokens, offset)
+        x = self.tokens(tokens)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.positions is not None:
+            x = self.positions(x, offset)
+        embedded: Tensor = self.dropout(x)
+        return embedded
+
+    def read_out(self, x: Tensor) -> Tensor:
+        """Compare the stream with each token's vector, (batch, length, d_model) -> (…, vocabulary): the tied output.
+
+        With concatenated positions only the tokens' part of the stream is compared.
+        """
+        weight = self.tokens.weight
+        return x[..., : weight.shape[-1]] @ weight.t()
+
+    def _check(self, tokens: Tensor, offset: int) -> None:
+        if tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+            raise WrongUsage(
+                f"tokens must be integer ids, (batch, length); got {shape_text(tokens.shape)} of {tokens.dtype}."
+            )
+        if offset + tokens.shape[1] > self.max_length:
+            raise WrongUsage(
+                f"this model takes at most {self.max_length} tokens; got {offset + tokens.shape[1]}. "
+                "Shorten the input, or build the model with a larger max_length."
+            )
+        if tokens.device.type == "cpu" and tokens.numel() and not torch.compiler.is_compiling():
+            low, high = (int(bound) for bound in tokens.aminmax())
+            if low < 0 or high >= self.vocab_size:
+                raise WrongUsage(f"token ids must be from 0 to {self.vocab_size - 1}; got {low if low < 0 else high}.")

@@ -1,0 +1,107 @@
+"""Generation: one token after another, greedily or by sampling, with a key/value cache or without."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+from attnlab.parts.cache import Cache
+from attnlab.shapes import require_integer, shape_text
+
+__all__ = ["Generation", "Predictor", "generate"]
+
+
+class Predictor(Protocol):
+    """What generation asks of a model; a `Decoder` is one, an encoder–decoder's `conditioned(source)` is one."""
+
+    def __call__(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
+        """(batch, length) -> logits (batch, length, vocabulary)."""
+        ...
+
+
+class Generation(NamedTuple):
+    """What was generated.
+
+    tokens (batch, prompt + new), where an input that has stopped is filled with the stop token ·
+    probabilities (batch, new, vocabulary), those the choice was made by (forbidden tokens have 0).
+    """
+
+    tokens: Tensor
+    probabilities: Tensor
+
+
+@torch.no_grad()
+def generate(
+    model: Predictor,
+    prompt: Tensor,
+    num_tokens: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    forbidden: Sequence[int] = (),
+    stop: int | None = None,
+    generator: torch.Generator | None = None,
+    use_cache: bool = True,
+) -> Generation:
+    """Continue each prompt by up to `num_tokens` tokens.
+
+    Args:
+        model: predicts the next token.
+        prompt: (batch, length) ids, at least one each, all of one length.
+        num_tokens: how many to add.
+        temperature: 0 always takes the likeliest (the first of equals); above 0 samples from logits / temperature.
+        top_k: sample among the k likeliest only.
+        forbidden: ids that may not be chosen.
+        stop: an id that ends an input; generation ends when all have ended.
+        generator: where the randomness of sampling comes from.
+        use_cache: keep keys and values (the same tokens, quicker) or compute everything anew at each step.
+    """
+    if prompt.dim() != 2 or prompt.shape[1] == 0:
+        raise WrongUsage(
+            f"prompt must have shape (batch, length) with length at least 1; got {shape_text(prompt.shape)}."
+        )
+    require_integer("num_tokens", num_tokens, low=0)
+    if not temperature >= 0:
+        raise WrongUsage(f"temperature must be 0 (greedy) or above; got {temperature!r}.")
+    if top_k is not None:
+        require_integer("top_k", top_k)
+    cache = Cache() if use_cache else None
+    tokens, fresh = prompt, prompt
+    ended = torch.zeros(prompt.shape[0], dtype=torch.bool, device=prompt.device)
+    history = []
+    for _ in range(num_tokens):
+        logits = model(fresh if use_cache else tokens, cache=cache)[:, -1]
+        probabilities = _choice_probabilities(logits, temperature, top_k, forbidden)
+        if temperature == 0:
+            chosen = probabilities.argmax(-1)
+        else:
+            chosen = torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+        if stop is not None:
+            chosen = chosen.masked_fill(ended, stop)
+            ended = ended | (chosen == stop)
+        history.append(probabilities)
+        fresh = chosen.unsqueeze(-1)
+        tokens = torch.cat((tokens, fresh), -1)
+        if stop is not None and bool(ended.all()):
+            break
+    if not history:
+        return Generation(tokens, torch.empty(prompt.shape[0], 0, 0, device=prompt.device))
+    return Generation(tokens, torch.stack(history, 1))
+
+
+def _choice_probabilities(logits: Tensor, temperature: float, top_k: int | None, forbidden: Sequence[int]) -> Tensor:
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    if any(not 0 <= token < logits.shape[-1] for token in forbidden):
+        raise WrongUsage(f"forbidden ids must be from 0 to {logits.shape[-1] - 1}; got {list(forbidden)}.")
+    if len(set(forbidden)) == logits.shape[-1]:
+        raise WrongUsage("every token is forbidden; leave at least one.")
+    if forbidden:
+        logits = logits.index_fill(-1, torch.tensor(list(forbidden), device=logits.device), float("-inf"))
+    if temperature > 0:
+        logits = logits / temperature
+        if top_k is not None and top_k < logits.shape[-1]:
+            smallest = logits.topk(top_k).values[..., -1:]
+            logits = logits.masked_fill(logits < smallest, float("-inf"))
+    return logits.softmax(-1)

@@ -1,0 +1,67 @@
+"""One head, one layer, nothing else: the model whose weights a person can write by hand.
+
+`K = [x ; position] W_key`, `Q` and `V` alike, then `softmax(QKᵀ/√d_qk) V`: no residual stream, no norm, no
+feed-forward part, no bias, no mask. The position is concatenated, not added.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnlab.configs import Config, option
+from attnlab.errors import WrongUsage
+from attnlab.parts.attend import Attention, attend, attention_scores, attention_weights, weighted_values
+from attnlab.parts.linear import Linear
+from attnlab.parts.positions import ConcatenatedPositions
+from attnlab.shapes import shape_text
+from attnlab.sites import SitedModule
+
+__all__ = ["SingleHead", "SingleHeadConfig"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleHeadConfig(Config):
+    """The widths of a single head."""
+
+    input_dim: int = option(3, "width of an input vector", low=1, high=65_536)
+    qk_dim: int = option(3, "width of query and key", low=1, high=65_536)
+    v_dim: int = option(3, "width of value and output", low=1, high=65_536)
+    pos_dim: int | None = option(None, "width of the concatenated position; none: no positions", low=1, high=65_536)
+    max_seq_len: int = option(10, "longest input that has positions", low=1, high=1_000_000)
+    learned_positions: bool = option(False, "learn the positions; otherwise they are one-hot (identity rows)")
+
+
+class SingleHead(SitedModule):
+    """Vectors in, vectors out, one attention between them."""
+
+    sites = ("query", "key", "value", "scores", "weights", "output")
+
+    def __init__(self, config: SingleHeadConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.input_dim + (config.pos_dim or 0)
+        self.positions: ConcatenatedPositions | None = None
+        if config.pos_dim is not None:
+            fixed = None if config.learned_positions else torch.eye(config.max_seq_len, config.pos_dim)
+            self.positions = ConcatenatedPositions(config.max_seq_len, config.pos_dim, fixed=fixed)
+        self.query = Linear(width, config.qk_dim, bias=False)
+        self.key = Linear(width, config.qk_dim, bias=False)
+        self.value = Linear(width, config.v_dim, bias=False)
+
+    def forward(self, x: Tensor, *, need_weights: bool = True) -> Attention:
+        """(batch, length, input_dim) -> output (batch, length, v_dim), weights and scores (batch, 1, query, key)."""
+        if x.dim() != 3 or x.shape[-1] != self.config.input_dim:
+            raise WrongUsage(f"x must have shape (batch, length, {self.config.input_dim}); got {shape_text(x.shape)}.")
+        if self.positions is not None:
+            x = self.positions(x)
+        query = self.visit("query", self.query(x).unsqueeze(1))
+        key = self.visit("key", self.key(x).unsqueeze(1))
+        value = self.visit("value", self.value(x).unsqueeze(1))
+        if self.wants("scores") or self.wants("weights"):
+            scores = self.visit("scores", attention_scores(query, key))
+            weights = self.visit("weights", attention_weights(scores))
+            found = Attention(weighted_values(weights, value), weights, scores)
+        else:
+            found = attend(query, key, value, need_weights=need_weights)
+        return found._replace(output=self.visit("output", found.output.squeeze(1)))

@@ -1,0 +1,121 @@
+"""Saving and loading: `model.safetensors` for the numbers, `config.json` for the shape. Never pickle.
+
+What a file claims is held against what its config implies, names, shapes and dtypes, before a single number is read.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+from attnlab.configs import Config
+from attnlab.errors import AttnlabError, CouldNotRun
+from attnlab.files import explained, read_json, write_bytes, write_json
+from attnlab.models.decoder import Decoder, DecoderConfig
+from attnlab.models.encoder import Encoder, EncoderConfig
+from attnlab.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from attnlab.models.single_head import SingleHead, SingleHeadConfig
+
+__all__ = ["MODELS", "build_model", "describe_model", "load_model", "load_weights", "save_model", "save_weights"]
+
+MODELS: dict[str, tuple[type[nn.Module], type[Config]]] = {
+    "decoder": (Decoder, DecoderConfig),
+    "encoder": (Encoder, EncoderConfig),
+    "encoder_decoder": (EncoderDecoder, EncoderDecoderConfig),
+    "single_head": (SingleHead, SingleHeadConfig),
+}
+
+_NUMBERS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def describe_model(model: nn.Module) -> dict[str, Any]:
+    """Return what `config.json` says of a model: its kind, its config and its dtype."""
+    kind = next((kind for kind, (cls, _) in MODELS.items() if type(model) is cls), None)
+    if kind is None:
+        known = ", ".join(cls.__name__ for cls, _ in MODELS.values())
+        raise CouldNotRun(f"only the models of attnlab can be saved ({known}); got {type(model).__name__}.")
+    config = model.config
+    assert isinstance(config, Config)
+    dtype = next(model.parameters()).dtype
+    return {"kind": kind, "dtype": str(dtype).removeprefix("torch."), "config": config.to_mapping()}
+
+
+def build_model(description: Any) -> nn.Module:
+    """Build the model that a description names, with fresh weights."""
+    try:
+        if not isinstance(description, dict):
+            raise CouldNotRun(f"expected an object with kind and config; got {type(description).__name__}.")
+        kind, config = description.get("kind"), description.get("config")
+        if kind not in MODELS or not isinstance(config, dict):
+            raise CouldNotRun(f"expected kind to be one of {', '.join(MODELS)} and config an object; got {kind!r}.")
+        dtype = {str(dtype).removeprefix("torch."): dtype for dtype in _NUMBERS.values()}.get(
+            description.get("dtype", "float32")
+        )
+        if dtype is None:
+            raise CouldNotRun(f"expected a floating-point dtype; got {description.get('dtype')!r}.")
+        model_class, config_class = MODELS[kind]
+        return model_class(config_class.from_mapping(config)).to(dtype)
+    except AttnlabError as error:
+        raise CouldNotRun(f"the model's description is not usable: {error}") from None
+
+
+def save_model(model: nn.Module, folder: Path | str) -> Path:
+    """Write `config.json` and `model.safetensors` into a folder, which is made if need be; return the folder."""
+    folder = Path(folder)
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    save_weights(model, folder / "model.safetensors")
+    write_json(folder / "config.json", {"model": describe_model(model)})
+    return folder
+
+
+def load_model(folder: Path | str) -> nn.Module:
+    """Read a model back from a folder, a saved model's or a run's; it comes in evaluation mode.
+
+    Raises:
+        CouldNotRun: a file is missing, damaged, or not what the config implies (every difference is named).
+    """
+    folder = Path(folder)
+    settings = read_json(folder / "config.json")
+    if not isinstance(settings, dict) or "model" not in settings:
+        raise CouldNotRun(f"{folder / 'config.json'} describes no model.")
+    with torch.device("meta"):
+        build_model(settings["model"])  # a config that cannot be built fails here, before memory is taken
+    model = build_model(settings["model"])
+    load_weights(model, folder / "model.safetensors")
+    return model.eval()
+
+
+def save_weights(model: nn.Module, path: Path) -> None:
+    """Write a model's parameters and buffers in one step; the same numbers always give the same bytes."""
+    write_bytes(path, safetensors.torch.save({name: value.contiguous() for name, value in model.state_dict().items()}))
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Fill a model with the numbers of a file, after comparing every name, shape and dtype; or change nothing."""
+    expected = model.state_dict()
+    try:
+        with safetensors.safe_open(str(path), framework="pt") as file:
+            found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+            differences = [f"{name} is missing" for name in expected if name not in found]
+            differences += [f"{name} is not of this model" for name in found if name not in expected]
+            for name, stored in found.items():
+                if name in expected:
+                    shape, dtype = tuple(stored.get_shape()), _NUMBERS.get(stored.get_dtype())
+                    if shape != tuple(expected[name].shape) or dtype != expected[name].dtype:
+                        differences.append(
+                            f"{name} is {shape} of {stored.get_dtype()}, expected {tuple(expected[name].shape)} "
+                            f"of {expected[name].dtype}"
+                        )
+            if differences:
+                raise CouldNotRun(f"{path} does not fit its config: {'; '.join(differences)}.")
+            values = {name: file.get_tensor(name) for name in expected}
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CouldNotRun(f"could not read the weights in {path}: {error}.") from None
+    for name, value in values.items():
+        if not bool(torch.isfinite(value).all()):
+            raise CouldNotRun(f"{path}: {name} holds NaN or infinity; the file is damaged or its training broke.")
+    model.load_state_dict(values)
