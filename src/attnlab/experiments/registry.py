@@ -1,0 +1,106 @@
+"""The experiments by name, and the one function that runs them."""
+
+import datetime
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from attnlab.configs import Config
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.experiments.experiment import Experiment, Run
+from attnlab.experiments.folder import RunFolder
+from attnlab.experiments.report import Report, describe_run, open_run
+from attnlab.look.trace import Trace
+from attnlab.seeds import stream_seed
+from attnlab.train.loop import Observer
+
+__all__ = ["EXPERIMENTS", "config_of", "find", "run", "trace_run"]
+
+EXPERIMENTS = {"sorting": ("attnlab.experiments.sorting", "SortingConfig")}
+"""Each experiment's module and config class; the module is imported when it is needed."""
+
+
+class Found(NamedTuple):
+    """An experiment and its config class."""
+
+    experiment: Experiment
+    config_class: type[Config]
+
+
+def find(name: str) -> Found:
+    """Return an experiment by its name."""
+    if name not in EXPERIMENTS:
+        raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, EXPERIMENTS)}")
+    module_name, config_name = EXPERIMENTS[name]
+    module: Any = importlib.import_module(module_name)
+    return Found(module, getattr(module, config_name))
+
+
+def run(
+    name: str,
+    *,
+    seed: int = 0,
+    out: Path | str | None = None,
+    settings: Mapping[str, str] | None = None,
+    observer: Observer | None = None,
+    **fields: Any,
+) -> Report:
+    """Run an experiment from start to finish.
+
+    Args:
+        name: such as "sorting".
+        seed: of all its randomness.
+        out: the run folder to make; None keeps the report in memory (`report.save(folder)` writes it later).
+        settings: config fields as texts, as `--set` gives them.
+        observer: is told of progress.
+        **fields: config fields as values.
+
+    Raises:
+        WrongUsage: an unknown name or setting, or a value out of range.
+        CouldNotRun: the folder exists, cannot be written, or the training broke.
+
+    >>> report = run("sorting", steps=20, evaluate_every=10)
+    >>> report.passed
+    False
+    """
+    found = find(name)
+    stream_seed(seed)
+    config = found.config_class.from_mapping(fields).with_settings(settings or {})
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    folder: RunFolder | None = None
+    description: dict[str, Any] = {}
+
+    def start(model: nn.Module) -> None:
+        nonlocal folder
+        description.update(describe_run(name, seed, config.to_mapping(), started, model))
+        if out is not None:
+            folder = RunFolder.create(Path(out), description)
+
+    def record(line: dict[str, Any]) -> None:
+        if folder is not None:
+            folder.add_metrics(line)
+        metrics.append(line)
+
+    metrics: list[dict[str, Any]] = []
+    context = Run(seed, observer, start, record, checkpoints=None if out is None else Path(out) / "checkpoints")
+    findings = found.experiment.run(config, context)
+    report = Report(
+        name, description, tuple(findings.claims), metrics, findings.document, None, findings.model, findings.figures
+    )
+    if out is None:
+        return report
+    report.save(out)
+    return open_run(out)
+
+
+def config_of(report: Report) -> Config:
+    """Rebuild the config that a run was made with."""
+    return find(report.experiment).config_class.from_mapping(report.config["settings"])
+
+
+def trace_run(report: Report, text: str) -> Trace:
+    """Trace a run's model on an input that a person typed."""
+    return find(report.experiment).experiment.trace_text(report.model, config_of(report), text)

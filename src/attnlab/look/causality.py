@@ -1,0 +1,48 @@
+"""Causality by gradient: does what a model says at one position depend on what stands after it?
+
+In a causal model the derivative of output i with respect to input j > i is exactly 0, not merely small: a blocked
+weight is exactly 0, and so is everything multiplied by it.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.sites import installed
+
+__all__ = ["largest_leak"]
+
+
+def largest_leak(model: nn.Module, tokens: Tensor) -> float:
+    """Return the largest |d output_i / d embedding_j| over all inputs and all j > i; 0.0 is causal.
+
+    Args:
+        model: maps tokens (batch, length) to one vector for each position, and shows the site `embedding`.
+        tokens: (batch, length) ids.
+    """
+    leaf = _Leaf()
+    with installed(model, leaf), torch.enable_grad():
+        outputs = model(tokens)
+        assert leaf.value is not None
+        largest = 0.0
+        for position in range(tokens.shape[1] - 1):
+            # Signs alternate at random, so that contributions of several channels cannot cancel.
+            signs = torch.randn(
+                outputs[:, position].shape, generator=torch.Generator().manual_seed(position), dtype=outputs.dtype
+            )
+            (gradient,) = torch.autograd.grad((outputs[:, position] * signs).sum(), leaf.value, retain_graph=True)
+            largest = max(largest, float(gradient[:, position + 1 :].abs().max()))
+    return largest
+
+
+class _Leaf:
+    """An instrument that makes the embedding a leaf, so that gradients with respect to it can be asked for."""
+
+    def __init__(self) -> None:
+        self.value: Tensor | None = None
+
+    def wants(self, site: str) -> bool:
+        return site == "embedding"
+
+    def visit(self, site: str, value: Tensor) -> Tensor:
+        self.value = value.detach().requires_grad_()
+        return self.value

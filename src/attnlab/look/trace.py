@@ -1,0 +1,97 @@
+"""Traces: what a model did at each step of a generation, and where each of its heads looked.
+
+One trace holds the whole token row, a step for each chosen token (candidates, probabilities, choice), and for each
+head one row of weights per query, as long as what that query could see.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.look.recording import record
+from attnlab.models.decoder import Decoder
+from attnlab.models.generation import generate
+
+__all__ = ["HeadTrace", "Step", "Trace", "trace"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One choice: seen from `position` (the last token known), among `candidates` with their probabilities."""
+
+    position: int
+    candidates: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    choice: str
+
+
+@dataclass(frozen=True)
+class HeadTrace:
+    """Where one head looked: `rows[i]` are the weights of query i over keys 0 … i; each sums to 1."""
+
+    site: str
+    head: int
+    rows: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One generation, step by step."""
+
+    input: tuple[str, ...]
+    tokens: tuple[str, ...]
+    steps: tuple[Step, ...]
+    attention: tuple[HeadTrace, ...]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the trace as plain values for JSON."""
+        return asdict(self)
+
+
+@torch.no_grad()
+def trace(
+    model: Decoder,
+    prompts: Tensor,
+    num_tokens: int,
+    vocabulary: Sequence[str],
+    *,
+    forbidden: Sequence[int] = (),
+    num_input: int | None = None,
+) -> list[Trace]:
+    """Generate greedily from each prompt, and write down what happened.
+
+    Args:
+        model: in evaluation mode.
+        prompts: (batch, length) ids, any separator included.
+        num_tokens: how many tokens to generate.
+        vocabulary: the name of each id.
+        forbidden: ids that may not be chosen.
+        num_input: how many tokens of the prompt are the user's input; None for all.
+    """
+    generation = generate(model, prompts, num_tokens, forbidden=forbidden)
+    with record(model, "layers.*.attention.weights") as recording:
+        model(generation.tokens[:, :-1])  # the last token is never looked from
+    allowed = [token for token in range(len(vocabulary)) if token not in set(forbidden)]
+    start = prompts.shape[1]
+    traces = []
+    for index, row in enumerate(generation.tokens.tolist()):
+        names = [vocabulary[token] for token in row]
+        steps = tuple(
+            Step(
+                position=start + step - 1,
+                candidates=tuple(vocabulary[token] for token in allowed),
+                probabilities=tuple(float(generation.probabilities[index, step, token]) for token in allowed),
+                choice=names[start + step],
+            )
+            for step in range(num_tokens)
+        )
+        heads = tuple(
+            HeadTrace(site, head, tuple(tuple(keys[: query + 1]) for query, keys in enumerate(weights)))
+            for site in recording
+            for head, weights in enumerate(recording[site][index].tolist())
+        )
+        traces.append(Trace(tuple(names[: num_input or start]), tuple(names), steps, heads))
+    return traces

@@ -1,0 +1,202 @@
+"""Letters in, letters out: sort, reverse, copy, add, and induction, over any alphabet and length.
+
+A row of the task is `prompt SEP answer`, such as `c a b SEP a b c`. The domain is enumerable, so a model can be
+judged on all of it; and because prompts are uniform over the domain, the best possible loss is known.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.shapes import require_integer
+
+__all__ = ["SEPARATOR", "Rule", "SequenceTask"]
+
+Rule = Literal["sort", "reverse", "copy", "add", "induction"]
+
+SEPARATOR = 0
+"""The id of SEP; the letters follow it."""
+
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+_MOST_ENUMERATED = 5_000_000
+
+
+@dataclass(frozen=True)
+class SequenceTask:
+    """One rule over one alphabet.
+
+    Args:
+        rule: what makes the answer from the prompt.
+            sort, reverse, copy: `length` letters to as many.
+            add: two numbers of `length` digits (a = 0, b = 1, …) to their sum, of length + 1 digits.
+            induction: `length` letters, the last of which stood there before, to the letter that followed it then.
+        letters: size of the alphabet, 1 to 26.
+        length: letters of a prompt (of each number, for add).
+
+    >>> task = SequenceTask("sort", letters=3, length=3)
+    >>> task.text(task.answer(task.parse("cab").unsqueeze(0))[0])
+    'abc'
+    """
+
+    rule: Rule = "sort"
+    letters: int = 3
+    length: int = 3
+
+    def __post_init__(self) -> None:
+        if self.rule not in get_args(Rule):
+            raise WrongUsage(f"there is no task {self.rule!r}; {did_you_mean(str(self.rule), get_args(Rule))}")
+        require_integer("letters", self.letters)
+        require_integer("length", self.length, low=2 if self.rule == "induction" else 1)
+        if self.letters > len(_ALPHABET):
+            raise WrongUsage(f"letters must be at most {len(_ALPHABET)}, a to z; got {self.letters}.")
+        if self.rule == "add" and self.letters < 2:
+            raise WrongUsage("add needs letters of at least 2, the digits of its number system; got 1.")
+
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The name of each token id."""
+        return ("SEP", *_ALPHABET[: self.letters])
+
+    @property
+    def prompt_length(self) -> int:
+        """Letters before the separator."""
+        return 2 * self.length if self.rule == "add" else self.length
+
+    @property
+    def answer_length(self) -> int:
+        """Letters after the separator."""
+        return {"add": self.length + 1, "induction": 1}.get(self.rule, self.length)
+
+    @property
+    def row_length(self) -> int:
+        """Tokens of a whole row, the separator included."""
+        return self.prompt_length + 1 + self.answer_length
+
+    @property
+    def num_prompts(self) -> int:
+        """How many different prompts there are."""
+        everything = int(self.letters**self.prompt_length)
+        if self.rule == "induction":  # less those whose last letter is new
+            return everything - int(self.letters * (self.letters - 1) ** (self.length - 1))
+        return everything
+
+    @property
+    def loss_floor(self) -> float:
+        """The least mean cross-entropy, in nats a token, that any causal predictor can reach on whole rows.
+
+        The prompt's letters after the first cannot be known beforehand: together they hold the entropy of the
+        prompt less that of its first letter. Everything after them can be known.
+        """
+        return (math.log(self.num_prompts) - math.log(self.letters)) / (self.row_length - 1)
+
+    def answer(self, prompts: Tensor) -> Tensor:
+        """Apply the rule: ids (batch, prompt_length) -> (batch, answer_length)."""
+        return _RULES[self.rule](self, prompts)
+
+    def rows(self, prompts: Tensor) -> Tensor:
+        """Write whole rows: (batch, prompt_length) -> (batch, row_length)."""
+        separator = prompts.new_full((prompts.shape[0], 1), SEPARATOR)
+        return torch.cat((prompts, separator, self.answer(prompts)), -1)
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Tensor:
+        """Draw prompts uniformly from the domain: (batch_size, prompt_length)."""
+        if self.rule != "induction":
+            return torch.randint(1, self.letters + 1, (batch_size, self.prompt_length), generator=generator)
+        kept: list[Tensor] = []
+        while sum(len(each) for each in kept) < batch_size:
+            drawn = torch.randint(1, self.letters + 1, (2 * batch_size, self.length), generator=generator)
+            kept.append(drawn[(drawn[:, :-1] == drawn[:, -1:]).any(-1)])
+        return torch.cat(kept)[:batch_size]
+
+    def all_prompts(self) -> Tensor:
+        """List every prompt once, in alphabetical order: (num_prompts, prompt_length)."""
+        if self.letters**self.prompt_length > _MOST_ENUMERATED:
+            raise WrongUsage(
+                f"this domain has {self.num_prompts:,} prompts, more than the {_MOST_ENUMERATED:,} that are listed at "
+                "once; judge a sample of it."
+            )
+        digits = torch.tensor(list(itertools.product(range(1, self.letters + 1), repeat=self.prompt_length)))
+        if self.rule == "induction":
+            digits = digits[(digits[:, :-1] == digits[:, -1:]).any(-1)]
+        return digits
+
+    def prompts_to_judge(self, most: int, generator: torch.Generator) -> tuple[Tensor, bool]:
+        """Return all prompts if there are at most `most`, else a sample of that size, and whether they are all."""
+        if self.num_prompts <= most:
+            return self.all_prompts(), True
+        return self.sample(most, generator), False
+
+    def parse(self, text: str) -> Tensor:
+        """Read a prompt that a person typed; blanks and commas between letters do not matter, nor does case."""
+        letters = [letter for letter in text.lower() if letter not in " ,+"]
+        known = self.vocabulary[1:]
+        expected = f"{self.prompt_length} letter{'s' if self.prompt_length > 1 else ''} from {known[0]} to {known[-1]}"
+        if len(letters) != self.prompt_length or any(letter not in known for letter in letters):
+            raise WrongUsage(f"expected {expected}, such as {self.example!r}; got {text!r}.")
+        prompt = torch.tensor([known.index(letter) + 1 for letter in letters])
+        if self.rule == "induction" and not bool((prompt[:-1] == prompt[-1]).any()):
+            raise WrongUsage(
+                f"expected the last letter to stand among the others before, such as {self.example!r}; got {text!r}."
+            )
+        return prompt
+
+    @property
+    def example(self) -> str:
+        """A prompt as a person would type it."""
+        prompt = [self.letters - index % self.letters for index in range(self.prompt_length)]
+        if self.rule == "induction":
+            prompt[-1] = prompt[0]
+        return self.text(prompt)
+
+    def text(self, tokens: Tensor | Sequence[int]) -> str:
+        """Write ids as a person reads them."""
+        return "".join(self.tokens(tokens))
+
+    def tokens(self, tokens: Tensor | Sequence[int]) -> list[str]:
+        """Name each id."""
+        return [self.vocabulary[int(token)] for token in tokens]
+
+
+def _sort(task: SequenceTask, prompts: Tensor) -> Tensor:
+    return prompts.sort(-1).values
+
+
+def _reverse(task: SequenceTask, prompts: Tensor) -> Tensor:
+    return prompts.flip(-1)
+
+
+def _copy(task: SequenceTask, prompts: Tensor) -> Tensor:
+    return prompts.clone()
+
+
+def _add(task: SequenceTask, prompts: Tensor) -> Tensor:
+    first, second = prompts[:, : task.length] - 1, prompts[:, task.length :] - 1
+    carry = torch.zeros_like(first[:, :1])
+    digits = []
+    for place in reversed(range(task.length)):
+        total = first[:, place : place + 1] + second[:, place : place + 1] + carry
+        digits.append(total % task.letters)
+        carry = total // task.letters
+    return torch.cat([carry, *reversed(digits)], -1) + 1
+
+
+def _induction(task: SequenceTask, prompts: Tensor) -> Tensor:
+    before = prompts[:, :-1] == prompts[:, -1:]
+    place = torch.arange(task.length - 1)
+    latest = torch.where(before, place, -1).amax(-1, keepdim=True)
+    return prompts.gather(-1, latest + 1)
+
+
+_RULES: dict[str, Callable[[SequenceTask, Tensor], Tensor]] = {
+    "sort": _sort,
+    "reverse": _reverse,
+    "copy": _copy,
+    "add": _add,
+    "induction": _induction,
+}
