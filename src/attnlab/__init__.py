@@ -24,7 +24,7 @@ _HOME = {
     "block_mask": "attnlab.parts.masks",
     "causal_mask": "attnlab.parts.masks",
     "generate": "attnlab.models",
-    "load_model": "attnlab.models",
+    "load": "attnlab.models:load_model",
     "multi_head_attention": "attnlab.parts.heads",
     "open_run": "attnlab.experiments",
     "padding_mask": "attnlab.parts.masks",
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from attnlab.models import SingleHead as SingleHead
     from attnlab.models import SingleHeadConfig as SingleHeadConfig
     from attnlab.models import generate as generate
-    from attnlab.models import load_model as load_model
+    from attnlab.models import load_model as load  # noqa: F401
     from attnlab.models import save_model as save_model
     from attnlab.parts.attend import attend as attend
     from attnlab.parts.heads import multi_head_attention as multi_head_attention
@@ -68,7 +68,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'attnlab' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    module, _, original = _HOME[name].partition(":")
+    return getattr(importlib.import_module(module), original or name)
 
 
 def __dir__() -> list[str]:

@@ -42,13 +42,9 @@ def curve_figure(
     for index, (name, (x, y)) in enumerate(series.items()):
         axes.plot(x, y, label=name, color=colours[index % len(colours)], linewidth=1.6)
     for name, level in (levels or {}).items():
-        axes.axhline(level, color=_QUIET, linestyle=(0, (4, 3)), linewidth=1.2)
-        axes.annotate(
-            name, (1.0, level), xycoords=("axes fraction", "data"), xytext=(-4, -4),
-            textcoords="offset points", ha="right", va="top", color=_QUIET, fontsize=9,
-        )  # fmt: skip
+        axes.axhline(level, label=name, color=_QUIET, linestyle=(0, (4, 3)), linewidth=1.2)
     _dress(axes, title, x_label, y_label)
-    if len(series) > 1:
+    if len(series) + len(levels or {}) > 1:
         axes.legend(frameon=False, fontsize=9)
     return figure
 

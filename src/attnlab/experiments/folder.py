@@ -6,6 +6,7 @@ are written when the run is done. A folder without `claims.json` is an unfinishe
 """
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from attnlab.errors import CouldNotRun
 from attnlab.files import explained, read_json, write_json
 
 __all__ = ["RunFolder", "free_name", "list_runs"]
+
+
+_LEAST_FREE = 4 * 2**20  # a run of the default size writes about half a megabyte
 
 
 class RunFolder:
@@ -36,8 +40,14 @@ class RunFolder:
                     f"{path} holds {what} already, and nothing is overwritten: "
                     "choose another folder with --out, or remove it first."
                 )
-            path.mkdir(parents=True, exist_ok=True)
-            (path / "checkpoints").mkdir(exist_ok=True)
+            standing = next(each for each in (path, *path.absolute().parents) if each.exists())
+            free = shutil.disk_usage(standing).free
+            if free < _LEAST_FREE:
+                raise CouldNotRun(
+                    f"could not write {path}: only {free:,} bytes are free there and a run needs {_LEAST_FREE:,}. "
+                    "Free some space, or choose another folder with --out."
+                )
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         write_json(path / "config.json", config)
         return cls(path)
 

@@ -107,7 +107,7 @@ def open_run(folder: Path | str) -> Report:
         raise CouldNotRun(f"{folder} is not a run folder (it has no config.json); `attnlab list` shows the runs.")
     config = read_json(folder / "config.json")
     if not isinstance(config, dict) or "experiment" not in config:
-        raise CouldNotRun(f"{folder} holds a model, but not a run; load it with attnlab.load.")
+        raise CouldNotRun(f"{folder} holds a model, but not a run; load it with attnlab.load(folder).")
     if not (folder / "claims.json").is_file():
         raise CouldNotRun(f"the run in {folder} is unfinished: it was stopped before its claims were judged.")
     metrics = [json.loads(line) for line in _lines(folder / "metrics.jsonl")]

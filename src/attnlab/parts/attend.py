@@ -96,6 +96,7 @@ def attention_scores(query: Tensor, key: Tensor, mask: Mask = None, *, scale: fl
         return products
     if tensor.dtype == torch.bool:
         return products.masked_fill(~tensor, float("-inf"))
+    tensor = tensor.to(products.dtype)
     blocked = tensor == float("-inf")
     return (products + tensor.masked_fill(blocked, 0.0)).masked_fill(blocked, float("-inf"))
 
@@ -193,8 +194,9 @@ def _may_hold_garbage(tensor: Tensor) -> bool:
 def _is_wild(key: Tensor, value: Tensor) -> bool:
     if not _can_look(key):
         return False
-    # One pass over each; NaN fails the comparison too.
+    # The length of it all bounds every magnitude in it, and is much quicker to find than the largest; NaN fails too.
+    wide = torch.promote_types(key.dtype, torch.float32)
     return any(
-        t.numel() > 0 and not float(torch.linalg.vector_norm(t.detach(), float("inf"))) < _LARGEST_TAME
+        t.numel() > 0 and not float(torch.linalg.vector_norm(t.detach(), dtype=wide)) < _LARGEST_TAME
         for t in (key, value)
     )

@@ -6,6 +6,7 @@
 
 from typing import Literal, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -44,13 +45,18 @@ class FeedForward(SitedModule):
     def forward(self, x: Tensor) -> Tensor:
         """(..., length, d_model) -> the same."""
         inner = self.inner(x)
-        if self.gate is not None:
-            hidden = F.silu(self.gate(x)) * inner
-        else:
-            hidden = F.relu(inner) if self.activation == "relu" else F.gelu(inner)
+        hidden = _activated(inner, self.activation) if self.gate is None else F.silu(self.gate(x)) * inner
         hidden = self.visit("hidden", hidden)
         return self.visit("output", self.outer(self.dropout(hidden)))
 
     def extra_repr(self) -> str:
         """What printing the module shows of it."""
         return f"activation={self.activation}"
+
+
+def _activated(inner: Tensor, activation: ActivationKind) -> Tensor:
+    if torch.is_grad_enabled():
+        return F.relu(inner) if activation == "relu" else F.gelu(inner)
+    # Without gradients nobody needs `inner` again: its place is taken, for it is the largest tensor of a pass.
+    activated: Tensor = F.relu(inner, inplace=True) if activation == "relu" else torch.ops.aten.gelu_(inner)
+    return activated

@@ -159,6 +159,7 @@ def multi_head_attention(
 ) -> MultiHeadAttention:
     """Wire the usual case: heads of width d_model / num_heads, four projections of one kind, Xavier-uniform output.
 
+    >>> import torch
     >>> multi_head_attention(8, 2)(torch.zeros(1, 3, 8)).output.shape
     torch.Size([1, 3, 8])
     """

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from attnlab.errors import WrongUsage
 
@@ -49,13 +50,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         x.numel() * weight.shape[0] * 2 >= _SMALLEST_FLOPS
         and x.dtype == torch.float32
         and weight.dtype == torch.float32
+        and x.shape[-1] == weight.shape[-1]  # else F.linear explains what is wrong
         and x.device.type == "cpu"
         and not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
         and not torch.is_autocast_enabled("cpu")
+        and not _has_tangent(x, weight, bias)
         and _onednn_is_on()
     ):
-        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        # The op itself has no derivative: a frozen weight with a trainable bias must not slip past.
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
             result: Tensor = _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
             return result
         return _onednn(x, weight, bias)
@@ -129,6 +133,14 @@ def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     # The op behind torch's own compiled CPU code; private, hence probed and checked before it is ever used.
     result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return result
+
+
+def _has_tangent(*tensors: Tensor | None) -> bool:
+    """Say whether forward-mode differentiation is going on here, which the op would silently end."""
+    return any(
+        t is not None and forward_ad.unpack_dual(t).tangent is not None  # type: ignore[no-untyped-call]
+        for t in tensors
+    )
 
 
 def _onednn_is_on() -> bool:

@@ -76,7 +76,9 @@ def block_mask(lengths: Sequence[int], *, device: torch.device | str | None = No
     """
     for length in lengths:
         require_integer("each block's length", length, low=0)
-    number = torch.arange(len(lengths), device=device).repeat_interleave(torch.tensor(lengths, device=device))
+    number = torch.arange(len(lengths), device=device).repeat_interleave(
+        torch.tensor(lengths, dtype=torch.int64, device=device)
+    )
     return number.unsqueeze(-1) == number
 
 
@@ -89,6 +91,8 @@ def padding_mask(lengths: Tensor | Sequence[int], length: int, *, device: torch.
     """
     require_integer("length", length, low=0)
     real = torch.as_tensor(lengths, device=device)
+    if real.numel() == 0:  # torch takes an empty list for floats
+        real = real.long()
     if real.dim() != 1 or real.is_floating_point() or real.dtype == torch.bool:
         raise WrongUsage(
             f"lengths must be one integer for each input of the batch; got shape {tuple(real.shape)} of {real.dtype}."

@@ -52,9 +52,10 @@ class SinusoidalPositions(nn.Module):
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """(batch, length, d_model) -> the same; `offset` is the position of the first."""
         end = offset + x.shape[-2]
-        if self._table.shape[0] < end or self._table.dtype != x.dtype or self._table.device != x.device:
-            table = sinusoidal_positions(max(end, 2 * self._table.shape[0]), self.d_model, dtype=x.dtype)
-            self._table = table.to(x.device)
+        held = self._table.shape[0]
+        if held < end or self._table.dtype != x.dtype or self._table.device != x.device:
+            rows = max(end, 2 * held) if held < end else held
+            self._table = sinusoidal_positions(rows, self.d_model, dtype=x.dtype).to(x.device)
         return x + self._table[offset:end]
 
 

@@ -1,0 +1,50 @@
+# Two commands set everything up on a fresh machine: `make run` and `make test`. They need Python 3.11 or newer.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: run test test-slow check format bench picture clean
+
+# The main job on real input: learn to sort three letters, judge all 27 inputs, write the report.
+run: $(VENV)/plot.done
+	$(BIN)/attnlab run sorting
+
+test: $(VENV)/test.done
+	$(BIN)/pytest -n 2
+
+# The long campaigns, beside the short samples of them that `make test` runs.
+test-slow: $(VENV)/test.done
+	$(BIN)/pytest -n 2 -m "slow or not slow"
+
+check: $(VENV)/test.done $(VENV)/check.done
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2
+
+format: $(VENV)/check.done
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/bench.done
+	$(BIN)/python benchmarks/processor.py
+	$(BIN)/python benchmarks/models.py
+
+# The README's picture, made by the program.
+picture: $(VENV)/test.done
+	$(BIN)/python docs/picture.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# torch comes first and alone, so that no other package resolves it to a build with gigabytes of CUDA.
+$(VENV)/torch.done: constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnlab needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another with: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	touch $@
+
+$(VENV)/%.done: $(VENV)/torch.done pyproject.toml
+	$(PIP) --editable ".[$*]"
+	touch $@

@@ -1,0 +1,87 @@
+"""The doctor: what this machine has, what it lacks, and what to do about it."""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+__all__ = ["Finding", "examine"]
+
+_NEEDED = {"torch": "2.6", "numpy": "2", "safetensors": "0.5", "rich": "13", "cyclopts": "5"}
+_OPTIONAL = {"matplotlib": ("figures as PNG and SVG", "pip install 'attnlab[plot]'")}
+
+
+class Finding(NamedTuple):
+    """One finding; `missing` means that attnlab cannot work."""
+
+    state: Literal["good", "optional", "missing", "note"]
+    what: str
+    found: str
+    advice: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at everything."""
+    return [_python(), *_packages(), *_torch(), *_places()]
+
+
+def _python() -> Finding:
+    return Finding("good", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def _packages() -> list[Finding]:
+    findings = []
+    for name, least in _NEEDED.items():
+        version = _version(name)
+        if version is None:
+            findings.append(Finding("missing", name, "not installed", f"pip install '{name}>={least}'"))
+        else:
+            findings.append(Finding("good", name, version))
+    for name, (purpose, command) in _OPTIONAL.items():
+        version = _version(name)
+        if version is None:
+            findings.append(Finding("optional", name, "not installed", f"for {purpose}: {command}"))
+        else:
+            findings.append(Finding("good", name, version))
+    return findings
+
+
+def _torch() -> list[Finding]:
+    if _version("torch") is None:
+        return []
+    import torch
+
+    from attnlab.parts.linear import matrix_path_probe
+
+    threads = f"{torch.get_num_threads()} of {os.cpu_count()} processors"
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    probe = matrix_path_probe(fresh=True)
+    if probe.ratio is None:
+        path = f"the default: {probe.reason}"
+    else:
+        taken = "oneDNN is used for large products" if probe.is_taken else "the default is used"
+        path = f"oneDNN takes {probe.ratio:.2f} of the default's time; {taken}"
+    return [
+        Finding("note", "threads", threads),
+        Finding("note", "GPU", device),
+        Finding("note", "matrix path", path, "ATTNLAB_MATRIX_PATH=default|onednn|auto"),
+    ]
+
+
+def _places() -> list[Finding]:
+    here = Path.cwd()
+    free = shutil.disk_usage(here).free / 2**30
+    writable = os.access(here, os.W_OK)
+    state: Literal["good", "optional"] = "good" if writable and free > 0.1 else "optional"
+    advice = "" if state == "good" else "runs need a folder that can be written: use --out"
+    found = f"{here}, {free:.1f} GiB free" + ("" if writable else ", may not be written")
+    return [Finding(state, "this folder", found, advice)]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,245 @@
+"""What the terminal shows: tables, traces, progress, complaints. Results go to standard output, the rest to error."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from attnlab.cli.doctor import Finding
+    from attnlab.configs import Option
+    from attnlab.experiments.claims import Claim
+    from attnlab.experiments.report import Report
+    from attnlab.look.trace import Trace
+    from attnlab.train.loop import Observer
+
+__all__ = [
+    "ask",
+    "complain",
+    "progress",
+    "say",
+    "show_claims",
+    "show_experiments",
+    "show_findings",
+    "show_report",
+    "show_runs",
+    "show_settings",
+    "show_trace",
+]
+
+
+def _out() -> Console:
+    return Console(file=sys.stdout, highlight=False)
+
+
+def _err() -> Console:
+    return Console(file=sys.stderr, highlight=False)
+
+
+def say(text: str, *, is_quiet: bool = False) -> None:
+    """Print one line; paths are never broken."""
+    _out().print(Text(text, style="dim" if is_quiet else ""), soft_wrap=True)
+
+
+def complain(sentence: str, status: int) -> int:
+    """Print an error's one sentence, and return the exit status."""
+    _err().print(Text("attnlab: ", style="bold red") + Text(sentence), soft_wrap=True)
+    return status
+
+
+def ask(prompt: str) -> Iterator[str]:
+    """Yield the lines a person types until the input ends."""
+    is_person = sys.stdin.isatty()
+    while True:
+        if is_person:
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            if is_person:
+                sys.stderr.write("\n")
+            return
+        yield line.strip()
+
+
+def show_claims(claims: "Sequence[Claim]") -> None:
+    """Print the claims with what was measured, and how many hold."""
+    from attnlab.experiments.claims import verdict
+
+    console = _out()
+    is_wide = console.width >= 120
+    table = _table("", "claim", *(["statement"] if is_wide else []), "measured", "bound")
+    for claim in claims:
+        mark = Text("✓ holds", style="green") if claim.passed else Text("✗ failed", style="bold red")
+        name = claim.name.replace("_", " ")
+        table.add_row(mark, name, *([claim.statement] if is_wide else []), claim.measured, claim.bound)
+    console.print(table)
+    style = "bold green" if all(claim.passed for claim in claims) else "bold red"
+    console.print(Text(verdict(claims), style=style))
+
+
+def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
+    """Print one line for each run."""
+    if not runs:
+        say(f"{parent} holds no runs yet; make one with: attnlab run sorting")
+        return
+    table = _table("run", "experiment", "seed", "state", "claims", "started")
+    for run in runs:
+        claims = f"{run['passed']}/{run['claims']}" if run["claims"] else ""
+        is_good = run["state"] == "finished" and run["passed"] == run["claims"]
+        style = "green" if is_good else "yellow" if run["state"] != "finished" else "red"
+        started = str(run["started"] or "").replace("T", " ").removesuffix("+00:00")
+        table.add_row(
+            run["run"], str(run["experiment"]), str(run["seed"]), Text(run["state"], style=style), claims, started
+        )
+    _out().print(table)
+
+
+def show_experiments(summaries: Mapping[str, str]) -> None:
+    """Print what can be run."""
+    table = _table("experiment", "what it shows")
+    for name, summary in summaries.items():
+        table.add_row(name, summary)
+    _out().print(table)
+    say(f"attnlab settings {next(iter(summaries))} lists what can be set", is_quiet=True)
+
+
+def show_settings(name: str, summary: str, options: "Sequence[Option]") -> None:
+    """Print every setting of an experiment: default, what is allowed, what it means."""
+    console = _out()
+    console.print(Text(f"{name}: {summary}", style="bold"))
+    table = _table("setting", "default", "allowed", "meaning")
+    for each in options:
+        table.add_row(each.name, "none" if each.default is None else str(each.default), each.expected, each.comment)
+    console.print(table)
+    say(f"attnlab run {name} --set {options[0].name}={options[0].default} …", is_quiet=True)
+
+
+def show_report(report: "Report", folder: Path) -> None:
+    """Print a run: facts, claims, parameters, files."""
+    console = _out()
+    console.print(Text(str(report.document["subtitle"]), style="bold"))
+    facts = _table(show_header=False)
+    for name, value in report.document["facts"]:
+        facts.add_row(Text(str(name), style="dim"), str(value))
+    console.print(facts)
+    show_claims(report.claims)
+    for section in report.document["sections"]:
+        if section["kind"] == "table" and section["title"] == "Parameters":
+            table = _table(*section["columns"])
+            table.columns[-1].justify = "right"
+            for row in section["rows"]:
+                table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+            console.print(table)
+    say(f"report   {folder / 'report.html'}")
+
+
+def show_trace(trace: "Trace") -> None:
+    """Print each step of a trace: candidates with their probabilities, the choice, each head's weights."""
+    console = _out()
+    width = max(len(token) for token in trace.tokens) + 2
+    for number, step in enumerate(trace.steps, 1):
+        known = trace.tokens[: step.position + 1]
+        head = Text(f"step {number} of {len(trace.steps)}  ", style="dim")
+        console.print(head + Text(" ".join(known)) + Text(f" → {step.choice}", style="bold green"))
+        for candidate, probability in zip(step.candidates, step.probabilities, strict=True):
+            is_choice = candidate == step.choice
+            bar = "█" * round(probability * 24)
+            style = "bold green" if is_choice else "dim"
+            console.print(Text(f"  p({candidate}) {probability:.4f} {bar}", style=style))
+        table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=True, header_style="dim")
+        table.add_column("  where it looks")
+        for token in known:
+            table.add_column(token, justify="right", min_width=min(width, 5), no_wrap=True)
+        for each in trace.attention:
+            name = each.site.removesuffix(".attention.weights")
+            cells = [_shaded(weight) for weight in each.rows[step.position]]
+            table.add_row(Text(f"  {name} head {each.head}"), *cells)
+        console.print(table)
+        console.print()
+    answer = " ".join(step.choice for step in trace.steps)
+    console.print(Text(f"{' '.join(trace.input)} → {answer}", style="bold"))
+
+
+def show_findings(findings: "Sequence[Finding]") -> None:
+    """Print what the doctor found."""
+    table = _table("", "what", "found", "advice")
+    styles = {"good": "green", "optional": "yellow", "missing": "bold red", "note": "dim"}
+    for each in findings:
+        table.add_row(Text(each.state, style=styles[each.state]), each.what, each.found, each.advice)
+    _out().print(table)
+
+
+@contextmanager
+def progress(title: str, *, is_quiet: bool = False) -> "Iterator[Observer | None]":
+    """Show a bar on a terminal, a line now and then elsewhere."""
+    if is_quiet:
+        yield None
+        return
+    console = _err()
+    if not console.is_terminal:
+        yield _Lines(console, title)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        yield _Bar(bar, title)
+
+
+class _Bar:
+    def __init__(self, bar: Progress, title: str) -> None:
+        self._bar, self._task = bar, bar.add_task(title, total=None, figures="")
+        self._figures: dict[str, float] = {}
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        self._figures |= figures
+        self._bar.update(self._task, completed=step, total=steps, figures=_figures_text(self._figures))
+
+
+class _Lines:
+    def __init__(self, console: Console, title: str) -> None:
+        self._console, self._title, self._told = console, title, 0
+        self._figures: dict[str, float] = {}
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        self._figures |= figures
+        tenth = 10 * step // steps
+        if tenth > self._told:
+            self._told = tenth
+            line = f"{self._title}: step {step:,} of {steps:,}  {_figures_text(self._figures)}"
+            self._console.print(line, soft_wrap=True)
+
+
+def _figures_text(figures: Mapping[str, float]) -> str:
+    shown = []
+    if "loss" in figures:
+        shown.append(f"loss {figures['loss']:.4f}")
+    if "accuracy" in figures:
+        shown.append(f"right {figures['accuracy']:.1%}")
+    return "  ".join(shown)
+
+
+def _table(*columns: str, show_header: bool = True) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_header=show_header, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _shaded(weight: float) -> Text:
+    """Write a weight on a background as blue as it is great."""
+    red, green, blue = (round(255 + (end - 255) * weight) for end in (59, 91, 219))
+    ink = "white" if weight > 0.5 else "black"
+    return Text(f"{weight:.2f}", style=f"{ink} on rgb({red},{green},{blue})")

@@ -1,0 +1,212 @@
+// A line chart: axes, level lines, a legend that reads out exact values under the crosshair.
+
+const HUES = 6;
+const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 4"];
+const MARGIN = { top: 14, right: 16, bottom: 40, left: 56 };
+const HEIGHT = 320;
+
+function mountLines(stage, section) {
+  const lines = section.series.map((series, i) => ({
+    name: series.name, hue: `hue-${i % HUES}`, dash: DASHES[i % DASHES.length], ...cleanPoints(series),
+  }));
+  const chart = {
+    section, lines,
+    levels: (section.levels ?? []).filter((level) => isNumber(level.y)),
+    isLog: Boolean(section.y_log), width: 0, at: null,
+    svg: makeSvg("svg", { class: "chart", tabindex: 0, role: "img" }),
+    note: make("p", { class: "note" }),
+  };
+  const values = lines.flatMap((line) => line.points.map((point) => point.y)).filter(isNumber);
+  if (values.length === 0) {
+    stage.append(make("p", { class: "note" }, "There is no finite value to draw."));
+    return;
+  }
+  chart.canLog = values.some((value) => value > 0);
+  chart.isLog &&= chart.canLog;
+  chart.svg.setAttribute("aria-label", describeChart(section, lines));
+  const head = make("div", { class: "chart-head" }, makeLegend(chart));
+  if (chart.canLog) head.append(makeLogButton(chart));
+  stage.append(head, chart.svg, chart.note);
+  listenToChart(chart);
+  onWidth(chart.svg, (width) => {
+    chart.width = width;
+    drawChart(chart);
+  });
+}
+
+function describeChart(section, lines) {
+  const parts = lines.map((line) => {
+    const values = line.points.map((point) => point.y).filter(isNumber);
+    if (values.length === 0) return `${line.name}: no finite value`;
+    const least = values.reduce((a, b) => Math.min(a, b));
+    const most = values.reduce((a, b) => Math.max(a, b));
+    return `${line.name}: ${count(values.length, "point")}, from ${wordNumber(least)} to ${wordNumber(most)}`;
+  });
+  return `${section.y_label} over ${section.x_label}. ${parts.join(". ")}. Arrow keys read out values.`;
+}
+
+function makeLegend(chart) {
+  return make("ul", { class: "legend" }, ...chart.lines.map((line) => {
+    line.output = make("output");
+    const swatch = makeSvg("svg", { width: 26, height: 8, class: line.hue, "aria-hidden": true },
+      makeSvg("line", { class: "series", x1: 1, x2: 25, y1: 4, y2: 4, "stroke-dasharray": line.dash || null }));
+    return make("li", {}, swatch, make("span", {}, line.name), line.output);
+  }));
+}
+
+function makeLogButton(chart) {
+  const button = makeButton("Log scale", () => {
+    chart.isLog = !chart.isLog;
+    button.setAttribute("aria-pressed", chart.isLog);
+    drawChart(chart);
+  }, { "aria-pressed": chart.isLog });
+  return button;
+}
+
+function drawChart(chart) {
+  const { svg, width, lines } = chart;
+  const drawable = (y) => isNumber(y) && (!chart.isLog || y > 0);
+  const shown = lines.map((line) => line.points.map((point) => (drawable(point.y) ? point : { x: point.x, y: null })));
+  const right = width - MARGIN.right;
+  const bottom = HEIGHT - MARGIN.bottom;
+  const xs = extent(shown.flat().map((point) => point.x));
+  const ys = paddedExtent([...shown.flat(), ...chart.levels].map((item) => item.y).filter(drawable), chart.isLog);
+  chart.scaleX = linearScale(xs, [MARGIN.left, right]);
+  chart.scaleY = (chart.isLog ? logScale : linearScale)(ys, [bottom, MARGIN.top]);
+
+  svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+  svg.replaceChildren(drawAxes(chart, xs, ys, right, bottom));
+  let isThinned = false;
+  shown.forEach((points, i) => {
+    const group = makeSvg("g", { class: lines[i].hue });
+    const isDense = points.length > 2 * (right - MARGIN.left);
+    isThinned ||= isDense;
+    if (isDense) drawBinned(group, binPoints(points, chart.scaleX, MARGIN.left, right - MARGIN.left), chart, lines[i]);
+    else for (const run of runsOf(points, (point) => point.y !== null)) {
+      drawPath(group, run.map((point) => [chart.scaleX(point.x), chart.scaleY(point.y)]), lines[i].dash);
+    }
+    svg.append(group);
+  });
+  drawLevels(chart, drawable, right);
+  chart.crosshair = svg.appendChild(makeSvg("g"));
+  chart.note.textContent = wordNote(chart, isThinned);
+  readOut(chart, chart.at);
+}
+
+function extent(values) {
+  return [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
+}
+
+function paddedExtent(values, isLog) {
+  const [low, high] = values.length ? extent(values) : [1, 10];
+  if (isLog) return low === high ? [low / 2, high * 2] : [low * 0.95, high * 1.05];
+  const pad = (high - low || Math.abs(high) || 1) * 0.05;
+  // A loss that nearly reaches zero is read against zero.
+  return [low >= 0 && low < 0.25 * high ? 0 : low - pad, high + pad];
+}
+
+function drawAxes(chart, xs, ys, right, bottom) {
+  const group = makeSvg("g");
+  const tickY = (chart.isLog ? logTicks : linearTicks)(ys[0], ys[1], 6);
+  const tickX = linearTicks(xs[0], xs[1], clamp(Math.floor(chart.width / 110), 2, 8));
+  wordTicks(tickY).forEach((word, i) => {
+    const y = chart.scaleY(tickY[i]);
+    group.append(makeSvg("line", { class: "gridline", x1: MARGIN.left, x2: right, y1: y, y2: y }),
+      makeSvg("text", { x: MARGIN.left - 8, y: y + 4, "text-anchor": "end" }, word));
+  });
+  wordTicks(tickX).forEach((word, i) => {
+    const x = chart.scaleX(tickX[i]);
+    const isLast = x > right - 18;
+    group.append(makeSvg("line", { class: "axis", x1: x, x2: x, y1: bottom, y2: bottom + 5 }),
+      makeSvg("text", { x: isLast ? right : x, y: bottom + 19, "text-anchor": isLast ? "end" : "middle" }, word));
+  });
+  group.append(makeSvg("line", { class: "axis", x1: MARGIN.left, x2: right, y1: bottom, y2: bottom }),
+    makeSvg("text", { x: (MARGIN.left + right) / 2, y: HEIGHT - 5, "text-anchor": "middle" }, chart.section.x_label),
+    makeSvg("text", { x: 0, y: 0, "text-anchor": "middle", transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)` },
+      chart.section.y_label));
+  return group;
+}
+
+// Long lines: a band from the smallest to the largest value behind each pixel, and their mean as the line.
+function drawBinned(group, bins, chart, line) {
+  for (const run of runsOf(bins, (bin) => bin.finite > 0)) {
+    const upper = run.map((bin) => `${bin.at} ${chart.scaleY(bin.most).toFixed(2)}`);
+    const lower = run.map((bin) => `${bin.at} ${chart.scaleY(bin.least).toFixed(2)}`).reverse();
+    group.append(makeSvg("path", { class: "envelope", d: `M${upper.join("L")}L${lower.join("L")}Z` }));
+    drawPath(group, run.map((bin) => [bin.at, chart.scaleY(bin.sum / bin.finite)]), line.dash);
+  }
+}
+
+function drawPath(group, corners, dash) {
+  // A single point between two gaps is a path of no length, which round line ends turn into a dot.
+  const d = corners.map(([x, y]) => `${x.toFixed(2)} ${y.toFixed(2)}`).join("L") + (corners.length === 1 ? "h0.01" : "");
+  group.append(makeSvg("path", { class: "series", d: `M${d}`, "stroke-dasharray": dash || null,
+    "stroke-width": corners.length === 1 ? 4 : null }));
+}
+
+function drawLevels(chart, drawable, right) {
+  let above = Infinity;
+  const bottom = HEIGHT - MARGIN.bottom;
+  const levels = chart.levels.filter((level) => drawable(level.y)).sort((one, other) => one.y - other.y);
+  levels.forEach((level, i) => {
+    const y = chart.scaleY(level.y);
+    // The lowest level is most often a floor, with the data above it: its name goes below where there is room.
+    const isBelow = i === 0 && bottom - y >= 20;
+    // Names of close levels are pushed apart; the lines stay where they are.
+    if (!isBelow) above = Math.max(MARGIN.top - 2, Math.min(y - 6, above - 15));
+    chart.svg.append(makeSvg("line", { class: "level", x1: MARGIN.left, x2: right, y1: y, y2: y }),
+      makeSvg("text", { class: "level-name", x: right - 2, y: isBelow ? y + 15 : above, "text-anchor": "end" }, level.name));
+  });
+}
+
+function wordNote(chart, isThinned) {
+  const notes = [];
+  if (isThinned) notes.push("Band: smallest to largest value behind each pixel; line: their mean.");
+  const missing = chart.lines.reduce((sum, line) => sum + line.missing, 0);
+  if (missing) notes.push(`${count(missing, "value")} not finite, left as ${missing === 1 ? "a gap" : "gaps"}.`);
+  const hidden = chart.isLog ? chart.lines.flatMap((line) => line.points).filter((point) => point.y !== null && point.y <= 0).length : 0;
+  if (hidden) notes.push(`${count(hidden, "value")} of 0 or below cannot be drawn on a log scale.`);
+  return notes.join(" ");
+}
+
+function listenToChart(chart) {
+  chart.svg.addEventListener("pointermove", (event) => {
+    const box = chart.svg.getBoundingClientRect();
+    readOut(chart, chart.scaleX.back(event.clientX - box.left));
+  });
+  chart.svg.addEventListener("pointerleave", () => readOut(chart, null));
+  chart.svg.addEventListener("blur", () => readOut(chart, null));
+  chart.svg.addEventListener("keydown", (event) => {
+    const points = chart.lines[0].points;
+    const now = chart.at === null ? points.length - 1 : nearestPoint(points, chart.at);
+    // Shift moves point by point, otherwise a hundredth of the line at a time.
+    const stride = event.shiftKey ? 1 : Math.max(1, Math.round(points.length / 100));
+    const target = { ArrowLeft: now - stride, ArrowRight: now + stride, Home: 0, End: points.length - 1 }[event.key];
+    if (target === undefined || points.length === 0) return;
+    event.preventDefault();
+    event.stopPropagation();
+    readOut(chart, points[clamp(target, 0, points.length - 1)].x);
+  });
+}
+
+// Writes the values at x into the legend and moves the crosshair; without x, the last values.
+function readOut(chart, x) {
+  chart.at = x;
+  chart.crosshair.replaceChildren();
+  for (const line of chart.lines) {
+    const point = line.points.length ? line.points[x === null ? line.points.length - 1 : nearestPoint(line.points, x)] : null;
+    if (!point) {
+      line.output.textContent = "n/a";
+      continue;
+    }
+    const place = `${chart.section.x_label} ${wordNumber(point.x, 6)}`;
+    line.output.textContent = `${wordNumber(point.y, 5)} at ${x === null ? "the last " : ""}${place}`;
+    if (x === null) continue;
+    const at = chart.scaleX(point.x);
+    if (!chart.crosshair.firstChild) {
+      chart.crosshair.append(makeSvg("line", { class: "hair", x1: at, x2: at, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
+    }
+    if (point.y === null || (chart.isLog && point.y <= 0)) continue;
+    chart.crosshair.append(makeSvg("circle", { class: `dot ${line.hue}`, cx: at, cy: chart.scaleY(point.y), r: 5 }));
+  }
+}

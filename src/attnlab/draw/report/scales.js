@@ -1,0 +1,109 @@
+// Axes and honest thinning: where ticks go, and what stands behind each pixel of a long line.
+
+function linearScale([low, high], [from, to]) {
+  const span = high - low || 1;
+  const scale = (value) => from + ((value - low) / span) * (to - from);
+  scale.back = (pixel) => low + ((pixel - from) / (to - from)) * span;
+  return scale;
+}
+
+function logScale([low, high], range) {
+  const inner = linearScale([Math.log10(low), Math.log10(high)], range);
+  return (value) => inner(Math.log10(value));
+}
+
+function niceStep(span, aim) {
+  const raw = span / Math.max(1, aim);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const factor = [1, 2, 2.5, 5, 10].find((candidate) => raw / power <= candidate + 1e-9);
+  return factor * power;
+}
+
+function linearTicks(low, high, aim) {
+  if (!(high > low)) return [low];
+  const step = niceStep(high - low, aim);
+  const ticks = [];
+  // Counting in whole steps keeps 0.30000000000000004 off the axis.
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) {
+    ticks.push(Number((i * step).toPrecision(12)));
+  }
+  return ticks;
+}
+
+function logTicks(low, high, aim) {
+  const decades = Math.log10(high / low);
+  const factors = decades <= 1.2 ? [1, 2, 3, 5, 7] : decades <= 3 ? [1, 2, 5] : [1];
+  const stride = Math.max(1, Math.ceil(decades / aim));
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+    if (factors.length === 1 && power % stride !== 0) continue;
+    for (const factor of factors) {
+      const tick = Number((factor * 10 ** power).toPrecision(12));
+      if (tick >= low * 0.999 && tick <= high * 1.001) ticks.push(tick);
+    }
+  }
+  return ticks;
+}
+
+// A tick is worded with the decimals its neighbours need, so "0.5" and "1.0" line up.
+function wordTicks(ticks) {
+  const decimals = Math.max(...ticks.map((tick) => (String(tick).split(".")[1] ?? "").length));
+  const places = { minimumFractionDigits: decimals > 4 ? 0 : decimals, maximumFractionDigits: 6 };
+  return ticks.map((tick) => {
+    const isExtreme = tick !== 0 && (Math.abs(tick) >= 1e6 || Math.abs(tick) < 1e-4);
+    const word = isExtreme ? tick.toExponential().replace("e+", "e") : tick.toLocaleString("en-GB", places);
+    return word.replace("-", "−");
+  });
+}
+
+// Finite points in order of x, and how many had to be left out. A gap stays a point with y null.
+function cleanPoints(series) {
+  const points = [];
+  let missing = 0;
+  series.x.forEach((x, i) => {
+    const isGap = !isNumber(series.y[i]);
+    if (isGap || !isNumber(x)) missing += 1;
+    if (isNumber(x)) points.push({ x, y: isGap ? null : series.y[i] });
+  });
+  points.sort((one, other) => one.x - other.x);
+  return { points, missing };
+}
+
+// One bin per pixel column: smallest, largest and mean of the values in it; null where all are gaps.
+function binPoints(points, scaleX, left, width) {
+  const bins = Array.from({ length: width + 1 }, () => ({ points: 0, least: Infinity, most: -Infinity, sum: 0, finite: 0 }));
+  for (const { x, y } of points) {
+    const bin = bins[clamp(Math.round(scaleX(x) - left), 0, width)];
+    bin.points += 1;
+    if (y === null) continue;
+    bin.finite += 1;
+    bin.sum += y;
+    bin.least = Math.min(bin.least, y);
+    bin.most = Math.max(bin.most, y);
+  }
+  return bins.map((bin, i) => ({ ...bin, at: left + i })).filter((bin) => bin.points > 0);
+}
+
+// Splits at gaps, so that a missing value never turns into a straight line.
+function runsOf(items, isThere) {
+  const runs = [];
+  let open = null;
+  for (const item of items) {
+    if (!isThere(item)) open = null;
+    else if (open) open.push(item);
+    else runs.push((open = [item]));
+  }
+  return runs;
+}
+
+// Index of the point nearest in x; points are sorted.
+function nearestPoint(points, x) {
+  let low = 0;
+  let high = points.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (points[middle].x < x) low = middle;
+    else high = middle;
+  }
+  return Math.abs(points[low]?.x - x) <= Math.abs(points[high]?.x - x) ? low : high;
+}

@@ -1,0 +1,182 @@
+// The trace: one input, one step at a time. Sentence, tokens, probabilities and maps always show the same step.
+
+const MAX_CANDIDATES = 12;
+const BEAT = 1200; // milliseconds between two steps while playing
+
+function mountTrace(stage, section) {
+  const { traces } = section;
+  if (traces.length === 0) {
+    stage.append(make("p", { class: "note" }, "No trace was recorded."));
+    return null;
+  }
+  const view = { traces, trace: null, step: 0, head: 0, timer: null, strip: null, maps: [], stage };
+  view.chooser = makeChooser(traces, (index) => openTrace(view, index));
+  view.said = make("p", { class: "said", role: "status" });
+  view.looks = make("p", { class: "note" });
+  view.stripPlace = make("div");
+  view.chances = make("ul", { class: "chances" });
+  view.mapsPlace = make("div", { class: "maps" });
+  stage.classList.add("trace-view");
+  stage.append(view.chooser.root, makeStepper(view), view.said, view.looks,
+    make("div", { class: "pair" },
+      make("div", {}, make("h3", {}, "Where it looks"), make("p", { class: "note" }, "Bars: how each head spreads its look from the filled token. A head’s name draws its arcs."), view.stripPlace),
+      make("div", {}, make("h3", {}, "What it picks"), make("p", { class: "note" }, "Probability of each candidate for the next token."), view.chances)),
+    make("div", { class: "maps-head" }, make("div", {}, make("h3", {}, "Whole attention maps"), make("p", { class: "note" }, "The framed row is the current query; rows that are still to come are faint.")), makeScale()),
+    view.mapsPlace);
+  stage.addEventListener("keydown", (event) => stepByKey(view, event));
+  view.chooser.choose(mostVaried(traces));
+  return view;
+}
+
+// Where all tokens are alike there is little to see: begin with the last of the most varied inputs.
+function mostVaried(traces) {
+  const variety = traces.map((trace) => new Set(trace.input).size);
+  return variety.lastIndexOf(extent(variety)[1]);
+}
+
+function makeStepper(view) {
+  view.back = makeButton("‹ Back", () => goTo(view, view.step - 1), { "aria-label": "Previous step" });
+  view.on = makeButton("Step ›", () => goTo(view, view.step + 1), { "aria-label": "Next step" });
+  view.play = makeButton("▶ Play", () => togglePlay(view), { class: "play" });
+  view.slider = make("input", { type: "range", min: 0, value: 0, "aria-label": "Step" });
+  view.slider.addEventListener("input", () => goTo(view, Number(view.slider.value)));
+  view.count = make("output");
+  return make("div", { class: "bar stepper" }, view.back, view.on, view.play, view.slider, view.count,
+    make("span", { class: "note keys" }, "← → keys step"));
+}
+
+function openTrace(view, index) {
+  pause(view);
+  const before = view.trace;
+  view.trace = view.traces[index];
+  view.step = 0;
+  view.head = clamp(view.head, 0, Math.max(0, view.trace.attention.length - 1));
+  if (before === view.trace) return showStep(view);
+  view.strip = makeStrip(view.trace, (head) => {
+    view.head = head;
+    showStep(view);
+  });
+  view.stripPlace.replaceChildren(view.strip.root);
+  view.maps = view.trace.attention.map((entry) => makeHeatmap(entry, view.trace.tokens));
+  view.mapsPlace.replaceChildren(...view.maps.map((map) => map.root));
+  setVariable(view.mapsPlace, "--map-width", `${widthOfMaps(view.trace)}px`);
+  view.slider.max = Math.max(0, view.trace.steps.length - 1);
+  showStep(view);
+  return undefined;
+}
+
+// Big cells while there is room, small ones for many heads of long sequences.
+function widthOfMaps(trace) {
+  const columns = Math.max(1, ...trace.attention.flatMap((entry) => [entry.key_tokens?.length ?? entry.rows.length]));
+  const cell = columns <= 8 ? 44 : columns <= 14 ? 26 : trace.attention.length > 4 ? 12 : 18;
+  return clamp(columns * cell + 40, 280, 1000);
+}
+
+function goTo(view, step, keepPlaying = false) {
+  if (!keepPlaying) pause(view);
+  view.step = clamp(step, 0, Math.max(0, view.trace.steps.length - 1));
+  showStep(view);
+}
+
+function showStep(view) {
+  const { trace, step: k } = view;
+  const step = trace.steps[k];
+  view.back.disabled = k === 0;
+  view.on.disabled = k >= trace.steps.length - 1;
+  view.slider.value = k;
+  view.slider.setAttribute("aria-valuetext", `step ${k + 1} of ${trace.steps.length}`);
+  view.count.textContent = step ? `step ${k + 1} of ${trace.steps.length}` : "no step";
+  view.said.replaceChildren(...saySentence(trace, k));
+  view.looks.textContent = sayLooks(trace, step);
+  view.strip.show(step, view.head);
+  showChances(view.chances, step);
+  const position = step ? step.position : -1;
+  for (const map of view.maps) map.showPosition(step ? position : Infinity);
+}
+
+function saySentence(trace, k) {
+  const step = trace.steps[k];
+  if (!step) return ["No token was chosen for this input."];
+  const word = (token, name = "word") => make("span", { class: name }, quote(token));
+  const known = trace.tokens.slice(0, step.position + 1);
+  // Long prefixes are cut in the middle of the sentence, not in the strip below it.
+  const shown = known.length > 14 ? ["…", ...known.slice(-13)] : known;
+  const chance = step.probabilities[step.candidates.indexOf(step.choice)];
+  const words = [`Step ${k + 1} of ${trace.steps.length}: after `, make("span", { class: "word" }, shown.map(wordToken).join(" ")),
+    ", the model looks back from ", word(known[known.length - 1]), " and picks ", word(step.choice, "word chosen")];
+  words.push(isNumber(chance) ? ` with probability ${wordProbability(chance)}.` : " (probability n/a).");
+  return words;
+}
+
+function sayLooks(trace, step) {
+  if (!step) return "";
+  const parts = trace.attention.slice(0, 4).map((entry) => {
+    const weights = entry.rows[step.position] ?? [];
+    const most = weights.reduce((best, weight, j) => (isNumber(weight) && (best < 0 || weight > weights[best]) ? j : best), -1);
+    if (most < 0) return null;
+    return `${wordHead(entry).long} looks most at ${quote((entry.key_tokens ?? trace.tokens)[most])}, position ${most} (${wordProbability(weights[most])})`;
+  }).filter(Boolean);
+  const rest = trace.attention.length - 4;
+  return parts.length ? `${parts.join("; ")}${rest > 0 ? `; ${count(rest, "more head")} below` : ""}.` : "";
+}
+
+function showChances(list, step) {
+  if (!step) return list.replaceChildren();
+  const pairs = step.candidates.map((token, i) => ({ token, chance: step.probabilities[i], isChoice: token === step.choice }));
+  // A small set of candidates keeps its order, so that bars can be followed from step to step.
+  const value = (pair) => (isNumber(pair.chance) ? pair.chance : -1) + (pair.isChoice ? 2 : 0);
+  const shown = pairs.length <= MAX_CANDIDATES ? pairs : [...pairs].sort((one, other) => value(other) - value(one)).slice(0, MAX_CANDIDATES);
+  while (list.children.length > shown.length) list.lastChild.remove();
+  while (list.children.length < shown.length) list.append(makeChance());
+  shown.forEach((pair, i) => showChance(list.children[i], pair));
+  if (shown.length < pairs.length) {
+    const rest = pairs.filter((pair) => !shown.includes(pair));
+    const mass = rest.reduce((sum, pair) => sum + (isNumber(pair.chance) ? pair.chance : 0), 0);
+    list.append(make("li", { class: "rest" }, make("span"), make("span", { class: "note" }, `${rest.length} others`), make("span", { class: "number" }, wordProbability(mass)), make("span")));
+  }
+  return undefined;
+}
+
+function makeChance() {
+  return make("li", {}, make("span", { class: "word" }), make("span", { class: "track" }, make("i")), make("span", { class: "number" }), make("span", { class: "tag" }));
+}
+
+function showChance(row, { token, chance, isChoice }) {
+  const [word, track, number, tag] = row.children;
+  row.className = isChoice ? "is-choice" : "";
+  word.textContent = wordToken(token);
+  word.title = token;
+  setVariable(track.firstChild ?? track.appendChild(make("i")), "--w", isNumber(chance) ? clamp(chance, 0, 1) : 0);
+  number.textContent = wordProbability(chance);
+  tag.textContent = isChoice ? "← choice" : "";
+}
+
+function stepByKey(view, event) {
+  if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  // Fields, lists and sliders use the arrow keys themselves.
+  if (event.target.matches?.("input, select, textarea")) return;
+  const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (by === undefined) return;
+  event.preventDefault();
+  goTo(view, view.step + by);
+}
+
+function togglePlay(view) {
+  if (view.timer !== null) return pause(view);
+  const last = view.trace.steps.length - 1;
+  goTo(view, view.step >= last ? 0 : view.step + 1);
+  view.play.textContent = "❚❚ Pause";
+  // Whoever asks for less motion gets steps without transitions, and twice the time to read them.
+  const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  view.timer = setInterval(() => {
+    if (view.step >= last) pause(view);
+    else goTo(view, view.step + 1, true);
+  }, isCalm ? 2 * BEAT : BEAT);
+  return undefined;
+}
+
+function pause(view) {
+  clearInterval(view.timer);
+  view.timer = null;
+  view.play.textContent = "▶ Play";
+}

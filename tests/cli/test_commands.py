@@ -1,0 +1,263 @@
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from attnlab.cli import main
+
+TINY = ["steps=20", "evaluate_every=10"]
+LEARNED = ["steps=1200", "learning_rate=1e-2", "evaluate_every=200"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with one good run in it, made by the command itself."""
+    parent = tmp_path_factory.mktemp("work")
+    assert main(["run", "sorting", "--quiet", "--out", str(parent / "runs" / "good"), "--set", *LEARNED]) == 0
+    return parent
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def run(capsys, *arguments):
+    capsys.readouterr()
+    status = main(list(arguments))
+    return status, *capsys.readouterr()
+
+
+def test_a_run_ends_with_its_claims_and_the_path_of_its_report(capsys, tmp_path):
+    status, out, err = run(capsys, "run", "sorting", "--out", str(tmp_path / "r"), "--set", *LEARNED)
+    assert status == 0
+    assert "27/27" in out
+    assert "6 of 6 claims hold" in out
+    assert f"report   {tmp_path / 'r' / 'report.html'}\n" in out
+    assert "step 1,200 of 1,200" in err
+
+
+def test_a_failed_claim_is_status_1(capsys, tmp_path):
+    status, out, _ = run(capsys, "run", "sorting", "--out", str(tmp_path / "r"), "--set", *TINY)
+    assert status == 1
+    assert "✗ failed" in out
+
+
+def test_without_out_the_next_free_folder_of_runs_is_taken(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for expected in ("runs/sorting", "runs/sorting-2"):
+        _, out, _ = run(capsys, "run", "sorting", "-q", "--set", *TINY)
+        assert expected + "/report.html" in out
+
+
+def test_json_is_json_and_nothing_else(capsys, tmp_path):
+    for arguments in (
+        ["run", "sorting", "--json", "--out", str(tmp_path / "r"), "--set", *TINY],
+        ["list", "--json"],
+        ["show", "good", "--json"],
+        ["settings", "sorting", "--json"],
+        ["settings", "--json"],
+        ["trace", "good", "cab", "--json"],
+        ["doctor", "--json"],
+    ):
+        _, out, err = run(capsys, *arguments)
+        json.loads(out)
+        assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (["run", "sorting", "--set", "postions=none"], 2, "no setting 'postions'; did you mean 'positions'?"),
+        (["run", "sorting", "--set", "rank=0"], 2, "rank must be an integer from 1 to 4096; got 0."),
+        (["run", "sorting", "--set", "positions=nnoe"], 2, "one of none, sinusoidal, learned"),
+        (["run", "sorting", "--set", "rank"], 2, "a setting is written key=value; got 'rank'."),
+        (["run", "sorting", "--set", "rank=1", "rank=2"], 2, "given twice"),
+        (["run", "sorting", "--set", "d_model=7"], 2, "multiple of num_heads; got 7 and 2"),
+        (["run", "sorting", "--set", "steps=9", "warmup_steps=9"], 2, "warmup_steps must be below steps"),
+        (["run", "srting"], 2, "no experiment 'srting'; did you mean 'sorting'?"),
+        (["run"], 2, "NAME requires an argument"),
+        (["run", "sorting", "--sed", "1"], 2, "Did you mean --seed?"),
+        (["run", "sorting", "--seed", "x"], 2, 'unable to convert "x" into int'),
+        (["run", "sorting", "--seed", "-1"], 2, "a seed must be"),
+        (["rnu"], 2, 'Did you mean "run"?'),
+        (["run", "sorting", "--out", "runs/good"], 3, "holds a run already, and nothing is overwritten"),
+        (["run", "sorting", "--out", "afile", "--set", *TINY], 3, "A file stands where a folder is needed"),
+        (["run", "sorting", "--out", "afile/x", "--set", *TINY], 3, "A file stands where a folder is needed"),
+        (["show", "goood"], 3, "no run in goood; did you mean 'good'?"),
+        (["open", "runs"], 2, "runs is no run but holds some; name one of them: good."),
+        (["trace", "good", "xyz"], 2, "expected 3 letters from a to c, such as 'cba'; got 'xyz'."),
+        (["trace"], 2, "RUN requires an argument"),
+        (["list", "nowhere"], 3, "there is no folder nowhere"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_every_mistake_gets_one_sentence_and_its_status(capsys, runs, arguments, status, sentence):
+    (runs / "afile").write_text("mine")
+    found, out, err = run(capsys, *arguments)
+    assert found == status
+    assert sentence in " ".join(err.split())
+    assert err.startswith("attnlab: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err + out
+    assert (runs / "afile").read_text() == "mine"
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """Mount a small file system of one's own; root alone may, and not everywhere."""
+    mounted = []
+
+    def make(options):
+        folder = tmp_path / f"mounted-{len(mounted)}"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+            pytest.skip("this user may not mount a file system")
+        mounted.append(folder)
+        return folder
+
+    yield make
+    for folder in mounted:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_an_unwritable_folder_is_said(capsys, mount):
+    folder = mount("size=16m,ro")
+    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(folder / "r"), "--set", *TINY)
+    assert status == 3
+    assert "The file system is read-only: choose another folder with --out" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_folder_of_somebody_else_is_said(capsys, tmp_path):
+    (tmp_path / "theirs").mkdir(mode=0o500)
+    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(tmp_path / "theirs" / "r"), "--set", *TINY)
+    assert status == 3
+    assert "may not be written by you" in err
+
+
+def test_a_disk_with_too_little_room_is_said_before_the_training(capsys, mount):
+    folder = mount("size=1m")
+    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(folder / "r"), "--set", *TINY)
+    assert status == 3
+    assert "are free there and a run needs" in err
+    assert list(folder.iterdir()) == []
+
+
+def test_a_really_full_disk_is_said_and_loses_nothing(capsys, mount, monkeypatch):
+    monkeypatch.setattr("attnlab.experiments.folder._LEAST_FREE", 0)
+    folder = mount("size=64k")
+    (folder / "precious.txt").write_text("mine")
+    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(folder / "r"), "--set", *TINY)
+    assert status == 3
+    assert "The disk is full: free some space" in err
+    assert (folder / "precious.txt").read_text() == "mine"
+    assert not list(folder.rglob("*.part"))
+
+
+def test_a_disk_that_fills_while_running_is_said_and_loses_nothing(capsys, tmp_path, monkeypatch):
+    import errno
+
+    from attnlab import files
+
+    whole, written = files.os.fsync, []
+
+    def filling(handle):
+        written.append(handle)
+        if len(written) > 6:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        whole(handle)
+
+    monkeypatch.setattr(files.os, "fsync", filling)
+    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY)
+    monkeypatch.undo()
+    assert status == 3
+    assert "The disk is full: free some space" in err
+    assert err.count("\n") == 1
+    assert not list((tmp_path / "r").rglob("*.part"))
+    assert main(["list", str(tmp_path)]) == 0
+    assert "unfinished" in capsys.readouterr().out
+
+
+def test_interrupting_a_run_is_status_130_and_names_what_is_kept(capsys, tmp_path, monkeypatch):
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnlab.train.loop.learning_rate", interrupt)
+    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY)
+    assert status == 130
+    assert "stopped" in err
+    assert str(tmp_path / "r") in err
+
+
+def test_the_prompt_asks_again_after_a_wrong_input_and_ends_with_the_input(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("cab\nxyz\n\nbba\n"))
+    status, out, err = run(capsys, "trace", "good")
+    assert status == 0
+    assert "c a b → a b c" in out
+    assert "b b a → a b b" in out
+    assert err.count("expected 3 letters from a to c") == 2
+
+
+def test_a_trace_shows_probabilities_choice_and_each_head(capsys):
+    _, out, _ = run(capsys, "trace", "good", "c", "a", "b")
+    assert out.count("p(a)") == 3
+    assert out.count("layers.0 head 1") == 3
+    assert "step 2 of 3" in out
+
+
+@pytest.mark.parametrize("columns", ["80", "160"])
+@pytest.mark.parametrize("command", [["show", "good"], ["list"], ["trace", "good", "cab"], ["settings", "sorting"]])
+def test_no_line_is_wider_than_the_terminal(capsys, monkeypatch, columns, command):
+    monkeypatch.setenv("COLUMNS", columns)
+    _, out, _ = run(capsys, *command)
+    assert max(len(line) for line in out.splitlines() if "report.html" not in line) <= int(columns)
+
+
+def test_settings_lists_the_experiments_and_the_settings_of_one(capsys):
+    assert "sorting" in run(capsys, "settings")[1]
+    status, out, _ = run(capsys, "settings", "sorting")
+    assert status == 0
+    assert "learning_rate" in out
+    assert "gated" in out
+
+
+def test_open_hands_the_report_to_the_browser_or_names_it(capsys, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    assert run(capsys, "open", "good")[0] == 0
+    assert opened[0].startswith("file://")
+    assert opened[0].endswith("runs/good/report.html")
+    monkeypatch.setattr("webbrowser.open", lambda url: False)
+    _, out, _ = run(capsys, "open", "good")
+    assert "no browser was found" in out
+
+
+def test_the_doctor_finds_this_machine_fit(capsys):
+    status, out, _ = run(capsys, "doctor")
+    assert status == 0
+    assert "matrix path" in out
+
+
+def test_the_doctor_finds_a_missing_package(capsys, monkeypatch):
+    from attnlab.cli import doctor
+
+    known = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "safetensors" else known(name))
+    status, out, _ = run(capsys, "doctor")
+    assert status == 3
+    assert "pip install" in out
+
+
+def test_a_reader_that_leaves_early_is_no_error(runs):
+    command = f"{sys.executable} -m attnlab settings sorting | head -1"
+    done = subprocess.run(command, shell=True, cwd=runs, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

@@ -1,0 +1,233 @@
+import json
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments import registry, sorting
+from attnlab.experiments.claims import Claim, read_claims
+from attnlab.experiments.folder import free_name, list_runs
+
+QUICK = {"steps": 1_200, "learning_rate": 1e-2, "evaluate_every": 200}
+TINY = {"steps": 20, "evaluate_every": 10}
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    return attnlab.run("sorting", out=tmp_path_factory.mktemp("runs") / "sorting", **QUICK)
+
+
+def claim(report, name):
+    return next(each for each in report.claims if each.name == name)
+
+
+def test_it_learns_to_sort_all_27_inputs(learned):
+    assert str(learned).startswith("sorting: 6 of 6 claims hold")
+    assert claim(learned, "all_inputs_right").measured == "27/27"
+
+
+def test_an_untrained_model_fails_its_claims():
+    report = attnlab.run("sorting", **TINY)
+    assert not report.passed
+    assert not claim(report, "all_inputs_right").passed
+    assert not claim(report, "loss_near_floor").passed
+    assert claim(report, "causal").passed
+
+
+def open_eyes(model):
+    """Let every query of a model see every key: the planted fault."""
+    for layer in model.layers:
+        whole = layer.attention.forward
+        layer.attention.forward = lambda x, *args, whole=whole, mask=None, **options: whole(x, *args, **options)
+    return model
+
+
+def test_a_model_that_sees_the_future_is_caught(monkeypatch):
+    build = sorting.build_model
+    monkeypatch.setattr(sorting, "build_model", lambda config, seed: open_eyes(build(config, seed)))
+    report = attnlab.run("sorting", **QUICK)
+    assert not claim(report, "causal").passed
+    assert not claim(report, "loss_not_below_floor").passed
+
+
+def test_a_cache_that_mixes_up_positions_is_caught(monkeypatch):
+    from attnlab.parts.cache import LayerCache
+
+    whole = LayerCache.keys_and_values
+    monkeypatch.setattr(LayerCache, "keys_and_values", lambda self: (whole(self)[0].roll(1, -2), whole(self)[1]))
+    assert not claim(attnlab.run("sorting", **QUICK), "cache_changes_nothing").passed
+
+
+def test_a_miscounted_part_is_caught(monkeypatch):
+    count = sorting.count_from_model
+    monkeypatch.setattr(sorting, "count_from_model", lambda model: {**count(model), "final_norm": 13})
+    assert not claim(attnlab.run("sorting", **TINY), "parameters_counted").passed
+
+
+def test_the_loss_on_counted_rows_is_the_loss_on_the_drawn_batch():
+    config = sorting.SortingConfig()
+    task, model = config.sequence_task(), sorting.build_model(config, 0).double()
+    rows = task.rows(task.all_prompts())
+    drawn = torch.randint(27, (128,), generator=torch.Generator().manual_seed(0))
+    counts = torch.bincount(drawn, minlength=27)
+    plain = sorting._exact_loss(model, rows[drawn])
+    counted = (sorting._row_losses(model, rows) * counts).sum() / 128
+    torch.testing.assert_close(counted, plain, atol=1e-14, rtol=0)
+
+
+def test_the_same_seed_gives_the_same_weights_byte_for_byte(tmp_path):
+    for name in ("a", "b"):
+        attnlab.run("sorting", out=tmp_path / name, seed=3, **TINY)
+    attnlab.run("sorting", out=tmp_path / "c", seed=4, **TINY)
+    a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+def test_a_run_folder_holds_everything_and_opens_again(learned):
+    folder = learned.folder
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert names >= {
+        "config.json", "claims.json", "metrics.jsonl", "model.safetensors", "report.html", "report.json",
+        "checkpoints/best.safetensors", "checkpoints/last.safetensors", "figures/loss.png", "figures/loss.svg",
+        "figures/attention.png", "figures/attention.svg",
+    }  # fmt: skip
+    again = attnlab.open_run(folder)
+    assert again.claims == learned.claims
+    assert again.config["seed"] == 0
+    assert again.config["settings"]["projections"] == "gated"
+    assert again.config["versions"]["torch"] == torch.__version__
+    assert [line["step"] for line in again.metrics if "accuracy" in line][-1] == QUICK["steps"]
+    assert again.html() == (folder / "report.html").read_text()
+    assert isinstance(attnlab.load(folder), attnlab.Decoder)
+
+
+def test_a_report_in_memory_is_saved_like_one_from_disk(tmp_path):
+    kept = attnlab.run("sorting", **TINY)
+    made = attnlab.run("sorting", out=tmp_path / "made", **TINY)
+    saved = attnlab.open_run(kept.save(tmp_path / "saved"))
+    assert saved.claims == made.claims
+    for name in ("model.safetensors", "metrics.jsonl", "report.json"):
+        assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "made" / name).read_bytes()
+    assert set(saved.figures) == set(made.figures)
+
+
+def test_the_saved_model_answers_as_the_run_said(learned):
+    found = registry.trace_run(learned, "cab")
+    assert "".join(step.choice for step in found.steps) == "abc"
+    shown = next(each for each in learned.document["sections"][0]["traces"] if each["input"] == list("cab"))
+    assert [step["choice"] for step in shown["steps"]] == list("abc")
+
+
+def test_the_report_traces_all_27_inputs_with_both_heads(learned):
+    traces = learned.document["sections"][0]["traces"]
+    assert len({"".join(each["input"]) for each in traces}) == 27
+    assert all(len(each["attention"]) == 2 for each in traces)
+    assert all(len(each["steps"]) == 3 for each in traces)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"projections": "strict"},
+        {"projections": "dense"},
+        {"positions": "none"},
+        {"positions": "rotary"},
+        {"positions": "alibi"},
+        {"positions": "concatenated"},
+        {"positions": "sinusoidal"},
+        {"letters": "8", "length": "5", "most_judged": "50"},
+        {"letters": "26", "length": "12", "most_judged": "20"},
+        {"letters": "1", "length": "1"},
+        {"task": "reverse"},
+        {"task": "copy"},
+        {"task": "add", "length": "2"},
+        {"task": "induction", "length": "4"},
+        {"rank": "1", "temperature": "0.3"},
+        {"norm_place": "none", "activation": "swiglu", "bias": "true", "num_layers": "2"},
+        {"norm_place": "post", "norm": "rms", "dropout": "0.1"},
+        {"d_model": "12", "num_heads": "4", "d_ff": "24"},
+        {"batch_size": "5"},
+    ],
+    ids=lambda settings: " ".join(f"{name}={value}" for name, value in settings.items()),
+)
+def test_every_option_works(settings, tmp_path):
+    report = attnlab.run("sorting", settings={"steps": "4", **settings}, out=tmp_path / "run")
+    assert claim(report, "causal").passed
+    assert claim(report, "parameters_counted").passed
+    assert claim(report, "cache_changes_nothing").passed
+    assert registry.trace_run(report, registry.config_of(report).sequence_task().example).steps
+
+
+def test_an_existing_run_is_left_alone(tmp_path):
+    attnlab.run("sorting", out=tmp_path / "run", **TINY)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(CouldNotRun, match="holds a run already, and nothing is overwritten"):
+        attnlab.run("sorting", out=tmp_path / "run", seed=9, **TINY)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(CouldNotRun, match="holds something already"):
+        attnlab.run("sorting", out=tmp_path, **TINY)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+def test_an_interrupted_run_shows_as_unfinished_and_keeps_its_checkpoint(tmp_path):
+    class Impatient:
+        def step(self, step, steps, figures):
+            if step >= 15:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attnlab.run("sorting", out=tmp_path / "run", observer=Impatient(), **TINY)
+    with pytest.raises(CouldNotRun, match="is unfinished"):
+        attnlab.open_run(tmp_path / "run")
+    assert list_runs(tmp_path)[0]["state"] == "unfinished"
+    assert (tmp_path / "run" / "checkpoints" / "last.safetensors").exists()
+
+
+def test_too_little_room_is_said_before_the_training(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    with pytest.raises(CouldNotRun, match="only 1,000 bytes are free"):
+        attnlab.run("sorting", out=tmp_path / "deep" / "run", **TINY)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_are_not_known_are_refused():
+    with pytest.raises(WrongUsage, match="did you mean 'sorting'"):
+        attnlab.run("sortng")
+    with pytest.raises(WrongUsage, match="did you mean 'rank'"):
+        attnlab.run("sorting", rnak=2)
+
+
+def test_damaged_runs_are_listed_as_such(tmp_path):
+    attnlab.run("sorting", out=tmp_path / "good", **TINY)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "config.json").write_text("{")
+    (tmp_path / "other").mkdir()
+    assert [run["state"] for run in sorted(list_runs(tmp_path), key=lambda run: run["run"])] == ["damaged", "finished"]
+    (tmp_path / "good" / "claims.json").write_text(json.dumps([{"name": 1}]))
+    with pytest.raises(CouldNotRun, match="does not hold a list of claims"):
+        attnlab.open_run(tmp_path / "good")
+
+
+def test_claims_survive_json():
+    claims = (Claim("a", "s", "m", "b", True),)
+    assert read_claims([each.to_mapping() for each in claims]) == claims
+
+
+def test_the_next_free_name_is_found(tmp_path):
+    assert free_name(tmp_path, "sorting") == tmp_path / "sorting"
+    (tmp_path / "sorting").mkdir()
+    (tmp_path / "sorting-2").mkdir()
+    assert free_name(tmp_path, "sorting") == tmp_path / "sorting-3"
+
+
+def test_figures_are_left_out_where_matplotlib_is_missing(monkeypatch):
+    monkeypatch.setattr("attnlab.draw.figures.is_available", lambda: False)
+    report = attnlab.run("sorting", **TINY)
+    assert report.figures == {}
+    assert "<html" in report.html()

@@ -1,0 +1,85 @@
+import pytest
+import torch
+
+from attnlab.errors import WrongUsage
+from attnlab.look import record, trace
+from attnlab.models import Decoder, DecoderConfig, generate
+from attnlab.seeds import isolated
+from attnlab.tasks import SequenceTask
+
+
+def model(seed=0):
+    with isolated(seed):
+        return Decoder(DecoderConfig(vocab_size=4, max_length=9, d_model=6, num_heads=2, num_layers=2)).eval()
+
+
+TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
+
+
+def test_recorded_weights_are_a_causal_softmax_of_the_recorded_scores():
+    decoder = model()
+    with record(decoder, ["layers.*.attention.weights", "layers.*.attention.scores"]) as recording:
+        decoder(TOKENS)
+    assert len(recording) == 4
+    weights, scores = (recording[f"layers.1.attention.{name}"] for name in ("weights", "scores"))
+    assert weights.shape == (2, 2, 4, 4)
+    torch.testing.assert_close(weights, scores.softmax(-1))
+    assert float(weights.triu(1).abs().max()) == 0.0
+
+
+def test_recording_changes_nothing_and_leaves_nothing_behind():
+    decoder = model()
+    plain = decoder(TOKENS)
+    with record(decoder, "layers.*.attention.output") as recording:
+        assert torch.equal(decoder(TOKENS), plain)
+    decoder(TOKENS)
+    assert len(recording.all("layers.0.attention.output")) == 1
+
+
+def test_a_pattern_that_names_no_site_is_an_error_with_a_suggestion():
+    with (
+        pytest.raises(WrongUsage, match=r"did you mean .layers\.0\.attention\.weights."),
+        record(model(), "layers.0.attention.wieghts"),
+    ):
+        pass
+
+
+def test_asking_for_what_was_not_recorded_says_so():
+    decoder = model()
+    with record(decoder, "logits") as recording:
+        with pytest.raises(WrongUsage, match="nothing has passed 'logits' yet"):
+            recording["logits"]
+        decoder(TOKENS)
+    with pytest.raises(WrongUsage, match="not recorded; Known: logits"):
+        recording["embedding"]
+
+
+def test_a_trace_tells_what_generation_did_and_where_each_head_looked():
+    decoder, task = model(), SequenceTask()
+    found = trace(decoder, TOKENS, 3, task.vocabulary, forbidden=[0], num_input=3)
+    generation = generate(decoder, TOKENS, 3, forbidden=[0])
+    for each, row, probabilities in zip(found, generation.tokens, generation.probabilities, strict=True):
+        assert each.tokens == tuple(task.tokens(row))
+        assert each.input == each.tokens[:3]
+        assert [step.position for step in each.steps] == [3, 4, 5]
+        for number, step in enumerate(each.steps):
+            assert step.candidates == ("a", "b", "c")
+            assert step.probabilities == tuple(probabilities[number, 1:].tolist())
+            assert step.choice == each.tokens[4 + number]
+        assert [(head.site, head.head) for head in each.attention] == [
+            (f"layers.{layer}.attention.weights", head) for layer in range(2) for head in range(2)
+        ]
+        for head in each.attention:
+            assert [len(row) for row in head.rows] == [1, 2, 3, 4, 5, 6]
+            assert all(sum(row) == pytest.approx(1, abs=1e-6) for row in head.rows)
+
+
+def test_a_traces_weights_are_those_of_the_whole_row():
+    decoder = model()
+    found = trace(decoder, TOKENS, 3, SequenceTask().vocabulary)[1]
+    row = torch.tensor([[("SEP", "a", "b", "c").index(token) for token in found.tokens]])
+    with record(decoder, "layers.0.attention.weights") as recording:
+        decoder(row)
+    weights = recording["layers.0.attention.weights"][0, 1]
+    for query, keys in enumerate(found.attention[1].rows):
+        torch.testing.assert_close(torch.tensor(keys), weights[query, : query + 1], atol=1e-6, rtol=0)

@@ -1,0 +1,121 @@
+import json
+
+import pytest
+import safetensors.torch
+import torch
+
+from attnlab.errors import CouldNotRun
+from attnlab.models import (
+    Decoder,
+    DecoderConfig,
+    Encoder,
+    EncoderConfig,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    SingleHead,
+    SingleHeadConfig,
+    load_model,
+    save_model,
+)
+
+SMALL = {"vocab_size": 7, "max_length": 5, "d_model": 6, "num_heads": 2, "d_ff": 8}
+MODELS = [
+    Decoder(DecoderConfig(**SMALL, projections="gated", positions="learned")),
+    Decoder(DecoderConfig(**SMALL, tie_output=False, norm="rms", activation="swiglu")).to(torch.bfloat16),
+    Encoder(EncoderConfig(**SMALL, num_classes=3)).double(),
+    EncoderDecoder(EncoderDecoderConfig(**SMALL, encoder_positions="none")),
+    SingleHead(SingleHeadConfig(pos_dim=4)),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_a_saved_model_comes_back_bit_for_bit(model, tmp_path):
+    loaded = load_model(save_model(model, tmp_path / "m"))
+    assert type(loaded) is type(model)
+    assert loaded.config == model.config
+    assert not loaded.training
+    for (name, wanted), (same, found) in zip(model.state_dict().items(), loaded.state_dict().items(), strict=True):
+        assert name == same
+        assert wanted.dtype == found.dtype
+        assert torch.equal(wanted, found)
+
+
+def test_saving_twice_gives_the_same_bytes(tmp_path):
+    one, two = (save_model(MODELS[0], tmp_path / name) for name in "ab")
+    assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
+
+
+def damaged(folder, change):
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    change(weights)
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.pop("final_norm.bias"), "final_norm.bias is missing"),
+        (lambda w: w.update(extra=torch.zeros(1)), "extra is not of this model"),
+        (
+            lambda w: w.update({"final_norm.bias": torch.zeros(7)}),
+            r"final_norm.bias is \(7\,\) of F32, expected \(6\,\)",
+        ),
+        (lambda w: w.update({"final_norm.bias": torch.zeros(6).double()}), "of F64, expected"),
+        (lambda w: w["final_norm.bias"].fill_(float("nan")), "holds NaN or infinity"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_by_name(change, message, tmp_path):
+    folder = save_model(MODELS[0], tmp_path)
+    damaged(folder, change)
+    with pytest.raises(CouldNotRun, match=message):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("size", [0, 7, 200, 1_000])
+def test_a_truncated_file_is_refused(size, tmp_path):
+    folder = save_model(MODELS[0], tmp_path)
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(CouldNotRun, match="could not read the weights"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["model"].update(kind="gru"), "expected kind to be one of decoder"),
+        (lambda d: d["model"]["config"].update(d_modle=3), "did you mean 'd_model'"),
+        (lambda d: d["model"]["config"].update(d_model=10**12), "d_model must be"),
+        (lambda d: d["model"].update(dtype="int8"), "floating-point dtype"),
+        (lambda d: d["model"].update(config=[]), "config an object"),
+        (lambda d: d.pop("model"), "describes no model"),
+    ],
+)
+def test_a_config_that_describes_no_model_is_refused(change, message, tmp_path):
+    folder = save_model(MODELS[0], tmp_path)
+    description = json.loads((folder / "config.json").read_text())
+    change(description)
+    (folder / "config.json").write_text(json.dumps(description))
+    with pytest.raises(CouldNotRun, match=message):
+        load_model(folder)
+
+
+def test_a_config_of_another_shape_is_held_against_the_weights(tmp_path):
+    folder = save_model(MODELS[0], tmp_path)
+    description = json.loads((folder / "config.json").read_text())
+    description["model"]["config"]["d_ff"] = 9
+    (folder / "config.json").write_text(json.dumps(description))
+    with pytest.raises(CouldNotRun, match=r"feed_forward\.inner\.weight"):
+        load_model(folder)
+
+
+def test_a_pickle_is_not_read(tmp_path):
+    folder = save_model(MODELS[0], tmp_path)
+    torch.save({"x": torch.zeros(1)}, folder / "model.safetensors")
+    with pytest.raises(CouldNotRun, match="could not read the weights"):
+        load_model(folder)
+
+
+def test_a_strangers_module_is_not_saved(tmp_path):
+    with pytest.raises(CouldNotRun, match="only the models of attnlab"):
+        save_model(torch.nn.Linear(2, 2), tmp_path)

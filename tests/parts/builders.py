@@ -1,0 +1,88 @@
+"""Small parts with seeded weights, for the tests to build models from. All widths are distinct primes times heads."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.parts.blocks import Block
+from attnlab.parts.feed_forward import FeedForward
+from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
+from attnlab.parts.positions import Alibi, ConcatenatedPositions, LearnedPositions, Rotary, SinusoidalPositions
+from attnlab.seeds import generator, isolated
+
+IN_HEADS = ("none", "rotary", "alibi")
+BEFORE = ("sinusoidal", "learned", "concatenated")
+POSITIONS = (*IN_HEADS, *BEFORE)
+NORM_PLACES = ("pre", "post", "none")
+VARIANTS = list(itertools.product(NORM_PLACES, POSITIONS))
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, generator=generator(seed, "test", *shape), dtype=torch.float64).to(dtype)
+
+
+def in_heads(position: str, num_heads: int) -> Rotary | Alibi | None:
+    return {"rotary": Rotary(), "alibi": Alibi(num_heads)}.get(position)
+
+
+def make_attention(
+    d_model: int = 28, num_heads: int = 4, *, position: str = "none", dtype: torch.dtype = torch.float64, **options: Any
+) -> MultiHeadAttention:
+    with isolated(5):
+        part = multi_head_attention(d_model, num_heads, position=in_heads(position, num_heads), **options)
+        return _shaken(part).to(dtype)
+
+
+def make_block(
+    d_model: int = 28,
+    num_heads: int = 4,
+    *,
+    position: str = "none",
+    norm_place: str = "pre",
+    norm: str = "layer",
+    activation: str = "gelu",
+    is_decoder: bool = False,
+    dropout: float = 0.0,
+    dtype: torch.dtype = torch.float64,
+    **options: Any,
+) -> Block:
+    with isolated(7):
+        block = Block(
+            multi_head_attention(
+                d_model, num_heads, position=in_heads(position, num_heads), dropout=dropout, **options
+            ),
+            FeedForward(d_model, 31, activation=activation, dropout=dropout),
+            d_model=d_model,
+            cross_attention=multi_head_attention(d_model, num_heads, **options) if is_decoder else None,
+            norm=norm,
+            norm_place=norm_place,
+            dropout=dropout,
+        )
+        return _shaken(block).to(dtype)
+
+
+def with_positions(block: Block, position: str, d_model: int = 28, **options: Any) -> Callable[[Tensor], Tensor]:
+    """A function from tokens to the block's output, positions of any kind included."""
+    with isolated(11):
+        before: nn.Module = {
+            "sinusoidal": SinusoidalPositions(d_model),
+            "learned": LearnedPositions(17, d_model),
+            "concatenated": ConcatenatedPositions(17, 5),
+        }.get(position, nn.Identity())
+    before.to(next(block.parameters()).dtype)
+
+    def run(x: Tensor) -> Tensor:
+        return block(before(x[..., :-5] if position == "concatenated" else x), **options)
+
+    return run
+
+
+def _shaken(part: nn.Module) -> nn.Module:
+    """Zero biases and unit gains would hide mistakes."""
+    with torch.no_grad():
+        for parameter in part.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return part

@@ -1,0 +1,47 @@
+"""The one way in which these tests compare numbers: shape first, then finiteness, then the distance.
+
+A comparison that NaN can pass proves nothing, and `np.testing.assert_allclose` lets it pass by default.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+# The largest error of each named comparison so far, for the tally a campaign prints.
+LARGEST: dict[str, float] = {}
+
+
+def as_array(numbers: ArrayLike | torch.Tensor) -> np.ndarray:
+    if isinstance(numbers, torch.Tensor):
+        numbers = numbers.detach().double().numpy()
+    return np.asarray(numbers, dtype=np.float64)
+
+
+def distance(actual: ArrayLike | torch.Tensor, expected: ArrayLike | torch.Tensor) -> float:
+    """The largest absolute difference of two finite arrays of one shape."""
+    ours, theirs = as_array(actual), as_array(expected)
+    assert ours.shape == theirs.shape, f"shape {ours.shape} instead of {theirs.shape}"
+    assert np.isfinite(theirs).all(), "what is expected is not finite, so nothing can be compared with it"
+    assert np.isfinite(ours).all(), f"{np.sum(~np.isfinite(ours))} of {ours.size} numbers are not finite"
+    return float(np.abs(ours - theirs).max(initial=0.0))
+
+
+def assert_close(
+    actual: ArrayLike | torch.Tensor, expected: ArrayLike | torch.Tensor, bound: float, what: str = "the result"
+) -> None:
+    error = distance(actual, expected)
+    assert error <= bound, f"{what} is off by {error:.3g}; at most {bound:.3g} is allowed"
+    LARGEST[what] = max(LARGEST.get(what, 0.0), error)
+
+
+def assert_same(actual: ArrayLike | torch.Tensor, expected: ArrayLike | torch.Tensor, what: str = "the result") -> None:
+    assert_close(actual, expected, 0.0, what)
+
+
+def assert_scores_close(actual: torch.Tensor, expected: np.ndarray, bound: float, what: str = "scores") -> None:
+    """Scores may be -inf, on the same places; the others are compared."""
+    ours = as_array(actual)
+    assert ours.shape == expected.shape
+    blocked = expected == -np.inf
+    assert ((ours == -np.inf) == blocked).all(), f"{what}: other places are blocked"
+    assert_close(ours[~blocked], expected[~blocked], bound, what)

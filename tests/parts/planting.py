@@ -1,0 +1,65 @@
+"""Planting a fault: for a moment, a module runs other source than it has.
+
+`planted` takes an old snippet that occurs exactly once in the module's source and the new one for its place,
+compiles the changed source and swaps the code of the functions that differ, in place: whoever has imported them
+already runs the fault too.
+"""
+
+import importlib
+import inspect
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+def _codes(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
+    """Functions and methods by qualified name; what is defined within a function belongs to it."""
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            if constant.co_flags & inspect.CO_NEWLOCALS:
+                yield constant.co_qualname, constant
+            else:  # a class body
+                yield from _codes(constant)
+
+
+def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
+    holders = [module, *(c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)]
+    for holder in holders:
+        for member in vars(holder).values():
+            if callable(member):
+                function = inspect.unwrap(getattr(member, "__func__", member))
+                if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
+                    yield function
+
+
+@contextmanager
+def planted(module_name: str, old: str, new: str) -> Iterator[list[str]]:
+    """Run with the fault; the names of the functions that have it are what `as` gives."""
+    module = importlib.import_module(module_name)
+    with open(module.__file__, encoding="utf-8") as file:
+        source = file.read()
+    assert source.count(old) == 1, f"the snippet occurs {source.count(old)} times in {module_name}: {old!r}"
+    sound, faulty = (
+        dict(_codes(compile(text, module.__file__, "exec"))) for text in (source, source.replace(old, new))
+    )
+    swapped: list[tuple[types.FunctionType, types.CodeType]] = []
+    try:
+        for function in _functions(module):
+            name = function.__code__.co_qualname
+            if _differs(sound[name], faulty[name]):
+                swapped.append((function, function.__code__))
+                function.__code__ = faulty[name]
+        assert swapped, f"the snippet is in no function of {module_name}: {old!r}"
+        yield [function.__qualname__ for function, _ in swapped]
+    finally:
+        for function, code in swapped:
+            function.__code__ = code
+
+
+def _differs(one: types.CodeType, other: types.CodeType) -> bool:
+    def essence(code: types.CodeType) -> tuple[Any, ...]:
+        constants = [essence(c) if isinstance(c, types.CodeType) else (type(c), c) for c in code.co_consts]
+        return (code.co_code, constants, code.co_names, code.co_varnames)
+
+    return essence(one) != essence(other)

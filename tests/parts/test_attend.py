@@ -1,0 +1,322 @@
+"""`attend`: what it promises beyond the formula. Numbers a reader can redo, then properties on random problems."""
+
+import math
+
+import pytest
+import torch
+
+from attnlab.parts.attend import attend, attention_scores, attention_weights, weighted_values
+
+from .cases import DTYPES, HALVES, as_tensor, random_case
+from .closeness import assert_close, assert_same
+
+E = math.e
+NAN, INF = math.nan, math.inf
+PATHS = pytest.mark.parametrize("need_weights", [True, False], ids=["explicit", "fused"])
+ROW_SUM = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 1e-6, torch.float16: 1e-6}
+
+
+def normal(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+@PATHS
+def test_identity_keys_give_one_and_e_over_their_sum(need_weights):
+    eye, value = torch.eye(2, dtype=torch.float64), torch.tensor([[10.0], [20.0]], dtype=torch.float64)
+    result = attend(eye[1:], eye, value, scale=False, need_weights=need_weights)
+    assert_close(result.output, [[(10 + 20 * E) / (1 + E)]], 1e-14)
+    if need_weights:
+        assert_same(result.scores, [[0, 1]])
+        assert_close(result.weights, [[1 / (1 + E), E / (1 + E)]], 1e-15)
+    else:
+        assert result.weights is None
+        assert result.scores is None
+
+
+def test_the_scale_is_one_over_the_root_of_the_width_unless_another_is_asked_for():
+    query, key = torch.ones(1, 4), torch.ones(1, 4)
+    for scale, score in ((None, 2.0), (True, 2.0), (False, 4.0), (0.25, 1.0), (1, 4.0), (0, 0.0)):
+        assert attention_scores(query, key, scale=scale).item() == score
+    query, key, value = normal(3, 5), normal(7, 5, seed=1), normal(7, 2, seed=2)
+    for scale in (None, True, False, 0.25):
+        fused = attend(query, key, value, scale=scale, need_weights=False).output
+        assert_close(fused, attend(query, key, value, scale=scale).output, 1e-6)
+
+
+def test_three_small_functions_make_the_large_one():
+    query, key, value, mask = normal(2, 3, 5), normal(2, 7, 5, seed=1), normal(2, 7, 11, seed=2), normal(3, 7) > 0
+    result = attend(query, key, value, mask)
+    assert_same(attention_weights(attention_scores(query, key, mask)), result.weights)
+    assert_same(weighted_values(result.weights, value), result.output)
+
+
+def test_live_rows_of_weights_sum_to_one_and_dead_ones_to_zero():
+    rows = 0
+    for seed in range(240):
+        case = random_case(seed)
+        for dtype in DTYPES:
+            weights = attend(*case.tensors(dtype), case.torch_mask(dtype), scale=case.scale).weights
+            assert weights.dtype == (torch.float32 if dtype in HALVES else dtype)
+            assert_close(weights.double().sum(-1), case.visible.any(-1).astype(float), ROW_SUM[dtype], f"sum, {dtype}")
+            assert (weights >= 0).all()
+            rows += weights[..., 0].numel()
+    assert rows > 20_000
+
+
+def test_masked_weights_are_exactly_zero():
+    blocked = 0
+    for seed in range(240):
+        case = random_case(seed)
+        visible = torch.from_numpy(case.visible.copy())
+        for dtype in DTYPES:
+            result = attend(*case.tensors(dtype), case.torch_mask(dtype), scale=case.scale)
+            assert (result.weights[~visible] == 0).all()
+            assert (result.scores[~visible] == -INF).all()
+            blocked += int((~visible).sum())
+    assert blocked > 20_000
+
+
+@PATHS
+def test_a_query_that_may_look_at_nothing_gets_zeros_forward_and_backward(need_weights):
+    dead_rows = 0
+    for seed in range(60):
+        kind = ("dead rows", "bias that blocks", "density")[seed % 3]
+        case = random_case(seed, kind=kind, largest=9)
+        dead = torch.from_numpy(~case.visible.any(-1))
+        if case.query.size == 0:  # torch's fused kernel gives a float mask no gradient then
+            continue
+        for dtype in DTYPES:
+            query, key, value = case.tensors(dtype, grad=True)
+            mask = case.torch_mask(dtype)
+            leaves = [query, key, value] + ([mask.requires_grad_()] if mask.is_floating_point() else [])
+            with torch.autograd.set_detect_anomaly(True):
+                output = attend(query, key, value, mask, scale=case.scale, need_weights=need_weights).output
+                quietly_backward(output, as_tensor(case.grad_output, dtype))
+            assert (output[dead] == 0).all()
+            for leaf in leaves:
+                assert leaf.grad.isfinite().all()
+            assert (query.grad[dead] == 0).all()
+        dead_rows += int(dead.sum())
+    assert dead_rows > 500
+
+
+def quietly_backward(output, grad):
+    """Go backward under anomaly detection; what it finds is a failed claim, not a crash."""
+    try:
+        output.backward(grad)
+    except RuntimeError as error:
+        raise AssertionError(f"anomaly mode complains: {error}") from error
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_gradient_on_scores_of_dead_rows_is_zero(dtype):
+    scores = torch.tensor([[0.0, 1.0], [-INF, -INF], [3.0, -INF]], dtype=dtype, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        weights = attention_weights(scores)
+        quietly_backward(weights, torch.tensor([[1.0, 2.0]] * 3, dtype=dtype))
+    assert_same(weights[1:], [[0, 0], [1, 0]])
+    assert_same(scores.grad[1:], [[0, 0], [0, 0]])
+    assert scores.grad[0, 1] > 0
+
+
+def test_rows_of_scores_inside_attend_get_finite_gradients():
+    query, key, value = (normal(2, 3, 5, seed=s).requires_grad_() for s in range(3))
+    mask = torch.tensor([[True, False, True], [False] * 3, [True] * 3])
+    result = attend(query, key, value, mask)
+    result.scores.retain_grad()
+    with torch.autograd.set_detect_anomaly(True):
+        quietly_backward(result.output, torch.ones_like(result.output))
+    assert result.scores.grad.isfinite().all()
+    assert (result.scores.grad[:, ~mask] == 0).all()
+
+
+@PATHS
+def test_no_keys_and_no_queries_give_zeros_and_nothing(need_weights):
+    output = attend(normal(2, 3, 5), normal(2, 0, 5), normal(2, 0, 7), need_weights=need_weights).output
+    assert_same(output, torch.zeros(2, 3, 7))
+    assert attend(normal(2, 0, 5), normal(2, 3, 5), normal(2, 3, 7), need_weights=need_weights).output.shape == (
+        2,
+        0,
+        7,
+    )
+
+
+@PATHS
+@pytest.mark.parametrize("poison", [NAN, INF, -INF, 1e30], ids=str)
+def test_garbage_in_a_key_and_value_that_nobody_may_see_changes_nothing(poison, need_weights):
+    for seed in range(40):
+        case = random_case(seed, kind=("padding", "density")[seed % 2], largest=7)
+        hidden = torch.from_numpy(~case.visible.any(-2))  # (..., key): seen by no query of its row
+        results = {}
+        for filling in (0.0, poison):
+            query, key, value = case.tensors(torch.float32)
+            key, value = (x.expand(*hidden.shape, -1).masked_fill(hidden.unsqueeze(-1), filling) for x in (key, value))
+            for leaf in (query, key, value):
+                leaf.requires_grad_()
+            output = attend(query, key, value, case.torch_mask(), need_weights=need_weights).output
+            output.backward(as_tensor(case.grad_output, torch.float32))
+            results[filling] = (output, query.grad, key.grad, value.grad)
+        bounds = (0.0 if need_weights else 2e-6, 2e-5, 2e-5, 2e-5)
+        for clean, dirty, bound in zip(results[0.0], results[poison], bounds, strict=True):
+            assert_close(dirty, clean, bound, "garbage")
+
+
+@PATHS
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_garbage_stays_blocked_in_every_precision(dtype, need_weights):
+    mask = torch.tensor([[True, True, False, True, False]])
+    for poison in (NAN, INF, torch.finfo(dtype).max / 2):
+        outputs = []
+        for filling in (0.0, poison):
+            query, key, value = (normal(2, 5, 7, seed=s, dtype=dtype) for s in range(3))
+            key[:, ~mask[0]] = value[:, ~mask[0]] = filling
+            outputs.append(attend(query, key, value, mask, need_weights=need_weights).output)
+        assert_close(outputs[1], outputs[0], 1e-2 if dtype in HALVES else 2e-6)
+
+
+@PATHS
+@pytest.mark.parametrize("poison", [NAN, INF, -INF, 1e30], ids=str)
+@pytest.mark.parametrize("where", ["key", "value", "both"])
+@pytest.mark.parametrize("mask", ["word", "boolean", "float"])
+def test_garbage_that_only_later_queries_see_changes_nothing_for_the_earlier_ones(mask, where, poison, need_weights):
+    length, seen_from = 5, 3
+    causal = torch.ones(length, length).tril().bool()
+    float_mask = torch.zeros(length, length).masked_fill(~causal, -INF)
+    chosen = {"word": "causal", "boolean": causal, "float": float_mask}[mask]
+    results = {}
+    for filling in (0.0, poison):
+        query, key, value = normal(2, length, 7), normal(2, length, 7, seed=1), normal(2, length, 11, seed=2)
+        for name, tensor in (("key", key), ("value", value)):
+            if where in (name, "both"):
+                tensor[:, seen_from] = filling
+        query.requires_grad_()
+        output = attend(query, key, value, chosen, need_weights=need_weights).output
+        output[:, :seen_from].sum().backward()
+        results[filling] = (output[:, :seen_from], query.grad[:, :seen_from])
+        if math.isnan(filling):
+            assert output[:, seen_from:].isnan().all(), "a NaN that is looked at must not be hidden"
+    assert_close(results[poison][0], results[0.0][0], 2e-6, "garbage, causal")
+    assert_close(results[poison][1], results[0.0][1], 2e-5, "garbage, causal, gradient of the query")
+
+
+@PATHS
+@pytest.mark.parametrize("which", ["query", "key", "value"])
+def test_a_nan_that_is_attended_to_surfaces(which, need_weights):
+    for mask in (None, torch.ones(3, 5, dtype=torch.bool)):
+        tensors = {"query": normal(3, 7), "key": normal(5, 7, seed=1), "value": normal(5, 2, seed=2)}
+        tensors[which][1, 0] = NAN
+        output = attend(**tensors, mask=mask, need_weights=need_weights).output
+        affected = output[1] if which == "query" else output[:, 0]
+        assert affected.isnan().all()
+        if which == "query":
+            assert output[[0, 2]].isfinite().all()
+
+
+@PATHS
+def test_garbage_under_a_transform_that_cannot_look_at_numbers_stays_blocked_too(need_weights):
+    query, key, value = normal(3, 5, 7), normal(3, 5, 7, seed=1), normal(3, 5, 2, seed=2)
+    for mask in ("causal", torch.ones(5, 5).tril().bool()):
+        outputs = []
+        for filling in (0.0, NAN):
+            key[:, 4], value[:, 4] = filling, filling
+            run = torch.func.vmap(lambda q, k, v, m=mask: attend(q, k, v, m, need_weights=need_weights).output)
+            outputs.append(run(query, key, value))
+        assert_close(outputs[1][:, :4], outputs[0][:, :4], 2e-6)
+        assert outputs[1][:, 4].isnan().all()
+
+
+@PATHS
+@pytest.mark.parametrize("size", [1e8, 1e15, 1e20, 1e30])
+def test_huge_scores_stay_finite_and_the_largest_wins(size, need_weights):
+    for seed in range(20):
+        case = random_case(seed, kind=("none", "causal", "density")[seed % 3], largest=7)
+        query, key, value = case.tensors(torch.float32)
+        query = query * size
+        result = attend(query, key, value, case.torch_mask(), need_weights=need_weights)
+        scores = attention_scores(query, key, case.torch_mask()).double()
+        assert_close(result.output, attention_weights(scores) @ value.double(), 1e-5)
+        if need_weights:
+            assert_close(result.weights.double().sum(-1), case.visible.any(-1).astype(float), 1e-6)
+
+
+@PATHS
+def test_a_float_mask_is_added_to_the_scores_whatever_its_precision(need_weights):
+    value = torch.eye(2)
+    for dtype in DTYPES:
+        mask = torch.tensor([[0.0, 1.0]], dtype=dtype)
+        output = attend(torch.zeros(1, 1), torch.ones(2, 1), value, mask, need_weights=need_weights).output
+        assert output.dtype == torch.float32
+        assert_close(output, [[1 / (1 + E), E / (1 + E)]], 1e-6)
+
+
+@PATHS
+def test_a_float_mask_of_minus_infinity_blocks_like_a_boolean_one(need_weights):
+    query, key, value, mask = normal(2, 3, 5), normal(2, 7, 5, seed=1), normal(2, 7, 11, seed=2), normal(3, 7) > 0
+    mask[1] = False
+    blocking = torch.zeros(3, 7).masked_fill(~mask, -INF)
+    boolean, floating = (attend(query, key, value, m, need_weights=need_weights).output for m in (mask, blocking))
+    assert_close(floating, boolean, 1e-6)
+    assert_same(boolean[:, 1], torch.zeros(2, 11))
+
+
+def test_large_scores_of_half_precision_inputs_are_computed_in_float32():
+    for dtype, bound in ((torch.bfloat16, 3e-2), (torch.float16, 6e-3)):
+        query, key, value = (normal(2, 13, 17, seed=s).to(dtype) for s in range(3))
+        exact = attend(query.double(), key.double(), value.double(), scale=2.0)
+        for need_weights in (True, False):
+            output = attend(query, key, value, scale=2.0, need_weights=need_weights).output
+            assert output.dtype == dtype
+            assert_close(output, exact.output, bound)
+        assert_close(attend(query, key, value, scale=2.0).weights, exact.weights, 1e-5)
+
+
+def test_dropout_leaves_the_returned_weights_alone_and_the_mean_output_too():
+    query, key, value = normal(2, 3, 5), normal(2, 7, 5, seed=1), normal(2, 7, 11, seed=2)
+    plain = attend(query, key, value)
+    torch.manual_seed(0)
+    dropped = attend(query, key, value, dropout=0.3)
+    assert_same(dropped.weights, plain.weights)
+    assert (dropped.output - plain.output).abs().max() > 0.1
+    draws = 4000
+    many = (query.expand(draws, 2, 3, 5), key.expand(draws, 2, 7, 5), value.expand(draws, 2, 7, 11))
+    for need_weights in (True, False):  # a draw's spread is below 0.6, so the mean's is below 0.01
+        mean = attend(*many, dropout=0.3, need_weights=need_weights).output.mean(0)
+        assert_close(mean, plain.output, 0.05, "mean of many draws with dropout")
+
+
+@pytest.mark.parametrize("mask", [None, "causal", "dead row", "float"])
+@PATHS
+def test_gradients_are_those_of_finite_differences(mask, need_weights):
+    query, key = normal(2, 3, 2, dtype=torch.float64), normal(2, 5, 2, seed=1, dtype=torch.float64)
+    value = normal(2, 5, 3, seed=2, dtype=torch.float64)
+    visible = torch.tensor([[True, False, True, True, False], [False] * 5, [True] * 5])
+    chosen = {"dead row": visible, "float": normal(3, 5, dtype=torch.float64).masked_fill(~visible, -INF)}.get(
+        mask, mask
+    )
+
+    def output(q, k, v):
+        return attend(q, k, v, chosen, need_weights=need_weights).output
+
+    leaves = [x.requires_grad_() for x in (query, key, value)]
+    assert torch.autograd.gradcheck(output, leaves, raise_exception=False)
+    if need_weights:
+        assert torch.autograd.gradgradcheck(output, leaves, raise_exception=False)
+    if mask == "float":
+        bias = normal(3, 5, dtype=torch.float64).requires_grad_()
+        assert torch.autograd.gradcheck(
+            lambda b: attend(query, key, value, b, need_weights=need_weights).output, bias, raise_exception=False
+        )
+
+
+@PATHS
+def test_vmap_over_a_leading_axis_equals_a_loop(need_weights):
+    query, key, value = normal(7, 2, 3, 5), normal(7, 2, 3, 5, seed=1), normal(7, 2, 3, 11, seed=2)
+    dead_row = torch.tensor([[True, False, True], [False] * 3, [True] * 3])
+    for mask in (None, "causal", dead_row, torch.zeros(3, 3).masked_fill(~dead_row, -INF)):
+
+        def run(q, k, v, mask=mask):
+            return attend(q, k, v, mask, need_weights=need_weights).output
+
+        loop = torch.stack([run(*each) for each in zip(query, key, value, strict=True)])
+        assert_close(torch.func.vmap(run)(query, key, value), loop, 2e-6)
+    assert torch.func.vmap(attend)(query, key, value).weights.shape == (7, 2, 3, 3)

@@ -1,0 +1,142 @@
+"""The key/value cache: appending is concatenating, and step by step is the same as all at once."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnlab.parts.cache import Cache, LayerCache
+from attnlab.parts.masks import padding_mask
+
+from .builders import NORM_PLACES, make_attention, make_block, normal
+from .closeness import assert_close, assert_same
+
+BOUND = {torch.float64: 1e-12, torch.float32: 1e-5}
+LENGTH = 23  # beyond the first 16 positions, for which there is room from the start
+CHUNKS = {"one": [1] * 23, "some": [5, 1, 2, 12, 3], "all": [23], "prompt": [17, *[1] * 6]}
+HEADS = pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
+POSITION = pytest.mark.parametrize("position", ["none", "rotary", "alibi"])
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=12), st.integers(0, 3), st.integers(1, 3))
+def test_appending_is_concatenating(lengths, batch, heads):
+    cache, keys, values = LayerCache(), [], []
+    for i, length in enumerate(lengths):
+        keys.append(normal(batch, heads, length, 5, seed=i))
+        values.append(normal(batch, heads, length, 7, seed=i + 99))
+        held = cache.append(keys[-1], values[-1])
+        for ours, parts in zip(held, (keys, values), strict=True):
+            assert_same(ours, torch.cat(parts, -2))
+        for ours, again in zip(held, cache.keys_and_values(), strict=True):
+            assert_same(again, ours)
+        assert cache.length == sum(lengths[: i + 1])
+
+
+def test_many_small_appends_keep_everything_that_came_before():
+    cache, rng = LayerCache(), np.random.default_rng(0)
+    keys, values = torch.zeros(2, 3, 0, 5), torch.zeros(2, 3, 0, 7)
+    for step in range(120):
+        length = int(rng.integers(1, 4))
+        key = normal(2, 3, length, 5, seed=step, dtype=torch.float32)
+        value = normal(2, 3, length, 7, seed=step + 999, dtype=torch.float32)
+        keys, values = torch.cat((keys, key), -2), torch.cat((values, value), -2)
+        held = cache.append(key, value)
+        assert_same(held[0], keys)
+        assert_same(held[1], values)
+    assert cache.length > 200
+
+
+def test_room_is_doubled_so_that_appending_rarely_copies():
+    cache, rooms = LayerCache(), set()
+    for _ in range(1000):
+        cache.append(torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 1, 2))
+        rooms.add(cache._keys.data_ptr())
+    assert cache._keys.shape[-2] < 2200
+    assert len(rooms) <= 8
+
+
+def test_the_cache_keeps_the_precision_it_is_given():
+    for dtype in (torch.float64, torch.bfloat16):
+        held = LayerCache().append(torch.ones(1, 1, 3, 2, dtype=dtype), torch.ones(1, 1, 3, 5, dtype=dtype))
+        assert {each.dtype for each in held} == {dtype}
+
+
+def test_a_model_has_one_cache_for_each_part_under_its_name():
+    cache = Cache()
+    assert cache.layer("layers.0.attention") is cache.layer("layers.0.attention")
+    assert cache.layer("layers.0.attention") is not cache.layer("layers.1.attention")
+    cache.advance(3)
+    cache.advance(2)
+    assert cache.length == 5
+
+
+def step_by_step(run, x, chunks):
+    """Feed x in chunks, and lay the outputs one after the other."""
+    return torch.cat([run(chunk) for chunk in x.split(chunks, dim=1)], 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+@HEADS
+@POSITION
+def test_heads_step_by_step_give_the_full_causal_pass(position, num_kv_heads, chunks):
+    for dtype, bound in BOUND.items():
+        part = make_attention(position=position, num_kv_heads=num_kv_heads, dtype=dtype)
+        x = normal(2, LENGTH, 28, dtype=dtype)
+        full = part(x, mask="causal", need_weights=True)
+        for need_weights in (True, False):
+            cache, outputs, seen = LayerCache(), [], 0
+            for chunk in x.split(chunks, dim=1):
+                result = part(chunk, mask="causal", cache=cache, need_weights=need_weights)
+                outputs.append(result.output)
+                end = seen + chunk.shape[1]
+                if need_weights:
+                    assert_close(result.weights, full.weights[:, :, seen:end, :end], bound, f"cached weights, {dtype}")
+                seen = end
+            assert_close(torch.cat(outputs, 1), full.output, bound, f"cached heads, {dtype}")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
+@pytest.mark.parametrize("is_decoder", [False, True])
+@POSITION
+@pytest.mark.parametrize("norm_place", NORM_PLACES)
+def test_blocks_step_by_step_give_the_full_causal_pass(norm_place, position, is_decoder, chunks):
+    for dtype, bound in BOUND.items():
+        options = {"norm_place": norm_place, "position": position, "is_decoder": is_decoder, "num_kv_heads": 2}
+        block = make_block(dtype=dtype, **options)
+        x = normal(2, LENGTH, 28, dtype=dtype)
+        memory = normal(2, 7, 28, seed=1, dtype=dtype) if is_decoder else None
+        rest = {"mask": "causal", "memory": memory, "memory_mask": padding_mask([3, 7], 7) if is_decoder else None}
+        cache = Cache()
+        stepped = step_by_step(partial(block, cache=cache, name="layers.0", **rest), x, chunks)
+        assert_close(stepped, block(x, **rest), bound, f"cached block, {dtype}")
+        assert cache.layer("layers.0.attention").length == LENGTH
+        assert cache.layer("layers.0.cross_attention").length == (7 if is_decoder else 0)
+
+
+@torch.no_grad()
+@HEADS
+def test_cross_attention_projects_its_memory_once_and_gives_the_same(num_kv_heads):
+    part, x, memory = make_attention(num_kv_heads=num_kv_heads), normal(2, 5, 28), normal(2, 7, 28, seed=1)
+    calls = []
+    part.key.register_forward_hook(lambda *_: calls.append(1))
+    cache = LayerCache()
+    mask = padding_mask([3, 7], 7)
+    stepped = step_by_step(lambda chunk: part(chunk, memory, mask=mask, cache=cache).output, x, [1, 1, 3])
+    assert calls == [1]
+    assert_close(stepped, part(x, memory, mask=mask).output, 1e-12)
+
+
+@torch.no_grad()
+def test_two_blocks_of_one_cache_do_not_mix_their_keys():
+    first, second = make_block(), make_block(norm_place="post")
+    x, cache = normal(2, 5, 28), Cache()
+
+    def run(chunk, cache=None):
+        return second(first(chunk, mask="causal", cache=cache, name="a"), mask="causal", cache=cache, name="b")
+
+    assert_close(step_by_step(lambda chunk: run(chunk, cache), x, [2, 1, 2]), run(x), 1e-12)

@@ -1,0 +1,60 @@
+"""The comparison itself: it must be able to fail."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from .closeness import assert_close, assert_same, assert_scores_close
+
+
+def test_an_error_within_the_bound_passes_and_one_of_ten_bounds_fails():
+    assert_close([1.0, 2.0 + 1e-6], [1.0, 2.0], 2e-6)
+    for off in (1e-5, -1e-5):
+        with pytest.raises(AssertionError, match="off by 1e-05; at most 1e-06"):
+            assert_close([1.0, 2.0 + off], [1.0, 2.0], 1e-6)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_fails_on_either_side_and_on_both(bad):
+    with pytest.raises(AssertionError, match="1 of 2 numbers are not finite"):
+        assert_close(torch.tensor([0.0, bad]), [0.0, 0.0], 1e9)
+    with pytest.raises(AssertionError, match="nothing can be compared"):
+        assert_close([0.0, 0.0], torch.tensor([0.0, bad]), 1e9)
+    with pytest.raises(AssertionError):
+        assert_close([bad], [bad], math.inf)
+
+
+def test_a_shape_that_would_only_broadcast_fails():
+    with pytest.raises(AssertionError, match=r"shape \(1, 2\) instead of \(2, 2\)"):
+        assert_close(np.zeros((1, 2)), np.zeros((2, 2)), 1.0)
+
+
+def test_a_bound_that_is_nan_fails():
+    with pytest.raises(AssertionError):
+        assert_close([0.0], [0.0], math.nan)
+
+
+def test_same_means_not_one_unit_in_the_last_place():
+    assert_same(torch.ones(2), torch.ones(2))
+    with pytest.raises(AssertionError):
+        assert_same(torch.ones(2), torch.nextafter(torch.ones(2), torch.tensor(2.0)))
+
+
+def test_no_test_of_the_parts_compares_in_a_way_that_nan_can_pass():
+    lenient = re.compile(r"np\.testing|torch\.testing|\ballclose\(|approx\(|import assert_allclose$", re.MULTILINE)
+    files = [file for file in Path(__file__).parent.glob("test_*.py") if file != Path(__file__)]
+    assert len(files) >= 12
+    assert [file.name for file in files if lenient.search(file.read_text(encoding="utf-8"))] == []
+    assert "equal_nan=False" in (Path(__file__).parent / "test_reference.py").read_text(encoding="utf-8")
+
+
+def test_scores_must_be_blocked_in_the_same_places():
+    expected = np.array([0.0, -math.inf])
+    assert_scores_close(torch.tensor([1e-7, -math.inf]), expected, 1e-6)
+    for wrong in ([0.0, -1e9], [-math.inf, -math.inf], [math.nan, -math.inf], [1e-5, -math.inf]):
+        with pytest.raises(AssertionError):
+            assert_scores_close(torch.tensor(wrong), expected, 1e-6)

@@ -1,0 +1,250 @@
+"""Matrix products by either path: the same numbers, every derivative, and a choice that does what it says."""
+
+import importlib
+import json
+import os
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd import forward_ad
+
+from attnlab.errors import WrongUsage
+from attnlab.parts.linear import Linear, Probe, linear, matrix_path_probe, use_matrix_path
+
+from .builders import normal
+from .closeness import assert_close, assert_same
+
+# `attnlab.parts.linear` the attribute is the function; this is the file.
+module = importlib.import_module("attnlab.parts.linear")
+SHAPES = {"2-D": (509,), "3-D": (7, 83), "4-D": (3, 5, 37)}
+IN, OUT = 251, 307
+SIZES = pytest.mark.parametrize("lead", SHAPES.values(), ids=SHAPES)
+BIAS = pytest.mark.parametrize("has_bias", [True, False])
+
+
+@pytest.fixture(autouse=True)
+def _private_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("ATTNLAB_MATRIX_PATH", raising=False)
+    monkeypatch.setattr(module, "_probe", None)
+    monkeypatch.setattr(module, "_setting", None)
+
+
+@pytest.fixture
+def _has_onednn():
+    probe = matrix_path_probe()
+    if probe.ratio is None:
+        pytest.skip(f"no oneDNN linear here: {probe.reason}")
+
+
+def inputs(lead, *, has_bias=True, grad=True):
+    x, weight = normal(*lead, IN, dtype=torch.float32), normal(OUT, IN, dtype=torch.float32)
+    bias = normal(OUT, dtype=torch.float32) if has_bias else None
+    assert x.numel() * OUT * 2 >= module._SMALLEST_FLOPS, "too small to leave the default path"
+    return [each if each is None else each.requires_grad_(grad) for each in (x, weight, bias)]
+
+
+def both_paths(compute):
+    """The same computation on the two paths, each on tensors of its own."""
+    results = {}
+    for path in ("default", "onednn"):
+        with use_matrix_path(path):
+            results[path] = compute()
+    return zip(results["onednn"], results["default"], strict=True)
+
+
+def assert_relatively_close(actual, expected, bound=1e-6, what="oneDNN"):
+    size = expected.detach().abs().max()
+    assert_close(actual / size, expected / size, bound, what)
+
+
+@pytest.mark.usefixtures("_has_onednn")
+@SIZES
+@BIAS
+def test_onednn_gives_the_output_and_the_gradients_of_the_default_path(lead, has_bias):
+    def compute():
+        leaves = inputs(lead, has_bias=has_bias)
+        output = linear(*leaves)
+        output.backward(normal(*output.shape, seed=3, dtype=torch.float32))
+        with torch.no_grad():
+            silent = linear(*leaves)
+        return [output, silent] + [leaf.grad for leaf in leaves if leaf is not None]
+
+    for actual, expected in both_paths(compute):
+        assert_relatively_close(actual, expected)
+
+
+@pytest.mark.usefixtures("_has_onednn")
+@BIAS
+def test_onednn_gives_second_derivatives_too(has_bias):
+    def compute():
+        leaves = [leaf for leaf in inputs((509,), has_bias=has_bias) if leaf is not None]
+        first = torch.autograd.grad(linear(*leaves).pow(3).sum(), leaves, create_graph=True)
+        return torch.autograd.grad(sum(g.square().mean() for g in first), leaves)
+
+    for actual, expected in both_paths(compute):
+        assert_relatively_close(actual, expected, 1e-5, "oneDNN, second derivative")
+
+
+@pytest.mark.usefixtures("_has_onednn")
+def test_whichever_of_the_three_is_trainable_gets_its_gradient():
+    for trainable in range(3):
+
+        def compute(trainable=trainable):
+            leaves = inputs((509,), grad=False)
+            leaves[trainable].requires_grad_()
+            linear(*leaves).square().sum().backward()
+            return [leaves[trainable].grad]
+
+        for actual, expected in both_paths(compute):
+            assert_relatively_close(actual, expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated")  # torch's own, at its first dual number
+@pytest.mark.usefixtures("_has_onednn")
+def test_forward_mode_derivatives_survive():
+    def compute():
+        x, weight, bias = inputs((509,), grad=False)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, torch.ones_like(x))
+            return [forward_ad.unpack_dual(linear(dual, weight, bias)).tangent]
+
+    for actual, expected in both_paths(compute):
+        assert_relatively_close(actual, expected)
+
+
+@pytest.mark.usefixtures("_has_onednn")
+def test_transforms_and_other_precisions_take_the_default_path(monkeypatch):
+    x, weight, bias = inputs((5, 101), grad=False)
+    forbid(monkeypatch)
+    with use_matrix_path("onednn"):
+        looped = torch.stack([F.linear(each, weight, bias) for each in x])
+        assert_close(torch.func.vmap(linear, (0, None, None))(x, weight, bias), looped, 1e-3)
+        linear(x.double(), weight.double(), bias.double())
+        with torch.autocast("cpu", torch.bfloat16):
+            assert linear(x, weight, bias).dtype == torch.bfloat16
+        linear(x[:1, :3], weight, bias)
+        with pytest.raises(RuntimeError, match="cannot be multiplied"):
+            linear(normal(509, IN + 1, dtype=torch.float32), weight)
+
+
+def forbid(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("the oneDNN op was called")
+
+    monkeypatch.setattr(module, "_onednn", refuse)
+
+
+def test_the_default_path_never_calls_the_op(monkeypatch):
+    forbid(monkeypatch)
+    leaves = inputs((509,))
+    with pytest.raises(AssertionError, match="was called"), use_matrix_path("onednn"):
+        linear(*leaves)
+    with use_matrix_path("default"):
+        assert_same(linear(*leaves), F.linear(*leaves))
+        linear(*leaves).sum().backward()
+    monkeypatch.setenv("ATTNLAB_MATRIX_PATH", "default")
+    assert_same(linear(*leaves), F.linear(*leaves))
+    monkeypatch.setenv("ATTNLAB_MATRIX_PATH", "onednn")
+    with pytest.raises(AssertionError, match="was called"):
+        linear(*leaves)
+    with use_matrix_path("default"):  # wins over the environment
+        linear(*leaves)
+
+
+def test_auto_follows_the_probe(monkeypatch):
+    leaves = inputs((509,), grad=False)
+    forbid(monkeypatch)
+    monkeypatch.setattr(module, "_probe", Probe(1.2, False, "told"))
+    linear(*leaves)
+    monkeypatch.setattr(module, "_probe", Probe(0.5, True, "told"))
+    with pytest.raises(AssertionError, match="was called"):
+        linear(*leaves)
+
+
+def test_a_path_that_does_not_exist_is_refused(monkeypatch):
+    message = "the matrix path must be one of auto, default, onednn; got 'mkl'."
+    with pytest.raises(WrongUsage) as caught, use_matrix_path("mkl"):
+        pass
+    assert str(caught.value) == message
+    monkeypatch.setenv("ATTNLAB_MATRIX_PATH", "mkl")
+    with pytest.raises(WrongUsage) as caught:
+        linear(*inputs((509,)))
+    assert str(caught.value) == message
+
+
+def test_a_setting_ends_with_its_context_also_after_an_error():
+    with use_matrix_path("onednn"):
+        with pytest.raises(KeyError), use_matrix_path("default"):
+            raise KeyError
+        assert module._setting == "onednn"
+    assert module._setting is None
+
+
+@pytest.mark.usefixtures("_has_onednn")
+def test_what_the_probe_found_is_remembered_and_a_fresh_one_measures_again(tmp_path, monkeypatch):
+    memory = tmp_path / "attnlab" / "matrix-path.json"
+    assert list(json.loads(memory.read_text())) == [module._machine()]
+    memory.write_text(json.dumps({module._machine(): 0.5, "another machine": 2.0}))
+    monkeypatch.setattr(module, "_probe", None)
+    assert matrix_path_probe() == Probe(0.5, True, "remembered")
+    assert matrix_path_probe(fresh=True).reason == "measured"
+    assert json.loads(memory.read_text())["another machine"] == 2.0
+    assert os.listdir(memory.parent) == [memory.name]
+
+
+BROKEN = [b"", b"{", b"[1, 2]", b"null", b'{"%s": null}', b'{"%s": "fast"}', b'{"%s": {}}', b"\xff\xfe", b"[" * 100_000]
+
+
+@pytest.mark.usefixtures("_has_onednn")
+@pytest.mark.parametrize("content", BROKEN, ids=lambda content: content[:12].decode("latin-1"))
+def test_a_corrupt_memory_does_no_harm(tmp_path, monkeypatch, content):
+    memory = tmp_path / "attnlab" / "matrix-path.json"
+    memory.write_bytes(content.replace(b"%s", module._machine().encode()))
+    monkeypatch.setattr(module, "_probe", None)
+    probe = matrix_path_probe()
+    assert probe.reason == "measured"
+    assert probe.ratio > 0
+
+
+@pytest.mark.parametrize("obstacle", ["a file", "a folder", "gone"])
+def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch, obstacle):
+    # Root ignores permissions, so what stands in the way is of the wrong kind.
+    if obstacle == "a file":
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        (tmp_path / "file").write_text("in the way")
+    elif obstacle == "a folder":
+        (tmp_path / "attnlab" / "matrix-path.json").mkdir(parents=True)
+    else:
+        monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    matrix_path_probe()
+    assert_relatively_close(linear(*inputs((509,))), F.linear(*inputs((509,))))
+
+
+def test_a_torch_without_the_op_uses_the_default(monkeypatch):
+    def missing(*_):
+        raise AttributeError("no such op")
+
+    monkeypatch.setattr(module, "_onednn", missing)
+    probe = matrix_path_probe()
+    assert probe == Probe(None, False, "oneDNN's linear is not in this torch (AttributeError)")
+    monkeypatch.setattr(module, "_onednn", lambda x, weight, bias: F.linear(x, weight, bias) * 1.01)
+    wrong = matrix_path_probe(fresh=True)
+    assert not wrong.is_taken
+    assert "off by 1.0e-02" in wrong.reason
+    linear(*inputs((509,)))
+
+
+def test_linear_is_torch_linear_with_the_same_names_and_initial_values():
+    torch.manual_seed(3)
+    ours = Linear(7, 11)
+    torch.manual_seed(3)
+    theirs = torch.nn.Linear(7, 11)
+    for name, value in theirs.state_dict().items():
+        assert_same(ours.state_dict()[name], value)
+    x = normal(2, 3, 7, dtype=torch.float32)
+    assert_same(ours(x), theirs(x))
+    assert_same(ours.effective_weight(), theirs.weight)
+    assert Linear(7, 11, bias=False).bias is None
+    assert repr(ours) == "Linear(7 -> 11, bias=True)"

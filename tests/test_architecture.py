@@ -1,0 +1,238 @@
+"""The house itself: floors, circles, a light front door, and a README map that is true."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "attnlab"
+
+FLOORS = {
+    "errors": 0, "shapes": 0, "sites": 0, "seeds": 0, "configs": 0, "files": 0,
+    "parts": 1, "tasks": 1,
+    "models": 2, "pretrained": 2,
+    "look": 3, "train": 3, "design": 3,
+    "operate": 4, "draw": 4,
+    "experiments": 5, "teach": 5,
+    "cli": 6, "web": 6,
+    "__main__": 7,
+}  # fmt: skip
+
+
+def imports_of(source: str) -> list[str]:
+    """Return the rooms of attnlab that a file imports, also inside functions."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("attnlab"):
+            if node.module == "attnlab":
+                found += [alias.name for alias in node.names if alias.name != "__version__"]
+            else:
+                found.append(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            found += [alias.name.split(".")[1] for alias in node.names if alias.name.startswith("attnlab.")]
+    return found
+
+
+def violations(room: str, imports: list[str]) -> list[str]:
+    """Return the imports that do not go down: upward, or sideways to another room of the same floor.
+
+    On floor 0 files may use one another (a circle would show as an import error).
+    """
+    floor = FLOORS[room]
+    return [
+        other for other in imports if other != room and not (FLOORS[other] < floor or (floor == 0 == FLOORS[other]))
+    ]
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+SOURCES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_only_go_down(path):
+    wrong = violations(room_of(path), imports_of(path.read_text()))
+    assert not wrong, f"{path} on floor {FLOORS[room_of(path)]} imports {wrong}"
+
+
+def test_the_floor_check_catches_an_upward_and_a_sideways_import():
+    assert violations("parts", imports_of("from attnlab.models import Decoder")) == ["models"]
+    assert violations("parts", imports_of("def f():\n    from attnlab.tasks.sequences import x")) == ["tasks"]
+    assert violations("look", imports_of("import attnlab.train.loop")) == ["train"]
+    assert violations("models", imports_of("from attnlab.parts import attend\nfrom attnlab import seeds")) == []
+
+
+def module_graph() -> dict[str, set[str]]:
+    """Return which module of the package imports which at import time."""
+    graph = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = "attnlab." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        body = ast.parse(path.read_text()).body
+        graph[name.removesuffix(".__init__")] = {
+            # `from package import file` is an import of the file, not of all the package.
+            f"{node.module}.{alias.name}" if is_file(f"{node.module}.{alias.name}") else node.module
+            for node in body
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+        }
+    return graph
+
+
+def is_file(module: str) -> bool:
+    return (PACKAGE.parent / Path(*module.split("."))).with_suffix(".py").is_file()
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Return one circle of imports, or nothing."""
+    done: set[str] = set()
+
+    def visit(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done or name not in graph:
+            return []
+        for other in sorted(graph[name]):
+            found = visit(other, [*path, name])
+            if found:
+                return found
+        done.add(name)
+        return []
+
+    return next((found for name in graph if (found := visit(name, []))), [])
+
+
+def test_no_module_imports_in_a_circle():
+    assert circle(module_graph()) == []
+
+
+def test_the_circle_check_catches_a_circle():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+BLOCK_ALL_BUT_TORCH_AND_NUMPY = """
+import sys, importlib.abc
+class Block(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"safetensors", "rich", "cyclopts", "matplotlib", "pydantic", "transformers"}:
+            raise ImportError(f"{name} is blocked")
+sys.meta_path.insert(0, Block())
+"""
+
+
+def run_python(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_importing_attnlab_and_attending_needs_torch_and_numpy_alone():
+    use = (
+        "import attnlab, torch\n"
+        "x = torch.eye(3)\n"
+        "print(attnlab.attend(x, x, x, mask=attnlab.causal_mask(3)).weights[0].tolist())\n"
+        "attnlab.multi_head_attention(4, 2)\n"
+    )
+    done = run_python(BLOCK_ALL_BUT_TORCH_AND_NUMPY + use)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[1.0, 0.0, 0.0]"
+
+
+def test_the_block_really_blocks():
+    done = run_python(BLOCK_ALL_BUT_TORCH_AND_NUMPY + "import rich")
+    assert done.returncode != 0
+    assert "blocked" in done.stderr
+
+
+@pytest.mark.parametrize("code", ["import attnlab", "from attnlab.cli import main; main(['--help'])"])
+def test_the_front_door_and_the_help_do_not_load_torch(code):
+    done = run_python(f"import sys\n{code}\nassert 'torch' not in sys.modules")
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_public_name_is_where_the_front_door_says():
+    done = run_python(
+        "import attnlab\nfor name in attnlab.__all__: getattr(attnlab, name)\nprint(len(attnlab.__all__))"
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 15
+
+
+def test_an_unknown_public_name_is_an_attribute_error():
+    done = run_python("import attnlab\nattnlab.atend")
+    assert "has no attribute 'atend'" in done.stderr
+
+
+def test_every_room_has_a_docstring_and_every_module_too():
+    bare = [str(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert bare == []
+
+
+def mapped_files(readme: str) -> list[str]:
+    """Return the files that the README's map names: lines `name  what it is` under folder lines `name/`."""
+    block = re.search(r"<!-- map -->\n```\n(.*?)```", readme, re.S)
+    assert block, "README.md has no map"
+    files, folders = [], []
+    for line in block[1].splitlines():
+        if not line.strip():
+            continue
+        depth = (len(line) - len(line.lstrip())) // 2
+        name, _, words = line.strip().partition("  ")
+        folders = folders[:depth]
+        if name.endswith("/"):
+            folders.append(name)
+        else:
+            assert words.strip(), f"the README's map does not say what {name} is"
+            files.append("".join(folders) + name)
+    return files
+
+
+def test_the_readme_map_names_every_file_of_the_package_and_no_other():
+    mapped = mapped_files((ROOT / "README.md").read_text())
+    on_disk = [
+        str(path.relative_to(ROOT))
+        for path in sorted(PACKAGE.rglob("*"))
+        if path.suffix in {".py", ".js", ".css", ".html"} and "__pycache__" not in path.parts
+        and not (path.name == "__init__.py" and path.parent != PACKAGE)
+    ]  # fmt: skip
+    assert sorted(mapped) == sorted(on_disk)
+    assert len(mapped) == len(set(mapped))
+
+
+def test_long_files_are_split_or_say_why():
+    # 450 lines is where a reader loses the thread; longer ones need a reason here.
+    reasons: dict[str, str] = {}
+    long = {
+        str(path.relative_to(PACKAGE)): lines
+        for path in SOURCES
+        if (lines := len(path.read_text().splitlines())) > 450 and str(path.relative_to(PACKAGE)) not in reasons
+    }
+    assert long == {}
+
+
+def test_no_pickle_and_no_print_in_the_library():
+    forbidden = {"pickle", "marshal", "joblib", "dill", "shelve"}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not forbidden & set(names), path
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                assert called not in {"print", "eval", "exec", "torch.load", "torch.save"}, f"{path}: {called}"
+
+
+def test_the_tools_are_pinned_alike_everywhere():
+    pyproject, constraints = (ROOT / "pyproject.toml").read_text(), (ROOT / "constraints.txt").read_text()
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    for tool in ("ruff", "mypy"):
+        (version,) = re.findall(rf'"{tool}==([\d.]+)"', pyproject)
+        assert f"{tool}=={version}\n" in constraints
+    (ruff,) = re.findall(r'"ruff==([\d.]+)"', pyproject)
+    assert f"rev: v{ruff}\n" in hooks
+    (version,) = re.findall(r'^version = "([\d.]+)"', pyproject, re.M)
+    assert f'__version__ = "{version}"' in (PACKAGE / "__init__.py").read_text()
+    assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()

@@ -1,0 +1,242 @@
+"""The door: what an instrument sees and changes, and that looking changes nothing."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from attnlab.errors import WrongUsage
+from attnlab.parts.blocks import Block
+from attnlab.parts.feed_forward import FeedForward
+from attnlab.parts.heads import multi_head_attention
+from attnlab.parts.positions import Alibi, Rotary
+from attnlab.seeds import isolated
+from attnlab.sites import SITES, installed, matches, site_names
+
+POSITIONS = {"none": lambda: None, "rotary": Rotary, "alibi": lambda: Alibi(4)}
+
+
+class Recorder:
+    """Wants what it is told to, keeps what it sees, and returns it unchanged (or as `change` says)."""
+
+    def __init__(self, wanted=None, change=lambda site, value: value):
+        self.wanted, self.change, self.seen = wanted, change, {}
+
+    def wants(self, site):
+        return self.wanted is None or site in self.wanted
+
+    def visit(self, site, value):
+        assert site not in self.seen, f"{site} was visited twice"
+        self.seen[site] = value.detach().clone()
+        return self.change(site, value)
+
+
+class Stack(nn.Module):
+    """Two blocks, so that names have paths."""
+
+    def __init__(self, position="none", *, norm_place="pre", is_decoder=False, dropout=0.0):
+        super().__init__()
+        with isolated(3):
+            self.layers = nn.ModuleList(
+                Block(
+                    multi_head_attention(28, 4, num_kv_heads=2, position=POSITIONS[position](), dropout=dropout),
+                    FeedForward(28, 31, dropout=dropout),
+                    d_model=28,
+                    cross_attention=multi_head_attention(28, 4) if is_decoder else None,
+                    norm_place=norm_place,
+                    dropout=dropout,
+                )
+                for _ in range(2)
+            )
+
+    def forward(self, x, mask="causal", memory=None):
+        for layer in self.layers:
+            x = layer(x, mask=mask, memory=memory, memory_mask=None if memory is None else torch.ones(1, 7).bool())
+        return x
+
+
+def tokens(length=5, seed=0):
+    return torch.randn(2, length, 28, generator=torch.Generator().manual_seed(seed))
+
+
+def memory_of(is_decoder):
+    return tokens(7, seed=1) if is_decoder else None
+
+
+VARIANTS = list(itertools.product(POSITIONS, ("pre", "post", "none"), (False, True)))
+
+
+@pytest.mark.parametrize(("position", "norm_place", "is_decoder"), VARIANTS)
+def test_looking_at_every_site_changes_nothing(position, norm_place, is_decoder):
+    model = Stack(position, norm_place=norm_place, is_decoder=is_decoder)
+    arguments = {"memory": memory_of(is_decoder)}
+    with installed(model, Recorder({name for name in site_names(model) if name.endswith("weights")})):
+        explicit = model(tokens(), **arguments)  # the same path, with as little looked at as asks for it
+    recorder = Recorder()
+    with installed(model, recorder):
+        watched = model(tokens(), **arguments)
+    assert torch.equal(watched, explicit)
+    assert sorted(recorder.seen) == sorted(site_names(model))
+    for one in (explicit, watched):  # the fused kernel is another computation of the same
+        assert one.isfinite().all()
+        assert (one - model(tokens(), **arguments)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_looking_past_the_weights_leaves_the_fused_kernel_in_place_and_changes_nothing(is_decoder):
+    model = Stack(is_decoder=is_decoder)
+    plain = model(tokens(), memory=memory_of(is_decoder))
+    wanted = {name for name in site_names(model) if not name.endswith(("weights", "scores"))}
+    recorder = Recorder(wanted)
+    with installed(model, recorder):
+        assert torch.equal(model(tokens(), memory=memory_of(is_decoder)), plain)
+    assert set(recorder.seen) == wanted
+
+
+def test_looking_does_not_change_gradients():
+    model = Stack()
+    gradients = []
+    for wanted in ({"layers.0.attention.weights", "layers.1.attention.weights"}, None):
+        model.zero_grad()
+        with installed(model, Recorder(wanted)):
+            model(tokens()).square().sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_every_site_has_a_word_in_the_vocabulary_and_its_path():
+    model = Stack(is_decoder=True)
+    names = site_names(model)
+    assert {name.rsplit(".", 1)[-1] for name in names} <= set(SITES)
+    assert len(names) == len(set(names))
+    assert "layers.1.cross_attention.weights" in names
+    assert "layers.0.feed_forward.hidden" in names
+    assert "layers.0.residual_between" in names
+    assert "layers.0.residual_after_cross" in names
+    assert "layers.0.residual_after_cross" not in site_names(Stack())
+
+
+def test_a_part_by_itself_has_names_without_a_path():
+    part, recorder = multi_head_attention(28, 4), Recorder()
+    with installed(part, recorder):
+        part(tokens(), mask="causal")
+    assert list(recorder.seen) == ["query", "key", "value", "mask", "scores", "weights", "heads", "output"]
+
+
+def test_values_have_the_shapes_the_vocabulary_gives():
+    model, recorder = Stack(is_decoder=True), Recorder()
+    with installed(model, recorder):
+        model(tokens(), memory=memory_of(True))
+    shapes = {name.removeprefix("layers.0."): tuple(value.shape) for name, value in recorder.seen.items()}
+    assert shapes["attention.query"] == (2, 4, 5, 7)
+    assert shapes["attention.key"] == shapes["attention.value"] == (2, 2, 5, 7)
+    assert shapes["attention.weights"] == shapes["attention.scores"] == (2, 4, 5, 5)
+    assert shapes["cross_attention.weights"] == (2, 4, 5, 7)
+    assert shapes["attention.heads"] == (2, 4, 5, 7)
+    assert shapes["attention.output"] == shapes["residual_before"] == shapes["residual_after"] == (2, 5, 28)
+    assert shapes["feed_forward.hidden"] == (2, 5, 31)
+
+
+def test_the_sites_fit_together():
+    model, recorder = Stack("alibi"), Recorder()
+    with installed(model, recorder):
+        output = model(tokens())
+    seen = recorder.seen
+    assert torch.equal(seen["layers.0.attention.weights"], seen["layers.0.attention.scores"].softmax(-1))
+    blocked = torch.ones(5, 5).triu(1).bool()
+    assert (seen["layers.0.attention.scores"][..., blocked] == float("-inf")).all()
+    assert (seen["layers.0.attention.mask"][..., blocked] == float("-inf")).all()
+    added = seen["layers.0.residual_before"] + seen["layers.0.attention.output"]
+    assert torch.equal(added, seen["layers.0.residual_between"])
+    assert torch.equal(seen["layers.0.residual_after"], seen["layers.1.residual_before"])
+    assert torch.equal(seen["layers.1.residual_after"], output)
+
+
+@pytest.mark.parametrize(
+    "site", sorted(set(site_names(Stack())) - {"layers.0.attention.mask", "layers.1.attention.mask"})
+)
+def test_what_an_instrument_returns_is_what_the_model_goes_on_with(site):
+    model = Stack()
+    plain = model(tokens())
+
+    def scramble(name, value):
+        return (value.flip(-1) if value.isfinite().all() else value.roll(1, 0)) if name == site else value
+
+    with installed(model, Recorder({site}, scramble)):
+        assert (model(tokens()) - plain).abs().max() > 1e-3
+    assert torch.equal(model(tokens()), plain)
+
+
+def test_an_instrument_may_change_the_mask():
+    model = Stack()
+    with installed(model, Recorder(change=lambda name, v: torch.ones_like(v) if name.endswith("mask") else v)):
+        opened = model(tokens())
+    assert (opened - model(tokens(), mask=None)).abs().max() < 1e-5
+    assert (opened - model(tokens())).abs().max() > 1e-3
+
+
+def test_zeroed_weights_stop_the_values():
+    part = multi_head_attention(28, 4)
+    with installed(part, Recorder({"weights"}, lambda _, value: torch.zeros_like(value))):
+        output = part(tokens()).output
+    assert torch.equal(output, part.output.bias.expand(2, 5, 28))
+
+
+def test_nothing_stays_behind_also_after_an_error():
+    model, recorder = Stack(), Recorder()
+    with pytest.raises(KeyError), installed(model, recorder):
+        raise KeyError("on the way")
+    parts = [part for part in model.modules() if hasattr(part, "sites")]
+    assert all(part._instrument is None and part._path == "" for part in parts)
+
+    def fail(*_):
+        raise RuntimeError("in the model")
+
+    with pytest.raises(RuntimeError, match="in the model"), installed(model, Recorder(change=fail)):
+        model(tokens())
+    model(tokens())
+    assert recorder.seen == {}
+    assert all(part._instrument is None and part._path == "" for part in parts)
+
+
+def test_two_models_do_not_disturb_each_other():
+    first, second = Stack(), Stack("rotary")
+    ours, theirs = Recorder(), Recorder()
+    with installed(first, ours):
+        second(tokens())
+        assert ours.seen == {}
+        with installed(second, theirs):
+            first(tokens())
+            assert theirs.seen == {}
+            second(tokens())
+        assert len(theirs.seen) == len(ours.seen) == len(site_names(first))
+        ours.seen.clear()
+        first(tokens())
+        assert set(ours.seen) == set(site_names(first))
+
+
+def test_a_second_instrument_at_one_door_is_refused_and_the_first_stays():
+    model, recorder = Stack(), Recorder()
+    with installed(model, recorder):
+        with pytest.raises(WrongUsage) as caught, installed(model.layers[1], Recorder()):
+            pass
+        model(tokens())
+    assert str(caught.value) == (
+        "an instrument is already installed at 'Block'; leave its context first, or ask for everything in one."
+    )
+    assert set(recorder.seen) == set(site_names(model))
+
+
+def test_patterns_name_sites_and_one_that_names_none_is_an_error():
+    model = Stack()
+    assert matches("layers.*.attention.weights", model) == [f"layers.{i}.attention.weights" for i in (0, 1)]
+    assert matches("*", model) == site_names(model)
+    with pytest.raises(
+        WrongUsage,
+        match=r"no site of this model matches 'layers\.0\.attention\.wieghts'; "
+        r"did you mean 'layers\.0\.attention\.weights'\? Known: layers\.0\.attention\.heads, ",
+    ):
+        matches("layers.0.attention.wieghts", model)
+    with pytest.raises(WrongUsage, match="Linear has no sites: none of its modules is a part of attnlab"):
+        matches("*", nn.Linear(2, 3))
