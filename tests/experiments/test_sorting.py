@@ -5,9 +5,11 @@ import torch
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments import registry, sorting
+from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim, read_claims
 from attnlab.experiments.folder import free_name, list_runs
+from attnlab.experiments.sorting import SortingConfig, judging
+from attnlab.experiments.sorting import sorter as sorting
 
 QUICK = {"steps": 1_200, "learning_rate": 1e-2, "evaluate_every": 200}
 TINY = {"steps": 20, "evaluate_every": 10}
@@ -60,19 +62,19 @@ def test_a_cache_that_mixes_up_positions_is_caught(monkeypatch):
 
 
 def test_a_miscounted_part_is_caught(monkeypatch):
-    count = sorting.count_from_model
-    monkeypatch.setattr(sorting, "count_from_model", lambda model: {**count(model), "final_norm": 13})
+    count = judging.count_from_model
+    monkeypatch.setattr(judging, "count_from_model", lambda model: {**count(model), "final_norm": 13})
     assert not claim(attnlab.run("sorting", **TINY), "parameters_counted").passed
 
 
 def test_the_loss_on_counted_rows_is_the_loss_on_the_drawn_batch():
-    config = sorting.SortingConfig()
+    config = SortingConfig()
     task, model = config.sequence_task(), sorting.build_model(config, 0).double()
     rows = task.rows(task.all_prompts())
     drawn = torch.randint(27, (128,), generator=torch.Generator().manual_seed(0))
     counts = torch.bincount(drawn, minlength=27)
-    plain = sorting._exact_loss(model, rows[drawn])
-    counted = (sorting._row_losses(model, rows) * counts).sum() / 128
+    plain = judging.exact_loss(model, rows[drawn])
+    counted = (judging.row_losses(model, rows) * counts).sum() / 128
     torch.testing.assert_close(counted, plain, atol=1e-14, rtol=0)
 
 

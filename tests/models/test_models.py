@@ -17,8 +17,9 @@ from attnlab.models import (
     count_from_config,
     count_from_model,
 )
-from attnlab.parts import reference
+from attnlab.parts import multi_head_attention, reference
 from attnlab.parts.masks import padding_mask
+from attnlab.parts.positions import Rotary
 from attnlab.seeds import isolated
 
 POSITIONS = ("none", "sinusoidal", "learned", "concatenated", "rotary", "alibi")
@@ -156,6 +157,10 @@ def test_a_single_head_is_its_formula():
         (lambda: Decoder(DecoderConfig(**SMALL))(torch.zeros(3, dtype=torch.long)), r"\(batch, length\); got \(3\)"),
         (lambda: Decoder(DecoderConfig(**SMALL))(torch.zeros(1, 3)), "got .* of torch.float32"),
         (lambda: Encoder(EncoderConfig(**SMALL))(tokens(1, 3), real=torch.ones(1, 3)), "real must be boolean"),
+        (
+            lambda: multi_head_attention(4, 2, position=Rotary())(torch.zeros(1, 2, 4), torch.zeros(1, 3, 4)),
+            "Rotary positions compare places in one sequence.*position=None",
+        ),
         (lambda: SingleHead(SingleHeadConfig())(torch.zeros(2, 3)), r"\(batch, length, 3\); got \(2, 3\)"),
     ],
 )

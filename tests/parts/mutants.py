@@ -60,6 +60,7 @@ BIAS = ("test_positions", "test_bias_falls_with_distance_and_is_zero_at_home")
 BIAS_AND_MASK = ("test_positions", "test_bias_and_mask_become_one_float_mask")
 LAYER_NORM = ("test_norms", "test_layer_norm_is_its_formula_the_reference_and_torch", (2, 3, 11), 0.1)
 RMS_NORM = ("test_norms", "test_rms_norm_is_its_formula_the_reference_and_torch", (2, 3, 11), 0.1)
+KIND = ("test_norms", "test_each_kind_makes_its_norm")
 ROOT = ("test_norms", "test_epsilon_stands_inside_the_root")
 ACTIVATION = ("test_feed_forward", "test_two_layers_and_an_activation_agree_with_the_reference")
 SWIGLU = ("test_feed_forward", "test_swiglu_agrees_with_the_reference")
@@ -180,6 +181,12 @@ ATTEND = _in(
         "",
         (*GARBAGE, False),
         (*LATER, "boolean", "value", float("nan"), False),
+    ),
+    (
+        "garbage under vmap noticed in both only",
+        "~(finite_key.all(-1) & finite_value.all(-1))",
+        "~(finite_key.all(-1) | finite_value.all(-1))",
+        (*VMAP, False),
     ),
     ("garbage under vmap not cleaned", "if mask is not None and not _can_look(key):", "if False:", (*VMAP, False)),
     (
@@ -326,6 +333,7 @@ NORM_FAULTS = _in(
         RMS_NORM,
     ),
     ("epsilon of the module lost", "self.weight, self.bias, self.epsilon)", "self.weight, self.bias)", LAYER_NORM),
+    ("norms mixed up", 'if kind == "layer" else', 'if kind != "layer" else', KIND),
     (
         "gain of the module lost",
         "F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)",
@@ -377,7 +385,7 @@ CACHE_FAULTS = _in(
 )
 BLOCK_FAULTS = _in(
     "parts.blocks",
-    ("residual lost", "summed = x + self.dropout(update)", "summed = self.dropout(update)", PRE, NONE, STREAM),
+    ("residual lost", "summed = x + ", "summed = 0 * x + ", PRE, NONE, STREAM),
     (
         "norm after the sum in pre",
         'norm(summed) if self.norm_place == "post"',
@@ -391,8 +399,8 @@ BLOCK_FAULTS = _in(
     ("memory mask lost", "memory, mask=memory_mask,", "memory,", MEMORY),
     (
         "dropout of the residual lost",
-        "x + self.dropout(update)",
-        "x + update",
+        "self.dropout(update)",
+        "update",
         ("test_blocks", "test_the_residual_dropout_acts_on_what_is_added"),
     ),
 )

@@ -1,5 +1,6 @@
 """`attend`: what it promises beyond the formula. Numbers a reader can redo, then properties on random problems."""
 
+import itertools
 import math
 
 import pytest
@@ -214,15 +215,35 @@ def test_a_nan_that_is_attended_to_surfaces(which, need_weights):
 
 @PATHS
 def test_garbage_under_a_transform_that_cannot_look_at_numbers_stays_blocked_too(need_weights):
-    query, key, value = normal(3, 5, 7), normal(3, 5, 7, seed=1), normal(3, 5, 2, seed=2)
-    for mask in ("causal", torch.ones(5, 5).tril().bool()):
+    query, clean_key, clean_value = normal(3, 5, 7), normal(3, 5, 7, seed=1), normal(3, 5, 2, seed=2)
+    causal = torch.ones(5, 5).tril().bool()
+    for mask, where in itertools.product(
+        ("causal", causal, torch.zeros(5, 5).masked_fill(~causal, -INF)), ("key", "value", "key and value")
+    ):
         outputs = []
         for filling in (0.0, NAN):
-            key[:, 4], value[:, 4] = filling, filling
+            key, value = clean_key.clone(), clean_value.clone()
+            for name, tensor in (("key", key), ("value", value)):
+                if name in where:
+                    tensor[:, 4] = filling
             run = torch.func.vmap(lambda q, k, v, m=mask: attend(q, k, v, m, need_weights=need_weights).output)
             outputs.append(run(query, key, value))
         assert_close(outputs[1][:, :4], outputs[0][:, :4], 2e-6)
         assert outputs[1][:, 4].isnan().all()
+
+
+@pytest.mark.parametrize("mask", [None, "causal", torch.ones(3, 3).tril().bool()], ids=["none", "word", "tensor"])
+def test_the_fused_kernel_runs_when_nobody_asks_for_weights_and_only_then(monkeypatch, mask):
+    fused, calls = torch.nn.functional.scaled_dot_product_attention, []
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or fused(*a, **k)
+    )
+    query = normal(2, 3, 5)
+    attend(query, query, query, mask)
+    assert calls == []
+    attend(query, query, query, mask, need_weights=False)
+    assert len(calls) == 1
+    assert calls[0]["is_causal"] == (mask is not None and not torch.is_tensor(mask))
 
 
 @PATHS

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from attnlab.parts.blocks import Block
 from attnlab.parts.masks import padding_mask
 
 from .builders import NORM_PLACES, VARIANTS, make_block, normal, with_positions
@@ -81,6 +82,8 @@ def test_gradients_of_all_parameters_of_a_block_are_those_of_finite_differences(
 
 
 def test_dropout_acts_in_training_only_and_without_bias():
+    bare = make_block()
+    assert Block(bare.attention, bare.feed_forward, d_model=28).dropout.p == 0.0
     block, x = make_block(dropout=0.2), normal(1, 5, 28)
     plain = make_block()(x)
     torch.manual_seed(0)

@@ -24,7 +24,11 @@ def test_two_layers_and_an_activation_agree_with_the_reference(activation):
         part, x = make(activation, dtype=dtype), normal(2, 3, 7, dtype=dtype)
         numbers = (part.inner.weight, part.outer.weight, part.inner.bias, part.outer.bias)
         expected = ref.feed_forward(as_array(x), *map(as_array, numbers), activation)
-        assert_close(part(x), expected, bound, f"feed-forward, {dtype}")
+        for with_gradients in (True, False):
+            before = x.clone()
+            with torch.set_grad_enabled(with_gradients):
+                assert_close(part(x), expected, bound, f"feed-forward, {dtype}")
+            assert_same(x, before, "the input afterwards")
 
 
 def test_swiglu_agrees_with_the_reference():
@@ -48,6 +52,8 @@ def test_only_swiglu_has_a_gate():
         "gelu": False,
         "swiglu": True,
     }
+    names = [name for name, _ in FeedForward(7, 11, activation="swiglu", bias=False).named_parameters()]
+    assert names == ["gate.weight", "inner.weight", "outer.weight"]
     assert repr(make("gelu")).startswith("FeedForward(\n  activation=gelu")
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from attnlab.parts import reference as ref
 from attnlab.parts.attend import attend
-from attnlab.parts.heads import join_heads, multi_head_attention, share_heads, split_heads
+from attnlab.parts.heads import MultiHeadAttention, join_heads, multi_head_attention, share_heads, split_heads
 from attnlab.parts.masks import both, causal_mask, padding_mask
 from attnlab.parts.positions import Alibi
 
@@ -204,6 +204,19 @@ def test_what_a_padded_position_holds_reaches_no_other():
             outputs = [part(each, mask=mask, need_weights=need_weights).output for each in (x, poisoned)]
             assert_close(outputs[1][0, :4], outputs[0][0, :4], 1e-5)
             assert_close(outputs[1][1], outputs[0][1], 1e-5)
+
+
+def test_what_is_not_asked_for_is_the_usual():
+    part = multi_head_attention(28, 4)
+    assert (part.dropout, part.scale, part.position, part.layout) == (0.0, None, None, (4, 4))
+    assert all(projection.bias is not None for projection in (part.query, part.key, part.value, part.output))
+    assert part(normal(1, 3, 28, dtype=torch.float32)).weights is None
+    assert [name for name, _ in multi_head_attention(28, 4, bias=False).named_parameters() if "bias" in name] == []
+    factorised = multi_head_attention(28, 4, projections="gated", rank=3)
+    assert (factorised.query.temperature, factorised.key.temperature) == (1.0, 1.0)
+    assert multi_head_attention(28, 4, projections="strict", rank=3, temperature=0.5).value.temperature == 0.5
+    bare = MultiHeadAttention(query=part.query, key=part.key, value=part.value, output=part.output, num_heads=4)
+    assert (bare.dropout, bare.scale, bare.position, bare.layout) == (0.0, None, None, (4, 4))
 
 
 def test_the_part_prints_what_it_is():

@@ -64,6 +64,11 @@ def test_rms_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
             assert_close(actual, expected, bound, f"rms norm, {dtype}")
 
 
+def test_each_kind_makes_its_norm():
+    assert type(make_norm("layer", 5)) is LayerNorm
+    assert type(make_norm("rms", 5)) is RMSNorm
+
+
 def test_a_constant_position_stays_finite_forward_and_backward():
     for norm in (LayerNorm(5), RMSNorm(5), layer_norm, rms_norm):
         for size in (0.0, 7.0):

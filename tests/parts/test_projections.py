@@ -73,6 +73,10 @@ def test_each_kind_is_made_of_what_it_says():
         {"a": (3, 11, 2), "b": (3, 2, 5)},
     ]
     assert isinstance(dense, Linear)
+    assert make_projection("strict", 11, 3, 5, rank=2, temperature=0.5).temperature == 0.5
+    assert gated.temperature == 1.0
+    assert FactorisedProjection(11, 3, 5, rank=2).temperature == 1.0
+    assert FactorisedProjection(11, 3, 5, rank=2).base is not None
     assert make_projection("dense", 11, 3, 5, bias=False).bias is None
     assert all(isinstance(part, Projection) for part in (dense, gated, strict))
     assert_same(dense.effective_weight(), dense.weight)

@@ -154,9 +154,7 @@ def test_wrong_shapes_say_what_was_expected_what_came_and_what_to_do():
         ref.attention(np.ones((1, 3)), np.ones((1, 2)), np.ones((1, 3)))
     with pytest.raises(WrongUsage, match=r"one value per key, 5, got 4: take both"):
         ref.attention(np.ones((1, 3)), np.ones((5, 3)), np.ones((4, 3)))
-    with pytest.raises(
-        WrongUsage, match=r"broadcasts to \(\.\.\., 1, 5\), got .* mask \(2, 5\): insert axes"
-    ):
+    with pytest.raises(WrongUsage, match=r"broadcasts to \(\.\.\., 1, 5\), got .* mask \(2, 5\): insert axes"):
         ref.attention(np.ones((1, 3)), np.ones((5, 3)), np.ones((5, 3)), np.ones((2, 5), bool))
     with pytest.raises(WrongUsage, match=r"got int64: convert it with \.astype\(bool\)"):
         ref.attention(np.ones((1, 3)), np.ones((2, 3)), np.ones((2, 3)), np.array([[1, 0]]))
@@ -268,9 +266,7 @@ def test_grouped_queries_equal_full_heads_with_repeated_key_weights():
     x, w_query, w_output = numbers(2, 5, 12), numbers(12, 12), numbers(12, 12, seed=1)
     w_key, w_value = numbers(6, 12, seed=1), numbers(6, 12, seed=2)
     grouped = ref.multi_head_attention(x, x, w_query, w_key, w_value, w_output, 4, 2)
-    full_key, full_value = (
-        np.repeat(w.reshape(2, 3, 12), 2, axis=0).reshape(12, 12) for w in (w_key, w_value)
-    )
+    full_key, full_value = (np.repeat(w.reshape(2, 3, 12), 2, axis=0).reshape(12, 12) for w in (w_key, w_value))
     full = ref.multi_head_attention(x, x, w_query, full_key, full_value, w_output, 4)
     assert_allclose(grouped.output, full.output, rtol=1e-12, atol=1e-13)
 
@@ -404,9 +400,7 @@ def test_feed_forward_adds_its_biases_and_knows_its_activations():
 
 
 def test_swiglu_gates_the_signal_with_silu():
-    assert_allclose(
-        ref.swiglu([1.0, 2.0], [[1.0, 0.0]], [[0.0, 5.0]], [[1.0]]), [10 * E / (1 + E)], rtol=1e-15
-    )
+    assert_allclose(ref.swiglu([1.0, 2.0], [[1.0, 0.0]], [[0.0, 5.0]], [[1.0]]), [10 * E / (1 + E)], rtol=1e-15)
     with pytest.raises(WrongUsage, match=r"one shape, got \(2, 1\) and \(1, 1\): use one d_hidden"):
         ref.swiglu([1.0], np.ones((2, 1)), np.ones((1, 1)), np.ones((1, 1)))
 

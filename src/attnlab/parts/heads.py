@@ -106,6 +106,11 @@ class MultiHeadAttention(SitedModule):
         """
         if x.dim() != 3:
             raise WrongUsage(f"x must have shape (batch, length, d_model); got {shape_text(x.shape)}.")
+        if context is not None and self.position is not None:
+            raise WrongUsage(
+                f"{type(self.position).__name__} positions compare places in one sequence; cross-attention looks at "
+                "another. Build it with position=None."
+            )
         query = split_heads(self.query(x), self.layout.num_heads)
         offset = cache.length if cache is not None and context is None else 0
         if cache is not None and context is not None and cache.length:

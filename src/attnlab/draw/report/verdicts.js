@@ -35,7 +35,8 @@ function widthOfCells(items) {
 
 function wordVerdicts(items, wrong) {
   const rated = items.filter((item) => isNumber(item.confidence));
-  const total = `${(items.length - wrong).toLocaleString("en-GB")} of ${count(items.length, "input")} right`;
+  const right = (items.length - wrong).toLocaleString("en-GB");
+  const total = `Shown here: ${count(items.length, "input")}, ${right} of them right`;
   if (rated.length === 0) return `${total}.`;
   const least = rated.reduce((low, item) => (item.confidence < low.confidence ? item : low));
   return `${total}. Least confident: ${wordTokens(least.input)}, ${wordProbability(least.confidence)}.`;

@@ -1,0 +1,84 @@
+"""Every option of `sorting`: the task, the model, the training, the judging."""
+
+from dataclasses import dataclass
+
+from attnlab.configs import Config, option
+from attnlab.models.config import PositionKind
+from attnlab.models.decoder import DecoderConfig
+from attnlab.parts.blocks import NormPlace
+from attnlab.parts.feed_forward import ActivationKind
+from attnlab.parts.norms import NormKind
+from attnlab.parts.projections import ProjectionKind
+from attnlab.tasks.sequences import Rule, SequenceTask
+from attnlab.train.loop import TrainConfig
+
+__all__ = ["NAME", "SortingConfig"]
+
+NAME = "sorting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SortingConfig(Config):
+    """Every option of the experiment."""
+
+    task: Rule = option("sort", "what makes the answer from the letters")
+    letters: int = option(3, "size of the alphabet", low=1, high=26)
+    length: int = option(3, "letters of an input (of each number, for add)", low=1, high=64)
+    d_model: int = option(6, "width of the residual stream", low=1, high=4_096)
+    num_heads: int = option(2, "attention heads; they divide d_model", low=1, high=256)
+    num_layers: int = option(1, "blocks", low=1, high=48)
+    d_ff: int = option(6, "width inside the feed-forward part", low=1, high=16_384)
+    projections: ProjectionKind = option("gated", "how queries, keys and values are made")
+    rank: int = option(3, "rank of factorised projections", low=1, high=4_096)
+    temperature: float = option(1.0, "of the softmax inside factorised projections", low=1e-3, high=1e3)
+    positions: PositionKind = option("learned", "how order is told")
+    norm: NormKind = option("layer", "which norm")
+    norm_place: NormPlace = option("pre", "before a sub-layer, after its sum, or nowhere")
+    activation: ActivationKind = option("relu", "between the feed-forward layers")
+    bias: bool = option(False, "biases outside the norms")
+    dropout: float = option(0.0, "probability of dropping, in training only", low=0.0, high=0.9)
+    steps: int = option(15_000, "optimiser steps", low=1, high=10_000_000)
+    batch_size: int = option(128, "rows drawn for a step", low=1, high=1_000_000)
+    learning_rate: float = option(1e-3, "peak learning rate of AdamW", low=0.0, high=10.0)
+    warmup_steps: int | None = option(None, "steps of linear warm-up; none: 500, or a tenth of few steps", low=0)
+    weight_decay: float = option(0.01, "decoupled weight decay of AdamW", low=0.0, high=10.0)
+    clip: float = option(1.0, "largest norm of the whole gradient", low=1e-9, high=1e9)
+    evaluate_every: int = option(500, "steps between two judgements", low=1, high=10_000_000)
+    most_judged: int = option(10_000, "inputs judged; a larger domain is sampled", low=1, high=1_000_000)
+
+    def validate(self) -> None:
+        """Check what one field alone cannot tell."""
+        self.sequence_task()
+        self.model_config()
+        self.train_config()
+
+    def sequence_task(self) -> SequenceTask:
+        """Return the task."""
+        return SequenceTask(self.task, letters=self.letters, length=self.length)
+
+    def model_config(self) -> DecoderConfig:
+        """Return what the model is told."""
+        task = self.sequence_task()
+        return DecoderConfig(
+            vocab_size=len(task.vocabulary),
+            max_length=task.row_length,
+            d_model=self.d_model,
+            num_heads=self.num_heads,
+            num_layers=self.num_layers,
+            d_ff=self.d_ff,
+            activation=self.activation,
+            norm=self.norm,
+            norm_place=self.norm_place,
+            positions=self.positions,
+            projections=self.projections,
+            rank=self.rank,
+            temperature=self.temperature,
+            bias=self.bias,
+            dropout=self.dropout,
+        )
+
+    def train_config(self) -> TrainConfig:
+        """Return how the model is trained."""
+        warmup_steps = min(500, self.steps // 10) if self.warmup_steps is None else self.warmup_steps
+        names = ("steps", "learning_rate", "weight_decay", "clip", "evaluate_every")
+        return TrainConfig(warmup_steps=warmup_steps, **{name: getattr(self, name) for name in names})

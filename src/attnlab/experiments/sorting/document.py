@@ -1,0 +1,173 @@
+"""What a run of the sorter shows: the report's sections, its traces and its figures."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.draw import figures
+from attnlab.experiments.experiment import Run
+from attnlab.experiments.sorting.config import NAME, SortingConfig
+from attnlab.experiments.sorting.judging import Judged, with_separator
+from attnlab.look.trace import Trace, trace
+from attnlab.models.decoder import Decoder
+from attnlab.models.parameters import count_from_model
+from attnlab.tasks.sequences import SEPARATOR, SequenceTask
+from attnlab.train.loop import Trained
+
+__all__ = ["make_document", "make_figures", "trace_prompts", "traces_to_show"]
+
+_MOST_TRACES = 200
+
+
+def trace_prompts(model: Decoder, task: SequenceTask, prompts: Tensor) -> list[Trace]:
+    """Trace the model on each prompt (without its separator)."""
+    return trace(
+        model,
+        with_separator(prompts),
+        task.answer_length,
+        task.vocabulary,
+        forbidden=[SEPARATOR],
+        num_input=task.prompt_length,
+    )
+
+
+def traces_to_show(model: Decoder, task: SequenceTask, judged: Judged) -> list[Trace]:
+    """Trace the inputs that the page shows."""
+    return trace_prompts(model, task, judged.prompts[shown_indices(judged)])
+
+
+def shown_indices(judged: Judged) -> Tensor:
+    """Choose the inputs that a page can hold: all, or as many wrong as right ones as far as there are."""
+    wrong, right = (~judged.correct).nonzero().flatten(), judged.correct.nonzero().flatten()
+    num_wrong = min(len(wrong), max(_MOST_TRACES // 2, _MOST_TRACES - len(right)))
+    return torch.cat((wrong[:num_wrong], right[: _MOST_TRACES - num_wrong])).sort().values
+
+
+def make_document(
+    model: Decoder,
+    task: SequenceTask,
+    config: SortingConfig,
+    context: Run,
+    *,
+    trained: Trained,
+    judged: Judged,
+    loss: float,
+    traces: list[Trace],
+) -> dict[str, Any]:
+    """Lay out the report."""
+    total, right = len(judged.prompts), int(judged.correct.sum())
+    counts = count_from_model(model)
+    x, y = _curve(trained, "loss")
+    x_domain, y_domain = _curve(trained, "domain_loss")
+    shown = shown_indices(judged).tolist()
+    return {
+        "title": NAME,
+        "subtitle": (
+            f"A decoder of {sum(counts.values()):,} parameters learns the task “{config.task}” over {config.letters} "
+            f"letters; {right:,} of {total:,} {'inputs' if judged.are_all else 'sampled inputs'} come out right."
+        ),
+        "facts": [
+            ["seed", str(context.seed)],
+            ["parameters", f"{sum(counts.values()):,}"],
+            ["projections", config.projections],
+            ["positions", config.positions],
+            ["steps", f"{config.steps:,} (best at {trained.best_step:,})"],
+            ["loss", f"{loss:.4f} nats"],
+            ["least possible", f"{task.loss_floor:.4f} nats"],
+        ],
+        "sections": [
+            {
+                "kind": "trace",
+                "title": "Step by step",
+                "caption": (
+                    "Choose an input and step through its answer. At each step the model looks back from the last "
+                    "token it knows; each head spreads one unit of weight over the tokens so far (a row of its "
+                    "picture), and the next token is the likeliest."
+                ),
+                "traces": [each.to_mapping() for each in traces],
+            },
+            {
+                "kind": "verdicts",
+                "title": f"All {total:,} inputs" if judged.are_all and total == len(shown) else "Inputs",
+                "caption": _verdicts_caption(judged, len(shown)),
+                "items": [
+                    {
+                        "input": task.tokens(judged.prompts[index]),
+                        "output": task.tokens(judged.answers[index]),
+                        "expected": task.tokens(judged.expected[index]),
+                        "correct": bool(judged.correct[index]),
+                        "confidence": float(judged.confidences[index]),
+                    }
+                    for index in shown
+                ],
+            },
+            {
+                "kind": "lines",
+                "title": "Loss",
+                "caption": (
+                    "Mean cross-entropy over all positions. The letters before SEP are random, and no model can "
+                    "predict them; their entropy is the floor that no loss can go below."
+                ),
+                "x_label": "step",
+                "y_label": "loss (nats per token)",
+                "series": [
+                    {"name": "training (mean of 50 steps)", "x": x, "y": y},
+                    {"name": "whole domain" if judged.are_all else "fixed sample", "x": x_domain, "y": y_domain},
+                ],
+                "levels": [{"name": f"least possible {task.loss_floor:.4f}", "y": task.loss_floor}],
+                "y_log": False,
+            },
+            {
+                "kind": "table",
+                "title": "Parameters",
+                "caption": "Counted in the model, part by part; arithmetic from the settings gives the same.",
+                "columns": ["part", "parameters"],
+                "rows": [*([part, count] for part, count in counts.items()), ["all", sum(counts.values())]],
+            },
+            {
+                "kind": "table",
+                "title": "Settings",
+                "caption": "Change any of them with --set name=value.",
+                "columns": ["setting", "value", "meaning"],
+                "rows": [[each.name, str(asdict(config)[each.name]), each.comment] for each in config.options()],
+            },
+        ],
+    }
+
+
+def _verdicts_caption(judged: Judged, num_shown: int) -> str:
+    total = len(judged.prompts)
+    if judged.are_all and num_shown == total:
+        return "Every input of the domain, with the model's answer and the least probability among its choices."
+    which = "the whole domain" if judged.are_all else "a random sample of the domain"
+    return (
+        f"{int(judged.correct.sum()):,} of the {total:,} inputs judged ({which}) came out right; "
+        f"here are {num_shown:,}, as many wrong as right ones as far as there are."
+    )
+
+
+def _curve(trained: Trained, figure: str) -> tuple[list[int], list[float]]:
+    lines = [line for line in trained.metrics if figure in line]
+    return [line["step"] for line in lines], [line[figure] for line in lines]
+
+
+def make_figures(task: SequenceTask, trained: Trained, traces: list[Trace]) -> Mapping[str, bytes]:
+    """Draw the loss and one trace, as files; nothing where matplotlib is missing."""
+    if not figures.is_available():
+        return {}
+    floor = task.loss_floor
+    loss = figures.curve_figure(
+        {"training (mean of 50 steps)": _curve(trained, "loss"), "judged": _curve(trained, "domain_loss")},
+        title="Loss against the least possible",
+        x_label="step",
+        y_label="nats per token",
+        levels={f"least possible {floor:.4f}": floor},
+    )
+    example = next((each for each in traces if "".join(each.input) == task.example), traces[0])
+    attention = figures.attention_figure(
+        example.to_mapping(), title=f"{' '.join(example.input)} → {' '.join(step.choice for step in example.steps)}"
+    )
+    return figures.to_files("loss", loss) | figures.to_files("attention", attention)

@@ -1,0 +1,83 @@
+"""The sorter from start to finish: train, judge, trace, say what holds."""
+
+import torch
+from torch import Tensor, nn
+
+from attnlab import seeds
+from attnlab.errors import WrongUsage
+from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.sorting.config import NAME, SortingConfig
+from attnlab.experiments.sorting.document import make_document, make_figures, trace_prompts, traces_to_show
+from attnlab.experiments.sorting.judging import answers, exact_loss, judge_all, judge_claims, row_losses
+from attnlab.look.trace import Trace
+from attnlab.models.decoder import Decoder
+from attnlab.tasks.sequences import SequenceTask
+from attnlab.train.loop import Judgement, Trained, train
+
+__all__ = ["build_model", "prompt_words", "run", "trace_text"]
+
+
+def build_model(config: SortingConfig, seed: int) -> Decoder:
+    """Make the model with its initial weights."""
+    with seeds.isolated(seed, NAME, "model"):
+        return Decoder(config.model_config())
+
+
+def run(config: SortingConfig, context: Run) -> Findings:
+    """Train, judge, trace, and say what holds."""
+    task = config.sequence_task()
+    model = build_model(config, context.seed)
+    context.start(model)
+    trained = _trained(model, task, config, context)
+    with torch.no_grad():
+        judged = judge_all(model, task, config, context.seed)
+        loss = float(exact_loss(model, task.rows(judged.prompts)))
+    traces = traces_to_show(model, task, judged)
+    claims = judge_claims(model, task, config, judged, loss)
+    document = make_document(model, task, config, context, trained=trained, judged=judged, loss=loss, traces=traces)
+    return Findings(model, claims, document, make_figures(task, trained, traces))
+
+
+def prompt_words(config: SortingConfig) -> str:
+    """Say what a person may type."""
+    task = config.sequence_task()
+    return f"{task.prompt_length} letters from a to {task.vocabulary[-1]}, such as {task.example}"
+
+
+def trace_text(model: nn.Module, config: SortingConfig, text: str) -> Trace:
+    """Trace the model on an input that a person typed."""
+    if not isinstance(model, Decoder):
+        raise WrongUsage(f"sorting traces a Decoder; got {type(model).__name__}.")
+    task = config.sequence_task()
+    return trace_prompts(model, task, task.parse(text).unsqueeze(0))[0]
+
+
+def _trained(model: Decoder, task: SequenceTask, config: SortingConfig, context: Run) -> Trained:
+    rows = task.rows(task.all_prompts()) if task.num_prompts <= config.batch_size else None
+    fixed, _ = task.prompts_to_judge(min(config.most_judged, 2_000), seeds.generator(context.seed, NAME, "watch"))
+    fixed_rows = task.rows(fixed)
+
+    def loss(model: nn.Module, generator: torch.Generator) -> Tensor:
+        if rows is None:
+            return exact_loss(model, task.rows(task.sample(config.batch_size, generator)))
+        # The batch holds few distinct rows, each several times: the same mean loss from each once, times its count.
+        drawn = torch.randint(len(rows), (config.batch_size,), generator=generator)
+        counts = torch.bincount(drawn, minlength=len(rows))
+        return (row_losses(model, rows) * counts).sum() / config.batch_size
+
+    def judge(model: nn.Module) -> Judgement:
+        accuracy = float((answers(model, task, fixed)[0] == task.answer(fixed)).all(-1).double().mean())
+        loss = float(exact_loss(model, fixed_rows))
+        return Judgement((accuracy, -loss), {"accuracy": accuracy, "domain_loss": loss})
+
+    return train(
+        model,
+        config.train_config(),
+        loss=loss,
+        judge=judge,
+        generator=seeds.generator(context.seed, NAME, "data"),
+        observer=context.observer,
+        folder=context.checkpoints,
+        record=context.record,
+        num_threads=1 if config.d_model <= 64 else None,
+    )
