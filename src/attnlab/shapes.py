@@ -17,7 +17,7 @@ Everywhere in the project these words, and no others, name an axis:
 Attention weights are `(batch, head, query, key)`, always, also for one head.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
@@ -63,12 +63,16 @@ def check_attention_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tens
             f"key and value must have the same length; got {key.shape[-2]} keys and {value.shape[-2]} values. "
             "Each key needs its own value."
         )
-    if len({query.dtype, key.dtype, value.dtype}) > 1:
+    if not query.dtype == key.dtype == value.dtype:
         raise WrongUsage(
             "query, key and value must share one dtype; "
             f"got {query.dtype}, {key.dtype} and {value.dtype}. Convert them to one of these first."
         )
-    leading = _broadcast({"query": query.shape[:-2], "key": key.shape[:-2], "value": value.shape[:-2]}, "leading axes")
+    leading: Sequence[int] = query.shape[:-2]
+    if not leading == key.shape[:-2] == value.shape[:-2]:
+        leading = _broadcast(
+            {"query": query.shape[:-2], "key": key.shape[:-2], "value": value.shape[:-2]}, "leading axes"
+        )
     if mask is not None:
         scores = (*leading, query.shape[-2], key.shape[-2])
         if mask.dim() > len(scores) or any(

@@ -399,7 +399,7 @@ BLOCK_FAULTS = _in(
     ("memory mask lost", "memory, mask=memory_mask,", "memory,", MEMORY),
     (
         "dropout of the residual lost",
-        "self.dropout(update)",
+        "dropped(update, self.dropout, is_training=self.training)",
         "update",
         ("test_blocks", "test_the_residual_dropout_acts_on_what_is_added"),
     ),

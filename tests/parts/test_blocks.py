@@ -83,7 +83,7 @@ def test_gradients_of_all_parameters_of_a_block_are_those_of_finite_differences(
 
 def test_dropout_acts_in_training_only_and_without_bias():
     bare = make_block()
-    assert Block(bare.attention, bare.feed_forward, d_model=28).dropout.p == 0.0
+    assert Block(bare.attention, bare.feed_forward, d_model=28).dropout == 0.0
     block, x = make_block(dropout=0.2), normal(1, 5, 28)
     plain = make_block()(x)
     torch.manual_seed(0)
@@ -94,7 +94,7 @@ def test_dropout_acts_in_training_only_and_without_bias():
 
 def test_the_residual_dropout_acts_on_what_is_added():
     block, x = make_block(norm_place="none"), normal(1, 5, 28)
-    block.dropout.p = 0.2  # attention and the feed-forward part keep theirs at 0
+    block.dropout = 0.2  # attention and the feed-forward part keep theirs at 0
     for parameter in block.feed_forward.outer.parameters():
         torch.nn.init.zeros_(parameter)
     torch.manual_seed(0)

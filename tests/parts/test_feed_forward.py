@@ -66,3 +66,15 @@ def test_each_position_is_treated_by_itself_and_dropout_acts_in_training_only(ac
     assert_same(part(x), make(activation)(x))
     assert_close(part(x)[1, 2], part(x[1, 2]), 1e-14)
     assert torch.autograd.gradcheck(part, x.requires_grad_(), raise_exception=False)
+
+
+def test_a_hook_on_the_inner_layer_keeps_what_it_saw_also_without_gradients():
+    part = FeedForward(3, 5, activation="gelu")
+    x = torch.randn(2, 7, 3, generator=torch.Generator().manual_seed(0))
+    seen = []
+    handle = part.inner.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    with torch.no_grad():
+        hooked = part(x)
+        handle.remove()
+        assert torch.equal(seen[0], part.inner(x))
+        assert torch.equal(hooked, part(x))

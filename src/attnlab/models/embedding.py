@@ -5,6 +5,8 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.models.config import PositionKind, TransformerConfig
+from attnlab.parts.dropout import dropped
+from attnlab.parts.linear import linear
 from attnlab.parts.positions import ConcatenatedPositions, LearnedPositions, SinusoidalPositions
 from attnlab.shapes import shape_text
 
@@ -28,18 +30,22 @@ class Embedding(nn.Module):
             self.positions = LearnedPositions(config.max_length, config.d_model)
         elif kind == "concatenated":
             self.positions = ConcatenatedPositions(config.max_length, config.concatenated_width)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = config.dropout
 
     def forward(self, tokens: Tensor, offset: int = 0) -> Tensor:
         """(batch, length) of ids -> (batch, length, d_model); `offset` is the position of the first."""
         self._check(tokens, offset)
-        x = self.tokens(tokens)
+        try:
+            x: Tensor = self.tokens(tokens)
+        except IndexError:  # the look-up itself finds it out, at no cost
+            low, high = (int(bound) for bound in tokens.aminmax())
+            wrong = low if low < 0 else high
+            raise WrongUsage(f"token ids must be from 0 to {self.vocab_size - 1}; got {wrong}.") from None
         if self.scale != 1.0:
             x = x * self.scale
         if self.positions is not None:
             x = self.positions(x, offset)
-        embedded: Tensor = self.dropout(x)
-        return embedded
+        return dropped(x, self.dropout, is_training=self.training)
 
     def read_out(self, x: Tensor) -> Tensor:
         """Compare the stream with each token's vector, (batch, length, d_model) -> (…, vocabulary): the tied output.
@@ -47,7 +53,7 @@ class Embedding(nn.Module):
         With concatenated positions only the tokens' part of the stream is compared.
         """
         weight = self.tokens.weight
-        return x[..., : weight.shape[-1]] @ weight.t()
+        return linear(x if x.shape[-1] == weight.shape[-1] else x[..., : weight.shape[-1]], weight)
 
     def _check(self, tokens: Tensor, offset: int) -> None:
         if tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
@@ -59,7 +65,3 @@ class Embedding(nn.Module):
                 f"this model takes at most {self.max_length} tokens; got {offset + tokens.shape[1]}. "
                 "Shorten the input, or build the model with a larger max_length."
             )
-        if tokens.device.type == "cpu" and tokens.numel() and not torch.compiler.is_compiling():
-            low, high = (int(bound) for bound in tokens.aminmax())
-            if low < 0 or high >= self.vocab_size:
-                raise WrongUsage(f"token ids must be from 0 to {self.vocab_size - 1}; got {low if low < 0 else high}.")

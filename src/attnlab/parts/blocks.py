@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.parts.cache import Cache
+from attnlab.parts.dropout import dropped
 from attnlab.parts.feed_forward import FeedForward
 from attnlab.parts.heads import MultiHeadAttention
 from attnlab.parts.masks import Mask
@@ -59,7 +60,7 @@ class Block(SitedModule):
         self.cross_attention = cross_attention
         self.norm_feed_forward = make()
         self.feed_forward = feed_forward
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         between = ("residual_between",) if cross_attention is None else ("residual_between", "residual_after_cross")
         self.sites = ("residual_before", *between, "residual_after")
 
@@ -99,6 +100,6 @@ class Block(SitedModule):
         return self.visit("residual_after", x)
 
     def _add(self, x: Tensor, update: Tensor, norm: nn.Module) -> Tensor:
-        summed = x + self.dropout(update)
+        summed = x + dropped(update, self.dropout, is_training=self.training)
         normed: Tensor = norm(summed) if self.norm_place == "post" else summed
         return normed

@@ -8,9 +8,10 @@ from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnlab.errors import WrongUsage
+from attnlab.parts.dropout import dropped
 from attnlab.parts.linear import Linear
 from attnlab.sites import SitedModule
 
@@ -40,23 +41,27 @@ class FeedForward(SitedModule):
         self.gate = Linear(d_model, d_ff, bias=bias) if activation == "swiglu" else None
         self.inner = Linear(d_model, d_ff, bias=bias)
         self.outer = Linear(d_ff, d_model, bias=bias)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., length, d_model) -> the same."""
         inner = self.inner(x)
-        hidden = _activated(inner, self.activation) if self.gate is None else F.silu(self.gate(x)) * inner
+        if self.gate is not None:
+            hidden = F.silu(self.gate(x)) * inner
+        else:
+            # `inner` is the largest tensor of a pass; where nobody needs it again, its place is taken.
+            is_free = not (torch.is_grad_enabled() or self.inner._forward_hooks)
+            hidden = _activated(inner, self.activation, in_place=is_free)
         hidden = self.visit("hidden", hidden)
-        return self.visit("output", self.outer(self.dropout(hidden)))
+        return self.visit("output", self.outer(dropped(hidden, self.dropout, is_training=self.training)))
 
     def extra_repr(self) -> str:
         """What printing the module shows of it."""
         return f"activation={self.activation}"
 
 
-def _activated(inner: Tensor, activation: ActivationKind) -> Tensor:
-    if torch.is_grad_enabled():
-        return F.relu(inner) if activation == "relu" else F.gelu(inner)
-    # Without gradients nobody needs `inner` again: its place is taken, for it is the largest tensor of a pass.
-    activated: Tensor = F.relu(inner, inplace=True) if activation == "relu" else torch.ops.aten.gelu_(inner)
+def _activated(inner: Tensor, activation: ActivationKind, *, in_place: bool) -> Tensor:
+    if activation == "relu":
+        return F.relu(inner, inplace=in_place)
+    activated: Tensor = torch.ops.aten.gelu_(inner) if in_place else F.gelu(inner)
     return activated
