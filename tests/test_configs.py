@@ -28,6 +28,11 @@ def test_defaults_are_taken_and_integers_become_floats():
         ({"trees": 0}, "trees must be an integer from 1 to 9; got 0."),
         ({"trees": 10}, "trees must be an integer from 1 to 9; got 10."),
         ({"trees": 2.5}, "trees must be an integer from 1 to 9; got 2.5."),
+        ({"trees": 10**400}, "trees must be an integer from 1 to 9; got an integer of 1,329 bits."),
+        ({"trees": 10**5000}, "trees must be an integer from 1 to 9; got an integer of 16,610 bits."),
+        ({"water": 10**400}, "water must be a number of at least 0; got an integer of 1,329 bits."),
+        ({"kind": ["park"]}, "kind must be one of kitchen, park; got ['park']."),
+        ({"kind": "p" * 100}, f"kind must be one of kitchen, park; got '{'p' * 76}...."),
         ({"trees": True}, "trees must be an integer from 1 to 9; got True."),
         ({"water": -0.1}, "water must be a number of at least 0; got -0.1."),
         ({"water": float("nan")}, "water must be a number of at least 0; got nan."),
@@ -62,6 +67,12 @@ def test_settings_are_read_from_text():
 def test_a_text_that_is_no_value_is_an_error(name, text):
     with pytest.raises(WrongUsage, match=f"^{name} must be"):
         Garden().with_settings({name: text})
+
+
+def test_an_integer_may_be_written_as_people_do():
+    assert Garden().with_settings({"trees": "1e0"}).trees == 1
+    with pytest.raises(WrongUsage, match="from 1 to 9; got 10"):
+        Garden().with_settings({"trees": "1e1"})
 
 
 def test_a_config_survives_json():

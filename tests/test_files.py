@@ -4,7 +4,7 @@ import os
 import pytest
 
 from attnlab.errors import CouldNotRun
-from attnlab.files import read_json, write_bytes, write_json, write_text
+from attnlab.files import read_json, read_json_lines, write_bytes, write_json, write_text
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -73,6 +73,20 @@ def test_unclean_json_is_refused(tmp_path, text, message):
 def test_a_missing_json_file_is_said(tmp_path):
     with pytest.raises(CouldNotRun, match=r"could not read .*No such file"):
         read_json(tmp_path / "a.json")
+
+
+def test_lines_of_json_are_read_and_the_damaged_one_is_named(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"a": 1}\n\n{"b": 2}\n')
+    assert read_json_lines(file) == [{"a": 1}, {"b": 2}]
+    for damaged, message in (
+        (b'{"a": 1}\n{"b"', "line 2 of"),
+        (b"[1]\n", "must be a JSON object"),
+        (b"\xff", "a.jsonl"),
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(CouldNotRun, match=message):
+            read_json_lines(file)
 
 
 def test_json_never_holds_nan(tmp_path):

@@ -43,24 +43,25 @@ class Option:
         else:
             words = {int: "an integer", float: "a number", str: "a text"}[self.kind]
             if self.low is not None and self.high is not None:
-                words += f" from {self.low:g} to {self.high:g}"
+                words += f" from {self.low:,.10g} to {self.high:,.10g}"
             elif self.low is not None:
-                words += f" of at least {self.low:g}"
+                words += f" of at least {self.low:,.10g}"
         return words + (" or none" if self.is_optional else "")
 
     def check(self, value: Any) -> Any:
         """Return the value, as the field's own type, or raise."""
         if value is None and self.is_optional:
             return None
+        given = value
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
+            value = _as_float(value)
         is_right_type = isinstance(value, self.kind) and not (self.kind is int and isinstance(value, bool))
         if not is_right_type or (isinstance(value, float) and not math.isfinite(value)):
-            raise WrongUsage(f"{self.name} must be {self.expected}; got {value!r}.")
+            raise WrongUsage(f"{self.name} must be {self.expected}; got {_shown(given)}.")
         is_low = self.low is not None and value < self.low
         is_high = self.high is not None and value > self.high
         if is_low or is_high or (self.choices and value not in self.choices):
-            raise WrongUsage(f"{self.name} must be {self.expected}; got {value!r}.")
+            raise WrongUsage(f"{self.name} must be {self.expected}; got {_shown(given)}.")
         return value
 
     def parse(self, text: str) -> Any:
@@ -71,11 +72,13 @@ class Option:
         try:
             if self.kind is bool:
                 return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[word.lower()]
+            if self.kind is int and "e" in word.lower() and float(word).is_integer():
+                return self.check(int(float(word)))  # 1e4 is an integer to a person
             return self.check(self.kind(word))
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, OverflowError) as error:
             if isinstance(error, WrongUsage):
                 raise
-            raise WrongUsage(f"{self.name} must be {self.expected}; got {text!r}.") from None
+            raise WrongUsage(f"{self.name} must be {self.expected}; got {_shown(text)}.") from None
 
 
 def option(
@@ -148,7 +151,7 @@ class Config:
         names = [each.name for each in cls.options()]
         for name in values:
             if name not in names:
-                raise WrongUsage(f"{cls.__name__} has no setting {name!r}; {did_you_mean(str(name), names)}")
+                raise WrongUsage(f"there is no setting {name!r}; {did_you_mean(str(name), names)}")
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:
@@ -166,3 +169,18 @@ def parse_settings(texts: Sequence[str]) -> dict[str, str]:
             raise WrongUsage(f"the setting {name.strip()!r} was given twice; keep one of them.")
         settings[name.strip()] = value.strip()
     return settings
+
+
+def _as_float(number: int) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf  # no float is as large, so `check` refuses it as it refuses infinity
+
+
+def _shown(value: Any) -> str:
+    """Write a wrong value into a message: as Python does, but never longer than a line."""
+    if isinstance(value, int) and value.bit_length() > 200:  # Python refuses to write integers of thousands of digits
+        return f"an integer of {value.bit_length():,} bits"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

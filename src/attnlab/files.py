@@ -15,7 +15,7 @@ from typing import Any
 
 from attnlab.errors import AttnlabError, CouldNotRun
 
-__all__ = ["explained", "read_json", "write_bytes", "write_json", "write_text"]
+__all__ = ["explained", "read_json", "read_json_lines", "write_bytes", "write_json", "write_text"]
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -46,9 +46,9 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, indent: int | None = 2) -> None:
     """Replace a JSON file in one step; NaN and infinity are refused."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -57,13 +57,23 @@ def read_json(path: Path) -> Any:
     Raises:
         CouldNotRun: missing, unreadable, not JSON, a key twice, NaN or infinity.
     """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except AttnlabError as error:
-        raise CouldNotRun(f"{path} is not clean JSON: {error}") from None
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise CouldNotRun(f"could not read {path}: {reason}.") from None
+    return _parsed(_text(path), str(path))
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file with one JSON object a line, strictly; empty lines are passed over.
+
+    Raises:
+        CouldNotRun: missing, unreadable, or a line that is no object, by its number.
+    """
+    found = []
+    for number, line in enumerate(_text(path).split("\n"), 1):
+        if line:
+            value = _parsed(line, f"line {number} of {path}")
+            if not isinstance(value, dict):
+                raise CouldNotRun(f"line {number} of {path} must be a JSON object; got {line[:60]!r}.")
+            found.append(value)
+    return found
 
 
 @contextmanager
@@ -82,9 +92,27 @@ def explained(path: Path, size: int | None = None) -> Iterator[None]:
             errno.ENOTDIR: "A file stands where a folder is needed: choose another folder with --out.",
             errno.EEXIST: "A file stands where a folder is needed: choose another folder with --out.",
             errno.ENOENT: "The folder is not there.",
+            errno.ENAMETOOLONG: "Choose a shorter name with --out.",
             errno.EFBIG: "Files this large are not allowed here: choose another folder with --out.",
         }.get(error.errno or 0, "")
         raise CouldNotRun(f"could not write {what}: {error.strerror or error}. {advice}".strip()) from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise CouldNotRun(f"could not read {path}: {reason}.") from None
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except AttnlabError as error:
+        raise CouldNotRun(f"{where} is not clean JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise CouldNotRun(f"could not read {where}: {error}.") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -42,6 +42,9 @@ def check_attention_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tens
     mask broadcasting to (..., query, key).
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor):
+            kind = type(tensor).__name__
+            raise WrongUsage(f"{name} must be a tensor; got a {kind}. Convert it with torch.as_tensor.")
         if tensor.dim() < 2:
             raise WrongUsage(
                 f"{name} needs at least two axes, (..., length, width); got shape {shape_text(tensor.shape)}. "

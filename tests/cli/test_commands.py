@@ -2,8 +2,10 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -74,7 +76,7 @@ def test_json_is_json_and_nothing_else(capsys, tmp_path):
     ("arguments", "status", "sentence"),
     [
         (["run", "sorting", "--set", "postions=none"], 2, "no setting 'postions'; did you mean 'positions'?"),
-        (["run", "sorting", "--set", "rank=0"], 2, "rank must be an integer from 1 to 4096; got 0."),
+        (["run", "sorting", "--set", "rank=0"], 2, "rank must be an integer from 1 to 4,096; got 0."),
         (["run", "sorting", "--set", "positions=nnoe"], 2, "one of none, sinusoidal, learned"),
         (["run", "sorting", "--set", "rank"], 2, "a setting is written key=value; got 'rank'."),
         (["run", "sorting", "--set", "rank=1", "rank=2"], 2, "given twice"),
@@ -82,14 +84,23 @@ def test_json_is_json_and_nothing_else(capsys, tmp_path):
         (["run", "sorting", "--set", "steps=9", "warmup_steps=9"], 2, "warmup_steps must be below steps"),
         (["run", "srting"], 2, "no experiment 'srting'; did you mean 'sorting'?"),
         (["run"], 2, "NAME requires an argument"),
+        (["run", "sorting", "--set"], 2, "--set needs at least one key=value"),
+        (["run", "sorting", "steps=5"], 2, "Settings are written --set key=value"),
         (["run", "sorting", "--sed", "1"], 2, "Did you mean --seed?"),
-        (["run", "sorting", "--seed", "x"], 2, 'unable to convert "x" into int'),
+        (["run", "sorting", "--seed", "x"], 2, "--seed: expected a whole number; got 'x'."),
+        (["run", "sorting", "--seed", "1.5"], 2, "--seed: expected a whole number; got '1.5'."),
+        (["run", "sorting", "--seed", "[/red]"], 2, "got '[/red]'."),
         (["run", "sorting", "--seed", "-1"], 2, "a seed must be"),
         (["rnu"], 2, 'Did you mean "run"?'),
         (["run", "sorting", "--out", "runs/good"], 3, "holds a run already, and nothing is overwritten"),
         (["run", "sorting", "--out", "afile", "--set", *TINY], 3, "A file stands where a folder is needed"),
         (["run", "sorting", "--out", "afile/x", "--set", *TINY], 3, "A file stands where a folder is needed"),
         (["show", "goood"], 3, "no run in goood; did you mean 'good'?"),
+        (["show", "[/red]"], 3, "no run in [/red]; Known: good"),
+        (["show", "x" * 300], 3, "no run in xxx"),
+        (["open", "x" * 300], 3, "no run in xxx"),
+        (["list", "x" * 300], 3, "there is no folder xxx"),
+        (["run", "sorting", "--out", "x" * 300, "--set", *TINY], 3, "File name too long. Choose a shorter name"),
         (["open", "runs"], 2, "runs is no run but holds some; name one of them: good."),
         (["trace", "good", "xyz"], 2, "expected 3 letters from a to c, such as 'cba'; got 'xyz'."),
         (["trace"], 2, "RUN requires an argument"),
@@ -200,7 +211,7 @@ def test_interrupting_a_run_is_status_130_and_names_what_is_kept(capsys, tmp_pat
 def test_the_prompt_asks_again_after_a_wrong_input_and_ends_with_the_input(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("cab\nxyz\n\nbba\n"))
     status, out, err = run(capsys, "trace", "good")
-    assert status == 0
+    assert status == 2  # a script was not asked again
     assert "c a b → a b c" in out
     assert "b b a → a b b" in out
     assert err.count("expected 3 letters from a to c") == 2
@@ -261,3 +272,144 @@ def test_a_reader_that_leaves_early_is_no_error(runs):
     done = subprocess.run(command, shell=True, cwd=runs, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+def test_a_name_taken_in_the_same_moment_leads_to_the_next(capsys, tmp_path, monkeypatch):
+    from attnlab.experiments import folder
+
+    monkeypatch.chdir(tmp_path)
+    found = folder.free_name
+
+    def outrun(parent, name):
+        free = found(parent, name)
+        if free.name == "sorting":
+            (free / "checkpoints").mkdir(parents=True)  # another run, a moment after we looked
+        return free
+
+    monkeypatch.setattr(folder, "free_name", outrun)
+    status, out, _ = run(capsys, "run", "sorting", "-q", "--set", *TINY)
+    assert status == 1
+    assert "runs/sorting-2/report.html" in out
+    assert [path.name for path in (tmp_path / "runs" / "sorting").iterdir()] == ["checkpoints"]
+
+
+def failing_with(monkeypatch, error):
+    def fail(*args):
+        raise error
+
+    monkeypatch.setattr("attnlab.experiments.folder.list_runs", fail)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried …"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
+        RuntimeError("unable to mmap 8 bytes from file <x>: Cannot allocate memory (12)"),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    ],
+    ids=str,
+)
+def test_too_little_memory_is_one_sentence(capsys, monkeypatch, error):
+    failing_with(monkeypatch, error)
+    status, _, err = run(capsys, "list")
+    assert status == 3
+    assert err == "attnlab: there is not enough memory for this; try a smaller model, domain or batch.\n"
+
+
+def test_the_words_of_torch_for_too_little_memory_are_known(capsys, monkeypatch):
+    import torch
+
+    monkeypatch.setattr("attnlab.experiments.folder.list_runs", lambda parent: torch.empty(10**15))
+    assert run(capsys, "list")[0] == 3
+    failing_with(monkeypatch, torch.OutOfMemoryError("CUDA out of memory."))
+    assert run(capsys, "list")[0] == 3
+
+
+def test_a_fault_of_ours_still_shows_its_traceback(monkeypatch):
+    failing_with(monkeypatch, RuntimeError("shapes cannot be multiplied"))
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        main(["list"])
+
+
+def test_an_import_that_an_interrupt_broke_is_an_interrupt(capsys, monkeypatch):
+    def broken(*args):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("cannot import name 'x' from a partially initialised module") from None
+
+    monkeypatch.setattr("attnlab.experiments.folder.list_runs", broken)
+    before = signal.getsignal(signal.SIGINT)
+    status, _, err = run(capsys, "list")
+    assert (status, err) == (130, "attnlab: stopped by you.\n")
+    assert signal.getsignal(signal.SIGINT) is before
+    failing_with(monkeypatch, ImportError("no interrupt, no excuse"))
+    with pytest.raises(ImportError, match="no excuse"):
+        main(["list"])
+
+
+def test_an_ignored_interrupt_stays_ignored(monkeypatch):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `nohup attnlab … &` starts us
+    try:
+        assert main(["settings"]) == 0
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_while_the_commands_load_is_said(capsys, monkeypatch):
+    monkeypatch.setattr("attnlab.cli.commands.main", lambda _: signal.raise_signal(signal.SIGINT))
+    assert run(capsys, "list") == (130, "", "attnlab: stopped by you.\n")
+
+
+def test_commands_work_outside_the_main_thread():
+    statuses = []
+    thread = threading.Thread(target=lambda: statuses.append(main(["settings"])))
+    thread.start()
+    thread.join()
+    assert statuses == [0]
+
+
+def shell(runs, command, **environment):
+    command = command.replace("attnlab", f"{sys.executable} -m attnlab", 1)
+    return subprocess.run(
+        command, shell=True, cwd=runs, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize("command", ["list runs", "list runs --json", "--version"])
+def test_an_output_that_is_full_is_one_sentence(runs, command):
+    done = shell(runs, f"attnlab {command} >/dev/full")
+    assert done.returncode == 3
+    assert done.stderr == "attnlab: could not use standard input or output: No space left on device.\n"
+    assert shell(runs, "attnlab show nothing 2>/dev/full").returncode == 3
+
+
+@pytest.mark.parametrize("command", ["list runs >&-", "list runs >&- 2>&-", "trace runs/good <&-"])
+def test_a_closed_stream_is_no_error(runs, command):
+    done = shell(runs, f"attnlab {command}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_an_encoding_cannot_say_is_replaced(runs):
+    done = shell(runs, "attnlab show runs/good", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "? holds" in done.stdout
+    done = shell(runs, "attnlab show runs/good --json", PYTHONIOENCODING="ascii")
+    assert json.loads(done.stdout)["experiment"] == "sorting"
+
+
+def test_damage_is_status_3_for_every_look_and_a_state_in_the_list(capsys, runs, tmp_path):
+    damaged = shutil.copytree(runs / "runs" / "good", tmp_path / "[/red]")
+    (damaged / "claims.json").write_text("[]")
+    for command in (["show"], ["trace"], ["open"]):
+        status, _, err = run(capsys, *command, str(damaged))
+        assert status == 3
+        assert f"{damaged / 'claims.json'} does not hold a list of claims" in err
+    status, out, _ = run(capsys, "list", str(tmp_path / "["))
+    assert status == 0
+    assert "damaged" in out
+    assert "[/red]" in "".join(out.split())

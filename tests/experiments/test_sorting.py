@@ -70,12 +70,47 @@ def test_a_miscounted_part_is_caught(monkeypatch):
 def test_the_loss_on_counted_rows_is_the_loss_on_the_drawn_batch():
     config = SortingConfig()
     task, model = config.sequence_task(), sorting.build_model(config, 0).double()
-    rows = task.rows(task.all_prompts())
     drawn = torch.randint(27, (128,), generator=torch.Generator().manual_seed(0))
-    counts = torch.bincount(drawn, minlength=27)
-    plain = judging.exact_loss(model, rows[drawn])
-    counted = (judging.row_losses(model, rows) * counts).sum() / 128
+    plain = judging.exact_loss(model, task.rows(task.all_prompts())[drawn])
+    counted = sorting.make_batch_loss(task, 128)(model, torch.Generator().manual_seed(0))
     torch.testing.assert_close(counted, plain, atol=1e-14, rtol=0)
+
+
+def test_a_batch_smaller_than_the_domain_is_drawn_from_it():
+    config = SortingConfig()
+    task, model = config.sequence_task(), sorting.build_model(config, 0)
+    drawn = task.sample(26, torch.Generator().manual_seed(0))
+    loss = sorting.make_batch_loss(task, 26)(model, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(loss, judging.exact_loss(model, task.rows(drawn)))
+
+
+def test_the_separator_is_never_an_answer():
+    config = SortingConfig()
+    task, model = config.sequence_task(), sorting.build_model(config, 0).eval()
+    with torch.no_grad():
+        model.final_norm.bias.copy_(100 * model.embedding.tokens.weight[0])  # the model would love to say SEP
+    assert int(model(task.rows(task.all_prompts())).argmax(-1).max()) == 0
+    assert int(judging.answers(model, task, task.all_prompts())[0].min()) > 0
+
+
+def test_a_model_that_peeks_before_its_embedding_is_caught(monkeypatch):
+    from attnlab.models.embedding import Embedding
+
+    whole = Embedding.forward
+
+    def peeking(self, tokens, offset=0):
+        following = torch.cat((tokens[:, 1:], tokens[:, -1:]), 1)
+        return whole(self, tokens, offset) + 1e-3 * self.tokens(following)
+
+    monkeypatch.setattr(Embedding, "forward", peeking)
+    assert not claim(attnlab.run("sorting", **TINY), "causal").passed
+
+
+def test_a_long_row_does_not_make_the_page_huge():
+    report = attnlab.run("sorting", length=40, letters=20, steps=2, most_judged=100)
+    assert len(json.dumps(report.document)) < 12_000_000
+    assert len(report.document["sections"][0]["traces"]) < 100
+    assert len(report.document["sections"][1]["items"]) == 100
 
 
 def test_the_same_seed_gives_the_same_weights_byte_for_byte(tmp_path):
@@ -212,7 +247,7 @@ def test_damaged_runs_are_listed_as_such(tmp_path):
     (tmp_path / "other").mkdir()
     assert [run["state"] for run in sorted(list_runs(tmp_path), key=lambda run: run["run"])] == ["damaged", "finished"]
     (tmp_path / "good" / "claims.json").write_text(json.dumps([{"name": 1}]))
-    with pytest.raises(CouldNotRun, match="does not hold a list of claims"):
+    with pytest.raises(CouldNotRun, match="expected claims with name"):
         attnlab.open_run(tmp_path / "good")
 
 
@@ -233,3 +268,10 @@ def test_figures_are_left_out_where_matplotlib_is_missing(monkeypatch):
     report = attnlab.run("sorting", **TINY)
     assert report.figures == {}
     assert "<html" in report.html()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("projections", ["gated", "strict", "dense"])
+def test_most_seeds_learn_to_sort(projections):
+    passed = [attnlab.run("sorting", seed=seed, projections=projections).passed for seed in range(10)]
+    assert sum(passed) >= 8

@@ -16,6 +16,7 @@ from attnlab.models import (
     SingleHeadConfig,
     load_model,
     save_model,
+    storage,
 )
 
 SMALL = {"vocab_size": 7, "max_length": 5, "d_model": 6, "num_heads": 2, "d_ff": 8}
@@ -86,6 +87,11 @@ def test_a_truncated_file_is_refused(size, tmp_path):
         (lambda d: d["model"].update(kind="gru"), "expected kind to be one of decoder"),
         (lambda d: d["model"]["config"].update(d_modle=3), "did you mean 'd_model'"),
         (lambda d: d["model"]["config"].update(d_model=10**12), "d_model must be"),
+        (lambda d: d["model"].update(kind=[]), "expected kind to be one of decoder"),
+        (lambda d: d["model"].update(kind={}), "expected kind to be one of decoder"),
+        (lambda d: d["model"].update(dtype=[]), "floating-point dtype"),
+        (lambda d: d["model"]["config"].update(temperature=10**400), "temperature must be a number"),
+        (lambda d: d["model"]["config"].update(dropout=10**400), "dropout must be a number"),
         (lambda d: d["model"].update(dtype="int8"), "floating-point dtype"),
         (lambda d: d["model"].update(config=[]), "config an object"),
         (lambda d: d.pop("model"), "describes no model"),
@@ -106,6 +112,39 @@ def test_a_config_of_another_shape_is_held_against_the_weights(tmp_path):
     description["model"]["config"]["d_ff"] = 9
     (folder / "config.json").write_text(json.dumps(description))
     with pytest.raises(CouldNotRun, match=r"feed_forward\.inner\.weight"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("sizes", [{"vocab_size": 2_000_000, "d_model": 256}, {"vocab_size": 10**7, "d_model": 65_536}])
+def test_a_config_far_larger_than_its_weights_takes_no_memory(sizes, tmp_path, monkeypatch):
+    folder = save_model(MODELS[0], tmp_path)
+    description = json.loads((folder / "config.json").read_text())
+    description["model"]["config"].update(sizes)
+    (folder / "config.json").write_text(json.dumps(description))
+    build = storage.build_model
+
+    def sketched(description):
+        model = build(description)
+        assert {value.device.type for value in model.parameters()} == {"meta"}
+        return model
+
+    monkeypatch.setattr(storage, "build_model", sketched)
+    with pytest.raises(CouldNotRun, match=r"does not fit its config.*embedding\.tokens\.weight is"):
+        load_model(folder)
+
+
+def test_a_model_that_does_not_fit_the_memory_is_said(tmp_path, monkeypatch):
+    folder = save_model(MODELS[0], tmp_path)
+    build = storage.build_model
+
+    def short(description):
+        model = build(description)
+        if next(model.parameters()).device.type == "cpu":
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+        return model
+
+    monkeypatch.setattr(storage, "build_model", short)
+    with pytest.raises(CouldNotRun, match=r"not enough memory for the model in .* it takes [\d,]+ bytes"):
         load_model(folder)
 
 

@@ -6,6 +6,8 @@ arguments. `test_mutants` plants them one by one.
 
 from typing import Any, NamedTuple
 
+import torch
+
 Check = tuple[Any, ...]
 
 
@@ -36,6 +38,13 @@ SURFACES = ("test_attend", "test_a_nan_that_is_attended_to_surfaces")
 DROPOUT = ("test_attend", "test_dropout_leaves_the_returned_weights_alone_and_the_mean_output_too")
 HALF = ("test_attend", "test_large_scores_of_half_precision_inputs_are_computed_in_float32")
 FLOAT_MASK = ("test_attend", "test_a_float_mask_is_added_to_the_scores_whatever_its_precision")
+DEAD_QUERY = (
+    "test_attend",
+    "test_garbage_in_a_query_that_may_look_at_nothing_gives_zeros_and_harms_no_gradient",
+    float("nan"),
+)
+VAST = ("test_attend", "test_a_vast_query_and_a_vast_blocked_key_do_not_overflow_the_fused_kernel")
+WIDE_MASK = ("test_attend", "test_a_wide_float_mask_means_the_same_to_half_precision_on_both_paths")
 VMAP = ("test_attend", "test_garbage_under_a_transform_that_cannot_look_at_numbers_stays_blocked_too")
 CAUSAL = ("test_causality", "test_attend_is_causal", "causal")
 DRAWN = ("test_masks", "test_small_masks_look_as_drawn")
@@ -117,10 +126,10 @@ ATTEND = _in(
         REFERENCE,
     ),
     ("softmax over the queries", ".softmax(-1)", ".softmax(-2)", SUM, REFERENCE),
-    ("dead rows left uniform", ".softmax(-1).masked_fill(dead, 0.0)", ".softmax(-1)", SUM, (*DEAD, True)),
+    ("dead rows left uniform", "weights = weights.masked_fill(blocked, 0.0)", "pass", SUM, (*DEAD, True)),
     (
         "NaN repaired after the softmax",
-        "scores.masked_fill(dead, 0.0).softmax(-1)",
+        'scores.masked_fill((largest == float("-inf")) | broken, 0.0).softmax(-1)',
         "scores.softmax(-1)",
         DEAD_SCORES,
         (*DEAD, True),
@@ -154,10 +163,10 @@ ATTEND = _in(
         REFERENCE,
         FLOAT_HEADS,
     ),
-    ("garbage in values not cleaned", "if not _may_hold_garbage(value):", "if True:", (*GARBAGE, True)),
+    ("garbage in values not cleaned", "if not _may_hold_garbage(output):", "if True:", (*GARBAGE, True)),
     (
         "garbage in keys not cleaned",
-        "if tensor is not None and _may_hold_garbage(key):",
+        "if tensor is not None and (_may_hold_garbage(query) or _may_hold_garbage(key)):",
         "if False:",
         (*GARBAGE, True),
         (*LATER, "boolean", "key", float("nan"), True),
@@ -170,23 +179,53 @@ ATTEND = _in(
     ),
     (
         "NaN in a visible key hidden",
-        'products = products.masked_fill(~finite.all(-1).unsqueeze(-2), float("nan"))',
+        'products = products.masked_fill(garbage, float("nan"))',
         "pass",
         (*SURFACES, "key", True),
         (*LATER, "word", "key", float("nan"), True),
     ),
     (
         "garbage given to the fused kernel",
-        "and not (mask is not None and _is_wild(key, value))",
+        "and not (mask is not None and _needs_care(query, key, value, mask))",
         "",
         (*GARBAGE, False),
         (*LATER, "boolean", "value", float("nan"), False),
     ),
     (
         "garbage under vmap noticed in both only",
-        "~(finite_key.all(-1) & finite_value.all(-1))",
-        "~(finite_key.all(-1) | finite_value.all(-1))",
+        "garbage_key = ~(finite_key.all(-1) & finite_value.all(-1))",
+        "garbage_key = ~(finite_key.all(-1) | finite_value.all(-1))",
         (*VMAP, False),
+    ),
+    (
+        "garbage in queries not cleaned",
+        "torch.where(finite_query, query, 0.0), torch.where(finite_key, key, 0.0), scale",
+        "query, torch.where(finite_key, key, 0.0), scale",
+        (*DEAD_QUERY, torch.float32, True),
+    ),
+    (
+        "a vast query not noticed",
+        "float(query_length + key_length + value_length)",
+        "float(key_length + value_length)",
+        VAST,
+    ),
+    (
+        "broken rows not set aside before the softmax",
+        'scores.masked_fill((largest == float("-inf")) | broken, 0.0)',
+        'scores.masked_fill(largest == float("-inf"), 0.0)',
+        (*LATER, "boolean", "key", float("nan"), True),
+    ),
+    (
+        "gradient of blocked weights not stopped",
+        "weights = weights.masked_fill(blocked, 0.0)",
+        'weights = weights.masked_fill(largest == float("-inf"), 0.0)',
+        (*LATER, "boolean", "value", 3e38, True),
+    ),
+    (
+        "a wide mask squeezed into half precision",
+        "if isinstance(mask, Tensor) and query.dtype in _HALF and",
+        "if False and",
+        (*WIDE_MASK, torch.float16),
     ),
     ("garbage under vmap not cleaned", "if mask is not None and not _can_look(key):", "if False:", (*VMAP, False)),
     (

@@ -176,7 +176,7 @@ def test_garbage_stays_blocked_in_every_precision(dtype, need_weights):
 
 
 @PATHS
-@pytest.mark.parametrize("poison", [NAN, INF, -INF, 1e30], ids=str)
+@pytest.mark.parametrize("poison", [NAN, INF, -INF, 1e30, 3e38], ids=str)
 @pytest.mark.parametrize("where", ["key", "value", "both"])
 @pytest.mark.parametrize("mask", ["word", "boolean", "float"])
 def test_garbage_that_only_later_queries_see_changes_nothing_for_the_earlier_ones(mask, where, poison, need_weights):
@@ -190,14 +190,49 @@ def test_garbage_that_only_later_queries_see_changes_nothing_for_the_earlier_one
         for name, tensor in (("key", key), ("value", value)):
             if where in (name, "both"):
                 tensor[:, seen_from] = filling
-        query.requires_grad_()
+        leaves = [x.requires_grad_() for x in (query, key, value)]
         output = attend(query, key, value, chosen, need_weights=need_weights).output
         output[:, :seen_from].sum().backward()
-        results[filling] = (output[:, :seen_from], query.grad[:, :seen_from])
+        results[filling] = (output[:, :seen_from], *(leaf.grad[:, :seen_from] for leaf in leaves))
         if math.isnan(filling):
             assert output[:, seen_from:].isnan().all(), "a NaN that is looked at must not be hidden"
     assert_close(results[poison][0], results[0.0][0], 2e-6, "garbage, causal")
-    assert_close(results[poison][1], results[0.0][1], 2e-5, "garbage, causal, gradient of the query")
+    for dirty, clean in zip(results[poison][1:], results[0.0][1:], strict=True):
+        assert_close(dirty, clean, 2e-5, "garbage, causal, a gradient")
+
+
+@PATHS
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("poison", [NAN, INF], ids=str)
+def test_garbage_in_a_query_that_may_look_at_nothing_gives_zeros_and_harms_no_gradient(poison, dtype, need_weights):
+    query, key, value = (normal(2, 3, 7, seed=seed, dtype=dtype) for seed in range(3))
+    query[:, 1] = poison
+    mask = torch.ones(3, 3).bool()
+    mask[1] = False
+    leaves = [x.requires_grad_() for x in (query, key, value)]
+    output = attend(*leaves, mask, need_weights=need_weights).output
+    output.sum().backward()
+    assert_same(output[:, 1].float(), torch.zeros(2, 7))
+    assert_same(query.grad[:, 1].float(), torch.zeros(2, 7))
+    assert all(torch.isfinite(leaf.grad).all() for leaf in leaves)
+    transformed = torch.func.vmap(lambda q, k, v: attend(q, k, v, mask, need_weights=need_weights).output)
+    assert_same(transformed(*(leaf.detach() for leaf in leaves))[:, 1].float(), torch.zeros(2, 7))
+
+
+def test_a_vast_query_and_a_vast_blocked_key_do_not_overflow_the_fused_kernel():
+    query, key, value = torch.full((1, 7), 1e25), torch.full((3, 7), 1e-30), normal(3, 7)
+    key[2] = 1e14
+    mask = torch.tensor([[True, True, False]])
+    for need_weights in (True, False):
+        assert_close(attend(query, key, value, mask, need_weights=need_weights).output, value[:2].mean(0)[None], 1e-6)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_wide_float_mask_means_the_same_to_half_precision_on_both_paths(dtype):
+    query, key, value = (normal(3, 7, seed=seed, dtype=dtype) for seed in range(3))
+    for mask in (torch.full((3, 3), -1e9), torch.eye(3) * 1e9):
+        explicit, fused = (attend(query, key, value, mask, need_weights=need).output for need in (True, False))
+        assert_close(fused, explicit, 2e-2)
 
 
 @PATHS

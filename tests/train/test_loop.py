@@ -104,16 +104,38 @@ def test_the_observer_sees_steps_in_order_and_the_end():
     assert Watcher.seen[-1] == (200, 200)
 
 
-def test_the_gradient_is_clipped_as_a_whole():
-    steps = []
+def test_the_gradient_is_clipped_as_a_whole(tmp_path):
+    fit(line(), config={"steps": 1, "clip": 1e-3}, folder=tmp_path)
+    # After one step AdamW's first moment is (1 - 0.9) times the gradient it was given.
+    moments = read_checkpoint(tmp_path / "last.safetensors").tensors
+    given = torch.cat([moments[f"optimiser.{index}.exp_avg"].flatten() for index in range(2)]) / 0.1
+    assert float(given.norm()) == pytest.approx(1e-3, rel=1e-3)
 
-    def steep(model, generator):
-        return 1e6 * loss(model, generator)
 
+def test_weight_decay_shrinks_weights_that_nothing_else_moves():
     model = line()
-    fit(model, loss=steep, config={"steps": 50, "clip": 1e-3}, record=steps.append)
-    assert steps[0]["gradient_norm"] > 1e3
-    assert float(model.weight.detach().abs().max()) < 10
+    before = model.weight.detach().clone()
+    fit(model, loss=lambda model, generator: 0.0 * model(torch.eye(2)).sum(), config={
+        "steps": 10, "learning_rate": 0.1, "weight_decay": 0.5, "final_share": 1.0, "evaluate_every": 10,
+    })  # fmt: skip
+    torch.testing.assert_close(model.weight, before * (1 - 0.1 * 0.5) ** 10)
+
+
+def test_a_model_that_breaks_between_logs_is_never_judged_or_saved(tmp_path):
+    judged = []
+
+    def breaking(model, generator):
+        judged.append("loss")
+        return loss(model, generator) * (float("nan") if len(judged) > 12 else 1.0)
+
+    with pytest.raises(CouldNotRun, match="no longer finite between steps 11 and 20"):
+        fit(line(), loss=breaking, folder=tmp_path, config={"evaluate_every": 10})
+    assert read_checkpoint(tmp_path / "last.safetensors").facts["step"] == 10
+
+
+def test_a_judgement_that_is_not_finite_stops_the_training():
+    with pytest.raises(CouldNotRun, match=r"no longer finite at step 50 \(judged"):
+        fit(line(), judge=lambda model: Judgement((0.0,), {"error": float("inf")}))
 
 
 def test_the_schedule_warms_up_peaks_and_ends_at_its_share():

@@ -2,9 +2,13 @@
 
 import json
 import os
+import re
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import cyclopts
@@ -14,11 +18,12 @@ from attnlab import __version__
 from attnlab.cli import terminal
 from attnlab.configs import parse_settings
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
-from attnlab.files import explained
 
 __all__ = ["app", "main"]
 
 _RUNS = Path("runs")
+_NO_MEMORY = re.compile(r"out of memory|not enough memory|(can't|cannot|unable to) (al|re|m)\w+ memory", re.IGNORECASE)
+"""How torch words it; on a CPU it has no error class of its own."""
 
 app = App(
     name="attnlab",
@@ -31,24 +36,73 @@ app = App(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; nothing a user can cause ends in a traceback."""
-    try:
-        status = app(arguments, exit_on_error=False, print_error=False)
-        sys.stdout.flush()
-        return status if isinstance(status, int) else 0
-    except cyclopts.CycloptsError as error:
-        sentence = " ".join(str(error).split())
-        return terminal.complain(sentence if sentence.endswith((".", "?")) else sentence + ".", 2)
-    except AttnlabError as error:
-        return terminal.complain(str(error), error.exit_status)
-    except KeyboardInterrupt as interrupt:
-        kept = f"; what it has so far is in {interrupt}, marked unfinished" if str(interrupt) else ""
+    terminal.prepare_streams()
+    with _Interrupts() as interrupts:
+        try:
+            status = app(arguments, exit_on_error=False, print_error=False)
+            sys.stdout.flush()
+            return status if isinstance(status, int) else 0
+        except BaseException as error:
+            # An import that the interrupt broke may raise anything at all.
+            if interrupts.came and not isinstance(error, KeyboardInterrupt):
+                error = KeyboardInterrupt()
+            status = _explain(error)
+            if status is None:
+                raise
+            return status
+        finally:
+            terminal.let_go_of_streams()
+
+
+class _Interrupts:
+    """Remembers whether Ctrl-C came; where it is ignored, or heard by somebody else, that stays so."""
+
+    came = False
+
+    def __enter__(self) -> "_Interrupts":
+        is_main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler
+        self._is_ours = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._is_ours:
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        signal.default_int_handler(number, frame)
+
+
+def _explain(error: BaseException) -> int | None:
+    """Say in one sentence what went wrong, and return the exit status; None when it is a fault of ours."""
+    if isinstance(error, KeyboardInterrupt):
+        kept = f"; what it has so far is in {error}, marked unfinished" if str(error) else ""
         return terminal.complain(f"stopped by you{kept}.", 130)
-    except BrokenPipeError:
-        # Whoever read our output has heard enough (`attnlab list | head`).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except MemoryError:
+    if isinstance(error, cyclopts.CycloptsError):
+        sentence = " ".join(str(error).split())
+        if isinstance(error, cyclopts.UnusedCliTokensError):
+            sentence += " Settings are written --set key=value, and an input of several words is one argument."
+        return terminal.complain(sentence if sentence.endswith((".", "?")) else sentence + ".", 2)
+    if isinstance(error, AttnlabError):
+        return terminal.complain(str(error), error.exit_status)
+    if isinstance(error, BrokenPipeError):
+        return 0  # whoever read our output has heard enough (`attnlab list | head`)
+    if isinstance(error, OSError) and error.strerror:
+        what = error.filename or "standard input or output"
+        return terminal.complain(f"could not use {what}: {error.strerror}.", 3)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
         return terminal.complain("there is not enough memory for this; try a smaller model, domain or batch.", 3)
+    return None
+
+
+def _whole_number(_: Any, tokens: Sequence[cyclopts.Token]) -> int:
+    """Read an integer strictly; left alone, cyclopts would round 1.5 to 2."""
+    text = tokens[0].value
+    if not re.fullmatch(r"[+-]?\d{1,50}", text, re.ASCII):
+        raise ValueError(f"expected a whole number; got {text[:50]!r}.")
+    return int(text)
 
 
 @app.command
@@ -56,7 +110,7 @@ def run(
     name: str,
     /,
     *,
-    seed: int = 0,
+    seed: Annotated[int, Parameter(converter=_whole_number)] = 0,
     set_: Annotated[list[str] | None, Parameter(name="--set", consume_multiple=True, negative="")] = None,
     out: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
@@ -80,16 +134,24 @@ def run(
         Show no progress.
     """
     from attnlab.experiments import registry
-    from attnlab.experiments.folder import free_name
+    from attnlab.experiments.folder import FolderTaken, free_name
 
+    if set_ == []:
+        raise WrongUsage("--set needs at least one key=value; `attnlab settings` lists what can be set.")
     wanted = parse_settings(set_ or [])
     registry.find(name)
-    folder = out if out is not None else free_name(_RUNS, name)
-    try:
-        with terminal.progress(f"{name}, seed {seed}", is_quiet=quiet or as_json) as observer:
-            report = registry.run(name, seed=seed, out=folder, settings=wanted, observer=observer)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(str(folder) if folder.exists() else "") from None
+    report = None
+    while report is None:
+        folder = out if out is not None else free_name(_RUNS, name)
+        try:
+            with terminal.progress(f"{name}, seed {seed}", is_quiet=quiet or as_json) as observer:
+                report = registry.run(name, seed=seed, out=folder, settings=wanted, observer=observer)
+        except FolderTaken:
+            if out is not None:
+                raise
+            # Another run took this name a moment ago; nothing was trained yet, so the next one is as good.
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(str(folder) if folder.exists() else "") from None
     if as_json:
         claims = [claim.to_mapping() for claim in report.claims]
         _print_json({"run": str(folder), "passed": report.passed, "claims": claims})
@@ -228,12 +290,13 @@ def trace(run: str, /, *words: str, as_json: Annotated[bool, Parameter(name="--j
     if words:
         show_one(" ".join(words))
         return 0
+    status = 0
     for text in terminal.ask(f"{expected} (Ctrl-D ends): "):
         try:
             show_one(text)
         except WrongUsage as error:
-            terminal.complain(str(error), 2)
-    return 0
+            status = terminal.complain(str(error), 2)
+    return 0 if sys.stdin.isatty() else status  # a person was asked again, a script was not
 
 
 @app.command
@@ -258,17 +321,24 @@ def doctor(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = 
 def _find_run(name: str) -> Path:
     """Take a path, or the name of a folder in runs/."""
     for path in (Path(name), _RUNS / name):
-        if (path / "config.json").exists():
+        if _is_run(path):
             return path
     here = Path(name)
-    inside = [each.name for each in here.iterdir() if (each / "config.json").exists()] if here.is_dir() else []
+    inside = _runs_in(here)
     if inside:
         raise WrongUsage(f"{name} is no run but holds some; name one of them: {', '.join(sorted(inside))}.")
-    known = [each.name for each in _RUNS.iterdir() if (each / "config.json").exists()] if _RUNS.is_dir() else []
+    known = _runs_in(_RUNS)
     hint = did_you_mean(here.name, known) if known else "make one with: attnlab run sorting"
     raise CouldNotRun(f"there is no run in {name}; {hint}")
 
 
+def _is_run(path: Path) -> bool:
+    return os.path.isfile(path / "config.json")  # unlike Path, it answers False for a name too long
+
+
+def _runs_in(parent: Path) -> list[str]:
+    return [each.name for each in parent.iterdir() if _is_run(each)] if os.path.isdir(parent) else []
+
+
 def _print_json(value: Any, *, indent: int | None = 2) -> None:
-    with explained(Path("standard output")):
-        sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(value, indent=indent) + "\n")  # in ASCII, which every encoding can say

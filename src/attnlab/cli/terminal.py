@@ -1,10 +1,12 @@
 """What the terminal shows: tables, traces, progress, complaints. Results go to standard output, the rest to error."""
 
+import io
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
 from rich.console import Console
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ask",
     "complain",
+    "let_go_of_streams",
+    "prepare_streams",
     "progress",
     "say",
     "show_claims",
@@ -35,12 +39,38 @@ __all__ = [
 ]
 
 
+def prepare_streams() -> None:
+    """Make the three streams safe to use: a closed one is empty, and what an encoding cannot say becomes `?`."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller, as in `attnlab list >&-`
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  open as long as we are
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def let_go_of_streams() -> None:
+    """Drop what a stream refuses to take, lest Python fail over it once more on its way out."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            with suppress(OSError):  # a stream of a test or a notebook has no number
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, stream.fileno())
+                os.close(null)
+
+
 def _out() -> Console:
-    return Console(file=sys.stdout, highlight=False)
+    return _console(sys.stdout)
 
 
 def _err() -> Console:
-    return Console(file=sys.stderr, highlight=False)
+    return _console(sys.stderr)
+
+
+def _console(stream: TextIO) -> Console:
+    # Names of folders and settings are shown as they are: [brackets] and :colons: mean nothing in them.
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
 
 
 def say(text: str, *, is_quiet: bool = False) -> None:
@@ -50,7 +80,8 @@ def say(text: str, *, is_quiet: bool = False) -> None:
 
 def complain(sentence: str, status: int) -> int:
     """Print an error's one sentence, and return the exit status."""
-    _err().print(Text("attnlab: ", style="bold red") + Text(sentence), soft_wrap=True)
+    with suppress(OSError):  # where not even this can be written, the status must say it
+        _err().print(Text("attnlab: ", style="bold red") + Text(sentence), soft_wrap=True)
     return status
 
 

@@ -1,7 +1,7 @@
 """Claims: what an experiment says, what was measured, and the bound that decides."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from attnlab.errors import CouldNotRun
@@ -25,14 +25,25 @@ class Claim:
 
 
 def read_claims(values: Any) -> tuple[Claim, ...]:
-    """Read claims back from JSON."""
-    try:
-        claims = tuple(Claim(**value) for value in values)
-        if not all(isinstance(claim.passed, bool) for claim in claims):
-            raise TypeError("passed must be true or false")
-    except (TypeError, AttributeError) as error:
-        raise CouldNotRun(f"claims.json does not hold a list of claims: {error}.") from None
-    return claims
+    """Read claims back from JSON; a run without a claim shows nothing, so an empty list is refused too.
+
+    Raises:
+        CouldNotRun: this is not a list of claims, each with exactly its texts and its `passed`.
+    """
+    if not isinstance(values, list) or not values:
+        raise CouldNotRun(f"expected a list of one claim or more; got {str(values)[:60]}.")
+    return tuple(_read_claim(value) for value in values)
+
+
+def _read_claim(value: Any) -> Claim:
+    kinds = {each.name: bool if each.name == "passed" else str for each in fields(Claim)}
+    if not isinstance(value, dict) or value.keys() != kinds.keys():
+        raise CouldNotRun(f"expected claims with {', '.join(kinds)}; got {str(value)[:60]}.")
+    for name, kind in kinds.items():
+        if not isinstance(value[name], kind):
+            wanted = "true or false" if kind is bool else "a text"
+            raise CouldNotRun(f"expected the {name} of a claim to be {wanted}; got {str(value[name])[:60]}.")
+    return Claim(**value)
 
 
 def verdict(claims: Sequence[Claim] | Sequence[Mapping[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from attnlab.configs import Config
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Experiment, Run
 from attnlab.experiments.folder import RunFolder
 from attnlab.experiments.report import Report, describe_run, open_run
@@ -90,17 +90,25 @@ def run(
     report = Report(
         name, description, tuple(findings.claims), metrics, findings.document, None, findings.model, findings.figures
     )
-    if out is None:
+    if folder is None:
         return report
-    report.save(out)
-    return open_run(out)
+    report.write(folder)
+    return open_run(folder.path)
 
 
 def config_of(report: Report) -> Config:
-    """Rebuild the config that a run was made with."""
-    return find(report.experiment).config_class.from_mapping(report.config["settings"])
+    """Rebuild the config that a run was made with.
+
+    Raises:
+        CouldNotRun: this attnlab has no such experiment, or its settings are not these.
+    """
+    try:
+        return find(report.experiment).config_class.from_mapping(report.config["settings"])
+    except WrongUsage as error:
+        raise CouldNotRun(f"{(report.folder or Path()) / 'config.json'} is not usable: {error}") from None
 
 
 def trace_run(report: Report, text: str) -> Trace:
     """Trace a run's model on an input that a person typed."""
-    return find(report.experiment).experiment.trace_text(report.model, config_of(report), text)
+    config = config_of(report)
+    return find(report.experiment).experiment.trace_text(report.model, config, text)

@@ -19,11 +19,13 @@ from torch import nn
 from attnlab import __version__
 from attnlab.draw.page import render_page
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.claims import Claim, read_claims, verdict
-from attnlab.files import explained, read_json, write_bytes, write_json, write_text
+from attnlab.experiments.claims import Claim, verdict
+from attnlab.experiments.folder import RunFolder, read_run
+from attnlab.files import explained, write_bytes, write_json, write_text
 from attnlab.models.storage import describe_model, load_model, save_weights
+from attnlab.parts.linear import matrix_path_in_use
 
-__all__ = ["Report", "open_run", "versions"]
+__all__ = ["Report", "describe_run", "open_run", "versions"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +52,8 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether every claim holds."""
-        return all(claim.passed for claim in self.claims)
+        """Whether every claim holds, and there is one."""
+        return bool(self.claims) and all(claim.passed for claim in self.claims)
 
     @cached_property
     def model(self) -> nn.Module:
@@ -75,21 +77,28 @@ class Report:
         return render_page({**self.document, "claims": claims})
 
     def save(self, folder: Path | str) -> Path:
-        """Write everything into a folder; `claims.json` comes last and marks the run as finished."""
-        folder = Path(folder)
+        """Write everything into a new folder, and return it.
+
+        Raises:
+            CouldNotRun: the folder holds something already, or cannot be written.
+        """
+        made = RunFolder.create(Path(folder), self.config)
+        self.write(made)
+        return made.path
+
+    def write(self, made: RunFolder) -> None:
+        """Write everything into the folder that was made for it; `claims.json`, the last, marks it as finished."""
+        folder = made.path
         with explained(folder):
-            folder.mkdir(parents=True, exist_ok=True)
             (folder / "figures").mkdir(exist_ok=True)
         save_weights(self.model, folder / "model.safetensors")
-        write_json(folder / "config.json", self.config)
         if not (folder / "metrics.jsonl").exists():
             write_text(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in self.metrics))
         for name, content in self.figures.items():
             write_bytes(folder / "figures" / name, content)
-        write_json(folder / "report.json", self.document)
+        write_json(folder / "report.json", self.document, indent=None)
         write_text(folder / "report.html", self.html())
         write_json(folder / "claims.json", [claim.to_mapping() for claim in self.claims])
-        return folder
 
     def __str__(self) -> str:
         lines = [f"{'passed' if c.passed else 'FAILED'}  {c.name}: {c.measured} (bound {c.bound})" for c in self.claims]
@@ -103,22 +112,8 @@ def open_run(folder: Path | str) -> Report:
         CouldNotRun: no run is there, it is unfinished, or a file of it is damaged.
     """
     folder = Path(folder)
-    if not (folder / "config.json").is_file():
-        raise CouldNotRun(f"{folder} is not a run folder (it has no config.json); `attnlab list` shows the runs.")
-    config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or "experiment" not in config:
-        raise CouldNotRun(f"{folder} holds a model, but not a run; load it with attnlab.load(folder).")
-    if not (folder / "claims.json").is_file():
-        raise CouldNotRun(f"the run in {folder} is unfinished: it was stopped before its claims were judged.")
-    metrics = [json.loads(line) for line in _lines(folder / "metrics.jsonl")]
-    return Report(
-        experiment=str(config["experiment"]),
-        config=config,
-        claims=read_claims(read_json(folder / "claims.json")),
-        metrics=metrics,
-        document=read_json(folder / "report.json"),
-        folder=folder,
-    )
+    config, claims, metrics, document = read_run(folder)
+    return Report(config["experiment"], config, claims, metrics, document, folder)
 
 
 def versions() -> dict[str, str]:
@@ -134,19 +129,17 @@ def versions() -> dict[str, str]:
 def describe_run(
     experiment: str, seed: int, settings: Mapping[str, Any], started: str, model: nn.Module
 ) -> dict[str, Any]:
-    """Return what a run's `config.json` holds."""
+    """Return what a run's `config.json` holds.
+
+    The same seed gives the same bytes only with the same threads and matrix path, hence these.
+    """
     return {
         "experiment": experiment,
         "seed": seed,
         "started": started,
         "settings": dict(settings),
         "versions": versions(),
+        "threads": torch.get_num_threads(),
+        "matrix_path": matrix_path_in_use(),
         "model": describe_model(model),
     }
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line for line in path.read_text(encoding="utf-8").split("\n") if line]
-    except OSError as error:
-        raise CouldNotRun(f"could not read {path}: {error.strerror}.") from None

@@ -1,19 +1,23 @@
-"""Causality by gradient: does what a model says at one position depend on what stands after it?
+"""Causality: does what a model says at one position depend on what stands after it?
 
 In a causal model the derivative of output i with respect to input j > i is exactly 0, not merely small: a blocked
-weight is exactly 0, and so is everything multiplied by it.
+weight is exactly 0, and so is everything multiplied by it. `largest_leak` asks the gradient, which sees the smallest
+dependence behind the embedding; `largest_change` exchanges the later tokens themselves, which also sees what has no
+gradient, and what leaks before the embedding.
 """
+
+import math
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.sites import installed
 
-__all__ = ["largest_leak"]
+__all__ = ["largest_change", "largest_leak"]
 
 
 def largest_leak(model: nn.Module, tokens: Tensor) -> float:
-    """Return the largest |d output_i / d embedding_j| over all inputs and all j > i; 0.0 is causal.
+    """Return the largest |d output_i / d embedding_j| over all inputs and all j > i; 0.0 is causal, NaN is neither.
 
     Args:
         model: maps tokens (batch, length) to one vector for each position, and shows the site `embedding`.
@@ -30,8 +34,31 @@ def largest_leak(model: nn.Module, tokens: Tensor) -> float:
                 outputs[:, position].shape, generator=torch.Generator().manual_seed(position), dtype=outputs.dtype
             )
             (gradient,) = torch.autograd.grad((outputs[:, position] * signs).sum(), leaf.value, retain_graph=True)
-            largest = max(largest, float(gradient[:, position + 1 :].abs().max()))
+            largest = _larger(largest, float(gradient[:, position + 1 :].abs().max()))
+        return _larger(largest, 0.0 if bool(torch.isfinite(outputs).all()) else float("nan"))
+
+
+@torch.no_grad()
+def largest_change(model: nn.Module, tokens: Tensor) -> float:
+    """Return by how much an output changes, at most, when only later tokens are exchanged; 0.0 is causal.
+
+    Args:
+        model: maps tokens (batch, length) to one vector for each position.
+        tokens: (batch, length) ids, of which at least two are different.
+    """
+    outputs = model(tokens)
+    others = (tokens - tokens.min() + 1) % (tokens.max() - tokens.min() + 1) + tokens.min()
+    largest = 0.0
+    for position in range(tokens.shape[1] - 1):
+        seen = position + 1
+        changed = model(torch.cat((tokens[:, :seen], others[:, seen:]), -1))
+        largest = _larger(largest, float((changed[:, :seen] - outputs[:, :seen]).abs().max()))
     return largest
+
+
+def _larger(first: float, second: float) -> float:
+    """The larger of two numbers; NaN wins, where max() would lose it."""
+    return second if math.isnan(second) or second > first else first
 
 
 class _Leaf:

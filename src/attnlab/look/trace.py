@@ -47,8 +47,11 @@ class Trace:
     attention: tuple[HeadTrace, ...]
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the trace as plain values for JSON."""
-        return asdict(self)
+        """Return the trace as plain values for JSON; weights are rounded to 6 decimals, about what float32 holds."""
+        mapping = asdict(self)
+        for head in mapping["attention"]:
+            head["rows"] = [[round(weight, 6) for weight in row] for row in head["rows"]]
+        return mapping
 
 
 @torch.no_grad()

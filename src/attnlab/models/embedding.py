@@ -56,6 +56,8 @@ class Embedding(nn.Module):
         return linear(x if x.shape[-1] == weight.shape[-1] else x[..., : weight.shape[-1]], weight)
 
     def _check(self, tokens: Tensor, offset: int) -> None:
+        if not isinstance(tokens, Tensor):
+            raise WrongUsage(f"tokens must be a tensor of ids, (batch, length); got a {type(tokens).__name__}.")
         if tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
             raise WrongUsage(
                 f"tokens must be integer ids, (batch, length); got {shape_text(tokens.shape)} of {tokens.dtype}."

@@ -100,7 +100,8 @@ def _choice_probabilities(logits: Tensor, temperature: float, top_k: int | None,
     if forbidden:
         logits = logits.index_fill(-1, torch.tensor(list(forbidden), device=logits.device), float("-inf"))
     if temperature > 0:
-        logits = logits / temperature
+        # The largest becomes 0 first: a tiny temperature then makes the others -inf, and nothing overflows.
+        logits = (logits - logits.amax(-1, keepdim=True)) / temperature
         if top_k is not None and top_k < logits.shape[-1]:
             smallest = logits.topk(top_k).values[..., -1:]
             logits = logits.masked_fill(logits < smallest, float("-inf"))

@@ -1,6 +1,7 @@
 """Saving and loading: `model.safetensors` for the numbers, `config.json` for the shape. Never pickle.
 
-What a file claims is held against what its config implies, names, shapes and dtypes, before a single number is read.
+What a file claims is held against what its config implies, names, shapes and dtypes, before memory is taken or a
+single number is read.
 """
 
 from pathlib import Path
@@ -49,13 +50,12 @@ def build_model(description: Any) -> nn.Module:
         if not isinstance(description, dict):
             raise CouldNotRun(f"expected an object with kind and config; got {type(description).__name__}.")
         kind, config = description.get("kind"), description.get("config")
-        if kind not in MODELS or not isinstance(config, dict):
+        if not isinstance(kind, str) or kind not in MODELS or not isinstance(config, dict):
             raise CouldNotRun(f"expected kind to be one of {', '.join(MODELS)} and config an object; got {kind!r}.")
-        dtype = {str(dtype).removeprefix("torch."): dtype for dtype in _NUMBERS.values()}.get(
-            description.get("dtype", "float32")
-        )
+        dtype_name = description.get("dtype", "float32")
+        dtype = next((each for each in _NUMBERS.values() if str(each) == f"torch.{dtype_name}"), None)
         if dtype is None:
-            raise CouldNotRun(f"expected a floating-point dtype; got {description.get('dtype')!r}.")
+            raise CouldNotRun(f"expected a floating-point dtype; got {dtype_name!r}.")
         model_class, config_class = MODELS[kind]
         return model_class(config_class.from_mapping(config)).to(dtype)
     except AttnlabError as error:
@@ -83,9 +83,17 @@ def load_model(folder: Path | str) -> nn.Module:
     if not isinstance(settings, dict) or "model" not in settings:
         raise CouldNotRun(f"{folder / 'config.json'} describes no model.")
     with torch.device("meta"):
-        build_model(settings["model"])  # a config that cannot be built fails here, before memory is taken
-    model = build_model(settings["model"])
-    load_weights(model, folder / "model.safetensors")
+        sketch = build_model(settings["model"])  # shapes alone: no config, however large, takes memory here
+    _compare(sketch, folder / "model.safetensors")
+    try:
+        model = build_model(settings["model"])
+        load_weights(model, folder / "model.safetensors")
+    except (MemoryError, RuntimeError) as error:
+        # The sketch of the same description was built and fits the file, so only the memory can be at fault.
+        if isinstance(error, AttnlabError):
+            raise
+        size = sum(value.nbytes for value in sketch.state_dict().values())
+        raise CouldNotRun(f"there is not enough memory for the model in {folder}: it takes {size:,} bytes.") from None
     return model.eval()
 
 
@@ -96,6 +104,19 @@ def save_weights(model: nn.Module, path: Path) -> None:
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Fill a model with the numbers of a file, after comparing every name, shape and dtype; or change nothing."""
+    _compare(model, path)
+    try:
+        values = safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CouldNotRun(f"could not read the weights in {path}: {error}.") from None
+    for name, value in values.items():
+        if not bool(torch.isfinite(value).all()):
+            raise CouldNotRun(f"{path}: {name} holds NaN or infinity; the file is damaged or its training broke.")
+    model.load_state_dict(values)
+
+
+def _compare(model: nn.Module, path: Path) -> None:
+    """Hold the header of a file against a model, name by name; no number is read."""
     expected = model.state_dict()
     try:
         with safetensors.safe_open(str(path), framework="pt") as file:
@@ -110,12 +131,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
                             f"{name} is {shape} of {stored.get_dtype()}, expected {tuple(expected[name].shape)} "
                             f"of {expected[name].dtype}"
                         )
-            if differences:
-                raise CouldNotRun(f"{path} does not fit its config: {'; '.join(differences)}.")
-            values = {name: file.get_tensor(name) for name in expected}
     except (OSError, safetensors.SafetensorError) as error:
         raise CouldNotRun(f"could not read the weights in {path}: {error}.") from None
-    for name, value in values.items():
-        if not bool(torch.isfinite(value).all()):
-            raise CouldNotRun(f"{path}: {name} holds NaN or infinity; the file is damaged or its training broke.")
-    model.load_state_dict(values)
+    if differences:
+        raise CouldNotRun(f"{path} does not fit its config: {'; '.join(differences)}.")

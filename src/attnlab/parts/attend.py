@@ -8,6 +8,7 @@ What this file promises beyond the formula: blocked weights are exactly 0; a que
 zeros, forward and backward; whatever stands in a blocked key or value, NaN too, reaches nobody.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ __all__ = ["Attention", "attend", "attention_scores", "attention_weights", "weig
 # Magnitudes above this can overflow a product of two, even when it is blocked afterwards: such tensors take the
 # explicit path, which never computes with what it blocks.
 _LARGEST_TAME = 1e15
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class Attention(NamedTuple):
@@ -68,9 +70,9 @@ def attend(
     tensor([[0.7311, 0.2689]])
     """
     check_attention_shapes(query, key, value, mask if isinstance(mask, Tensor) else None)
-    if not 0.0 <= dropout < 1.0:
+    if not (isinstance(dropout, int | float) and 0.0 <= dropout < 1.0):
         raise WrongUsage(f"dropout is a probability from 0 to below 1; got {dropout!r}.")
-    if not need_weights and key.shape[-2] > 0 and not (mask is not None and _is_wild(key, value)):
+    if not need_weights and key.shape[-2] > 0 and not (mask is not None and _needs_care(query, key, value, mask)):
         return Attention(_fused(query, key, value, mask, scale=scale, dropout=dropout))
     scores = attention_scores(query, key, mask, scale=scale)
     weights = attention_weights(scores)
@@ -85,11 +87,12 @@ def attention_scores(query: Tensor, key: Tensor, mask: Mask = None, *, scale: fl
     """
     query, key = _at_least_float32(query), _at_least_float32(key)
     tensor = as_tensor(mask, query.shape[-2], key.shape[-2], query.device)
-    if tensor is not None and _may_hold_garbage(key):
-        finite = torch.isfinite(key)
-        products = _products(query, torch.where(finite, key, 0.0), scale)
-        # A key that may be looked at keeps its NaN: hiding it would be a lie.
-        products = products.masked_fill(~finite.all(-1).unsqueeze(-2), float("nan"))
+    if tensor is not None and (_may_hold_garbage(query) or _may_hold_garbage(key)):
+        finite_query, finite_key = torch.isfinite(query), torch.isfinite(key)
+        products = _products(torch.where(finite_query, query, 0.0), torch.where(finite_key, key, 0.0), scale)
+        # What may be looked at keeps its NaN: hiding it would be a lie.
+        garbage = ~(finite_query.all(-1).unsqueeze(-1) & finite_key.all(-1).unsqueeze(-2))
+        products = products.masked_fill(garbage, float("nan"))
     else:
         products = _products(query, key, scale)
     if tensor is None:
@@ -104,13 +107,21 @@ def attention_scores(query: Tensor, key: Tensor, mask: Mask = None, *, scale: fl
 def attention_weights(scores: Tensor) -> Tensor:
     """Turn scores into weights, a softmax over the keys; a row of nothing but -inf becomes zeros.
 
-    Shapes: (..., query, key) -> the same. The dead rows are set aside *before* the softmax, because a NaN repaired
-    after it comes back in the gradient.
+    Shapes: (..., query, key) -> the same. Rows that cannot have weights are set aside *before* the softmax, because a
+    NaN repaired after it comes back in the gradient: dead ones get zeros; ones with NaN or an overflow get NaN where
+    they may look, and no gradient.
     """
     if scores.shape[-1] == 0:
         return scores
-    dead = scores.detach().amax(-1, keepdim=True) == float("-inf")
-    return scores.masked_fill(dead, 0.0).softmax(-1).masked_fill(dead, 0.0)
+    largest = scores.detach().amax(-1, keepdim=True)
+    broken = ~(largest < float("inf"))
+    blocked = scores.detach() == float("-inf")
+    weights = scores.masked_fill((largest == float("-inf")) | broken, 0.0).softmax(-1)
+    # Also where the softmax gave 0 already: the gradient of a blocked weight may be infinite, and 0 times that is NaN.
+    weights = weights.masked_fill(blocked, 0.0)
+    if _can_look(scores) and not bool(broken.any()):
+        return weights
+    return weights.masked_fill(broken & ~blocked, float("nan"))
 
 
 def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> Tensor:
@@ -120,11 +131,14 @@ def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> 
     """
     value = _at_least_float32(value)
     dropped = F.dropout(weights, dropout) if dropout else weights
-    if not _may_hold_garbage(value):
-        return dropped @ value
-    finite = torch.isfinite(value)
-    output = dropped @ torch.where(finite, value, 0.0)
-    reached = (weights.detach() @ (~finite.all(-1, keepdim=True)).to(weights.dtype)) > 0
+    output = dropped @ value
+    if not _may_hold_garbage(output):
+        return output
+    # Somewhere is NaN or infinity: compute without them, then say which queries they reached.
+    finite_weights, finite_value = torch.isfinite(weights), torch.isfinite(value)
+    output = dropped.masked_fill(~finite_weights, 0.0) @ torch.where(finite_value, value, 0.0)
+    garbage = (~finite_value.all(-1, keepdim=True)).to(weights.dtype)
+    reached = ~finite_weights.all(-1, keepdim=True) | ((weights.detach() @ garbage) > 0)
     return output.masked_fill(reached, float("nan"))
 
 
@@ -146,13 +160,15 @@ def _fused(
     )
     reached = None
     if mask is not None and not _can_look(key):
-        finite_key, finite_value = torch.isfinite(key), torch.isfinite(value)
-        garbage = ~(finite_key.all(-1) & finite_value.all(-1))
+        finite_query, finite_key, finite_value = torch.isfinite(query), torch.isfinite(key), torch.isfinite(value)
+        garbage_key = ~(finite_key.all(-1) & finite_value.all(-1))
+        garbage = ~finite_query.all(-1).unsqueeze(-1) | garbage_key.unsqueeze(-2)
+        query = torch.where(finite_query, query, 0.0)
         key, value = torch.where(finite_key, key, 0.0), torch.where(finite_value, value, 0.0)
         seen = as_tensor(mask, num_queries, num_keys, query.device)
         assert seen is not None
         allowed = seen if seen.dtype == torch.bool else seen != float("-inf")
-        reached = (allowed & garbage.unsqueeze(-2)).any(-1, keepdim=True)
+        reached = (allowed & garbage).any(-1, keepdim=True)
     if tensor is not None and tensor.dtype != torch.bool:
         tensor = tensor.to(query.dtype)
     output = F.scaled_dot_product_attention(
@@ -170,11 +186,13 @@ def _fused(
 def _scale_factor(scale: float | bool | None, width: int) -> float:
     if scale is None or scale is True:
         return float(width**-0.5)
+    if not (isinstance(scale, int | float) and math.isfinite(scale)):
+        raise WrongUsage(f"scale is None or True (1/√width), False (none) or a finite number; got {scale!r}.")
     return 1.0 if scale is False else float(scale)
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    return tensor.float() if tensor.dtype in _HALF else tensor
 
 
 def _can_look(tensor: Tensor) -> bool:
@@ -191,10 +209,15 @@ def _may_hold_garbage(tensor: Tensor) -> bool:
     return not _can_look(tensor) or not bool(torch.isfinite(tensor.detach().sum()))
 
 
-def _is_wild(key: Tensor, value: Tensor) -> bool:
+def _needs_care(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str) -> bool:
+    """Say whether blocked numbers could get through the fused kernel, so that the explicit path must be taken."""
+    if isinstance(mask, Tensor) and query.dtype in _HALF and mask.dtype not in (torch.bool, query.dtype):
+        return True  # a mask of -1e9 would become -inf on its way to half precision
     if not _can_look(key):
         return False
     # The length of all numbers taken together bounds each of them, and is found 20 times faster than the largest.
     wide = torch.promote_types(key.dtype, torch.float32)
-    lengths = [torch.linalg.vector_norm(t.detach(), dtype=wide) for t in (key, value)]
-    return not float(lengths[0] + lengths[1]) < _LARGEST_TAME  # NaN is wild too
+    query_length, key_length, value_length = (
+        torch.linalg.vector_norm(t.detach(), dtype=wide) for t in (query, key, value)
+    )
+    return not float(query_length + key_length + value_length) < _LARGEST_TAME  # NaN is wild too

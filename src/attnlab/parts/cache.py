@@ -6,6 +6,8 @@ A model's cache holds one `LayerCache` for each attention part, under the part's
 import torch
 from torch import Tensor
 
+from attnlab.errors import WrongUsage
+
 __all__ = ["Cache", "LayerCache"]
 
 
@@ -22,6 +24,11 @@ class LayerCache:
 
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Add new positions and return all that are held, the new ones last."""
+        if self._keys is not None and self._keys.shape[0] != key.shape[0]:
+            raise WrongUsage(
+                f"this cache holds a batch of {self._keys.shape[0]}; got a batch of {key.shape[0]}. "
+                "Start a new cache for each generation."
+            )
         self._keys = self._with_room(self._keys, key)
         self._values = self._with_room(self._values, value)
         end = self.length + key.shape[-2]

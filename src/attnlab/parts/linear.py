@@ -25,7 +25,7 @@ from torch.autograd import forward_ad
 
 from attnlab.errors import WrongUsage
 
-__all__ = ["Linear", "MatrixPath", "Probe", "linear", "matrix_path_probe", "use_matrix_path"]
+__all__ = ["Linear", "MatrixPath", "Probe", "linear", "matrix_path_in_use", "matrix_path_probe", "use_matrix_path"]
 
 MatrixPath = Literal["auto", "default", "onednn"]
 
@@ -110,6 +110,11 @@ def matrix_path_probe(*, fresh: bool = False) -> Probe:
     if _probe is None or fresh:
         _probe = (None if fresh else _recalled()) or _measured()
     return _probe
+
+
+def matrix_path_in_use() -> Literal["default", "onednn"]:
+    """Name the path that large products take here and now, with `auto` resolved: results depend on it to the bit."""
+    return "onednn" if _onednn_is_on() else "default"
 
 
 class _OneDNNLinear(torch.autograd.Function):

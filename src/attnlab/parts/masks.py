@@ -145,6 +145,11 @@ def as_tensor(mask: Mask, num_queries: int, num_keys: int, device: torch.device 
         if mask != "causal":
             raise WrongUsage(f'a mask is a tensor, None or the word "causal"; got {mask!r}.')
         return causal_mask(num_queries, num_keys, device=device)
+    if mask is not None and not isinstance(mask, Tensor):
+        raise WrongUsage(
+            f'a mask is a tensor, None or the word "causal"; got a {type(mask).__name__}. '
+            "Convert it with torch.as_tensor(mask)."
+        )
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise WrongUsage(
             f"a mask is boolean (True = may attend) or float (added to the scores); got {mask.dtype}. "

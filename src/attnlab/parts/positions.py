@@ -101,7 +101,8 @@ def rotate(x: Tensor, offset: int = 0, *, base: float = 10000.0) -> Tensor:
     """Turn each pair of channels by an angle that grows with the position (Su et al. 2021, equation 34).
 
     Shapes: (..., length, width) -> the same. Channel i is paired with channel i + width // 2 (the layout of GPT-NeoX
-    and Llama) and turned by position · base^(-2i/width). An odd width leaves its last channel as it is.
+    and Llama) and turned by position · base^(-2i/width). An odd width leaves its last channel as it is and
+    counts as the even one below.
     """
     half = x.shape[-1] // 2
     if half == 0:

@@ -114,12 +114,17 @@ class SequenceTask:
             kept.append(drawn[(drawn[:, :-1] == drawn[:, -1:]).any(-1)])
         return torch.cat(kept)[:batch_size]
 
+    @property
+    def is_listable(self) -> bool:
+        """Whether the whole domain can be listed at once."""
+        return bool(self.letters**self.prompt_length <= _MOST_ENUMERATED)
+
     def all_prompts(self) -> Tensor:
         """List every prompt once, in alphabetical order: (num_prompts, prompt_length)."""
-        if self.letters**self.prompt_length > _MOST_ENUMERATED:
+        if not self.is_listable:
             raise WrongUsage(
-                f"this domain has {self.num_prompts:,} prompts, more than the {_MOST_ENUMERATED:,} that are listed at "
-                "once; judge a sample of it."
+                f"{self.letters}**{self.prompt_length} prompts are more than the {_MOST_ENUMERATED:,} that can be "
+                "listed at once; judge a sample of them."
             )
         digits = torch.tensor(list(itertools.product(range(1, self.letters + 1), repeat=self.prompt_length)))
         if self.rule == "induction":
@@ -128,7 +133,7 @@ class SequenceTask:
 
     def prompts_to_judge(self, most: int, generator: torch.Generator) -> tuple[Tensor, bool]:
         """Return all prompts if there are at most `most`, else a sample of that size, and whether they are all."""
-        if self.num_prompts <= most:
+        if self.num_prompts <= most and self.is_listable:
             return self.all_prompts(), True
         return self.sample(most, generator), False
 

@@ -131,20 +131,21 @@ def train(
             optimiser.step()
             since_log.append(current.detach())
             done = step + 1
-            if done % _LOG_EVERY == 0 or done == config.steps:
+            is_judged = done % config.evaluate_every == 0 or done == config.steps
+            if is_judged or done % _LOG_EVERY == 0:
                 mean = float(torch.stack(since_log).mean())
                 if not (math.isfinite(mean) and bool(torch.isfinite(norm))):
-                    raise CouldNotRun(
-                        f"the loss was no longer finite between steps {done - len(since_log) + 1} and {done} "
-                        f"(loss {mean}, gradient norm {float(norm)}); the last good checkpoint is kept. "
-                        "Try a smaller learning_rate."
+                    raise _no_longer_finite(
+                        done - len(since_log) + 1, done, f"loss {mean}, gradient norm {float(norm)}"
                     )
                 since_log.clear()
                 line = {"step": done, "loss": mean, "learning_rate": rate, "gradient_norm": float(norm)}
                 note(line)
                 observer.step(done, config.steps, {"loss": mean})
-            if done % config.evaluate_every == 0 or done == config.steps:
+            if is_judged:
                 judgement = _judged(model, judge)
+                if not all(math.isfinite(figure) for figure in judgement.figures.values()):
+                    raise _no_longer_finite(done, done, f"judged {dict(judgement.figures)}")
                 note({"step": done, **judgement.figures})
                 observer.step(done, config.steps, judgement.figures)
                 if best is None or judgement.score > best[1].score:
@@ -159,6 +160,14 @@ def train(
     model.load_state_dict(weights)
     model.eval()
     return Trained(best_step, judgement, metrics)
+
+
+def _no_longer_finite(first: int, last: int, found: str) -> CouldNotRun:
+    where = f"at step {last}" if first == last else f"between steps {first} and {last}"
+    return CouldNotRun(
+        f"the training was no longer finite {where} ({found}); the last good checkpoint is kept. "
+        "Try a smaller learning_rate."
+    )
 
 
 def _judged(model: nn.Module, judge: Callable[[nn.Module], Judgement]) -> Judgement:

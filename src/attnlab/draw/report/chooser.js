@@ -6,6 +6,7 @@ function makeChooser(traces, whenChosen) {
   const id = `choose-${(numChoosers += 1)}`;
   const words = traces.map((trace) => wordTokens(trace.input));
   const keys = traces.map((trace) => spell(trace.input.join("")));
+  const loose = keys.map((key) => key.toLowerCase()); // CAB is cab, unless both are inputs
   let current = 0;
 
   const field = make("input", { type: "text", id, autocomplete: "off", autocapitalize: "off", spellcheck: "false", "aria-describedby": `${id}-message`, placeholder: words[0] });
@@ -43,7 +44,7 @@ function makeChooser(traces, whenChosen) {
   field.addEventListener("focus", () => field.select());
   field.addEventListener("input", () => {
     const typed = spell(field.value);
-    const exact = words.indexOf(field.value.trim()) >= 0 ? words.indexOf(field.value.trim()) : keys.indexOf(typed);
+    const exact = [words.indexOf(field.value.trim()), keys.indexOf(typed), loose.indexOf(typed.toLowerCase())].find((i) => i >= 0) ?? -1;
     if (typed !== "" && exact >= 0) {
       mark(exact);
       say(`${exact + 1} of ${count(traces.length, "input")}.`);

@@ -20,6 +20,7 @@ function makeHeatmap(entry, tokens) {
     const isWide = root.classList.toggle("wide");
     enlarge.setAttribute("aria-pressed", isWide);
     enlarge.textContent = isWide ? "Shrink" : "Enlarge";
+    enlarge.setAttribute("aria-label", `${enlarge.textContent} ${name.long}`);
   }, { "aria-pressed": false, "aria-label": `Enlarge ${name.long}` });
   const title = make("h4", {}, name.long, make("code", {}, entry.site));
   root.append(make("div", { class: "map-head" }, title, enlarge), make("div", { class: "grid-scroll" }, grid), axes);

@@ -20,6 +20,7 @@ from attnlab.train.loop import Trained
 __all__ = ["make_document", "make_figures", "trace_prompts", "traces_to_show"]
 
 _MOST_TRACES = 200
+_MOST_WEIGHTS = 500_000  # attention weights that a page holds in all
 
 
 def trace_prompts(model: Decoder, task: SequenceTask, prompts: Tensor) -> list[Trace]:
@@ -36,7 +37,9 @@ def trace_prompts(model: Decoder, task: SequenceTask, prompts: Tensor) -> list[T
 
 def traces_to_show(model: Decoder, task: SequenceTask, judged: Judged) -> list[Trace]:
     """Trace the inputs that the page shows."""
-    return trace_prompts(model, task, judged.prompts[shown_indices(judged)])
+    weights_each = model.config.num_layers * model.config.num_heads * task.row_length**2 // 2
+    indices = shown_indices(judged)
+    return trace_prompts(model, task, judged.prompts[indices[: max(1, _MOST_WEIGHTS // weights_each)]])
 
 
 def shown_indices(judged: Judged) -> Tensor:
@@ -64,13 +67,14 @@ def make_document(
     x_domain, y_domain = _curve(trained, "domain_loss")
     shown = shown_indices(judged).tolist()
     return {
-        "title": NAME,
+        "title": NAME if config.task == "sort" else f"{NAME}: {config.task}",
         "subtitle": (
             f"A decoder of {sum(counts.values()):,} parameters learns the task “{config.task}” over {config.letters} "
             f"letters; {right:,} of {total:,} {'inputs' if judged.are_all else 'sampled inputs'} come out right."
         ),
         "facts": [
             ["seed", str(context.seed)],
+            ["input", f"{task.prompt_length} of {config.letters} letters"],
             ["parameters", f"{sum(counts.values()):,}"],
             ["projections", config.projections],
             ["positions", config.positions],
@@ -99,7 +103,7 @@ def make_document(
                         "output": task.tokens(judged.answers[index]),
                         "expected": task.tokens(judged.expected[index]),
                         "correct": bool(judged.correct[index]),
-                        "confidence": float(judged.confidences[index]),
+                        "confidence": float(judged.probabilities[index].min()),
                     }
                     for index in shown
                 ],

@@ -1,5 +1,7 @@
 """The sorter from start to finish: train, judge, trace, say what holds."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -33,7 +35,7 @@ def run(config: SortingConfig, context: Run) -> Findings:
         judged = judge_all(model, task, config, context.seed)
         loss = float(exact_loss(model, task.rows(judged.prompts)))
     traces = traces_to_show(model, task, judged)
-    claims = judge_claims(model, task, config, judged, loss)
+    claims = judge_claims(model, task, config, judged, loss=loss, seed=context.seed)
     document = make_document(model, task, config, context, trained=trained, judged=judged, loss=loss, traces=traces)
     return Findings(model, claims, document, make_figures(task, trained, traces))
 
@@ -52,18 +54,24 @@ def trace_text(model: nn.Module, config: SortingConfig, text: str) -> Trace:
     return trace_prompts(model, task, task.parse(text).unsqueeze(0))[0]
 
 
-def _trained(model: Decoder, task: SequenceTask, config: SortingConfig, context: Run) -> Trained:
-    rows = task.rows(task.all_prompts()) if task.num_prompts <= config.batch_size else None
-    fixed, _ = task.prompts_to_judge(min(config.most_judged, 2_000), seeds.generator(context.seed, NAME, "watch"))
-    fixed_rows = task.rows(fixed)
+def make_batch_loss(task: SequenceTask, batch_size: int) -> Callable[[nn.Module, torch.Generator], Tensor]:
+    """Return the loss of a training step: the mean over a batch of rows drawn from the generator."""
+    if task.num_prompts > batch_size or not task.is_listable:
+        return lambda model, generator: exact_loss(model, task.rows(task.sample(batch_size, generator)))
+    rows = task.rows(task.all_prompts())
 
     def loss(model: nn.Module, generator: torch.Generator) -> Tensor:
-        if rows is None:
-            return exact_loss(model, task.rows(task.sample(config.batch_size, generator)))
         # The batch holds few distinct rows, each several times: the same mean loss from each once, times its count.
-        drawn = torch.randint(len(rows), (config.batch_size,), generator=generator)
+        drawn = torch.randint(len(rows), (batch_size,), generator=generator)
         counts = torch.bincount(drawn, minlength=len(rows))
-        return (row_losses(model, rows) * counts).sum() / config.batch_size
+        return (row_losses(model, rows) * counts).sum() / batch_size
+
+    return loss
+
+
+def _trained(model: Decoder, task: SequenceTask, config: SortingConfig, context: Run) -> Trained:
+    fixed, _ = task.prompts_to_judge(min(config.most_judged, 2_000), seeds.generator(context.seed, NAME, "watch"))
+    fixed_rows = task.rows(fixed)
 
     def judge(model: nn.Module) -> Judgement:
         accuracy = float((answers(model, task, fixed)[0] == task.answer(fixed)).all(-1).double().mean())
@@ -73,7 +81,7 @@ def _trained(model: Decoder, task: SequenceTask, config: SortingConfig, context:
     return train(
         model,
         config.train_config(),
-        loss=loss,
+        loss=make_batch_loss(task, config.batch_size),
         judge=judge,
         generator=seeds.generator(context.seed, NAME, "data"),
         observer=context.observer,

@@ -1,0 +1,176 @@
+"""The run folder: one owner, nothing overwritten, and damage that is named."""
+
+import json
+import shutil
+import threading
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.errors import CouldNotRun
+from attnlab.experiments import registry
+from attnlab.experiments.claims import Claim, read_claims
+from attnlab.experiments.folder import FolderTaken, RunFolder, list_runs
+from attnlab.experiments.report import Report, open_run
+from attnlab.parts.linear import use_matrix_path
+
+TINY = {"steps": 4, "evaluate_every": 2}
+GOOD = Claim("a", "s", "m", "b", True)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return attnlab.run("sorting", out=tmp_path_factory.mktemp("runs") / "made", **TINY)
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """A copy of a finished run, to be damaged."""
+    return shutil.copytree(made.folder, tmp_path / "runs" / "copy")
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_saving_never_overwrites_another_run(made, folder):
+    before = contents(folder)
+    with pytest.raises(CouldNotRun, match="holds a run already, and nothing is overwritten"):
+        made.save(folder)
+    assert contents(folder) == before
+
+
+def test_saving_beside_other_files_is_refused(made, tmp_path):
+    (tmp_path / "precious.txt").write_text("mine")
+    with pytest.raises(CouldNotRun, match="holds something already"):
+        made.save(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
+
+
+def test_of_two_runs_that_find_the_folder_empty_one_gets_it(tmp_path, monkeypatch):
+    both_found_it_empty = threading.Barrier(2)
+    usage = shutil.disk_usage
+
+    def slow(path):
+        both_found_it_empty.wait(timeout=20)
+        return usage(path)
+
+    monkeypatch.setattr("shutil.disk_usage", slow)
+    outcomes = {}
+
+    def create(name):
+        try:
+            RunFolder.create(tmp_path / "run", {"name": name})
+            outcomes[name] = "made"
+        except FolderTaken as error:
+            outcomes[name] = str(error)
+
+    threads = [threading.Thread(target=create, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winner, loser = sorted("ab", key=lambda name: outcomes[name] != "made")
+    assert outcomes[winner] == "made"
+    assert "holds a run already, and nothing is overwritten" in outcomes[loser]
+    assert json.loads((tmp_path / "run" / "config.json").read_text()) == {"name": winner}
+
+
+def test_a_config_names_the_threads_and_the_matrix_path(tmp_path):
+    for path in ("default", "onednn"):
+        with use_matrix_path(path):
+            report = attnlab.run("sorting", out=tmp_path / path, **TINY)
+        assert report.config["threads"] == torch.get_num_threads()
+        assert report.config["matrix_path"] == path
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def to_folder(file):
+    file.unlink()
+    file.mkdir()
+
+
+def without(key):
+    def change(file):
+        values = json.loads(file.read_text())
+        del values[key]
+        file.write_text(json.dumps(values))
+
+    return change
+
+
+def holding(text):
+    return lambda file: file.write_bytes(text.encode("latin-1"))
+
+
+CLAIM = '[{"name": %s, "statement": "s", "measured": "m", "bound": "b", "passed": %s}]'
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("metrics.jsonl", cut),
+        ("metrics.jsonl", holding("\xff\xfe")),
+        ("metrics.jsonl", holding("5\n")),
+        ("metrics.jsonl", lambda file: file.unlink()),
+        ("report.json", holding("[]")),
+        ("report.json", without("facts")),
+        ("report.json", without("subtitle")),
+        ("report.json", holding('{"title": "t", "subtitle": "", "facts": [["one"]], "sections": []}')),
+        ("claims.json", holding('{"a": 1}')),
+        ("claims.json", holding("5")),
+        ("claims.json", holding("[]")),
+        ("claims.json", holding("[1]")),
+        ("claims.json", holding(CLAIM % ("1", "true"))),
+        ("claims.json", holding(CLAIM % ('"a"', '"yes"'))),
+        ("claims.json", to_folder),
+        ("config.json", without("settings")),
+        ("config.json", without("seed")),
+        ("config.json", holding("[]")),
+    ],
+)
+def test_a_damaged_file_is_named_and_the_list_goes_on(folder, name, damage):
+    damage(folder / name)
+    with pytest.raises(CouldNotRun, match=f"copy/{name}"):
+        open_run(folder)
+    (described,) = list_runs(folder.parent)
+    assert described["state"] == "damaged"
+    assert (described["claims"], described["passed"]) == (0, 0)
+
+
+def test_settings_of_another_version_cannot_be_traced(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["settings"]["letters"] = -1
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CouldNotRun, match=r"copy/config\.json is not usable: letters must be"):
+        registry.trace_run(open_run(folder), "cab")
+
+
+def test_a_report_without_claims_has_not_passed():
+    assert not Report("x", {}, (), [], {}).passed
+    assert Report("x", {}, (GOOD,), [], {}).passed
+
+
+def test_claims_are_read_back_or_refused_whole():
+    assert read_claims([GOOD.to_mapping()]) == (GOOD,)
+    with pytest.raises(CouldNotRun, match="expected the name of a claim to be a text; got 7"):
+        read_claims([{**GOOD.to_mapping(), "name": 7}])
+    with pytest.raises(CouldNotRun, match="expected claims with name, statement"):
+        read_claims([{**GOOD.to_mapping(), "colour": "red"}])
+
+
+def test_a_saved_model_is_no_run_and_not_listed(made, tmp_path):
+    attnlab.save_model(made.model, tmp_path / "model")
+    assert list_runs(tmp_path) == []
+    with pytest.raises(CouldNotRun, match="holds a model, but not a run"):
+        open_run(tmp_path / "model")
+
+
+@pytest.mark.parametrize("look", [open_run, list_runs])
+def test_a_name_too_long_is_just_not_there(look, tmp_path):
+    with pytest.raises(CouldNotRun, match=r"is not a run folder|there is no folder"):
+        look(tmp_path / ("x" * 300))

@@ -1,0 +1,51 @@
+"""Causality: the check sees leaks of every kind, and says so when it cannot tell."""
+
+import math
+
+import pytest
+import torch
+
+from attnlab.look import largest_change, largest_leak
+from attnlab.models import Decoder, DecoderConfig
+from attnlab.seeds import isolated
+
+TOKENS = torch.randint(11, (4, 7), generator=torch.Generator().manual_seed(0))
+
+
+def decoder(**fields):
+    with isolated(0):
+        config = DecoderConfig(vocab_size=11, max_length=9, d_model=12, num_heads=3, num_layers=2, **fields)
+        return Decoder(config).eval()
+
+
+def leaking(model, leak):
+    """Add a leak behind the model's second block."""
+    whole = model.layers[1].forward
+    model.layers[1].forward = lambda x, **options: (lambda y: y + leak(y))(whole(x, **options))
+    return model
+
+
+@pytest.mark.parametrize("positions", ["none", "sinusoidal", "learned", "concatenated", "rotary", "alibi"])
+@pytest.mark.parametrize("projections", ["dense", "gated"])
+def test_a_decoder_passes_both_checks_to_the_last_bit(positions, projections):
+    model = decoder(positions=positions, projections=projections)
+    assert largest_leak(model, TOKENS) == 0.0
+    assert largest_change(model, TOKENS) == 0.0
+
+
+def test_a_mean_over_the_sequence_is_a_leak_to_both():
+    model = leaking(decoder(), lambda y: 1e-3 * y.mean(1, keepdim=True))
+    assert largest_leak(model, TOKENS) > 0
+    assert largest_change(model, TOKENS) > 0
+
+
+def test_a_leak_without_a_gradient_is_seen_by_the_change():
+    model = leaking(decoder(), lambda y: 1e-3 * y.mean(1, keepdim=True).detach())
+    assert largest_leak(model, TOKENS) == 0.0
+    assert largest_change(model, TOKENS) > 0
+
+
+def test_a_model_that_gives_nan_does_not_pass():
+    model = leaking(decoder(), lambda y: y * math.nan)
+    assert math.isnan(largest_leak(model, TOKENS))
+    assert math.isnan(largest_change(model, TOKENS))
