@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from attnlab.models.decoder import Decoder, DecoderConfig
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.parts.linear import Linear, matrix_path_probe
-from peers import PlainDecoder, Size, TorchEncoder, x_transformers_model
+from peers import BareDecoder, NanoGPT, Size, TorchEncoder, x_transformers_model
 from timing import Times, interleaved, ratio
 
 SIZES = {
@@ -59,8 +59,9 @@ def our_encoder(size: Size) -> EncoderWithHead:
 CONTESTS: dict[str, dict[str, Callable[[Size], nn.Module]]] = {
     "decoder": {
         "ours": our_decoder,
-        "nanoGPT's architecture": PlainDecoder,
+        "nanoGPT's style": NanoGPT,
         "x-transformers": lambda size: x_transformers_model(size, is_causal=True),
+        "bare": BareDecoder,
     },
     "encoder": {
         "ours": our_encoder,
@@ -111,7 +112,8 @@ def contest(kind: str, task: str, size: Size, *, rounds: int) -> dict[str, Times
 def row(kind: str, task: str, size_name: str, threads: int, times: dict[str, Times]) -> dict[str, Any]:
     """Summarise one contest: milliseconds, and our ratio to the peer with the lowest median."""
     wall = {name: _median(found.wall) for name, found in times.items()}
-    best = min((name for name in times if name != "ours"), key=lambda name: wall[name])
+    best = min((name for name in times if name not in ("ours", "bare")), key=lambda name: wall[name])
+    by_bare = ratio(times["ours"].wall, times["bare"].wall) if "bare" in times else None
     by_wall = ratio(times["ours"].wall, times[best].wall)
     by_processor = ratio(times["ours"].processor, times[best].processor)
     return {
@@ -124,8 +126,9 @@ def row(kind: str, task: str, size_name: str, threads: int, times: dict[str, Tim
         "best_peer": best,
         "wall_ratio": by_wall._asdict(),
         "processor_ratio": by_processor._asdict(),
+        "bare_ratio": by_bare and by_bare._asdict(),
         "line": f"{size_name:7} {kind:8} {task:9} {threads:7}  {1e3 * wall['ours']:9.2f}  {1e3 * wall[best]:9.2f}  "
-        f"{by_wall!s:22}  {by_processor!s:22}  {best}",
+        f"{by_wall!s:22}  {by_processor!s:22}  {f'{by_bare.median:.3f}' if by_bare else '':5}  {best}",
     }
 
 

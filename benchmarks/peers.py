@@ -2,8 +2,10 @@
 
 - `TorchEncoder`: `torch.nn.TransformerEncoder` between an embedding and an output head. In evaluation without
   gradients PyTorch takes its own fast path, as it chooses.
-- `PlainDecoder`: the decoder of nanoGPT's architecture (one product for query, key and value, the fused attention
-  kernel, tied output), with nothing around it: the least that a decoder in PyTorch can be.
+- `NanoGPT`: a decoder in nanoGPT's style: one product for query, key and value, the fused attention kernel, attention
+  and feed-forward as modules of their own with their dropout modules (at 0), tied output.
+- `BareDecoder`: the same arithmetic with nothing around it, the least that a decoder in PyTorch can be. It is no peer,
+  but a limit: the distance to it is what modules cost.
 - `x_transformers_model`: the encoder or decoder of x-transformers with `attn_flash=True`.
 """
 
@@ -16,7 +18,7 @@ from x_transformers import Decoder as XDecoder
 from x_transformers import Encoder as XEncoder
 from x_transformers import TransformerWrapper
 
-__all__ = ["PlainDecoder", "Size", "TorchEncoder", "x_transformers_model"]
+__all__ = ["BareDecoder", "NanoGPT", "Size", "TorchEncoder", "x_transformers_model"]
 
 
 class Size(NamedTuple):
@@ -56,14 +58,93 @@ class TorchEncoder(nn.Module):
         return self.head(self.encoder(self.tokens(ids) + self.positions[: ids.shape[1]]))
 
 
-class PlainDecoder(nn.Module):
+class NanoGPT(nn.Module):
+    """A pre-norm decoder in modules, with a tied output."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.max_length = size.length
+        self.tokens = nn.Embedding(size.vocab_size, size.d_model)
+        self.positions = nn.Embedding(size.length, size.d_model)
+        self.dropout = nn.Dropout(0.0)
+        self.blocks = nn.ModuleList(NanoGPTBlock(size) for _ in range(size.num_layers))
+        self.norm = nn.LayerNorm(size.d_model)
+        self.head = nn.Linear(size.d_model, size.vocab_size, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(batch, length) -> (batch, length, vocabulary)."""
+        _, length = ids.size()
+        if length > self.max_length:
+            raise ValueError(f"at most {self.max_length} tokens, got {length}")
+        places = torch.arange(length, dtype=torch.long, device=ids.device)
+        x = self.dropout(self.tokens(ids) + self.positions(places))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+class NanoGPTBlock(nn.Module):
+    """Attention and feed-forward as modules, each added to the stream."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.norm_attention = nn.LayerNorm(size.d_model)
+        self.attention = NanoGPTAttention(size)
+        self.norm_feed_forward = nn.LayerNorm(size.d_model)
+        self.feed_forward = NanoGPTFeedForward(size.d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, length, d_model) -> the same."""
+        x = x + self.attention(self.norm_attention(x))
+        return x + self.feed_forward(self.norm_feed_forward(x))
+
+
+class NanoGPTAttention(nn.Module):
+    """Causal self-attention by the fused kernel, from one packed projection."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.num_heads, self.width, self.probability = size.num_heads, size.d_model, 0.0
+        self.query_key_value = nn.Linear(size.d_model, 3 * size.d_model)
+        self.output = nn.Linear(size.d_model, size.d_model)
+        self.dropout = nn.Dropout(self.probability)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, length, d_model) -> the same."""
+        batch, length, width = x.size()
+        query, key, value = (
+            part.view(batch, length, self.num_heads, width // self.num_heads).transpose(1, 2)
+            for part in self.query_key_value(x).split(self.width, dim=2)
+        )
+        probability = self.probability if self.training else 0.0
+        heads = F.scaled_dot_product_attention(query, key, value, dropout_p=probability, is_causal=True)
+        return self.dropout(self.output(heads.transpose(1, 2).contiguous().view(batch, length, width)))
+
+
+class NanoGPTFeedForward(nn.Module):
+    """Two layers around a GELU."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, 4 * width)
+        self.activation = nn.GELU()
+        self.outer = nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model) -> the same."""
+        return self.dropout(self.outer(self.activation(self.inner(x))))
+
+
+class BareDecoder(nn.Module):
     """A pre-norm decoder with a tied output."""
 
     def __init__(self, size: Size, *, bias: bool = True) -> None:
         super().__init__()
         self.tokens = nn.Embedding(size.vocab_size, size.d_model)
         self.positions = nn.Embedding(size.length, size.d_model)
-        self.blocks = nn.ModuleList(PlainBlock(size, bias) for _ in range(size.num_layers))
+        self.blocks = nn.ModuleList(BareBlock(size, bias) for _ in range(size.num_layers))
         self.norm = nn.LayerNorm(size.d_model, bias=bias)
         self.head = nn.Linear(size.d_model, size.vocab_size, bias=False)
         self.head.weight = self.tokens.weight
@@ -76,7 +157,7 @@ class PlainDecoder(nn.Module):
         return self.head(self.norm(x))
 
 
-class PlainBlock(nn.Module):
+class BareBlock(nn.Module):
     """Attention and feed-forward, each added to the stream."""
 
     def __init__(self, size: Size, bias: bool) -> None:

@@ -248,3 +248,16 @@ def test_linear_is_torch_linear_with_the_same_names_and_initial_values():
     assert_same(ours.effective_weight(), theirs.weight)
     assert Linear(7, 11, bias=False).bias is None
     assert repr(ours) == "Linear(7 -> 11, bias=True)"
+
+
+@pytest.mark.parametrize("ratio", [0.5, 0.93])
+def test_the_gradient_of_the_weight_is_the_same_whichever_path_it_takes(monkeypatch, ratio):
+    module = importlib.import_module("attnlab.parts.linear")
+    if matrix_path_probe().ratio is None:
+        pytest.skip("this torch has no oneDNN linear")
+    monkeypatch.setattr(module, "_probe", module.Probe(ratio, True, "made up"))
+    source = torch.Generator().manual_seed(0)
+    grad, x = torch.randn(1024, 256, generator=source), torch.randn(1024, 256, generator=source)
+    expected = (grad.double().t() @ x.double()).float()
+    with use_matrix_path("onednn"):
+        assert_close(module._weight_gradient(grad, x), expected, 1e-4)

@@ -31,6 +31,7 @@ MatrixPath = Literal["auto", "default", "onednn"]
 
 _SMALLEST_FLOPS = 5e7  # below this the call costs more than the faster product saves
 _WORTH_IT = 0.95  # take the other path when it needs less than this share of the default's time
+_WORTH_TURNING = 0.8  # and this share or less before it is taken for products that must be turned first
 _setting: MatrixPath | None = None
 _probe: "Probe | None" = None
 
@@ -128,9 +129,15 @@ class _OneDNNLinear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         flat = grad.reshape(-1, grad.shape[-1])
         grad_x = linear(grad, weight.t()) if ctx.needs_input_grad[0] else None
-        grad_weight = linear(flat.t(), x.reshape(-1, x.shape[-1]).t()) if ctx.needs_input_grad[1] else None
+        grad_weight = _weight_gradient(flat, x.reshape(-1, x.shape[-1])) if ctx.needs_input_grad[1] else None
         grad_bias = flat.sum(0) if ctx.needs_input_grad[2] else None
         return grad_x, grad_weight, grad_bias
+
+
+def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """(rows, out), (rows, in) -> (out, in). Both sides lie the wrong way round; only a clear gain pays for turning."""
+    ratio = matrix_path_probe().ratio
+    return linear(grad.t(), x.t()) if ratio is not None and ratio < _WORTH_TURNING else grad.t() @ x
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
