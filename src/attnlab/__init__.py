@@ -33,6 +33,7 @@ _HOME = {
     "run": "attnlab.experiments",
     "save_model": "attnlab.models",
     "sliding_window_mask": "attnlab.parts.masks",
+    "train_population": "attnlab.train",
     "use_matrix_path": "attnlab.parts.linear",
 }
 
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from attnlab.parts.masks import padding_mask as padding_mask
     from attnlab.parts.masks import prefix_mask as prefix_mask
     from attnlab.parts.masks import sliding_window_mask as sliding_window_mask
+    from attnlab.train import train_population as train_population
 
 
 def __getattr__(name: str) -> Any:

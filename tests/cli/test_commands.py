@@ -41,7 +41,7 @@ def test_a_run_ends_with_its_claims_and_the_path_of_its_report(capsys, tmp_path)
     assert "27/27" in out
     assert "6 of 6 claims hold" in out
     assert f"report   {tmp_path / 'r' / 'report.html'}\n" in out
-    assert "step 1,200 of 1,200" in err
+    assert "1,200 of 1,200" in err
 
 
 def test_a_failed_claim_is_status_1(capsys, tmp_path):
@@ -101,7 +101,7 @@ def test_json_is_json_and_nothing_else(capsys, tmp_path):
         (["open", "x" * 300], 3, "no run in xxx"),
         (["list", "x" * 300], 3, "there is no folder xxx"),
         (["run", "sorting", "--out", "x" * 300, "--set", *TINY], 3, "File name too long. Choose a shorter name"),
-        (["open", "runs"], 2, "runs is no run but holds some; name one of them: good."),
+        (["show", "runs"], 2, "runs is no run but holds some; name one of them: good."),
         (["trace", "good", "xyz"], 2, "expected 3 letters from a to c, such as 'cba'; got 'xyz'."),
         (["trace"], 2, "RUN requires an argument"),
         (["list", "nowhere"], 3, "there is no folder nowhere"),

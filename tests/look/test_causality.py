@@ -49,3 +49,17 @@ def test_a_model_that_gives_nan_does_not_pass():
     model = leaking(decoder(), lambda y: y * math.nan)
     assert math.isnan(largest_leak(model, TOKENS))
     assert math.isnan(largest_change(model, TOKENS))
+
+
+def test_the_site_of_the_embedding_can_be_named():
+    class Wrapped(torch.nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, tokens):
+            return self.inner(tokens)
+
+    assert largest_leak(Wrapped(decoder()), TOKENS, site="inner.embedding") == 0.0
+    leaky = leaking(decoder(), lambda y: 1e-3 * y.mean(1, keepdim=True))
+    assert largest_leak(Wrapped(leaky), TOKENS, site="inner.embedding") > 0

@@ -129,6 +129,26 @@ def test_source_padding_is_not_looked_at():
     torch.testing.assert_close(model(garbage, target, real=real), model(source, target), atol=1e-5, rtol=0)
 
 
+def test_a_token_of_several_parts_is_the_sum_of_their_vectors():
+    model = made(EncoderDecoder, EncoderDecoderConfig(**SMALL, encoder_positions="none"))
+    parts = torch.stack((tokens(3, 5), tokens(3, 5, seed=7)), -1)
+    vectors = model.encoder.embedding.tokens
+    torch.testing.assert_close(model.encoder.embedding(parts), vectors(parts[..., 0]) + vectors(parts[..., 1]))
+    assert torch.equal(model.encoder.embedding(parts[..., :1]), model.encoder.embedding(parts[..., 0]))
+    assert model(parts, tokens(3, 2)).shape == (3, 2, 11)
+
+
+def test_padding_is_not_looked_at_where_tokens_have_parts():
+    model = made(EncoderDecoder, EncoderDecoderConfig(**SMALL, encoder_positions="none"))
+    parts, garbage = tokens(3, 10).view(3, 5, 2), tokens(3, 14, seed=3).view(3, 7, 2)
+    garbage[:, :5] = parts
+    real = torch.arange(7).expand(3, 7) < 5
+    target = tokens(3, 4, seed=2)
+    torch.testing.assert_close(model(garbage, target, real=real), model(parts, target), atol=1e-5, rtol=0)
+    with pytest.raises(WrongUsage, match=r"real must be boolean of the tokens' shape \(3, 7\).* got \(3, 7, 2\)"):
+        model(garbage, target, real=torch.ones(3, 7, 2, dtype=torch.bool))
+
+
 def test_a_single_head_is_its_formula():
     model = made(SingleHead, SingleHeadConfig(input_dim=3, qk_dim=5, v_dim=2, pos_dim=4, max_seq_len=4)).double()
     x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -45,7 +45,7 @@ DEAD_QUERY = (
 )
 VAST = ("test_attend", "test_a_vast_query_and_a_vast_blocked_key_do_not_overflow_the_fused_kernel")
 WIDE_MASK = ("test_attend", "test_a_wide_float_mask_means_the_same_to_half_precision_on_both_paths")
-VMAP = ("test_attend", "test_garbage_under_a_transform_that_cannot_look_at_numbers_stays_blocked_too")
+BLIND = ("test_attend", "test_garbage_where_nobody_can_look_at_the_numbers_stays_blocked_too")
 CAUSAL = ("test_causality", "test_attend_is_causal", "causal")
 DRAWN = ("test_masks", "test_small_masks_look_as_drawn")
 MASKS = ("test_masks", "test_masks_are_those_of_the_reference")
@@ -192,10 +192,10 @@ ATTEND = _in(
         (*LATER, "boolean", "value", float("nan"), False),
     ),
     (
-        "garbage under vmap noticed in both only",
+        "garbage where nobody can look noticed in both only",
         "garbage_key = ~(finite_key.all(-1) & finite_value.all(-1))",
         "garbage_key = ~(finite_key.all(-1) | finite_value.all(-1))",
-        (*VMAP, False),
+        (*BLIND, False),
     ),
     (
         "garbage in queries not cleaned",
@@ -227,7 +227,12 @@ ATTEND = _in(
         "if False and",
         (*WIDE_MASK, torch.float16),
     ),
-    ("garbage under vmap not cleaned", "if mask is not None and not _can_look(key):", "if False:", (*VMAP, False)),
+    (
+        "garbage where nobody can look not cleaned",
+        "if mask is not None and not _can_look(key):",
+        "if False:",
+        (*BLIND, False),
+    ),
     (
         "fused causal mask from the top left",
         "square = is_causal and num_queries == num_keys",

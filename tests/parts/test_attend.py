@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -249,7 +250,18 @@ def test_a_nan_that_is_attended_to_surfaces(which, need_weights):
 
 
 @PATHS
-def test_garbage_under_a_transform_that_cannot_look_at_numbers_stays_blocked_too(need_weights):
+def test_garbage_under_vmap_stays_blocked_too(need_weights):
+    garbage_stays_blocked(lambda run, *tensors: torch.func.vmap(run)(*tensors), need_weights)
+
+
+@PATHS
+def test_garbage_where_nobody_can_look_at_the_numbers_stays_blocked_too(need_weights):
+    # As on a GPU or in a compiled graph.
+    with mock.patch.dict(attend.__globals__, _can_look=lambda tensor: False):
+        garbage_stays_blocked(lambda run, *tensors: run(*tensors), need_weights)
+
+
+def garbage_stays_blocked(call, need_weights):
     query, clean_key, clean_value = normal(3, 5, 7), normal(3, 5, 7, seed=1), normal(3, 5, 2, seed=2)
     causal = torch.ones(5, 5).tril().bool()
     for mask, where in itertools.product(
@@ -261,8 +273,11 @@ def test_garbage_under_a_transform_that_cannot_look_at_numbers_stays_blocked_too
             for name, tensor in (("key", key), ("value", value)):
                 if name in where:
                     tensor[:, 4] = filling
-            run = torch.func.vmap(lambda q, k, v, m=mask: attend(q, k, v, m, need_weights=need_weights).output)
-            outputs.append(run(query, key, value))
+
+            def run(q, k, v, mask=mask):
+                return attend(q, k, v, mask, need_weights=need_weights).output
+
+            outputs.append(call(run, query, key, value))
         assert_close(outputs[1][:, :4], outputs[0][:, :4], 2e-6)
         assert outputs[1][:, 4].isnan().all()
 

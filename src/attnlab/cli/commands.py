@@ -6,10 +6,10 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import cyclopts
 from cyclopts import App, Parameter
@@ -18,6 +18,9 @@ from attnlab import __version__
 from attnlab.cli import terminal
 from attnlab.configs import parse_settings
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
+
+if TYPE_CHECKING:
+    from attnlab.experiments.report import Report
 
 __all__ = ["app", "main"]
 
@@ -113,53 +116,127 @@ def run(
     seed: Annotated[int, Parameter(converter=_whole_number)] = 0,
     set_: Annotated[list[str] | None, Parameter(name="--set", consume_multiple=True, negative="")] = None,
     out: Path | None = None,
+    quick: Annotated[bool, Parameter(negative="")] = False,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
 ) -> int:
-    """Run an experiment from start to finish, and say which of its claims hold.
+    """Run an experiment from start to finish, or all of them, and say which claims hold.
 
     Parameters
     ----------
     name
-        The experiment, such as sorting; `attnlab settings sorting` lists what can be set.
+        The experiment, such as sorting, or all; `attnlab settings` lists them, `attnlab settings sorting` what can be
+        set.
     seed
         Of all randomness; the same seed gives the same weights, byte for byte.
     set_
-        Settings, key=value, as many as you like.
+        Settings, key=value, as many as you like; for all of them, experiment.key=value.
     out
-        The run folder to make; by default the first free one of runs/NAME, runs/NAME-2, …
+        The run folder to make; by default the first free one of runs/NAME, runs/NAME-2, … For all, the folder to make
+        them in.
+    quick
+        Smaller settings that show the same in seconds.
     as_json
         Print the claims as JSON.
     quiet
         Show no progress.
     """
     from attnlab.experiments import registry
-    from attnlab.experiments.folder import FolderTaken, free_name
 
     if set_ == []:
         raise WrongUsage("--set needs at least one key=value; `attnlab settings` lists what can be set.")
     wanted = parse_settings(set_ or [])
+    if name == "all":
+        return _run_all(out or _RUNS, wanted, seed=seed, quick=quick, as_json=as_json, quiet=quiet)
     registry.find(name)
-    report = None
-    while report is None:
-        folder = out if out is not None else free_name(_RUNS, name)
+    report = _run_one(name, out, wanted, seed=seed, quick=quick, quiet=quiet or as_json)
+    if as_json:
+        _print_json(_as_mapping(report))
+    else:
+        folder = report.folder
+        assert folder is not None
+        trace = f" · attnlab trace {folder}" if registry.is_traceable(name) else ""
+        terminal.show_claims(report.claims)
+        terminal.say(f"report   {folder / 'report.html'}")
+        terminal.say(f"look at  attnlab open {folder}{trace} · attnlab show {folder}", is_quiet=True)
+    return 0 if report.passed else 1
+
+
+def _run_one(
+    name: str, out: Path | None, wanted: Mapping[str, str], *, seed: int, quick: bool, quiet: bool, parent: Path = _RUNS
+) -> "Report":
+    """Run an experiment in the folder named, or in the first free one of the parent."""
+    from attnlab.experiments import registry
+    from attnlab.experiments.folder import FolderTaken, free_name
+
+    while True:
+        folder = out if out is not None else free_name(parent, name)
         try:
-            with terminal.progress(f"{name}, seed {seed}", is_quiet=quiet or as_json) as observer:
-                report = registry.run(name, seed=seed, out=folder, settings=wanted, observer=observer)
+            with terminal.progress(f"{name}, seed {seed}", is_quiet=quiet) as observer:
+                return registry.run(name, seed=seed, out=folder, settings=wanted, quick=quick, observer=observer)
         except FolderTaken:
             if out is not None:
                 raise
             # Another run took this name a moment ago; nothing was trained yet, so the next one is as good.
         except KeyboardInterrupt:
             raise KeyboardInterrupt(str(folder) if folder.exists() else "") from None
+
+
+def _run_all(parent: Path, wanted: Mapping[str, str], *, seed: int, quick: bool, as_json: bool, quiet: bool) -> int:
+    """Run every experiment; one that cannot run is told at the end, and keeps the others from nothing."""
+    from attnlab.experiments import registry
+    from attnlab.experiments.claims import verdict
+    from attnlab.experiments.gallery import write_gallery
+
+    settings = _settings_of_each(wanted, list(registry.EXPERIMENTS))
+    for name in registry.EXPERIMENTS:  # a wrong setting is told before the first of them begins
+        registry.config(name, settings[name], quick=quick)
+    reports: list[Report] = []
+    broken: dict[str, AttnlabError] = {}
+    for name in registry.EXPERIMENTS:
+        try:
+            report = _run_one(
+                name, None, settings[name], seed=seed, quick=quick, quiet=quiet or as_json, parent=parent
+            )
+        except AttnlabError as error:
+            broken[name] = error
+            terminal.complain(f"{name}: {error}", error.exit_status)
+            continue
+        reports.append(report)
+        if not as_json:
+            terminal.say(f"{name}: {verdict(report.claims)}   {report.folder}")
+    gallery = write_gallery(parent) if reports else None
     if as_json:
-        claims = [claim.to_mapping() for claim in report.claims]
-        _print_json({"run": str(folder), "passed": report.passed, "claims": claims})
+        failures = [{"experiment": name, "error": str(error)} for name, error in broken.items()]
+        _print_json({"gallery": str(gallery or ""), "runs": [*map(_as_mapping, reports)], "not_run": failures})
     else:
-        terminal.show_claims(report.claims)
-        terminal.say(f"report   {folder / 'report.html'}")
-        terminal.say(f"look at  attnlab open {folder} · attnlab trace {folder} · attnlab show {folder}", is_quiet=True)
-    return 0 if report.passed else 1
+        terminal.show_all_claims([(report.experiment, report.claims) for report in reports])
+        if gallery is not None:
+            terminal.say(f"gallery  {gallery}")
+            terminal.say(f"look at  attnlab open {parent} · attnlab list {parent}", is_quiet=True)
+    if broken:
+        return max(error.exit_status for error in broken.values())
+    return 0 if all(report.passed for report in reports) else 1
+
+
+def _settings_of_each(wanted: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Sort `experiment.key=value` settings by experiment."""
+    sorted_: dict[str, dict[str, str]] = {name: {} for name in names}
+    for key, value in wanted.items():
+        name, dot, setting = key.partition(".")
+        if not dot or not setting:
+            raise WrongUsage(
+                f"for all experiments a setting is written experiment.key=value, such as sorting.{key}=…; got {key!r}."
+            )
+        if name not in sorted_:
+            raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, names)}")
+        sorted_[name][setting] = value
+    return sorted_
+
+
+def _as_mapping(report: "Report") -> dict[str, Any]:
+    claims = [claim.to_mapping() for claim in report.claims]
+    return {"run": str(report.folder), "passed": report.passed, "claims": claims}
 
 
 @app.command(name="list")
@@ -237,22 +314,27 @@ def show(run: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negat
 
 @app.command(name="open")
 def open_(run: str, /) -> int:
-    """Open a run's report in the browser.
+    """Open a run's report in the browser, or the gallery over all runs of a folder.
 
     Parameters
     ----------
     run
-        A run folder, or the name of one in runs/.
+        A run folder, the name of one in runs/, or a folder that holds runs, such as runs/ itself.
     """
     import webbrowser
 
-    from attnlab.experiments.report import open_run
+    if not _is_run(Path(run)) and _runs_in(Path(run)):
+        from attnlab.experiments.gallery import write_gallery
 
-    folder = _find_run(run)
-    open_run(folder)
-    page = (folder / "report.html").resolve()
-    if not page.is_file():
-        raise CouldNotRun(f"{folder} has no report.html; was it moved away?")
+        page = write_gallery(Path(run)).resolve()
+    else:
+        from attnlab.experiments.report import open_run
+
+        folder = _find_run(run)
+        open_run(folder)
+        page = (folder / "report.html").resolve()
+        if not page.is_file():
+            raise CouldNotRun(f"{folder} has no report.html; was it moved away?")
     if webbrowser.open(page.as_uri()):
         terminal.say(f"opened {page}")
     else:
@@ -278,7 +360,7 @@ def trace(run: str, /, *words: str, as_json: Annotated[bool, Parameter(name="--j
 
     report = open_run(_find_run(run))
     config = registry.config_of(report)
-    expected = registry.find(report.experiment).experiment.prompt_words(config)
+    expected = registry.traceable(report).prompt_words(config)
 
     def show_one(text: str) -> None:
         found = registry.trace_run(report, text)

@@ -10,7 +10,12 @@ from typing import Literal, NamedTuple
 __all__ = ["Finding", "examine"]
 
 _NEEDED = {"torch": "2.6", "numpy": "2", "safetensors": "0.5", "rich": "13", "cyclopts": "5"}
-_OPTIONAL = {"matplotlib": ("figures as PNG and SVG", "pip install 'attnlab[plot]'")}
+_OPTIONAL = {
+    "matplotlib": ("figures as PNG and SVG", "pip install 'attnlab[plot]'"),
+    "scikit-learn": ("the baseline of sentiment", "pip install 'attnlab[baseline]'"),
+    "tokenizers": ("subword tokens", "pip install 'attnlab[text]'"),
+    "pyarrow": ("texts in Parquet files", "pip install 'attnlab[text]'"),
+}
 
 
 class Finding(NamedTuple):

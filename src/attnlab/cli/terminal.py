@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnlab.configs import Option
     from attnlab.experiments.claims import Claim
     from attnlab.experiments.report import Report
-    from attnlab.look.trace import Trace
+    from attnlab.look.trace import HeadTrace, Trace
     from attnlab.train.loop import Observer
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "prepare_streams",
     "progress",
     "say",
+    "show_all_claims",
     "show_claims",
     "show_experiments",
     "show_findings",
@@ -37,6 +38,8 @@ __all__ = [
     "show_settings",
     "show_trace",
 ]
+
+_MOST_COLUMNS = 12  # tokens that a table of weights can hold side by side
 
 
 def prepare_streams() -> None:
@@ -116,6 +119,25 @@ def show_claims(claims: "Sequence[Claim]") -> None:
     console.print(Text(verdict(claims), style=style))
 
 
+def show_all_claims(runs: "Sequence[tuple[str, Sequence[Claim]]]") -> None:
+    """Print the claims of several runs in one table, and how many hold."""
+    from attnlab.experiments.claims import verdict
+
+    console = _out()
+    table = _table("", "experiment", "claim", "measured", "bound")
+    for experiment, claims in runs:
+        for index, claim in enumerate(claims):
+            mark = Text("✓ holds", style="green") if claim.passed else Text("✗ failed", style="bold red")
+            name = experiment if index == 0 else ""
+            table.add_row(mark, name, claim.name.replace("_", " "), claim.measured, claim.bound)
+        table.add_section()
+    console.print(table)
+    every = [claim for _, claims in runs for claim in claims]
+    if every:
+        style = "bold green" if all(claim.passed for claim in every) else "bold red"
+        console.print(Text(verdict(every), style=style))
+
+
 def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
     """Print one line for each run."""
     if not runs:
@@ -175,9 +197,8 @@ def show_report(report: "Report", folder: Path) -> None:
 def show_trace(trace: "Trace") -> None:
     """Print each step of a trace: candidates with their probabilities, the choice, each head's weights."""
     console = _out()
-    width = max(len(token) for token in trace.tokens) + 2
     for number, step in enumerate(trace.steps, 1):
-        known = trace.tokens[: step.position + 1]
+        known = trace.input if step.position is None else trace.tokens[: step.position + 1]
         head = Text(f"step {number} of {len(trace.steps)}  ", style="dim")
         console.print(head + Text(" ".join(known)) + Text(f" → {step.choice}", style="bold green"))
         for candidate, probability in zip(step.candidates, step.probabilities, strict=True):
@@ -185,18 +206,39 @@ def show_trace(trace: "Trace") -> None:
             bar = "█" * round(probability * 24)
             style = "bold green" if is_choice else "dim"
             console.print(Text(f"  p({candidate}) {probability:.4f} {bar}", style=style))
-        table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=True, header_style="dim")
-        table.add_column("  where it looks")
-        for token in known:
-            table.add_column(token, justify="right", min_width=min(width, 5), no_wrap=True)
-        for each in trace.attention:
-            name = each.site.removesuffix(".attention.weights")
-            cells = [_shaded(weight) for weight in each.rows[step.position]]
-            table.add_row(Text(f"  {name} head {each.head}"), *cells)
-        console.print(table)
+        own = [each for each in trace.attention if each.key_tokens is None]
+        cross = [each for each in trace.attention if each.key_tokens is not None]
+        for heads, tokens in ((own, known), (cross, cross[0].key_tokens if cross else ())):
+            if heads:
+                assert tokens is not None
+                console.print(_weights_table(heads, tokens, step.position))
         console.print()
     answer = " ".join(step.choice for step in trace.steps)
     console.print(Text(f"{' '.join(trace.input)} → {answer}", style="bold"))
+
+
+def _weights_table(heads: "Sequence[HeadTrace]", tokens: Sequence[str], position: int | None) -> Table:
+    """Make a row for each head; a long input is written downwards instead, with a column for each head."""
+    rows = [_mean_row(each.rows) if position is None else each.rows[position] for each in heads]
+    names = [each.site.removesuffix(".weights").removesuffix(".attention") + f" head {each.head}" for each in heads]
+    table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=True, header_style="dim")
+    table.add_column("  where it looks" if position is not None else "  where its positions look, on average")
+    if len(tokens) <= _MOST_COLUMNS:
+        width = max(map(len, tokens), default=0) + 2
+        for token in tokens:
+            table.add_column(token, justify="right", min_width=min(width, 5), no_wrap=True)
+        for name, row in zip(names, rows, strict=True):
+            table.add_row(Text(f"  {name}"), *map(_shaded, row))
+    else:
+        for name in names:
+            table.add_column(name.removeprefix("layers.").replace(" head ", "."), justify="right", no_wrap=True)
+        for token, weights in zip(tokens, zip(*rows, strict=True), strict=True):
+            table.add_row(Text(f"  {token}"), *map(_shaded, weights))
+    return table
+
+
+def _mean_row(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
 
 
 def show_findings(findings: "Sequence[Finding]") -> None:
@@ -233,6 +275,11 @@ class _Bar:
     def __init__(self, bar: Progress, title: str) -> None:
         self._bar, self._task = bar, bar.add_task(title, total=None, figures="")
         self._figures: dict[str, float] = {}
+        self._title = title
+
+    def stage(self, name: str) -> None:
+        self._figures = {}
+        self._bar.reset(self._task, description=f"{self._title}: {name}", total=None, figures="")
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         self._figures |= figures
@@ -243,13 +290,17 @@ class _Lines:
     def __init__(self, console: Console, title: str) -> None:
         self._console, self._title, self._told = console, title, 0
         self._figures: dict[str, float] = {}
+        self._stage = ""
+
+    def stage(self, name: str) -> None:
+        self._figures, self._told, self._stage = {}, 0, f", {name}"
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         self._figures |= figures
         tenth = 10 * step // steps
         if tenth > self._told:
             self._told = tenth
-            line = f"{self._title}: step {step:,} of {steps:,}  {_figures_text(self._figures)}"
+            line = f"{self._title}{self._stage}: {step:,} of {steps:,}  {_figures_text(self._figures)}"
             self._console.print(line, soft_wrap=True)
 
 

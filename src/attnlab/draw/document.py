@@ -1,6 +1,6 @@
 """The document: what a report shows, as plain data; the page draws it, programs read it from `report.json`.
 
-Numbers may be None or NaN, which a page shows as gaps and "n/a":
+Numbers may be None or NaN, which a page shows as gaps and "n/a". Keys marked "?" may be absent:
 
     {"title": str, "subtitle": str,
      "facts": [[name, value], ...],
@@ -8,30 +8,57 @@ Numbers may be None or NaN, which a page shows as gaps and "n/a":
      "sections": [
        {"kind": "text", "title", "text"},                      # blank lines part paragraphs
        {"kind": "lines", "title", "caption", "x_label", "y_label",
-        "series": [{"name", "x": [...], "y": [...]}],
-        "levels": [{"name", "y"}], "y_log": bool},             # levels and y_log may be absent
+        "series": [{"name", "x": [...], "y": [...],
+                    "low"?: [...], "high"?: [...]}],           # an interval around each y, drawn as a band
+        "levels"?: [{"name", "y"}], "x_log"?: bool, "y_log"?: bool},
+       {"kind": "bars", "title", "caption", "y_label", "groups": [str],
+        "series": [{"name", "values": [...],                   # one value per group
+                    "low"?: [...], "high"?: [...]}],           # an interval around each value, drawn as a whisker
+        "levels"?: [{"name", "y"}]},
+       {"kind": "maps", "title", "caption",
+        "choices": [{"label": str, "note": str,                # several choices get a chooser
+          "maps": [{"title", "rows": [[number]], "row_labels": [str], "column_labels": [str],
+                    "row_title", "column_title", "low": number, "high": number}]}]},
+       {"kind": "diagram", "title", "caption", "width", "height",        # pixels; x to the right, y down
+        "boxes": [{"x", "y", "width", "height", "title", "note"?: str,
+                   "tone"?: "plain" | "accent" | "quiet"}],
+        "arrows": [{"points": [[x, y], ...], "dashed"?: bool, "label"?: str}]},
        {"kind": "table", "title", "caption", "columns": [str], "rows": [[str | number]]},
        {"kind": "verdicts", "title", "caption",
         "items": [{"input": [str], "output": [str], "expected": [str], "correct": bool,
-                   "confidence": number}]},                    # confidence may be absent
-       {"kind": "trace", "title", "caption",
+                   "confidence"?: number}]},
+       {"kind": "trace", "title", "caption", "figure_input"?: [str],
         "traces": [{"input": [str], "tokens": [str],
           "steps": [{"position": int, "candidates": [str], "probabilities": [number],
                      "choice": str}],
           "attention": [{"site": str, "head": int, "rows": [[number]],
-                         "key_tokens": [str]}]}]}]}            # key_tokens for cross-attention only
+                         "key_tokens"?: [str]}]}]}]}           # key_tokens for cross-attention only
+
+Lines, bars, maps, diagrams and traces may have `"figure": name`: the section is then written as name.png and
+name.svg too. Of several choices or traces the first is pictured, or the one whose input is `figure_input`.
+
+The colours of a map run from `low` to `high`: one colour that gets stronger where low is 0 or more; two colours
+around 0 where low is below 0, and then high is -low. Rows are ragged nowhere: a blank cell is None.
 
 In a trace, `tokens` is the whole final sequence; a step looks from query `position`, the last token known
 to it, and chooses token `position + 1`. `rows[i]` holds the weights of query i over keys 0, 1, ...; keys
 beyond the end of a row count as masked.
+
+A page must open at once, so a document is refused that holds more than 40,000 cells in a map, 1,000,000 cells in
+the maps of a section, 1,000 bars in a section, or 500 boxes or 1,000 arrows in a diagram.
 """
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from attnlab.draw.agreement import check_agreement
 from attnlab.errors import WrongUsage, did_you_mean
 
-__all__ = ["check_document", "check_equal", "is_number"]
+__all__ = ["TONES", "check_document", "is_number"]
+
+TONES = ("plain", "accent", "quiet")
 
 # The form of the document. "[x]" is a list of x, a key ending in "?" may be absent, a name that is neither a
 # plain kind nor a list is another form of this table.
@@ -50,8 +77,30 @@ _FORMS: dict[str, dict[str, str]] = {
         "bound": "scalar",
         "passed": "flag",
     },
-    "series": {"name": "text", "x": "[number]", "y": "[number]"},
+    "series": {"name": "text", "x": "[number]", "y": "[number]", "low?": "[number]", "high?": "[number]"},
+    "bar series": {"name": "text", "values": "[number]", "low?": "[number]", "high?": "[number]"},
     "level": {"name": "text", "y": "number"},
+    "choice": {"label": "text", "note": "text", "maps": "[map]"},
+    "map": {
+        "title": "text",
+        "rows": "[[number]]",
+        "row_labels": "[text]",
+        "column_labels": "[text]",
+        "row_title": "text",
+        "column_title": "text",
+        "low": "finite",
+        "high": "finite",
+    },
+    "box": {
+        "x": "finite",
+        "y": "finite",
+        "width": "finite",
+        "height": "finite",
+        "title": "text",
+        "note?": "text",
+        "tone?": "tone",
+    },
+    "arrow": {"points": "[[finite]]", "dashed?": "flag", "label?": "text"},
     "verdict": {
         "input": "[text]",
         "output": "[text]",
@@ -78,7 +127,36 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "y_label": "text",
         "series": "[series]",
         "levels?": "[level]",
+        "x_log?": "flag",
         "y_log?": "flag",
+        "figure?": "file name",
+    },
+    "bars": {
+        "kind": "text",
+        "title": "text",
+        "caption": "text",
+        "y_label": "text",
+        "groups": "[text]",
+        "series": "[bar series]",
+        "levels?": "[level]",
+        "figure?": "file name",
+    },
+    "maps": {
+        "kind": "text",
+        "title": "text",
+        "caption": "text",
+        "choices": "[choice]",
+        "figure?": "file name",
+    },
+    "diagram": {
+        "kind": "text",
+        "title": "text",
+        "caption": "text",
+        "width": "finite",
+        "height": "finite",
+        "boxes": "[box]",
+        "arrows": "[arrow]",
+        "figure?": "file name",
     },
     "table": {
         "kind": "text",
@@ -88,15 +166,21 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "rows": "[[scalar]]",
     },
     "verdicts": {"kind": "text", "title": "text", "caption": "text", "items": "[verdict]"},
-    "trace": {"kind": "text", "title": "text", "caption": "text", "traces": "[trace of one input]"},
+    "trace": {
+        "kind": "text",
+        "title": "text",
+        "caption": "text",
+        "traces": "[trace of one input]",
+        "figure?": "file name",
+        "figure_input?": "[text]",
+    },
 }
 
 
 def check_document(document: Mapping[str, Any]) -> None:
     """Raise `WrongUsage` unless a document has the form above, naming the place, what was expected and what came."""
     _check(document, "document", "document")
-    for index, section in enumerate(document["sections"]):
-        _check_lengths(section, f"document.sections[{index}]")
+    check_agreement(document)
 
 
 def is_number(value: Any) -> bool:
@@ -111,6 +195,15 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "index": (
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
         "a whole number, 0 or more",
+    ),
+    "finite": (
+        lambda value: is_number(value) and value is not None and math.isfinite(value),
+        "a plain finite number",
+    ),
+    "tone": (lambda value: value in TONES, f"one of {', '.join(TONES)}"),
+    "file name": (
+        lambda value: isinstance(value, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,59}", value) is not None,
+        "a name for files: small letters, digits, - and _",
     ),
     "scalar": (lambda value: isinstance(value, str | bool) or is_number(value), "a string or a number"),
 }
@@ -164,42 +257,3 @@ def _check_keys(value: Any, kind: str, where: str) -> None:
 def _unexpected(where: str, expected: str, value: Any) -> WrongUsage:
     hint = "; arrays become plain values with .tolist()" if hasattr(value, "tolist") else ""
     return WrongUsage(f"{where}: expected {expected}, got {type(value).__name__} {str(value)[:60]!r}{hint}")
-
-
-def _check_lengths(section: Mapping[str, Any], where: str) -> None:
-    """Raise `WrongUsage` where lengths that belong together differ."""
-    if section["kind"] == "lines":
-        for index, series in enumerate(section["series"]):
-            check_equal(f"{where}.series[{index}]", "as many y as x", len(series["x"]), len(series["y"]))
-    elif section["kind"] == "table":
-        for index, row in enumerate(section["rows"]):
-            check_equal(f"{where}.rows[{index}]", "one cell per column", len(section["columns"]), len(row))
-    elif section["kind"] == "trace":
-        for index, trace in enumerate(section["traces"]):
-            _check_trace(trace, f"{where}.traces[{index}]")
-
-
-def _check_trace(trace: Mapping[str, Any], where: str) -> None:
-    num_tokens = len(trace["tokens"])
-    for index, step in enumerate(trace["steps"]):
-        place = f"{where}.steps[{index}]"
-        num_candidates = len(step["candidates"])
-        check_equal(place, "one probability per candidate", num_candidates, len(step["probabilities"]))
-        if step["position"] + 1 >= num_tokens:
-            raise WrongUsage(
-                f"{place}.position: expected a token after it, below {num_tokens - 1}, got {step['position']}"
-            )
-    for index, head in enumerate(trace["attention"]):
-        place = f"{where}.attention[{index}].rows"
-        num_keys = len(head.get("key_tokens", trace["tokens"]))
-        if len(head["rows"]) > num_tokens:
-            raise WrongUsage(f"{place}: expected at most {num_tokens} rows, one per token, got {len(head['rows'])}")
-        widest = max(map(len, head["rows"]), default=0)
-        if widest > num_keys:
-            raise WrongUsage(f"{place}: expected rows of at most {num_keys} keys, got {widest}")
-
-
-def check_equal(where: str, rule: str, expected: int, got: int) -> None:
-    """Raise `WrongUsage` where two lengths that belong together differ."""
-    if expected != got:
-        raise WrongUsage(f"{where}: expected {rule}, {expected}, got {got}")

@@ -2,21 +2,17 @@
 
 The page makes no request at all: style, script and data are inlined, and its content security policy
 admits the hashes of exactly that style and that script. Header, claims, texts and tables are rendered
-here and need no JavaScript; charts, verdict cells and traces are drawn in the browser by the files in
-`report/`. What is measured, and how, does not live here.
+here and need no JavaScript, and so are diagrams; charts, maps, verdict cells and traces are drawn in the
+browser by the files in `report/`. What is measured, and how, does not live here.
 """
 
-import base64
-import hashlib
-import html
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
-from string import Template
 from typing import Any
 
-from attnlab.draw.document import check_document, check_equal, is_number
+from attnlab.draw.diagram import diagram_to_svg
+from attnlab.draw.document import check_document, is_number
+from attnlab.draw.markup import escape, make_page, plural, to_embedded_json
 
 __all__ = ["render_page"]
 
@@ -24,16 +20,21 @@ __all__ = ["render_page"]
 _SCRIPTS = (
     "elements.js",
     "scales.js",
+    "axes.js",
     "lines.js",
+    "bars.js",
     "verdicts.js",
+    "grid.js",
     "heatmap.js",
     "strip.js",
     "chooser.js",
+    "maps.js",
     "trace.js",
+    "theme.js",
     "page.js",
 )
 _WEIGHT_DECIMALS = 5
-_LINE_DIGITS = 7
+_DIGITS = 7
 
 
 def render_page(document: Mapping[str, Any]) -> str:
@@ -41,8 +42,8 @@ def render_page(document: Mapping[str, Any]) -> str:
 
     The form of the document stands in `attnlab.draw.document`.
 
-    Attention weights are written with 5 decimals and points of lines with 7 significant digits; the page
-    says so.
+    Attention weights are written with 5 decimals and all other numbers that are drawn with 7 significant digits;
+    the page says so.
 
     Raises:
         WrongUsage: A key is missing or unknown, a value has the wrong kind, or lengths do not agree.
@@ -53,49 +54,19 @@ def render_page(document: Mapping[str, Any]) -> str:
         True
     """
     check_document(document)
-    style = "\n" + _asset("page.css")
-    script = "\n" + "\n".join(_asset(name) for name in _SCRIPTS)
-    page = Template(_asset("page.html")).substitute(
-        policy=(
-            f"default-src 'none'; script-src {_hash_of(script)}; style-src {_hash_of(style)}; "
-            "img-src data:; base-uri 'none'; form-action 'none'"
-        ),
-        style=style,
-        script=script,
-        title=_escape(document["title"]),
-        subtitle=_escape(document["subtitle"]),
-        facts=_facts_to_html(document["facts"]),
-        claims=_claims_to_html(document["claims"]),
-        sections="\n".join(_section_to_html(i, s) for i, s in enumerate(document["sections"])),
-        data=_to_embedded_json([_drawn_part(section) for section in document["sections"]]),
-    )
-    # A lone surrogate cannot be written to a file; the reader sees "?" instead of an exception.
-    return page.encode("utf-8", "replace").decode("utf-8")
-
-
-def _asset(name: str) -> str:
-    return (resources.files("attnlab.draw") / "report" / name).read_text(encoding="utf-8")
-
-
-def _hash_of(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _escape(value: Any) -> str:
-    """Word a scalar for HTML text or a double-quoted attribute."""
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return "n/a"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return html.escape(str(value))
+    parts = {
+        "title": escape(document["title"]),
+        "subtitle": escape(document["subtitle"]),
+        "facts": _facts_to_html(document["facts"]),
+        "claims": _claims_to_html(document["claims"]),
+        "sections": "\n".join(_section_to_html(i, s) for i, s in enumerate(document["sections"])),
+        "data": to_embedded_json([_drawn_part(section) for section in document["sections"]]),
+    }
+    return make_page("page.html", ["page.css", "sections.css", "print.css"], _SCRIPTS, parts)
 
 
 def _facts_to_html(facts: Sequence[Sequence[Any]]) -> str:
-    for index, fact in enumerate(facts):
-        check_equal(f"document.facts[{index}]", "a name and a value", 2, len(fact))
-    pairs = "".join(f"<div><dt>{_escape(k)}</dt><dd>{_escape(v)}</dd></div>" for k, v in facts)
+    pairs = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts)
     return f'<dl class="facts">{pairs}</dl>' if pairs else ""
 
 
@@ -105,16 +76,16 @@ def _claims_to_html(claims: Sequence[Mapping[str, Any]]) -> str:
     failed = [claim["name"] for claim in claims if not claim["passed"]]
     count = len(claims)
     if failed:
-        names = ", ".join(f"<code>{_escape(name)}</code>" for name in failed)
+        names = ", ".join(f"<code>{escape(name)}</code>" for name in failed)
         verdict = (
             f'<p class="verdict failed"><span class="mark" aria-hidden="true">✗</span> '
-            f"{len(failed)} of {count} {_plural('claim', count)} failed</p>"
+            f"{len(failed)} of {count} {plural(count, 'claim')} failed</p>"
             f'<p class="failures">Failed: {names}</p>'
         )
     else:
         verdict = (
             f'<p class="verdict passed"><span class="mark" aria-hidden="true">✓</span> '
-            f"{count} of {count} {_plural('claim', count)} {'holds' if count == 1 else 'hold'}</p>"
+            f"{count} of {count} {plural(count, 'claim')} {'holds' if count == 1 else 'hold'}</p>"
         )
     # Narrow screens turn rows into blocks, which would drop the table's meaning without the roles.
     head = "".join(
@@ -133,14 +104,10 @@ def _claim_to_row(claim: Mapping[str, Any]) -> str:
     return (
         f'<tr role="row" class="{state}"><td role="cell" class="state"><span class="mark" aria-hidden="true">'
         f"{mark}</span> {word}</td>"
-        f'<th role="rowheader" scope="row">{_escape(claim["statement"])}<code>{_escape(claim["name"])}</code></th>'
-        f'<td role="cell" class="figure" data-label="measured">{_escape(claim["measured"])}</td>'
-        f'<td role="cell" class="figure" data-label="bound">{_escape(claim["bound"])}</td></tr>'
+        f'<th role="rowheader" scope="row">{escape(claim["statement"])}<code>{escape(claim["name"])}</code></th>'
+        f'<td role="cell" class="figure" data-label="measured">{escape(claim["measured"])}</td>'
+        f'<td role="cell" class="figure" data-label="bound">{escape(claim["bound"])}</td></tr>'
     )
-
-
-def _plural(noun: str, count: int) -> str:
-    return noun if count == 1 else f"{noun}s"
 
 
 def _section_to_html(index: int, section: Mapping[str, Any]) -> str:
@@ -149,6 +116,8 @@ def _section_to_html(index: int, section: Mapping[str, Any]) -> str:
         body = _paragraphs(section["text"])
     elif kind == "table":
         body = _paragraphs(section["caption"], "caption") + _table_to_html(section)
+    elif kind == "diagram":
+        body = _paragraphs(section["caption"], "caption") + diagram_to_svg(section)
     else:
         body = (
             f"{_paragraphs(section['caption'], 'caption')}"
@@ -157,39 +126,42 @@ def _section_to_html(index: int, section: Mapping[str, Any]) -> str:
             "</p></noscript>"
         )
     return (
-        f'<section class="{kind}" aria-labelledby="title-{index}">\n'
-        f'<h2 id="title-{index}">{_escape(section["title"])}</h2>\n{body}\n</section>'
+        f'<section class="{kind}-section" aria-labelledby="title-{index}">\n'
+        f'<h2 id="title-{index}">{escape(section["title"])}</h2>\n{body}\n</section>'
     )
 
 
 def _paragraphs(text: str, name: str = "prose") -> str:
     parts = [part.strip() for part in text.replace("\r\n", "\n").split("\n\n")]
-    return "".join(f'<p class="{name}">{_escape(part)}</p>' for part in parts if part)
+    return "".join(f'<p class="{name}">{escape(part)}</p>' for part in parts if part)
 
 
 def _table_to_html(section: Mapping[str, Any]) -> str:
     columns, rows = section["columns"], section["rows"]
     is_figure = [bool(rows) and all(is_number(row[i]) for row in rows) for i in range(len(columns))]
     tag = [' class="figure"' if figure else "" for figure in is_figure]
-    head = "".join(f'<th scope="col"{t}>{_escape(c)}</th>' for c, t in zip(columns, tag, strict=True))
+    head = "".join(f'<th scope="col"{t}>{escape(c)}</th>' for c, t in zip(columns, tag, strict=True))
     body = "\n".join(
-        f"<tr>{''.join(f'<td{t}>{_escape(cell)}</td>' for cell, t in zip(row, tag, strict=True))}</tr>" for row in rows
+        f"<tr>{''.join(f'<td{t}>{escape(cell)}</td>' for cell, t in zip(row, tag, strict=True))}</tr>" for row in rows
     )
     # A region that scrolls must be reachable by keyboard.
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{_escape(section["title"])}">'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(section["title"])}">'
         f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
     )
 
 
 def _drawn_part(section: Mapping[str, Any]) -> Any:
     """Keep what the browser draws, in plain JSON values and with stated precision; None for the rest."""
-    if section["kind"] in ("text", "table"):
+    if section["kind"] in ("text", "table", "diagram"):
         return None
     part = dict(section)
-    if part["kind"] == "lines":
-        part["series"] = [
-            {"name": s["name"], "x": _significant(s["x"]), "y": _significant(s["y"])} for s in part["series"]
+    if part["kind"] in ("lines", "bars"):
+        part["series"] = [_shortened(series) for series in part["series"]]
+    elif part["kind"] == "maps":
+        part["choices"] = [
+            {**choice, "maps": [{**each, "rows": list(map(_significant, each["rows"]))} for each in choice["maps"]]}
+            for choice in part["choices"]
         ]
     elif part["kind"] == "trace":
         part["traces"] = [
@@ -198,8 +170,12 @@ def _drawn_part(section: Mapping[str, Any]) -> Any:
     return part
 
 
+def _shortened(series: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value if key == "name" else _significant(value) for key, value in series.items()}
+
+
 def _significant(values: Iterable[Any]) -> list[Any]:
-    return [float(f"{v:.{_LINE_DIGITS}g}") if isinstance(v, float) and math.isfinite(v) else v for v in values]
+    return [float(f"{v:.{_DIGITS}g}") if isinstance(v, float) and math.isfinite(v) else v for v in values]
 
 
 def _rounded_head(head: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,20 +186,3 @@ def _rounded_head(head: Mapping[str, Any]) -> dict[str, Any]:
             for row in head["rows"]
         ],
     }
-
-
-def _to_embedded_json(value: Any) -> str:
-    """Encode for a `<script type="application/json">` block, which no string inside can end or leave."""
-    text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON does not have, by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return value

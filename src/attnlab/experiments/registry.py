@@ -10,16 +10,18 @@ from torch import nn
 
 from attnlab.configs import Config
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.experiment import Experiment, Run
+from attnlab.experiments.experiment import Experiment, Run, Traceable
 from attnlab.experiments.folder import RunFolder
 from attnlab.experiments.report import Report, describe_run, open_run
 from attnlab.look.trace import Trace
 from attnlab.seeds import stream_seed
 from attnlab.train.loop import Observer
 
-__all__ = ["EXPERIMENTS", "config_of", "find", "run", "trace_run"]
+__all__ = ["EXPERIMENTS", "config", "config_of", "find", "is_traceable", "run", "trace_run", "traceable"]
 
-EXPERIMENTS = {"sorting": ("attnlab.experiments.sorting", "SortingConfig")}
+EXPERIMENTS = {
+    "sorting": ("attnlab.experiments.sorting", "SortingConfig"),
+}
 """Each experiment's module and config class; the module is imported when it is needed."""
 
 
@@ -45,6 +47,7 @@ def run(
     seed: int = 0,
     out: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
+    quick: bool = False,
     observer: Observer | None = None,
     **fields: Any,
 ) -> Report:
@@ -55,6 +58,7 @@ def run(
         seed: of all its randomness.
         out: the run folder to make; None keeps the report in memory (`report.save(folder)` writes it later).
         settings: config fields as texts, as `--set` gives them.
+        quick: start from the experiment's small settings, which show the same in seconds.
         observer: is told of progress.
         **fields: config fields as values.
 
@@ -66,16 +70,16 @@ def run(
     >>> report.passed
     False
     """
-    found = find(name)
+    experiment = find(name).experiment
     stream_seed(seed)
-    config = found.config_class.from_mapping(fields).with_settings(settings or {})
+    stated = config(name, settings, quick=quick, **fields)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     folder: RunFolder | None = None
     description: dict[str, Any] = {}
 
     def start(model: nn.Module) -> None:
         nonlocal folder
-        description.update(describe_run(name, seed, config.to_mapping(), started, model))
+        description.update(describe_run(name, seed, stated.to_mapping(), started, model))
         if out is not None:
             folder = RunFolder.create(Path(out), description)
 
@@ -86,14 +90,36 @@ def run(
 
     metrics: list[dict[str, Any]] = []
     context = Run(seed, observer, start, record, checkpoints=None if out is None else Path(out) / "checkpoints")
-    findings = found.experiment.run(config, context)
+    findings = experiment.run(stated, context)
     report = Report(
-        name, description, tuple(findings.claims), metrics, findings.document, None, findings.model, findings.figures
+        name,
+        description,
+        tuple(findings.claims),
+        metrics,
+        findings.document,
+        None,
+        findings.model,
+        findings.models,
+        findings.files,
     )
     if folder is None:
         return report
     report.write(folder)
     return open_run(folder.path)
+
+
+def config(
+    name: str, settings: Mapping[str, str] | None = None, *, quick: bool = False, **fields: Any
+) -> Config:
+    """Make an experiment's config: its defaults (or quick ones), then fields as values, then settings as texts."""
+    config_class = find(name).config_class
+    small = config_class.QUICK if quick else {}
+    return config_class.from_mapping({**small, **fields}).with_settings(settings or {})
+
+
+def is_traceable(name: str) -> bool:
+    """Say whether an experiment's model answers to what a person types."""
+    return isinstance(find(name).experiment, Traceable)
 
 
 def config_of(report: Report) -> Config:
@@ -110,5 +136,12 @@ def config_of(report: Report) -> Config:
 
 def trace_run(report: Report, text: str) -> Trace:
     """Trace a run's model on an input that a person typed."""
-    config = config_of(report)
-    return find(report.experiment).experiment.trace_text(report.model, config, text)
+    return traceable(report).trace_text(report.model, config_of(report), text, folder=report.folder)
+
+
+def traceable(report: Report) -> Traceable:
+    """Return a run's experiment, if its model answers to what a person types."""
+    experiment = find(report.experiment).experiment
+    if not isinstance(experiment, Traceable):
+        raise WrongUsage(f"a run of {report.experiment} has nothing to trace; look at it with: attnlab open RUN")
+    return experiment

@@ -4,8 +4,11 @@ The same report is what the terminal, the page and the notebook show; `save` wri
 `open_run` brings it back.
 """
 
+import csv
+import io
 import json
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,12 +20,13 @@ import torch
 from torch import nn
 
 from attnlab import __version__
+from attnlab.draw import figures
 from attnlab.draw.page import render_page
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.claims import Claim, verdict
 from attnlab.experiments.folder import RunFolder, read_run
 from attnlab.files import explained, write_bytes, write_json, write_text
-from attnlab.models.storage import describe_model, load_model, save_weights
+from attnlab.models.storage import describe_model, load_model, save_model, save_weights
 from attnlab.parts.linear import matrix_path_in_use
 
 __all__ = ["Report", "describe_run", "open_run", "versions"]
@@ -48,7 +52,8 @@ class Report:
     document: Mapping[str, Any]
     folder: Path | None = None
     _model: nn.Module | None = field(default=None, repr=False)
-    _figures: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    _models: Mapping[str, nn.Module] = field(default_factory=dict, repr=False)
+    _files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     @property
     def passed(self) -> bool:
@@ -68,8 +73,24 @@ class Report:
     def figures(self) -> Mapping[str, bytes]:
         """The figures by file name, PNG and SVG; empty where matplotlib was not installed."""
         if self.folder is None:
-            return self._figures
+            return figures.section_figures(self.document)
         return {path.name: path.read_bytes() for path in sorted((self.folder / "figures").glob("*"))}
+
+    @cached_property
+    def models(self) -> Mapping[str, nn.Module]:
+        """The run's further models by name, beside the main one; none for many experiments."""
+        if self.folder is None:
+            return self._models
+        return {path.name: load_model(path) for path in sorted((self.folder / "models").glob("*"))}
+
+    @cached_property
+    def tables(self) -> Mapping[str, str]:
+        """Every table of the report as CSV, by file name."""
+        return {
+            f"{_slug(section['title'])}.csv": _csv(section)
+            for section in self.document["sections"]
+            if section["kind"] == "table"
+        }
 
     def html(self) -> str:
         """The whole report as one self-contained page."""
@@ -91,11 +112,18 @@ class Report:
         folder = made.path
         with explained(folder):
             (folder / "figures").mkdir(exist_ok=True)
+            (folder / "tables").mkdir(exist_ok=True)
         save_weights(self.model, folder / "model.safetensors")
+        for name, model in self.models.items():
+            save_model(model, folder / "models" / name)
+        for name, content in self._files.items():
+            write_bytes(folder / name, content)
         if not (folder / "metrics.jsonl").exists():
             write_text(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in self.metrics))
         for name, content in self.figures.items():
             write_bytes(folder / "figures" / name, content)
+        for name, table in self.tables.items():
+            write_text(folder / "tables" / name, table)
         write_json(folder / "report.json", self.document, indent=None)
         write_text(folder / "report.html", self.html())
         write_json(folder / "claims.json", [claim.to_mapping() for claim in self.claims])
@@ -103,6 +131,18 @@ class Report:
     def __str__(self) -> str:
         lines = [f"{'passed' if c.passed else 'FAILED'}  {c.name}: {c.measured} (bound {c.bound})" for c in self.claims]
         return "\n".join([f"{self.experiment}: {verdict(self.claims)}", *lines])
+
+
+def _slug(title: str) -> str:
+    """Make a title a file name: `Settings, all of them` -> `settings-all-of-them`."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "table"
+
+
+def _csv(section: Mapping[str, Any]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerows([section["columns"], *section["rows"]])
+    return stream.getvalue()
 
 
 def open_run(folder: Path | str) -> Report:

@@ -16,14 +16,15 @@ from attnlab.sites import installed
 __all__ = ["largest_change", "largest_leak"]
 
 
-def largest_leak(model: nn.Module, tokens: Tensor) -> float:
+def largest_leak(model: nn.Module, tokens: Tensor, *, site: str = "embedding") -> float:
     """Return the largest |d output_i / d embedding_j| over all inputs and all j > i; 0.0 is causal, NaN is neither.
 
     Args:
-        model: maps tokens (batch, length) to one vector for each position, and shows the site `embedding`.
+        model: maps tokens (batch, length) to one vector for each position, and shows the site.
         tokens: (batch, length) ids.
+        site: where the tokens' embedding passes, such as "decoder.embedding".
     """
-    leaf = _Leaf()
+    leaf = _Leaf(site)
     with installed(model, leaf), torch.enable_grad():
         outputs = model(tokens)
         assert leaf.value is not None
@@ -64,11 +65,12 @@ def _larger(first: float, second: float) -> float:
 class _Leaf:
     """An instrument that makes the embedding a leaf, so that gradients with respect to it can be asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, site: str) -> None:
         self.value: Tensor | None = None
+        self._site = site
 
     def wants(self, site: str) -> bool:
-        return site == "embedding"
+        return site == self._site
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         self.value = value.detach().requires_grad_()

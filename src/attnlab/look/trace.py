@@ -1,7 +1,8 @@
 """Traces: what a model did at each step of a generation, and where each of its heads looked.
 
 One trace holds the whole token row, a step for each chosen token (candidates, probabilities, choice), and for each
-head one row of weights per query, as long as what that query could see.
+head one row of weights per query, as long as what that query could see. `trace` watches a decoder, `trace_translation`
+an encoder–decoder, whose cross-attention looks at the tokens of the source.
 """
 
 from collections.abc import Sequence
@@ -13,16 +14,20 @@ from torch import Tensor
 
 from attnlab.look.recording import record
 from attnlab.models.decoder import Decoder
+from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 
-__all__ = ["HeadTrace", "Step", "Trace", "trace"]
+__all__ = ["HeadTrace", "Step", "Trace", "trace", "trace_translation"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One choice: seen from `position` (the last token known), among `candidates` with their probabilities."""
+    """One choice among `candidates` with their probabilities, seen from `position`, the last token known.
 
-    position: int
+    A position of None stands for a model that reads out all its positions together.
+    """
+
+    position: int | None
     candidates: tuple[str, ...]
     probabilities: tuple[float, ...]
     choice: str
@@ -30,11 +35,16 @@ class Step:
 
 @dataclass(frozen=True)
 class HeadTrace:
-    """Where one head looked: `rows[i]` are the weights of query i over keys 0 … i; each sums to 1."""
+    """Where one head looked: `rows[i]` are the weights of query i over keys 0 … i; each sums to 1.
+
+    For cross-attention `key_tokens` are the tokens looked at, and every row is over all of them; None for
+    self-attention, which looks at the trace's own tokens.
+    """
 
     site: str
     head: int
     rows: tuple[tuple[float, ...], ...]
+    key_tokens: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,8 @@ class Trace:
         mapping = asdict(self)
         for head in mapping["attention"]:
             head["rows"] = [[round(weight, 6) for weight in row] for row in head["rows"]]
+            if head["key_tokens"] is None:
+                del head["key_tokens"]
         return mapping
 
 
@@ -97,4 +109,60 @@ def trace(
             for head, weights in enumerate(recording[site][index].tolist())
         )
         traces.append(Trace(tuple(names[: num_input or start]), tuple(names), steps, heads))
+    return traces
+
+
+@torch.no_grad()
+def trace_translation(
+    model: EncoderDecoder,
+    sources: Tensor,
+    starts: Tensor,
+    num_tokens: int,
+    vocabulary: Sequence[str],
+    *,
+    source_words: Sequence[Sequence[str]],
+    stop: int | None = None,
+    candidates: Sequence[int] | None = None,
+) -> list[Trace]:
+    """Generate greedily from each source, and write down what happened: a trace's `tokens` are the target's.
+
+    Args:
+        model: in evaluation mode.
+        sources: (batch, length) or (batch, length, parts) ids that the encoder reads.
+        starts: (batch, target length) ids that the decoder starts from.
+        num_tokens: how many tokens to generate at most.
+        vocabulary: the name of each id.
+        source_words: the names of each source's tokens.
+        stop: the id that ends a target; its trace ends there too.
+        candidates: ids whose probabilities are written down; None for all.
+    """
+    predictor = model.conditioned(sources)
+    generation = generate(predictor, starts, num_tokens, stop=stop)
+    patterns = ("decoder.layers.*.attention.weights", "decoder.layers.*.cross_attention.weights")
+    with record(model, patterns) as recording:
+        model(sources, generation.tokens[:, :-1])
+    shown = range(len(vocabulary)) if candidates is None else candidates
+    start = starts.shape[1]
+    traces = []
+    for index, row in enumerate(generation.tokens.tolist()):
+        end = row.index(stop, start) + 1 if stop in row[start:] else len(row)
+        names = tuple(vocabulary[token] for token in row[:end])
+        steps = tuple(
+            Step(
+                position=place - 1,
+                candidates=tuple(vocabulary[token] for token in shown),
+                probabilities=tuple(float(generation.probabilities[index, place - start, token]) for token in shown),
+                choice=names[place],
+            )
+            for place in range(start, end)
+        )
+        words = tuple(source_words[index])
+        heads = tuple(
+            HeadTrace(site, head, tuple(tuple(keys) for keys in weights[: end - 1]), words)
+            if ".cross_attention." in site
+            else HeadTrace(site, head, tuple(tuple(keys[: query + 1]) for query, keys in enumerate(weights[: end - 1])))
+            for site in recording
+            for head, weights in enumerate(recording[site][index].tolist())
+        )
+        traces.append(Trace(words, names, steps, heads))
     return traces

@@ -33,7 +33,11 @@ class Embedding(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, tokens: Tensor, offset: int = 0) -> Tensor:
-        """(batch, length) of ids -> (batch, length, d_model); `offset` is the position of the first."""
+        """(batch, length) of ids -> (batch, length, d_model); `offset` is the position of the first.
+
+        Ids (batch, length, parts) stand for one token made of several parts, such as a key bound to its value: the
+        vectors of the parts are added.
+        """
         self._check(tokens, offset)
         try:
             x: Tensor = self.tokens(tokens)
@@ -41,6 +45,8 @@ class Embedding(nn.Module):
             low, high = (int(bound) for bound in tokens.aminmax())
             wrong = low if low < 0 else high
             raise WrongUsage(f"token ids must be from 0 to {self.vocab_size - 1}; got {wrong}.") from None
+        if tokens.dim() == 3:
+            x = x.sum(-2)
         if self.scale != 1.0:
             x = x * self.scale
         if self.positions is not None:
@@ -58,9 +64,10 @@ class Embedding(nn.Module):
     def _check(self, tokens: Tensor, offset: int) -> None:
         if not isinstance(tokens, Tensor):
             raise WrongUsage(f"tokens must be a tensor of ids, (batch, length); got a {type(tokens).__name__}.")
-        if tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+        if tokens.dim() not in (2, 3) or tokens.is_floating_point() or tokens.dtype == torch.bool:
             raise WrongUsage(
-                f"tokens must be integer ids, (batch, length); got {shape_text(tokens.shape)} of {tokens.dtype}."
+                "tokens must be integer ids, (batch, length, parts) or (batch, length); "
+                f"got {shape_text(tokens.shape)} of {tokens.dtype}."
             )
         if offset + tokens.shape[1] > self.max_length:
             raise WrongUsage(

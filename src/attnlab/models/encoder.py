@@ -58,12 +58,13 @@ class Encoder(SitedModule):
 
 
 def check_real(real: Tensor | None, tokens: Tensor) -> Tensor | None:
-    """Turn "which tokens are real" into a mask (batch, 1, 1, key)."""
+    """Turn "which tokens are real", (batch, length), into a mask (batch, 1, 1, key)."""
     if real is None:
         return None
-    if real.shape != tokens.shape or real.dtype != torch.bool:
+    wanted = tokens.shape[:2]  # tokens made of several parts are real or not as a whole
+    if real.shape != wanted or real.dtype != torch.bool:
         raise WrongUsage(
-            f"real must be boolean of the tokens' shape {shape_text(tokens.shape)}, False at padding; "
+            f"real must be boolean of the tokens' shape {shape_text(wanted)}, False at padding; "
             f"got {shape_text(real.shape)} of {real.dtype}."
         )
     return real[:, None, None, :]

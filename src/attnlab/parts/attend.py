@@ -72,7 +72,9 @@ def attend(
     check_attention_shapes(query, key, value, mask if isinstance(mask, Tensor) else None)
     if not (isinstance(dropout, int | float) and 0.0 <= dropout < 1.0):
         raise WrongUsage(f"dropout is a probability from 0 to below 1; got {dropout!r}.")
-    if not need_weights and key.shape[-2] > 0 and not (mask is not None and _needs_care(query, key, value, mask)):
+    # torch's fused kernel has no rule for vmap: it would compute member after member, with a warning.
+    may_fuse = not need_weights and key.shape[-2] > 0 and not torch._C._are_functorch_transforms_active()
+    if may_fuse and not (mask is not None and _needs_care(query, key, value, mask)):
         return Attention(_fused(query, key, value, mask, scale=scale, dropout=dropout))
     scores = attention_scores(query, key, mask, scale=scale)
     weights = attention_weights(scores)

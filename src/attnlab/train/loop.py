@@ -4,11 +4,11 @@ It knows neither tasks nor reports: the caller gives a loss, a judge, and places
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,17 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.train.checkpoint import write_checkpoint
 from attnlab.train.schedule import learning_rate
 
-__all__ = ["Judgement", "Observer", "Silent", "TrainConfig", "Trained", "train"]
+__all__ = [
+    "Judgement",
+    "Observer",
+    "Silent",
+    "TrainConfig",
+    "Trained",
+    "make_optimiser",
+    "set_rate",
+    "train",
+    "using_threads",
+]
 
 _LOG_EVERY = 50
 
@@ -28,10 +38,11 @@ class TrainConfig(Config):
     """How a model is trained."""
 
     steps: int = option(1_000, "optimiser steps", low=1, high=100_000_000)
-    learning_rate: float = option(1e-3, "peak learning rate of AdamW", low=0.0, high=100.0)
+    optimiser: Literal["adamw", "sgd"] = option("adamw", "which rule makes a step of a gradient")
+    learning_rate: float = option(1e-3, "peak learning rate", low=0.0, high=100.0)
     warmup_steps: int = option(0, "steps of linear warm-up", low=0, high=100_000_000)
     final_share: float = option(0.1, "share of the peak rate that the cosine ends at", low=0.0, high=1.0)
-    weight_decay: float = option(0.01, "decoupled weight decay of AdamW", low=0.0, high=100.0)
+    weight_decay: float = option(0.01, "decoupled weight decay of AdamW; sgd has none", low=0.0, high=100.0)
     clip: float = option(1.0, "largest norm of the whole gradient", low=1e-9, high=1e9)
     evaluate_every: int = option(500, "steps between two judgements", low=1, high=100_000_000)
 
@@ -51,6 +62,10 @@ class Judgement(NamedTuple):
 class Observer(Protocol):
     """Who watches a training; the command line's progress bar is one."""
 
+    def stage(self, name: str) -> None:
+        """Take note of what begins now."""
+        ...
+
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         """Take note of a step (some of them, in order) and its figures."""
         ...
@@ -58,6 +73,9 @@ class Observer(Protocol):
 
 class Silent:
     """An observer that does nothing."""
+
+    def stage(self, name: str) -> None:
+        """Do nothing."""
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         """Do nothing."""
@@ -78,6 +96,7 @@ def train(
     loss: Callable[[nn.Module, torch.Generator], Tensor],
     judge: Callable[[nn.Module], Judgement],
     generator: torch.Generator,
+    stop: Callable[[Judgement], bool] | None = None,
     observer: Observer | None = None,
     folder: Path | None = None,
     record: Callable[[dict[str, Any]], None] | None = None,
@@ -91,6 +110,7 @@ def train(
         loss: draws a batch from the generator and returns the mean loss, in nats.
         judge: looks at the model now and then (in evaluation mode, without gradients).
         generator: the randomness of the data.
+        stop: says of each judgement whether it is enough; the training then ends early.
         observer: is told of progress.
         folder: where `best.safetensors` and `last.safetensors` are kept; None keeps the best in memory only.
         record: is handed each line of metrics as it comes.
@@ -100,9 +120,7 @@ def train(
         CouldNotRun: the loss is no longer finite; the last good checkpoint is kept.
     """
     observer = observer or Silent()
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
+    optimiser = make_optimiser(model.parameters(), config)
     metrics: list[dict[str, Any]] = []
 
     def note(line: dict[str, Any]) -> None:
@@ -112,18 +130,10 @@ def train(
 
     best: tuple[int, Judgement, dict[str, Tensor]] | None = None
     since_log: list[Tensor] = []
-    with _threads(num_threads):
+    with using_threads(num_threads):
         model.train()
         for step in range(config.steps):
-            rate = learning_rate(
-                step,
-                peak=config.learning_rate,
-                steps=config.steps,
-                warmup_steps=config.warmup_steps,
-                final_share=config.final_share,
-            )
-            for group in optimiser.param_groups:
-                group["lr"] = rate
+            rate = set_rate(optimiser, config, step)
             optimiser.zero_grad(set_to_none=True)
             current = loss(model, generator)
             current.backward()  # type: ignore[no-untyped-call]
@@ -155,11 +165,34 @@ def train(
                 if folder is not None:
                     facts = {**_facts(done, judgement), "best_step": best[0]}
                     write_checkpoint(folder / "last.safetensors", model, optimiser, generator, facts)
+                if stop is not None and stop(judgement):
+                    break
     assert best is not None
     best_step, judgement, weights = best
     model.load_state_dict(weights)
     model.eval()
     return Trained(best_step, judgement, metrics)
+
+
+def make_optimiser(parameters: Iterable[Tensor], config: TrainConfig) -> torch.optim.Optimizer:
+    """Make the optimiser that a config names."""
+    if config.optimiser == "sgd":
+        return torch.optim.SGD(parameters, lr=config.learning_rate)
+    return torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
+
+
+def set_rate(optimiser: torch.optim.Optimizer, config: TrainConfig, step: int) -> float:
+    """Set and return the learning rate of a step, counted from 0."""
+    rate = learning_rate(
+        step,
+        peak=config.learning_rate,
+        steps=config.steps,
+        warmup_steps=config.warmup_steps,
+        final_share=config.final_share,
+    )
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+    return rate
 
 
 def _no_longer_finite(first: int, last: int, found: str) -> CouldNotRun:
@@ -187,7 +220,8 @@ def _facts(step: int, judgement: Judgement) -> dict[str, Any]:
 
 
 @contextmanager
-def _threads(number: int | None) -> Iterator[None]:
+def using_threads(number: int | None) -> Iterator[None]:
+    """Let torch use so many threads inside the `with`; None leaves it as it is."""
     before = torch.get_num_threads()
     if number is not None:
         torch.set_num_threads(number)

@@ -48,6 +48,11 @@ function wordNumber(value, digits = 4) {
   return value.toPrecision(digits).replace("-", "−");
 }
 
+// As many digits as it needs, at most `digits`: 0.5 stays 0.5.
+function wordTrimmed(value, digits = 7) {
+  return isNumber(value) ? String(Number(value.toPrecision(digits))).replace("-", "−") : "no value";
+}
+
 // Three decimals, but never a rounded 0 or 1 where the value is neither.
 function wordProbability(value) {
   if (!isNumber(value)) return "n/a";
@@ -75,6 +80,11 @@ function wordToken(token) {
   return token === "" ? "∅" : token.replaceAll(" ", "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥");
 }
 
+// Names of rows, columns and groups are words: blanks inside them are no tokens.
+function wordLabel(label) {
+  return label.trim() === "" ? wordToken(label) : label.replaceAll("\n", "⏎").replaceAll("\t", "⇥");
+}
+
 function quote(token) {
   return `‘${wordToken(token)}’`;
 }
@@ -87,14 +97,17 @@ function count(number, noun) {
   return `${number.toLocaleString("en-GB")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-// "layers.0.attention.weights", head 1 -> "Layer 0, head 1"; other sites keep their own name.
+// "layers.0.attention.weights", head 1 -> "Layer 0, head 1"; "decoder.layers.0.cross_attention.weights", head 1 ->
+// "Decoder layer 0 cross, head 1"; other sites keep their own name.
 function wordHead(entry) {
-  const found = /^layers\.(\d+)\.(?:(\w+?)_)?attention\.weights$/.exec(entry.site);
+  const found = /^(?:(encoder|decoder)\.)?layers\.(\d+)\.(?:(\w+?)_)?attention\.weights$/.exec(entry.site);
   if (!found) return { long: `${entry.site}, head ${entry.head}`, brief: `${entry.site} H${entry.head}` };
-  const kind = found[2] ? ` ${found[2]}` : "";
+  const [, stack, layer, kind] = found;
+  const place = stack ? `${stack[0].toUpperCase()}${stack.slice(1)} layer` : "Layer";
   return {
-    long: `Layer ${found[1]}${kind}, head ${entry.head}`,
-    brief: `L${found[1]}${kind} H${entry.head}`,
+    long: `${place} ${layer}${kind ? ` ${kind}` : ""}, head ${entry.head}`,
+    // Steps are those of the decoder, so only the encoder's heads need to say whose they are.
+    brief: `${stack === "encoder" ? "enc " : ""}L${layer}${kind ? ` ${kind}` : ""} H${entry.head}`,
   };
 }
 

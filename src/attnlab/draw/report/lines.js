@@ -1,18 +1,13 @@
-// A line chart: axes, level lines, a legend that reads out exact values under the crosshair.
-
-const HUES = 6;
-const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 4"];
-const MARGIN = { top: 14, right: 16, bottom: 40, left: 56 };
-const HEIGHT = 320;
+// A line chart: axes, bands, level lines, a legend that reads out exact values under the crosshair.
 
 function mountLines(stage, section) {
   const lines = section.series.map((series, i) => ({
-    name: series.name, hue: `hue-${i % HUES}`, dash: DASHES[i % DASHES.length], ...cleanPoints(series),
+    name: series.name, hue: `hue-${i % HUES}`, dash: DASHES[i % DASHES.length], ...cleanPoints(series, Boolean(section.x_log)),
   }));
   const chart = {
     section, lines,
     levels: (section.levels ?? []).filter((level) => isNumber(level.y)),
-    isLog: Boolean(section.y_log), width: 0, at: null,
+    isLog: Boolean(section.y_log), isLogX: Boolean(section.x_log), width: 0, at: null,
     svg: makeSvg("svg", { class: "chart", tabindex: 0, role: "img" }),
     note: make("p", { class: "note" }),
   };
@@ -70,61 +65,75 @@ function drawChart(chart) {
   const right = width - MARGIN.right;
   const bottom = HEIGHT - MARGIN.bottom;
   const xs = extent(shown.flat().map((point) => point.x));
-  const ys = paddedExtent([...shown.flat(), ...chart.levels].map((item) => item.y).filter(drawable), chart.isLog);
-  chart.scaleX = linearScale(xs, [MARGIN.left, right]);
+  const heights = [...shown.flat(), ...chart.levels].flatMap((item) => [item.y, item.low, item.high]);
+  const ys = paddedExtent(heights.filter(drawable), chart.isLog);
+  const ticks = uprightTicks(chart, ys);
+  chart.scaleX = (chart.isLogX ? logScale : linearScale)(xs, [chart.left, right]);
   chart.scaleY = (chart.isLog ? logScale : linearScale)(ys, [bottom, MARGIN.top]);
 
   svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-  svg.replaceChildren(drawAxes(chart, xs, ys, right, bottom));
+  svg.replaceChildren(drawAxes(chart, xs, ticks, right, bottom));
   let isThinned = false;
-  shown.forEach((points, i) => {
+  const groups = shown.map((points, i) => {
     const group = makeSvg("g", { class: lines[i].hue });
-    const isDense = points.length > 2 * (right - MARGIN.left);
+    const isDense = points.length > 2 * (right - chart.left);
     isThinned ||= isDense;
-    if (isDense) drawBinned(group, binPoints(points, chart.scaleX, MARGIN.left, right - MARGIN.left), chart, lines[i]);
-    else for (const run of runsOf(points, (point) => point.y !== null)) {
-      drawPath(group, run.map((point) => [chart.scaleX(point.x), chart.scaleY(point.y)]), lines[i].dash);
-    }
-    svg.append(group);
+    if (isDense) drawBinned(group, binPoints(points, chart.scaleX, chart.left, right - chart.left), chart, lines[i]);
+    else drawPoints(group, points, chart, lines[i]);
+    return group;
   });
-  drawLevels(chart, drawable, right);
+  svg.append(...groups);
+  drawLevels(chart, drawable, right, bottom);
   chart.crosshair = svg.appendChild(makeSvg("g"));
   chart.note.textContent = wordNote(chart, isThinned);
   readOut(chart, chart.at);
 }
 
-function extent(values) {
-  return [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
-}
-
-function paddedExtent(values, isLog) {
-  const [low, high] = values.length ? extent(values) : [1, 10];
-  if (isLog) return low === high ? [low / 2, high * 2] : [low * 0.95, high * 1.05];
-  const pad = (high - low || Math.abs(high) || 1) * 0.05;
-  // A loss that nearly reaches zero is read against zero.
-  return [low >= 0 && low < 0.25 * high ? 0 : low - pad, high + pad];
-}
-
-function drawAxes(chart, xs, ys, right, bottom) {
-  const group = makeSvg("g");
-  const tickY = (chart.isLog ? logTicks : linearTicks)(ys[0], ys[1], 6);
-  const tickX = linearTicks(xs[0], xs[1], clamp(Math.floor(chart.width / 110), 2, 8));
-  wordTicks(tickY).forEach((word, i) => {
-    const y = chart.scaleY(tickY[i]);
-    group.append(makeSvg("line", { class: "gridline", x1: MARGIN.left, x2: right, y1: y, y2: y }),
-      makeSvg("text", { x: MARGIN.left - 8, y: y + 4, "text-anchor": "end" }, word));
-  });
-  wordTicks(tickX).forEach((word, i) => {
-    const x = chart.scaleX(tickX[i]);
+function drawAxes(chart, xs, ticks, right, bottom) {
+  const group = drawUprightAxis(chart, ticks, right, bottom);
+  const places = xTicks(chart, xs);
+  wordTicks(places, chart.isLogX).forEach((word, i) => {
+    const x = chart.scaleX(places[i]);
     const isLast = x > right - 18;
     group.append(makeSvg("line", { class: "axis", x1: x, x2: x, y1: bottom, y2: bottom + 5 }),
       makeSvg("text", { x: isLast ? right : x, y: bottom + 19, "text-anchor": isLast ? "end" : "middle" }, word));
   });
-  group.append(makeSvg("line", { class: "axis", x1: MARGIN.left, x2: right, y1: bottom, y2: bottom }),
-    makeSvg("text", { x: (MARGIN.left + right) / 2, y: HEIGHT - 5, "text-anchor": "middle" }, chart.section.x_label),
-    makeSvg("text", { x: 0, y: 0, "text-anchor": "middle", transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)` },
-      chart.section.y_label));
+  group.append(makeSvg("line", { class: "axis", x1: chart.left, x2: right, y1: bottom, y2: bottom }),
+    makeSvg("text", { x: (chart.left + right) / 2, y: HEIGHT - 5, "text-anchor": "middle" }, chart.section.x_label));
   return group;
+}
+
+function xTicks(chart, xs) {
+  const room = clamp(Math.floor(chart.width / 110), 2, 8);
+  if (!chart.isLogX) return linearTicks(xs[0], xs[1], room);
+  // A few places, such as 8, 16, 32, are their own best ticks: each, or every second or third where words would touch.
+  const places = [...new Set(chart.lines.flatMap((line) => line.points.map((point) => point.x)))].sort((one, other) => one - other);
+  const least = 12 + 7.5 * longest(wordTicks(places, true));
+  const isRoomy = (ticks) => ticks.every((x, i) => i === 0 || chart.scaleX(x) - chart.scaleX(ticks[i - 1]) >= least);
+  const thinned = [1, 2, 3].map((stride) => places.filter((_, i) => i % stride === 0)).find(isRoomy);
+  return places.length <= 12 && thinned ? thinned : logTicks(xs[0], xs[1], room);
+}
+
+const MOST_DOTS = 40;
+
+// Band, line, and a dot at each place while there are few enough to be told apart.
+function drawPoints(group, points, chart, line) {
+  const isBanded = (point) => isNumber(point.low) && isNumber(point.high); // a gap has lost its interval too
+  const floor = chart.isLog ? chart.scaleY.back(HEIGHT - MARGIN.bottom) : -Infinity; // a log scale has no 0
+  for (const run of runsOf(points, isBanded)) {
+    const edge = (key) => run.map((point) => `${chart.scaleX(point.x).toFixed(2)} ${chart.scaleY(Math.max(point[key], floor)).toFixed(2)}`);
+    if (run.length > 1) {
+      group.append(makeSvg("path", { class: "band", d: `M${edge("high").join("L")}L${edge("low").reverse().join("L")}Z` }));
+    } else {
+      group.append(makeSvg("path", { class: "series", d: `M${edge("low")[0]}L${edge("high")[0]}` }));
+    }
+  }
+  for (const run of runsOf(points, (point) => point.y !== null)) {
+    const corners = run.map((point) => [chart.scaleX(point.x), chart.scaleY(point.y)]);
+    drawPath(group, corners, line.dash);
+    if (points.length > MOST_DOTS) continue;
+    for (const [x, y] of corners) group.append(makeSvg("circle", { class: "point", cx: x.toFixed(2), cy: y.toFixed(2), r: 2.75 }));
+  }
 }
 
 // Long lines: a band from the smallest to the largest value behind each pixel, and their mean as the line.
@@ -144,9 +153,8 @@ function drawPath(group, corners, dash) {
     "stroke-width": corners.length === 1 ? 4 : null }));
 }
 
-function drawLevels(chart, drawable, right) {
+function drawLevels(chart, drawable, right, bottom) {
   let above = Infinity;
-  const bottom = HEIGHT - MARGIN.bottom;
   const levels = chart.levels.filter((level) => drawable(level.y)).sort((one, other) => one.y - other.y);
   levels.forEach((level, i) => {
     const y = chart.scaleY(level.y);
@@ -154,7 +162,7 @@ function drawLevels(chart, drawable, right) {
     const isBelow = i === 0 && bottom - y >= 20;
     // Names of close levels are pushed apart; the lines stay where they are.
     if (!isBelow) above = Math.max(MARGIN.top - 2, Math.min(y - 6, above - 15));
-    chart.svg.append(makeSvg("line", { class: "level", x1: MARGIN.left, x2: right, y1: y, y2: y }),
+    chart.svg.append(makeSvg("line", { class: "level", x1: chart.left, x2: right, y1: y, y2: y }),
       makeSvg("text", { class: "level-name", x: right - 2, y: isBelow ? y + 15 : above, "text-anchor": "end" }, level.name));
   });
 }
@@ -162,8 +170,11 @@ function drawLevels(chart, drawable, right) {
 function wordNote(chart, isThinned) {
   const notes = [];
   if (isThinned) notes.push("Band: smallest to largest value behind each pixel; line: their mean.");
+  else if (chart.lines.some((line) => line.points.some((point) => isNumber(point.low)))) notes.push("Shaded: the interval around each value.");
   const missing = chart.lines.reduce((sum, line) => sum + line.missing, 0);
   if (missing) notes.push(`${count(missing, "value")} not finite, left as ${missing === 1 ? "a gap" : "gaps"}.`);
+  const left = chart.lines.reduce((sum, line) => sum + line.hidden, 0);
+  if (left) notes.push(`${count(left, "point")} at ${chart.section.x_label} 0 or below cannot be drawn on a log axis.`);
   const hidden = chart.isLog ? chart.lines.flatMap((line) => line.points).filter((point) => point.y !== null && point.y <= 0).length : 0;
   if (hidden) notes.push(`${count(hidden, "value")} of 0 or below cannot be drawn on a log scale.`);
   return notes.join(" ");
@@ -177,8 +188,8 @@ function listenToChart(chart) {
   chart.svg.addEventListener("pointerleave", () => readOut(chart, null));
   chart.svg.addEventListener("blur", () => readOut(chart, null));
   chart.svg.addEventListener("keydown", (event) => {
-    const points = chart.lines[0].points;
-    const now = chart.at === null ? points.length - 1 : nearestPoint(points, chart.at);
+    const { points } = chart.lines.reduce((most, line) => (line.points.length > most.points.length ? line : most));
+    const now = chart.at === null ? points.length - 1 : nearestPoint(points, chart.at, chart.scaleX);
     // Shift moves point by point, otherwise a hundredth of the line at a time.
     const stride = event.shiftKey ? 1 : Math.max(1, Math.round(points.length / 100));
     const target = { ArrowLeft: now - stride, ArrowRight: now + stride, Home: 0, End: points.length - 1 }[event.key];
@@ -194,13 +205,14 @@ function readOut(chart, x) {
   chart.at = x;
   chart.crosshair.replaceChildren();
   for (const line of chart.lines) {
-    const point = line.points.length ? line.points[x === null ? line.points.length - 1 : nearestPoint(line.points, x)] : null;
+    const point = line.points.length ? line.points[x === null ? line.points.length - 1 : nearestPoint(line.points, x, chart.scaleX)] : null;
     if (!point) {
       line.output.textContent = "n/a";
       continue;
     }
     const place = `${chart.section.x_label} ${wordNumber(point.x, 6)}`;
-    line.output.textContent = `${wordNumber(point.y, 5)} at ${x === null ? "the last " : ""}${place}`;
+    const interval = isNumber(point.y) && isNumber(point.low) && isNumber(point.high) ? ` (${wordTrimmed(point.low, 4)} to ${wordTrimmed(point.high, 4)})` : "";
+    line.output.textContent = `${wordNumber(point.y, 5)}${interval} at ${x === null ? "the last " : ""}${place}`;
     if (x === null) continue;
     const at = chart.scaleX(point.x);
     if (!chart.crosshair.firstChild) {

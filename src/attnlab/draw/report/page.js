@@ -30,24 +30,6 @@ function isCalm() {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }
 
-function mountTheme() {
-  const button = document.getElementById("theme");
-  const root = document.documentElement;
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
-  const name = () => {
-    button.textContent = isDark() ? "☀ Light" : "☾ Dark";
-    button.setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
-  };
-  button.addEventListener("click", () => {
-    root.dataset.theme = isDark() ? "light" : "dark";
-    name();
-  });
-  system.addEventListener("change", name);
-  button.hidden = false;
-  name();
-}
-
 // With nothing focused, the arrow keys belong to the trace that is on the screen.
 function listenForArrows(views) {
   document.addEventListener("keydown", (event) => {
@@ -66,6 +48,8 @@ function mountSections() {
     const i = Number(stage.dataset.section);
     const section = sections[i];
     if (section.kind === "lines") mountLines(stage, section);
+    if (section.kind === "bars") mountBars(stage, section);
+    if (section.kind === "maps") mountMaps(stage, section);
     if (section.kind === "verdicts") mountVerdicts(stage, section, traces);
     if (section.kind === "trace") {
       const view = mountTrace(stage, section);

@@ -9,7 +9,9 @@ function linearScale([low, high], [from, to]) {
 
 function logScale([low, high], range) {
   const inner = linearScale([Math.log10(low), Math.log10(high)], range);
-  return (value) => inner(Math.log10(value));
+  const scale = (value) => inner(Math.log10(value));
+  scale.back = (pixel) => 10 ** inner.back(pixel);
+  return scale;
 }
 
 function niceStep(span, aim) {
@@ -46,7 +48,8 @@ function logTicks(low, high, aim) {
 }
 
 // A tick is worded with the decimals its neighbours need, so "0.5" and "1.0" line up.
-function wordTicks(ticks) {
+function wordTicks(ticks, isLog = false) {
+  if (isLog) return ticks.map((tick) => (tick < 1e-3 || tick >= 1e6 ? tick.toExponential().replace("e+", "e") : tick.toLocaleString("en-GB", { maximumFractionDigits: 6 })).replace("-", "−"));
   const decimals = Math.max(...ticks.map((tick) => (String(tick).split(".")[1] ?? "").length));
   const places = { minimumFractionDigits: decimals > 4 ? 0 : decimals, maximumFractionDigits: 6 };
   return ticks.map((tick) => {
@@ -56,30 +59,34 @@ function wordTicks(ticks) {
   });
 }
 
-// Finite points in order of x, and how many had to be left out. A gap stays a point with y null.
-function cleanPoints(series) {
+// Finite points in order of x, how many values are missing, and how many points a log axis cannot show. A gap stays
+// a point with y null.
+function cleanPoints(series, isLogX = false) {
   const points = [];
   let missing = 0;
+  let hidden = 0;
   series.x.forEach((x, i) => {
     const isGap = !isNumber(series.y[i]);
     if (isGap || !isNumber(x)) missing += 1;
-    if (isNumber(x)) points.push({ x, y: isGap ? null : series.y[i] });
+    if (!isNumber(x)) return;
+    if (isLogX && x <= 0) hidden += 1;
+    else points.push({ x, y: isGap ? null : series.y[i], low: series.low?.[i] ?? null, high: series.high?.[i] ?? null });
   });
   points.sort((one, other) => one.x - other.x);
-  return { points, missing };
+  return { points, missing, hidden };
 }
 
 // One bin per pixel column: smallest, largest and mean of the values in it; null where all are gaps.
 function binPoints(points, scaleX, left, width) {
   const bins = Array.from({ length: width + 1 }, () => ({ points: 0, least: Infinity, most: -Infinity, sum: 0, finite: 0 }));
-  for (const { x, y } of points) {
+  for (const { x, y, low, high } of points) {
     const bin = bins[clamp(Math.round(scaleX(x) - left), 0, width)];
     bin.points += 1;
     if (y === null) continue;
     bin.finite += 1;
     bin.sum += y;
-    bin.least = Math.min(bin.least, y);
-    bin.most = Math.max(bin.most, y);
+    bin.least = Math.min(bin.least, low ?? y);
+    bin.most = Math.max(bin.most, high ?? y);
   }
   return bins.map((bin, i) => ({ ...bin, at: left + i })).filter((bin) => bin.points > 0);
 }
@@ -96,8 +103,8 @@ function runsOf(items, isThere) {
   return runs;
 }
 
-// Index of the point nearest in x; points are sorted.
-function nearestPoint(points, x) {
+// Index of the point nearest to x on the screen; points are sorted.
+function nearestPoint(points, x, scale) {
   let low = 0;
   let high = points.length - 1;
   while (high - low > 1) {
@@ -105,5 +112,6 @@ function nearestPoint(points, x) {
     if (points[middle].x < x) low = middle;
     else high = middle;
   }
-  return Math.abs(points[low]?.x - x) <= Math.abs(points[high]?.x - x) ? low : high;
+  const distance = (i) => Math.abs(scale(points[i]?.x) - scale(x));
+  return distance(low) <= distance(high) ? low : high;
 }

@@ -42,7 +42,7 @@ function makeStrip(trace, chooseHead) {
 
 function makeKeyNames(keys) {
   const row = make("div", { class: "strip-row" }, make("span", { class: "arcs-name" }, "keys"),
-    ...keys.map((key, i) => makeKey(key, i)));
+    ...keys.map((key, i) => makeKey(key, `key ${i}: ${quote(key)}`)));
   return setVariable(row, "--count", keys.length);
 }
 

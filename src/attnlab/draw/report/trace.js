@@ -10,7 +10,8 @@ function mountTrace(stage, section) {
     return null;
   }
   const view = { traces, trace: null, step: 0, head: 0, timer: null, strip: null, maps: [], stage };
-  view.chooser = makeChooser(traces, (index) => openTrace(view, index));
+  const words = traces.map((trace) => wordTokens(trace.input));
+  view.chooser = makeChooser(words, { label: "Input", noun: "input", refuse: (typed) => refuseInput(typed, traces, words) }, (index) => openTrace(view, index));
   view.said = make("p", { class: "said", role: "status" });
   view.looks = make("p", { class: "note" });
   view.stripPlace = make("div");
@@ -32,6 +33,17 @@ function mountTrace(stage, section) {
 function mostVaried(traces) {
   const variety = traces.map((trace) => new Set(trace.input).size);
   return variety.lastIndexOf(extent(variety)[1]);
+}
+
+// What can be chosen, in one sentence: how many, how long, made of which tokens.
+function refuseInput(typed, traces, words) {
+  if (words.length === 1) return `“${typed}” is not recorded here; the only input is ${words[0]}.`;
+  const lengths = traces.map((trace) => trace.input.length);
+  const [least, most] = extent(lengths);
+  const known = [...new Set(traces.flatMap((trace) => trace.input))].sort();
+  const size = least === most ? count(least, "token") : `${least} to ${most} tokens`;
+  const made = known.length <= 30 ? ` from ${known.map(wordToken).join(" ")}` : "";
+  return `“${typed}” is not among the ${count(words.length, "input")} recorded here; each has ${size}${made}, for example ${listSome(words)}.`;
 }
 
 function makeStepper(view) {

@@ -1,6 +1,8 @@
 """Every option of `sorting`: the task, the model, the training, the judging."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from attnlab.configs import Config, option
 from attnlab.models.config import PositionKind
@@ -20,6 +22,8 @@ NAME = "sorting"
 @dataclass(frozen=True, kw_only=True)
 class SortingConfig(Config):
     """Every option of the experiment."""
+
+    QUICK: ClassVar[Mapping[str, Any]] = {"steps": 2_000, "learning_rate": 1e-2}
 
     task: Rule = option("sort", "what makes the answer from the letters")
     letters: int = option(3, "size of the alphabet", low=1, high=26)

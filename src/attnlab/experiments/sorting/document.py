@@ -1,14 +1,12 @@
 """What a run of the sorter shows: the report's sections, its traces and its figures."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnlab.draw import figures
 from attnlab.experiments.experiment import Run
+from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.experiments.sorting.config import NAME, SortingConfig
 from attnlab.experiments.sorting.judging import Judged, with_separator
 from attnlab.look.trace import Trace, trace
@@ -17,7 +15,7 @@ from attnlab.models.parameters import count_from_model
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 from attnlab.train.loop import Trained
 
-__all__ = ["make_document", "make_figures", "trace_prompts", "traces_to_show"]
+__all__ = ["make_document", "trace_prompts", "traces_to_show"]
 
 _MOST_TRACES = 200
 _MOST_WEIGHTS = 500_000  # attention weights that a page holds in all
@@ -85,6 +83,8 @@ def make_document(
         "sections": [
             {
                 "kind": "trace",
+                "figure": "attention",
+                "figure_input": list(task.example),
                 "title": "Step by step",
                 "caption": (
                     "Choose an input and step through its answer. At each step the model looks back from the last "
@@ -110,6 +110,7 @@ def make_document(
             },
             {
                 "kind": "lines",
+                "figure": "loss",
                 "title": "Loss",
                 "caption": (
                     "Mean cross-entropy over all positions. The letters before SEP are random, and no model can "
@@ -124,20 +125,8 @@ def make_document(
                 "levels": [{"name": f"least possible {task.loss_floor:.4f}", "y": task.loss_floor}],
                 "y_log": False,
             },
-            {
-                "kind": "table",
-                "title": "Parameters",
-                "caption": "Counted in the model, part by part; arithmetic from the settings gives the same.",
-                "columns": ["part", "parameters"],
-                "rows": [*([part, count] for part, count in counts.items()), ["all", sum(counts.values())]],
-            },
-            {
-                "kind": "table",
-                "title": "Settings",
-                "caption": "Change any of them with --set name=value.",
-                "columns": ["setting", "value", "meaning"],
-                "rows": [[each.name, str(asdict(config)[each.name]), each.comment] for each in config.options()],
-            },
+            parameters_section(model),
+            settings_section(config),
         ],
     }
 
@@ -156,22 +145,3 @@ def _verdicts_caption(judged: Judged, num_shown: int) -> str:
 def _curve(trained: Trained, figure: str) -> tuple[list[int], list[float]]:
     lines = [line for line in trained.metrics if figure in line]
     return [line["step"] for line in lines], [line[figure] for line in lines]
-
-
-def make_figures(task: SequenceTask, trained: Trained, traces: list[Trace]) -> Mapping[str, bytes]:
-    """Draw the loss and one trace, as files; nothing where matplotlib is missing."""
-    if not figures.is_available():
-        return {}
-    floor = task.loss_floor
-    loss = figures.curve_figure(
-        {"training (mean of 50 steps)": _curve(trained, "loss"), "judged": _curve(trained, "domain_loss")},
-        title="Loss against the least possible",
-        x_label="step",
-        y_label="nats per token",
-        levels={f"least possible {floor:.4f}": floor},
-    )
-    example = next((each for each in traces if "".join(each.input) == task.example), traces[0])
-    attention = figures.attention_figure(
-        example.to_mapping(), title=f"{' '.join(example.input)} → {' '.join(step.choice for step in example.steps)}"
-    )
-    return figures.to_files("loss", loss) | figures.to_files("attention", attention)

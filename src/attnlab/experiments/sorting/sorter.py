@@ -1,6 +1,7 @@
 """The sorter from start to finish: train, judge, trace, say what holds."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from attnlab import seeds
 from attnlab.errors import WrongUsage
 from attnlab.experiments.experiment import Findings, Run
 from attnlab.experiments.sorting.config import NAME, SortingConfig
-from attnlab.experiments.sorting.document import make_document, make_figures, trace_prompts, traces_to_show
+from attnlab.experiments.sorting.document import make_document, trace_prompts, traces_to_show
 from attnlab.experiments.sorting.judging import answers, exact_loss, judge_all, judge_claims, row_losses
 from attnlab.look.trace import Trace
 from attnlab.models.decoder import Decoder
@@ -37,7 +38,7 @@ def run(config: SortingConfig, context: Run) -> Findings:
     traces = traces_to_show(model, task, judged)
     claims = judge_claims(model, task, config, judged, loss=loss, seed=context.seed)
     document = make_document(model, task, config, context, trained=trained, judged=judged, loss=loss, traces=traces)
-    return Findings(model, claims, document, make_figures(task, trained, traces))
+    return Findings(model, claims, document)
 
 
 def prompt_words(config: SortingConfig) -> str:
@@ -46,7 +47,7 @@ def prompt_words(config: SortingConfig) -> str:
     return f"{task.prompt_length} letters from a to {task.vocabulary[-1]}, such as {task.example}"
 
 
-def trace_text(model: nn.Module, config: SortingConfig, text: str) -> Trace:
+def trace_text(model: nn.Module, config: SortingConfig, text: str, *, folder: Path | None = None) -> Trace:
     """Trace the model on an input that a person typed."""
     if not isinstance(model, Decoder):
         raise WrongUsage(f"sorting traces a Decoder; got {type(model).__name__}.")

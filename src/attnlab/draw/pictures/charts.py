@@ -1,0 +1,177 @@
+"""Charts: lines with bands on plain or logarithmic axes, grouped bars with whiskers, and named levels."""
+
+import itertools
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, PAPER, dress, finite, new_figure, number_words, shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["bars_figure", "lines_figure"]
+
+_MOST_DOTS = 40  # places of a line that can still be told apart
+_MOST_PLACES = 12  # places that are their own ticks on a logarithmic axis
+
+
+def lines_figure(section: Mapping[str, Any]) -> "Figure":
+    """Draw a `lines` section."""
+    figure = new_figure(7.0, 3.7)
+    axes = figure.add_subplot()
+    dress(axes, section["title"], section["x_label"], section["y_label"])
+    for index, series in enumerate(section["series"]):
+        _draw_line(axes, series, index, x_log=section.get("x_log", False))
+    _draw_levels(axes, section.get("levels", ()))
+    if section.get("x_log", False):
+        _make_log(axes, "x", [x for series in section["series"] for x in finite(series["x"])])
+    if section.get("y_log", False):
+        _make_log(axes, "y", [y for series in section["series"] for y in finite(series["y"])])
+    _add_legend(axes, len(section["series"]))
+    return figure
+
+
+def _draw_line(axes: Any, series: Mapping[str, Any], index: int, *, x_log: bool) -> None:
+    pick = [i for i, x in enumerate(finite(series["x"])) if not math.isnan(x) and (x > 0 or not x_log)]
+    pick.sort(key=lambda i: series["x"][i])
+    x, y = ([finite(series[key])[i] for i in pick] for key in ("x", "y"))
+    hue = HUES[index % len(HUES)]
+    if "low" in series:
+        low, high = ([finite(series[key])[i] for i in pick] for key in ("low", "high"))
+        there = [not math.isnan(a + b + c) for a, b, c in zip(low, high, y, strict=True)]
+        axes.fill_between(x, low, high, where=there, color=hue, alpha=0.16, linewidth=0)
+        for i in range(len(x)):
+            # A band needs two neighbours; alone, an interval is an upright stroke.
+            if there[i] and not any(there[max(0, i - 1) : i] + there[i + 1 : i + 2]):
+                axes.plot([x[i], x[i]], [low[i], high[i]], color=hue, linewidth=1.2)
+    axes.plot(
+        x,
+        y,
+        label=shown(series["name"], 60),
+        color=hue,
+        linestyle=DASHES[index % len(DASHES)],
+        linewidth=1.6,
+        # Alone between gaps, a point is no line; it is seen as a dot.
+        marker="o" if len(x) <= _MOST_DOTS else None,
+        markersize=3.5,
+    )
+
+
+def _draw_levels(axes: Any, levels: Sequence[Mapping[str, Any]]) -> None:
+    for level in levels:
+        (y,) = finite([level["y"]])
+        if not math.isnan(y):
+            label = shown(level["name"], 60)
+            axes.axhline(y, label=label, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, zorder=2.5)
+
+
+def _make_log(axes: Any, which: str, values: Sequence[float]) -> None:
+    """Make an axis logarithmic, with plain words for ticks; a few places are their own ticks."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+
+    places = sorted({value for value in values if value > 0})
+    if not places:
+        return
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    words = FuncFormatter(lambda value, _: _tick_words(value))
+    gaps = [math.log(b / a) for a, b in itertools.pairwise(places)]
+    # Places that crowd in a corner would write over one another.
+    if which == "x" and 1 < len(places) <= _MOST_PLACES and min(gaps) >= math.log(places[-1] / places[0]) / 16:
+        axis.set_major_locator(FixedLocator(places))
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(words)
+    # Within one power of ten the minor ticks carry the only numbers there are.
+    axis.set_minor_formatter(words if places[-1] / places[0] < 10 and which == "y" else NullFormatter())
+
+
+def _tick_words(value: float) -> str:
+    words = f"{value:,.10g}" if 1e-4 < abs(value) < 1e6 else f"{value:.3g}"
+    return words.replace("-", "−")
+
+
+def _add_legend(axes: Any, num_series: int) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1 or (labels and num_series == 0):
+        axes.legend(handles, labels, frameon=False, fontsize=9, labelcolor=INK)
+
+
+def bars_figure(section: Mapping[str, Any]) -> "Figure":
+    """Draw a `bars` section: bars begin at zero, a missing value is a gap that says so."""
+    groups, all_series = section["groups"], section["series"]
+    num_series = max(1, len(all_series))
+    width = min(14.0, max(7.0, 0.9 + 0.24 * len(groups) * (num_series + 0.8)))
+    names, do_lean = _group_names(groups, (width - 0.8) / max(1, len(groups)))
+    figure = new_figure(width, 3.9 + 0.045 * max(map(len, names), default=0) * do_lean)
+    axes = figure.add_subplot()
+    dress(axes, section["title"], "", section["y_label"])
+    pitch = 1 / (num_series + 0.8)
+    for index, series in enumerate(all_series):
+        middles = [group + (index - (num_series - 1) / 2) * pitch for group in range(len(groups))]
+        values = finite(series["values"])
+        bars = axes.bar(
+            middles, values, 0.86 * pitch, color=HUES[index % len(HUES)], label=shown(series["name"], 60), zorder=2
+        )
+        _draw_whiskers(axes, series, middles, values)
+        for bar, middle, value in zip(bars, middles, values, strict=True):
+            if math.isnan(value):
+                bar.set_height(0)
+                axes.annotate(
+                    "n/a", (middle, 0), (0, 3), textcoords="offset points", ha="center", fontsize=8, color=MUTED
+                )
+    _draw_levels(axes, section.get("levels", ()))
+    axes.axhline(0, color=MUTED, linewidth=0.9)
+    axes.spines["bottom"].set_visible(False)
+    axes.margins(x=0.01, y=0.08)
+    if num_series * len(groups) <= 2.3 * (width - 0.8):
+        _write_values(axes, section, pitch)
+    lean: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if do_lean else {}
+    axes.set_xticks(range(len(groups)), names, **lean)
+    axes.tick_params(axis="x", length=0)
+    if num_series > 1 or section.get("levels"):
+        figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=INK)
+    return figure
+
+
+def _draw_whiskers(axes: Any, series: Mapping[str, Any], middles: Sequence[float], values: Sequence[float]) -> None:
+    if "low" not in series:
+        return
+    low, high = finite(series["low"]), finite(series["high"])
+    for x, value, a, b in zip(middles, values, low, high, strict=True):
+        if not math.isnan(value + a + b):
+            # As lines from end to end: an interval need not hold the value, as an error bar would.
+            axes.plot([x, x], [a, b], color=PAPER, linewidth=3.2, zorder=3)
+            axes.plot([x, x], [a, b], color=INK, linewidth=1.2, marker="_", markersize=6, zorder=3.1)
+
+
+def _write_values(axes: Any, section: Mapping[str, Any], pitch: float) -> None:
+    num_series = len(section["series"])
+    for index, series in enumerate(section["series"]):
+        ends = zip(*(finite(series.get(key, series["values"])) for key in ("values", "low", "high")), strict=True)
+        for group, (value, low, high) in enumerate(ends):
+            if math.isnan(value):
+                continue
+            there = [each for each in (value, low, high) if not math.isnan(each)]
+            at, shift = (max(there), 3) if value >= 0 else (min(there), -10)
+            x = group + (index - (num_series - 1) / 2) * pitch
+            axes.annotate(
+                number_words(value),
+                (x, at),
+                (0, shift),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7.5,
+                color=INK,
+            )
+
+
+def _group_names(groups: Sequence[str], inches: float) -> tuple[list[str], bool]:
+    """Names stand level while they fit in a few lines, and lean where they do not (the second value)."""
+    letters = max(1, int(inches * 13))
+    wrap = textwrap.TextWrapper(letters, break_long_words=False, break_on_hyphens=False).wrap
+    broken = [wrap(shown(group, 60)) or [shown(group)] for group in groups]
+    if all(len(lines) <= 4 and max(map(len, lines)) <= letters for lines in broken):
+        return ["\n".join(lines) for lines in broken], False
+    return [shown(group, 28) for group in groups], True

@@ -1,0 +1,90 @@
+"""Diagrams as figures: the places are those of the page (`attnlab.draw.diagram`), in pixels of a 96th of an inch."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attnlab.draw.diagram import Box, Line, lay_out
+from attnlab.draw.pictures.look import ACCENT, INK, MUTED, PAPER, RULE, SUNKEN, WASH, new_figure, shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["diagram_figure"]
+
+_INCH = 96
+_POINT = 72 / _INCH
+_TITLE_SPACE = 34  # pixels above the drawing
+_SIZES = {"title": 13.0 * _POINT, "note": 11.5 * _POINT, "label": 11.5 * _POINT}
+_FILLS = {"plain": (PAPER, MUTED), "accent": (WASH, ACCENT), "quiet": (SUNKEN, RULE)}
+_WORDS = {"plain": (INK, MUTED), "accent": (ACCENT, INK), "quiet": (MUTED, MUTED)}
+
+
+def diagram_figure(section: Mapping[str, Any]) -> "Figure":
+    """Draw a `diagram` section."""
+    width, height = section["width"], section["height"]
+    figure = new_figure(width / _INCH, (height + _TITLE_SPACE) / _INCH)
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0, 0, 1, height / (height + _TITLE_SPACE)))
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.axis("off")
+    place = 1 - 12 / (height + _TITLE_SPACE)
+    figure.text(10 / width, place, shown(section["title"]), fontsize=11, color=INK, va="top")
+    layout = lay_out(section)
+    for box in layout.frames:
+        _draw_box(axes, box, 1.0, is_frame=True)
+    for arrow in layout.arrows:
+        _draw_arrow(axes, arrow)
+    for box in layout.boxes:
+        _draw_box(axes, box, 3.0, is_frame=False)
+    for arrow in layout.arrows:
+        if arrow.label:
+            _write(axes, arrow.label, MUTED, ground=PAPER)
+    return figure
+
+
+def _draw_box(axes: Any, box: Box, order: float, *, is_frame: bool) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    fill, edge = _FILLS[box.tone]
+    fill, edge = ("none", RULE) if is_frame and box.tone == "plain" else (fill, edge)
+    # The rounding is drawn inside the box, so that it ends where the page's box ends.
+    round_by = min(7.0, box.width / 2, box.height / 2)
+    axes.add_patch(
+        FancyBboxPatch(
+            (box.x, box.y),
+            box.width,
+            box.height,
+            boxstyle=f"round,pad=0,rounding_size={round_by}",
+            facecolor=fill,
+            edgecolor=edge,
+            linewidth=1.1,
+            zorder=order,
+        )
+    )
+    for line in box.lines:
+        _write(axes, line, _WORDS[box.tone][line.role == "note"], weight="bold" if line.role == "title" else "normal")
+
+
+def _draw_arrow(axes: Any, arrow: Any) -> None:
+    from matplotlib.patches import Polygon
+
+    x, y = zip(*arrow.shaft, strict=True)
+    axes.plot(x, y, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)) if arrow.is_dashed else "solid", zorder=2)
+    if arrow.head:
+        axes.add_patch(Polygon(arrow.head, closed=True, facecolor=MUTED, edgecolor="none", zorder=2))
+
+
+def _write(axes: Any, line: Line, colour: str, *, weight: str = "normal", ground: str | None = None) -> None:
+    axes.text(
+        line.x,
+        line.y,
+        shown(line.text),
+        ha={"start": "left", "middle": "center", "end": "right"}[line.anchor],
+        va="baseline",
+        fontsize=_SIZES[line.role],
+        fontweight=weight,
+        color=colour,
+        zorder=4,
+        bbox={"facecolor": ground, "edgecolor": "none", "pad": 1} if ground else None,
+    )

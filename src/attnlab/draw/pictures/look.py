@@ -1,0 +1,81 @@
+"""The look that all figures share: colours, sizes, axes, and text that is shown as it is.
+
+The colours are those of the page in light. No global setting of matplotlib is touched.
+"""
+
+import math
+import textwrap
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+from attnlab.errors import CouldNotRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "ACCENT", "DASHES", "HUES", "INK", "MUTED", "PAPER", "RULE", "SUNKEN", "WASH",
+    "dress", "finite", "new_figure", "number_words", "shown",
+]  # fmt: skip
+
+INK, MUTED, RULE, PAPER = "#1c2126", "#59616a", "#dfdcd5", "#ffffff"
+ACCENT, WASH, SUNKEN = "#12609c", "#e6eff7", "#f2f0eb"
+HUES = (ACCENT, "#a34a00", "#6b3fa0", "#2c6e49", "#9b2c63", "#555d66")
+DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)), (0, (9, 3)), (0, (3, 3)))
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Make an empty figure of a size in inches.
+
+    Raises:
+        CouldNotRun: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise CouldNotRun("figures need matplotlib; install it with: pip install 'attnlab[plot]'.") from None
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    return Figure(figsize=(width, height), layout=layout, facecolor=PAPER)
+
+
+def shown(text: str, most: int = 200) -> str:
+    """Make a text safe to draw: dollars are no formulas, white space and control characters are seen.
+
+    >>> shown("$5 and $6"), shown("one\\ntwo"), shown("far too long", 8)
+    ('\\\\$5 and \\\\$6', 'one⏎two', 'far too…')
+    """
+    text = text.replace("\n", "⏎").replace("\t", "⇥") if text.strip() else text.replace(" ", "␣").replace("\n", "⏎")
+    # Controls and lone surrogates would make an SVG that no program can read.
+    text = "".join("\ufffd" if unicodedata.category(letter) in ("Cc", "Cs") else letter for letter in text)
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    return text.replace("$", r"\$")
+
+
+def finite(values: Any) -> list[float]:
+    """Return numbers with NaN for all that cannot be drawn, which matplotlib leaves out."""
+    return [float(v) if v is not None and math.isfinite(v) else math.nan for v in values]
+
+
+def number_words(value: float, digits: int = 3) -> str:
+    """Word a number with as many digits as it needs, at most `digits`.
+
+    >>> number_words(0.5), number_words(-0.98765), number_words(12.0)
+    ('0.5', '−0.988', '12')
+    """
+    return f"{value:.{digits}g}".replace("-", "−")
+
+
+def dress(axes: Any, title: str, x_label: str, y_label: str) -> None:
+    """Give axes their titles, and take away all lines that carry nothing."""
+    axes.set_title(shown(title), fontsize=11, loc="left", color=INK, pad=10)
+    axes.set_xlabel(shown(x_label), color=MUTED)
+    axes.set_ylabel("\n".join(textwrap.wrap(shown(y_label), 34)), color=MUTED)
+    axes.tick_params(colors=MUTED, labelsize=9, which="both")
+    axes.tick_params(axis="y", length=0, which="both")
+    axes.grid(axis="y", color=RULE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(MUTED)

@@ -1,0 +1,145 @@
+"""Maps: shaded cells side by side, with numbers where they are few; attention maps of a trace are drawn alike.
+
+Shades are lightness alone, linear in the value: one colour from `low` up, two colours around zero where `low` is
+below zero. Cells without a number stay blank.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attnlab.draw.pictures.look import ACCENT, INK, MUTED, PAPER, RULE, finite, new_figure, shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["maps_figure", "trace_figure"]
+
+_MOST_ACROSS = 4
+_MOST_NUMBERS = 12  # rows and columns of a map whose cells still hold numbers
+_NAME_INCHES = 0.14  # from one name to the next, at least
+_LAYER = re.compile(r"^(?:(encoder|decoder)\.)?layers\.(\d+)\.(?:(\w+?)_)?attention\.weights$")
+_COOL = ["#f1f5f9", "#c3dcf2", "#7fb2de", "#3f86c2", ACCENT, "#0a3157"]
+_WARM = ["#f8f2ec", "#f3d3b5", "#dd9f6a", "#c06d2a", "#a34a00", "#4f2300"]
+
+
+def maps_figure(section: Mapping[str, Any]) -> "Figure":
+    """Draw the first choice of a `maps` section."""
+    choice = section["choices"][0]
+    return _grid_of_maps(section["title"], choice["maps"])
+
+
+def trace_figure(section: Mapping[str, Any]) -> "Figure":
+    """Draw every head of one trace of a `trace` section: the one whose input is `figure_input`, else the first."""
+    traces = section["traces"]
+    wanted = list(section.get("figure_input", ()))
+    trace = next((each for each in traces if list(each["input"]) == wanted), traces[0])
+    choices = " ".join(step["choice"] for step in trace["steps"])
+    title = f"{' '.join(trace['input'])} → {choices}" if choices else " ".join(trace["input"])
+    return _grid_of_maps(title, [_head_to_map(head, trace["tokens"]) for head in trace["attention"]])
+
+
+def _head_to_map(head: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
+    """Keys beyond the end of a row may not be seen: they are blank."""
+    rows = head["rows"]
+    num_keys = len(head["key_tokens"]) if "key_tokens" in head else max(map(len, rows), default=0)
+    return {
+        "title": f"{_LAYER.sub(_layer_words, head['site'])}, head {head['head']}",
+        "rows": [[*row, *[None] * (num_keys - len(row))] for row in rows],
+        "row_labels": list(tokens[: len(rows)]),
+        "column_labels": list(head.get("key_tokens", tokens)[:num_keys]),
+        "row_title": "query",
+        "column_title": "key",
+        "low": 0.0,
+        "high": 1.0,
+    }
+
+
+def _layer_words(found: re.Match[str]) -> str:
+    """Name a layer as the page does: `decoder.layers.0.cross_attention.weights` is Decoder layer 0 cross."""
+    stack, layer, kind = found.groups()
+    return " ".join(part for part in ((stack or "").capitalize(), "layer", layer, kind) if part).capitalize()
+
+
+def _grid_of_maps(title: str, maps: Sequence[Mapping[str, Any]]) -> "Figure":
+    across = min(_MOST_ACROSS, max(1, len(maps)))
+    down = max(1, math.ceil(len(maps) / across))
+    sizes = [_inches(each) for each in maps] or [(3.0, 2.0)]
+    width = sum(max((w for w, _ in sizes[i::across]), default=0.0) for i in range(across))
+    height = sum(max(h for _, h in sizes[i * across : (i + 1) * across]) for i in range(down))
+    figure = new_figure(max(4.0, min(width, 16.0)), 0.5 + min(height, 30.0))
+    figure.suptitle(shown(title, 100), fontsize=11, x=0.01, ha="left", color=INK)
+    widths = [max(w for w, _ in sizes[i::across]) for i in range(across)]
+    grid = figure.add_gridspec(down, across, width_ratios=widths)
+    ranges = {(each["low"], each["high"]) for each in maps}
+    for index, each in enumerate(maps):
+        axes = figure.add_subplot(grid[index // across, index % across])
+        picture = draw_map(axes, each)
+        is_last = index == len(maps) - 1
+        if len(ranges) > 1 or is_last:
+            bar = figure.colorbar(picture, ax=axes, fraction=0.045, pad=0.03, aspect=24)
+            bar.outline.set_visible(False)
+            bar.ax.tick_params(colors=MUTED, labelsize=8, length=0)
+    return figure
+
+
+def _inches(each: Mapping[str, Any]) -> tuple[float, float]:
+    """Cells are large while there are few of them; names and titles come on top."""
+    num_rows, num_columns = len(each["row_labels"]), len(each["column_labels"])
+    cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns)))
+    names = 0.085 * max(min(_longest(each["row_labels"]), 18), 3)
+    heads = 0.085 * _longest(each["column_labels"]) if _leans(each, cell) else 0.15
+    return max(1.9, num_columns * cell + names + 0.75), max(1.2, num_rows * cell + min(heads, 1.4) + 0.75)
+
+
+def _longest(names: Sequence[str]) -> int:
+    return max(map(len, names), default=0)
+
+
+def _leans(each: Mapping[str, Any], cell: float) -> bool:
+    return _longest(each["column_labels"]) * 0.078 > cell
+
+
+def draw_map(axes: Any, each: Mapping[str, Any]) -> Any:
+    """Draw one map into axes, and return the picture that a colour bar explains."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    low, high = each["low"], each["high"]
+    colours = [*reversed(_WARM), *_COOL[1:]] if low < 0 else _COOL
+    shades = LinearSegmentedColormap.from_list("shades", colours, N=511).with_extremes(bad=PAPER)
+    rows = [finite(row) for row in each["rows"]]
+    num_rows, num_columns = len(rows), len(each["column_labels"])
+    picture = axes.imshow(rows or [[math.nan]], cmap=shades, vmin=low, vmax=high, interpolation="nearest")
+    if num_rows <= _MOST_NUMBERS and num_columns <= _MOST_NUMBERS:
+        _write_numbers(axes, rows, low, high)
+    cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns, 1)))
+    _name_axis(axes.set_yticks, each["row_labels"], cell)
+    _name_axis(axes.set_xticks, each["column_labels"], cell, **({"rotation": 90} if _leans(each, cell) else {}))
+    axes.tick_params(length=0, labelcolor=INK, labelsize=8)
+    for spine in axes.spines.values():
+        spine.set_color(RULE)
+    axes.set_title(shown(each["title"], 60), fontsize=9.5, loc="left", color=INK)
+    axes.set_xlabel(shown(each["column_title"], 40), color=MUTED, fontsize=9)
+    axes.set_ylabel(shown(each["row_title"], 40), color=MUTED, fontsize=9)
+    return picture
+
+
+def _name_axis(name: Any, labels: Sequence[str], cell: float, **options: Any) -> None:
+    places = range(0, len(labels), math.ceil(_NAME_INCHES / cell))
+    name(list(places), [shown(labels[i], 18) for i in places], **options)
+
+
+def _write_numbers(axes: Any, rows: Sequence[Sequence[float]], low: float, high: float) -> None:
+    values = [value for row in rows for value in row if not math.isnan(value)]
+    most = max(map(abs, values), default=0)
+    decimals = 0 if all(value == int(value) for value in values) or most >= 100 else 1 if most >= 10 else 2
+    for i, row in enumerate(rows):
+        for j, value in enumerate(row):
+            if math.isnan(value):
+                continue
+            depth = abs(value) / high if low < 0 else (value - low) / (high - low)
+            words = f"{value:.{decimals}f}"
+            words = "0" if float(words) == 0 else words.replace("-", "−")
+            colour = PAPER if depth > 0.52 else INK
+            axes.text(j, i, words, ha="center", va="center", fontsize=7, color=colour)

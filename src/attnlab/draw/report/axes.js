@@ -1,0 +1,39 @@
+// What all charts share: hues, margins, the extent of values and the upright axis.
+
+const HUES = 6;
+const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 4"];
+const MARGIN = { top: 14, right: 16, bottom: 40, left: 56 };
+const HEIGHT = 320;
+
+function extent(values) {
+  return [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
+}
+
+function paddedExtent(values, isLog) {
+  const [low, high] = values.length ? extent(values) : [1, 10];
+  if (isLog) return low === high ? [low / 2, high * 2] : [low * 0.95, high * 1.05];
+  const pad = (high - low || Math.abs(high) || 1) * 0.05;
+  // A loss that nearly reaches zero is read against zero.
+  return [low >= 0 && low < 0.25 * high ? 0 : low - pad, high + pad];
+}
+
+// Ticks of the upright axis; the plot begins where their words end.
+function uprightTicks(chart, ys) {
+  const ticks = (chart.isLog ? logTicks : linearTicks)(ys[0], ys[1], 6);
+  const words = wordTicks(ticks, chart.isLog);
+  chart.left = clamp(30 + 7 * longest(words), MARGIN.left, 110);
+  return ticks.map((tick, i) => [tick, words[i]]);
+}
+
+// Grid lines, their values and the name of the axis.
+function drawUprightAxis(chart, ticks, right, bottom) {
+  const group = makeSvg("g");
+  ticks.forEach(([tick, word]) => {
+    const y = chart.scaleY(tick);
+    group.append(makeSvg("line", { class: "gridline", x1: chart.left, x2: right, y1: y, y2: y }),
+      makeSvg("text", { x: chart.left - 8, y: y + 4, "text-anchor": "end" }, word));
+  });
+  group.append(makeSvg("text", { x: 0, y: 0, "text-anchor": "middle", transform: `translate(12 ${(MARGIN.top + bottom) / 2}) rotate(-90)` },
+    chart.section.y_label));
+  return group;
+}

@@ -1,0 +1,92 @@
+// What every map of shaded cells shares: shades, the ramp that explains them, names of rows and columns, and reading
+// cells by pointer and by keyboard.
+
+const STRONG = 0.575; // text turns over here, see .shade in the style
+
+// Equal steps of value are equal steps of shade; below zero, where there is such a range, in the warm hue.
+function makeCell(value, low, high, blank, attributes) {
+  const cell = (look) => make("span", { class: `weight ${look}`, role: "gridcell", ...attributes });
+  if (!isNumber(value)) return cell(blank);
+  const depth = clamp(low < 0 ? Math.abs(value) / high : (value - low) / (high - low), 0, 1);
+  const look = `shade${low < 0 && value < 0 ? " minus" : ""}${depth < STRONG ? "" : " strong"}`;
+  return setVariable(cell(look), "--w", depth);
+}
+
+function makeRamp(low, high, from, to) {
+  const ramp = make("span", { class: low < 0 ? "ramp two" : "ramp", "aria-hidden": true });
+  const steps = low < 0 ? 40 : 20;
+  for (let i = 0; i <= steps; i++) {
+    const value = low + ((high - low) * i) / steps;
+    const depth = low < 0 ? Math.abs(value) / high : i / steps;
+    ramp.append(setVariable(make("i", { class: value < 0 && low < 0 ? "shade minus" : "shade" }), "--w", depth));
+  }
+  return make("div", { class: "scale" }, from, ramp, to);
+}
+
+// `keys` are pairs of a name and its title.
+function makeKeyRow(corner, keys) {
+  return make("div", { class: "row keys", role: "row" }, make("span", { role: "columnheader", "aria-label": corner }),
+    ...keys.map(([key, title]) => makeKey(key, title, "columnheader")));
+}
+
+function makeKey(key, title, role = null) {
+  const name = longest([key]) > 1 ? "key long" : "key";
+  return make("span", { class: name, role, title }, wordLabel(key));
+}
+
+function makeRowName(word, title) {
+  return make("span", { class: "query-name", role: "rowheader", title }, word);
+}
+
+function makeEnlargeButton(root, name) {
+  const enlarge = makeButton("Enlarge", () => {
+    const isWide = root.classList.toggle("wide");
+    enlarge.setAttribute("aria-pressed", isWide);
+    enlarge.textContent = isWide ? "Shrink" : "Enlarge";
+    enlarge.setAttribute("aria-label", `${enlarge.textContent} ${name}`);
+  }, { "aria-pressed": false, "aria-label": `Enlarge ${name}` });
+  return enlarge;
+}
+
+// The grid is one stop of the tab key; arrow keys move inside it.
+function makeReachable(grid, cell) {
+  grid.querySelector("[tabindex]")?.removeAttribute("tabindex");
+  cell?.setAttribute("tabindex", 0);
+}
+
+function listenToGrid(grid, axes, rest) {
+  const read = (event) => {
+    const words = event.target.closest?.('[role="gridcell"]')?.title;
+    if (!words) return;
+    axes.textContent = words;
+    axes.classList.add("reading");
+  };
+  grid.addEventListener("pointerover", read);
+  grid.addEventListener("focusin", read);
+  grid.addEventListener("pointerleave", rest);
+  grid.addEventListener("focusout", rest);
+  grid.addEventListener("keydown", (event) => {
+    const cell = event.target.closest('[role="gridcell"]');
+    const [down, right] = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key] ?? [];
+    if (!cell || down === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const rows = [...grid.children].slice(1);
+    const i = clamp(rows.indexOf(cell.parentNode) + down, 0, rows.length - 1);
+    const j = clamp([...cell.parentNode.children].indexOf(cell) + right, 1, rows[i].children.length - 1);
+    makeReachable(grid, rows[i].children[j]);
+    rows[i].children[j].focus();
+  });
+}
+
+// Values are printed where they can be read, and long key names turn upright where columns are narrow.
+function fitGrid(grid, width, numKeys, letters) {
+  const label = grid.querySelector(".query-name")?.offsetWidth ?? 0;
+  const cell = (width - label) / numKeys;
+  grid.classList.toggle("with-values", cell >= 25);
+  const isUpright = letters * 7.6 > cell && letters > 1;
+  grid.classList.toggle("upright", isUpright);
+  // Where even upright names would touch, every second or third is shown; the cells still name all of them.
+  const stride = isUpright ? Math.ceil(12 / Math.max(cell, 1)) : 1;
+  grid.querySelectorAll(".key").forEach((key, i) => key.classList.toggle("skipped", i % stride !== 0));
+}

@@ -1,0 +1,57 @@
+"""The gallery: one page over all the runs of a folder, written beside them as `index.html`."""
+
+from pathlib import Path
+from typing import Any
+
+from attnlab.draw.gallery import render_gallery
+from attnlab.errors import CouldNotRun
+from attnlab.experiments.folder import list_runs, read_run
+from attnlab.files import write_text
+
+__all__ = ["write_gallery"]
+
+
+def write_gallery(parent: Path) -> Path:
+    """Write the page over all run folders inside `parent`, and return its path.
+
+    Raises:
+        CouldNotRun: the folder is not there, holds no run, or cannot be written.
+    """
+    runs = list_runs(parent)
+    if not runs:
+        raise CouldNotRun(f"{parent} holds no runs yet; make some with: attnlab run all")
+    page = parent / "index.html"
+    write_text(page, render_gallery(f"Runs in {parent.resolve().name}", [_card(run) for run in reversed(runs)]))
+    return page
+
+
+def _card(run: dict[str, Any]) -> dict[str, Any]:
+    folder = Path(run["run"])
+    card = {
+        "name": folder.name,
+        "href": f"{folder.name}/report.html",
+        "experiment": str(run["experiment"]),
+        "title": folder.name,
+        "subtitle": "",
+        "seed": run["seed"],
+        "started": str(run["started"] or ""),
+        "state": run["state"],
+        "claims": [],
+        "thumbnail": None,
+    }
+    if run["state"] == "finished":
+        _, claims, _, document = read_run(folder)
+        card |= {
+            "title": document["title"],
+            "subtitle": document["subtitle"],
+            "claims": [claim.to_mapping() for claim in claims],
+            "thumbnail": _thumbnail(folder, document),
+        }
+    return card
+
+
+def _thumbnail(folder: Path, document: dict[str, Any]) -> bytes | None:
+    """Return the report's first picture; None when there is none."""
+    names = [section["figure"] for section in document["sections"] if "figure" in section]
+    picture = folder / "figures" / f"{names[0]}.png" if names else None
+    return picture.read_bytes() if picture is not None and picture.is_file() else None

@@ -1,0 +1,79 @@
+"""Intervals: a mean or a share without its spread says little, so claims over draws and seeds carry both."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from attnlab.errors import WrongUsage
+
+__all__ = ["Interval", "mean_interval", "share_interval"]
+
+_NORMAL = 1.959963984540054  # the normal distribution holds 95 % within this many standard deviations
+
+
+class Interval(NamedTuple):
+    """An estimate, and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Return the mean and its 95 % interval by Student's t; of a single value the ends are unknown (NaN).
+
+    >>> [round(each, 3) for each in mean_interval([1.0, 2.0, 3.0])]
+    [2.0, -0.484, 4.484]
+    """
+    if not values:
+        raise WrongUsage("the mean of no values is not defined; give at least one.")
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return Interval(mean, math.nan, math.nan)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    reach = student_quantile(len(values) - 1) * math.sqrt(variance / len(values))
+    return Interval(mean, mean - reach, mean + reach)
+
+
+def share_interval(successes: int, total: int) -> Interval:
+    """Return a share and its 95 % interval (Wilson 1927), which stays honest at 0 and at all.
+
+    >>> [round(each, 3) for each in share_interval(20, 20)]
+    [1.0, 0.839, 1.0]
+    """
+    if total < 1 or not 0 <= successes <= total:
+        raise WrongUsage(f"expected successes from 0 to a total of at least 1; got {successes} of {total}.")
+    share, squared = successes / total, _NORMAL**2
+    centre = (share + squared / (2 * total)) / (1 + squared / total)
+    reach = _NORMAL * math.sqrt(share * (1 - share) / total + squared / (4 * total**2)) / (1 + squared / total)
+    low = 0.0 if successes == 0 else max(0.0, centre - reach)
+    high = 1.0 if successes == total else min(1.0, centre + reach)
+    return Interval(share, low, high)
+
+
+def student_quantile(freedom: int) -> float:
+    """Return the t that 97.5 % of Student's distribution lie below, by bisection on its distribution function."""
+    low, high = 0.0, 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_below(middle, freedom) < 0.975 else (low, middle)
+    return (low + high) / 2
+
+
+def _student_below(t: float, freedom: int) -> float:
+    """Student's distribution function for whole degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    angle = math.atan2(t, math.sqrt(freedom))
+    cosine = math.cos(angle)
+    if freedom % 2:
+        total, term = 0.0, cosine
+        for k in range(1, freedom - 1, 2):
+            total += term
+            term *= cosine**2 * (k + 1) / (k + 2)
+        inside = 2 / math.pi * (angle + math.sin(angle) * total)
+    else:
+        total, term = 0.0, 1.0
+        for k in range(0, freedom - 1, 2):
+            total += term
+            term *= cosine**2 * (k + 1) / (k + 2)
+        inside = math.sin(angle) * total
+    return 0.5 + inside / 2

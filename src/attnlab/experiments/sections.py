@@ -1,0 +1,34 @@
+"""The sections that the reports of all experiments share: parameters by part, and the settings of the run."""
+
+from typing import Any
+
+from torch import nn
+
+from attnlab.configs import Config
+from attnlab.models.parameters import count_from_model
+
+__all__ = ["parameters_section", "settings_section"]
+
+
+def parameters_section(model: nn.Module) -> dict[str, Any]:
+    """List the parameters of a model by part, and their sum."""
+    counts = count_from_model(model)
+    return {
+        "kind": "table",
+        "title": "Parameters",
+        "caption": "Counted in the model, part by part; arithmetic from the settings gives the same.",
+        "columns": ["part", "parameters"],
+        "rows": [*([part, count] for part, count in counts.items()), ["all", sum(counts.values())]],
+    }
+
+
+def settings_section(config: Config) -> dict[str, Any]:
+    """List every setting of the run with its value and meaning."""
+    values = config.to_mapping()
+    return {
+        "kind": "table",
+        "title": "Settings",
+        "caption": "Change any of them with --set name=value.",
+        "columns": ["setting", "value", "meaning"],
+        "rows": [[each.name, str(values[each.name]), each.comment] for each in config.options()],
+    }

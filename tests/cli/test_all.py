@@ -1,0 +1,125 @@
+"""`attnlab run all`, the table of all claims, and the gallery; two small sorters stand in for the experiments."""
+
+import json
+
+import pytest
+
+from attnlab.cli import main
+from attnlab.experiments import registry
+from attnlab.experiments.sorting import SortingConfig
+
+SORTING = ("attnlab.experiments.sorting", "SortingConfig")
+TINY = ["first.steps=20", "second.steps=20"]
+
+
+@pytest.fixture(autouse=True)
+def _two_experiments(monkeypatch, tmp_path):
+    monkeypatch.setattr(registry, "EXPERIMENTS", {"first": SORTING, "second": SORTING})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def run(capsys, *arguments):
+    capsys.readouterr()
+    status = main(list(arguments))
+    return status, *capsys.readouterr()
+
+
+def test_all_experiments_end_in_one_table_of_all_claims_and_a_gallery(capsys, tmp_path):
+    status, out, _ = run(capsys, "run", "all", "-q", "--set", *TINY)
+    assert status == 1
+    assert out.count("all inputs right") == 2
+    assert "of 12 claims failed" in out
+    assert "gallery  runs/index.html" in out
+    assert (tmp_path / "runs" / "first" / "report.html").exists()
+    assert (tmp_path / "runs" / "second" / "claims.json").exists()
+    page = (tmp_path / "runs" / "index.html").read_text()
+    assert 'href="first/report.html"' in page
+    assert 'href="second/report.html"' in page
+
+
+def test_quick_takes_the_small_settings(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(SortingConfig, "QUICK", {"steps": 7})
+    run(capsys, "run", "all", "-q", "--quick", "--set", "second.steps=9")
+    steps = [
+        json.loads((tmp_path / "runs" / name / "config.json").read_text())["settings"]["steps"]
+        for name in ("first", "second")
+    ]
+    assert steps == [7, 9]
+
+
+def test_out_names_the_folder_of_all_runs_and_json_is_json(capsys):
+    status, out, err = run(capsys, "run", "all", "--json", "--out", "here", "--set", *TINY)
+    found = json.loads(out)
+    assert status == 1
+    assert err == ""
+    assert [each["run"] for each in found["runs"]] == ["here/first", "here/second"]
+    assert found["not_run"] == []
+
+
+def test_one_that_cannot_run_is_told_and_the_others_run(capsys, monkeypatch):
+    from attnlab.errors import CouldNotRun
+    from attnlab.experiments.sorting import sorter
+
+    whole, calls = sorter.train, []
+
+    def fail_first(*args, **options):
+        calls.append(1)
+        if len(calls) == 1:
+            raise CouldNotRun("the training was no longer finite.")
+        return whole(*args, **options)
+
+    monkeypatch.setattr(sorter, "train", fail_first)
+    status, out, err = run(capsys, "run", "all", "-q", "--set", *TINY)
+    assert status == 3
+    assert "first: the training was no longer finite." in err
+    assert out.count("all inputs right") == 1
+
+
+def test_interrupting_names_the_run_that_was_stopped(capsys, monkeypatch):
+    from attnlab.experiments.sorting import sorter
+
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sorter, "train", interrupt)
+    status, _, err = run(capsys, "run", "all", "-q", "--set", *TINY)
+    assert status == 130
+    assert "runs/first" in err
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("steps=20", "written experiment.key=value"),
+        ("frist.steps=20", "did you mean 'first'"),
+        ("first.stesp=20", "did you mean 'steps'"),
+        ("second.steps=many", "steps must be an integer"),
+    ],
+)
+def test_a_wrong_setting_is_told_before_anything_runs(capsys, tmp_path, setting, words):
+    status, _, err = run(capsys, "run", "all", "-q", "--set", setting)
+    assert status == 2
+    assert words in err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_open_makes_the_gallery_of_a_folder_of_runs(capsys, monkeypatch, tmp_path):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    run(capsys, "run", "first", "-q", "--set", "steps=20")
+    (tmp_path / "runs" / "second").mkdir()
+    (tmp_path / "runs" / "second" / "config.json").write_text("{")
+    assert run(capsys, "open", "runs/")[0] == 0
+    assert opened[0].endswith("runs/index.html")
+    page = (tmp_path / "runs" / "index.html").read_text()
+    assert "damaged" in page
+    assert "all_inputs_right" in page
+    assert "data:image/png;base64," in page
+
+
+def test_open_of_a_folder_without_runs_says_how_to_make_them(capsys, tmp_path):
+    (tmp_path / "empty").mkdir()
+    status, _, err = run(capsys, "open", "empty")
+    assert status == 3
+    assert "attnlab run" in err

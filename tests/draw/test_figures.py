@@ -1,0 +1,232 @@
+"""Figures: what is drawn, read back from matplotlib's own objects; and the files, the same each time."""
+
+import math
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree
+from typing import Any
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+from matplotlib.colors import to_hex
+
+from attnlab.draw import figures
+from attnlab.draw.pictures.charts import bars_figure, lines_figure
+from attnlab.draw.pictures.diagram import diagram_figure
+from attnlab.draw.pictures.look import HUES, shown
+from attnlab.draw.pictures.maps import maps_figure, trace_figure
+from attnlab.errors import WrongUsage
+
+from .documents import make_cross_document, make_document, make_kinds_document
+
+
+def section(kind: str, **changes: Any) -> dict[str, Any]:
+    return next(each for each in make_kinds_document()["sections"] if each["kind"] == kind) | changes
+
+
+def texts(axes: Any) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg() -> None:
+    document = make_kinds_document()
+    document["sections"].append(make_document(num_steps=10)["sections"][1])  # without a figure
+    files = figures.section_figures(document)
+    assert sorted(files) == sorted(
+        f"{name}.{kind}" for name in ("parts", "length", "maps", "block") for kind in ("png", "svg")
+    )
+    for name, content in files.items():
+        if name.endswith("png"):
+            assert content.startswith(b"\x89PNG")
+        else:
+            assert xml.etree.ElementTree.fromstring(content).tag.endswith("svg")
+    assert files == figures.section_figures(document)
+
+
+def test_a_document_may_lack_its_claims_but_nothing_else() -> None:
+    document = make_kinds_document()
+    document["sections"] = [section("diagram")]
+    del document["claims"]
+    assert set(figures.section_figures(document)) == {"block.png", "block.svg"}
+    del document["title"]
+    with pytest.raises(WrongUsage, match="expected the key 'title'"):
+        figures.section_figures(document)
+
+
+def test_without_matplotlib_there_are_no_figures() -> None:
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from attnlab.draw.figures import is_available, section_figures\n"
+        "section = {'kind': 'lines', 'title': '', 'caption': '', 'x_label': '', 'y_label': '', 'series': []}\n"
+        "section['figure'] = 'a'\n"
+        "document = {'title': '', 'subtitle': '', 'facts': [], 'claims': [], 'sections': [section]}\n"
+        "assert not is_available()\n"
+        "assert section_figures(document) == {}\n"
+        "from attnlab.draw.pictures.charts import lines_figure\n"
+        "lines_figure(section)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "CouldNotRun: figures need matplotlib; install it with: pip install 'attnlab[plot]'" in done.stderr
+
+
+def test_lines_hold_the_data_bands_levels_and_a_logarithmic_axis() -> None:
+    (axes,) = lines_figure(section("lines")).axes
+    line = next(each for each in axes.lines if each.get_label() == "rotary")
+    assert list(line.get_xdata()) == [8, 16, 32, 64]
+    assert list(line.get_ydata())[:2] == [1.0, 0.75]
+    assert math.isnan(line.get_ydata()[2])
+    (level,) = (each for each in axes.lines if each.get_label() == "chance")
+    assert set(level.get_ydata()) == {0.125}
+    assert axes.get_xscale() == "log"
+    assert list(axes.xaxis.get_major_locator()()) == [8, 16, 32, 64]
+    (band,) = axes.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert {0.9, 1.0, 0.65, 0.85} <= set(heights)
+    assert 0.25 not in heights  # alone behind a gap, its interval is a stroke
+    assert any(list(each.get_ydata()) == [0.25, 0.75] for each in axes.lines)
+    assert axes.get_legend() is not None
+
+
+def test_logarithmic_heights_are_worded_plainly() -> None:
+    series = [{"name": "norm", "x": [1, 2], "y": [0.001, 100.0]}]
+    figure = lines_figure(section("lines", series=series, levels=[], y_log=True))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    words = [label.get_text() for label in axes.get_yticklabels()]
+    assert {"0.001", "0.1", "10"} <= set(words)
+    assert not any("$" in word for word in words)
+
+
+def test_bars_hold_values_whiskers_and_gaps() -> None:
+    (axes,) = bars_figure(section("bars")).axes
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights == [0.96, 0.5, 0.9, 0]
+    assert [to_hex(bar.get_facecolor()) for bar in axes.patches] == [HUES[0]] * 2 + [HUES[1]] * 2
+    whiskers = [
+        tuple(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2 and line.get_marker() == "_"
+    ]
+    assert whiskers == [(0.94, 0.98), (0.4, 0.6), (0.88, 0.92)]
+    assert "n/a" in texts(axes)
+    assert {"0.96", "0.5", "0.9"} <= set(texts(axes))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["full model", "no positions"]
+    assert axes.get_ylim()[0] == 0
+
+
+def test_names_of_many_groups_lean() -> None:
+    names = [f"a rather long name {i}" for i in range(20)]
+    (axes,) = bars_figure(section("bars", groups=names, series=[{"name": "", "values": [0.5] * 20}])).axes
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {45}
+
+
+def test_maps_hold_rows_names_and_ranges_with_numbers_where_they_are_few() -> None:
+    figure = maps_figure(section("maps"))
+    weights, scores = (axes for axes in figure.axes if axes.get_title(loc="left"))
+    assert [axes.get_title(loc="left") for axes in (weights, scores)] == ["weights", "scores"]
+    grid = weights.images[0].get_array()
+    assert grid[1].tolist()[:2] == [0.25, 0.75]
+    assert grid.mask[0].tolist() == [False, True, True]
+    assert [label.get_text() for label in weights.get_yticklabels()] == ["the", "cat", "sat"]
+    assert weights.images[0].get_clim() == (0, 1)
+    assert scores.images[0].get_clim() == (-2, 2)
+    assert texts(scores) == ["−2.00", "0.50", "2.00"]
+    assert len(figure.axes) == 4  # two ranges, two colour bars
+
+
+def test_two_colours_stand_around_zero_and_none_at_it() -> None:
+    figure = maps_figure(section("maps"))
+    shades = next(axes for axes in figure.axes if axes.get_title(loc="left") == "scores").images[0].cmap
+    low, zero, high = (shades(value) for value in (0.0, 0.5, 1.0))
+    assert low[0] > low[2]  # brown
+    assert high[2] > high[0]  # blue
+    assert min(zero[:3]) > 0.9
+
+
+def test_large_maps_hold_no_numbers_and_name_every_few_rows() -> None:
+    one = section("maps")["choices"][0]["maps"][0]
+    names = [str(i) for i in range(64)]
+    large = one | {"rows": [[0.5] * 64] * 64, "row_labels": names, "column_labels": names}
+    figure = maps_figure(section("maps", choices=[{"label": "", "note": "", "maps": [large]}]))
+    assert texts(figure.axes[0]) == []
+    assert 8 <= len(figure.axes[0].get_yticklabels()) < 40
+
+
+def test_the_trace_pictured_is_the_one_asked_for_else_the_first() -> None:
+    whole = make_document(num_steps=10)["sections"][3]
+    for wanted, title in ((["c", "a", "b"], "c a b →"), (["x"], "a a a →"), (None, "a a a →")):
+        changes = {} if wanted is None else {"figure_input": wanted}
+        figure = trace_figure(whole | changes)
+        assert figure.get_suptitle().startswith(title)
+        assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["Layer 0, head 0", "Layer 0, head 1"]
+    trace = next(each for each in whole["traces"] if each["input"] == ["c", "a", "b"])
+    grid = trace_figure(whole | {"figure_input": ["c", "a", "b"]}).axes[0].images[0].get_array()
+    assert grid[2, :3].tolist() == pytest.approx(trace["attention"][0]["rows"][2])
+    assert grid.mask[2].tolist() == [False] * 3 + [True] * 3
+
+
+def test_cross_attention_is_pictured_with_its_own_keys() -> None:
+    figure = trace_figure(make_cross_document()["sections"][0])
+    assert [label.get_text() for label in figure.axes[1].get_xticklabels()] == ["the", "cat", "sleeps", "<end>"]
+    assert figure.axes[1].get_title(loc="left") == "Layer 0 cross, head 0"
+    section = make_cross_document()["sections"][0]
+    section["traces"][0]["attention"][1]["site"] = "decoder.layers.0.cross_attention.weights"
+    assert trace_figure(section).axes[1].get_title(loc="left") == "Decoder layer 0 cross, head 0"
+
+
+def test_a_trace_section_without_traces_has_no_figure() -> None:
+    document = make_kinds_document()
+    document["sections"] = [{"kind": "trace", "title": "", "caption": "", "traces": [], "figure": "attention"}]
+    assert figures.section_figures(document) == {}
+
+
+def test_a_diagram_holds_its_boxes_arrows_and_words() -> None:
+    (axes,) = diagram_figure(section("diagram")).axes
+    assert (axes.get_xlim(), axes.get_ylim()) == ((0, 460), (260, 0))  # y down, as on the page
+    assert len([patch for patch in axes.patches if type(patch).__name__ == "FancyBboxPatch"]) == 4
+    assert len([patch for patch in axes.patches if type(patch).__name__ == "Polygon"]) == 3
+    assert {"Layer", "twice", "Feed-forward", "Attention", "2 heads", "input", "vectors", "+"} == set(texts(axes))
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "--"]
+
+
+def test_hostile_words_are_drawn_as_they_are() -> None:
+    bad = "$\\frac{$ <b> & \x00 \ud800 one\ntwo"
+    document = make_kinds_document()
+    bars, lines, maps, diagram = document["sections"]
+    bars |= {"title": bad, "groups": [bad, "$5 and $6"], "y_label": bad}
+    lines |= {"x_label": bad, "series": [lines["series"][0] | {"name": bad}]}
+    maps["choices"][0]["maps"][0] |= {"title": bad, "row_labels": [bad, "猫", "\N{GRINNING FACE}"]}
+    diagram["boxes"][1] |= {"title": bad}
+    files = figures.section_figures(document)
+    for name in ("parts", "length", "maps", "block"):
+        root = xml.etree.ElementTree.fromstring(files[f"{name}.svg"])
+        words = "".join(root.itertext())
+        assert "frac{" in words
+        assert "one⏎two" in words or name == "block"
+    assert "$5 and $6" in "".join(xml.etree.ElementTree.fromstring(files["parts.svg"]).itertext())
+
+
+def test_a_person_s_own_settings_change_nothing() -> None:
+    from matplotlib import rc_context
+
+    document = make_kinds_document()
+    document["sections"] = [section("lines")]
+    plain = figures.section_figures(document)
+    with rc_context({"axes.facecolor": "red", "font.size": 30, "lines.marker": "x"}):
+        assert figures.section_figures(document) == plain
+
+
+def test_empty_charts_are_drawn_empty() -> None:
+    for empty in (section("lines", series=[], levels=[]), section("bars", groups=[], series=[], levels=[])):
+        document = make_kinds_document() | {"sections": [empty]}
+        assert len(figures.section_figures(document)) == 2
+    none = [{"name": "", "x": [0, -1], "y": [None, float("inf")]}]
+    document["sections"] = [section("lines", series=none, levels=[], y_log=True)]
+    assert len(figures.section_figures(document)) == 2
+
+
+def test_text_is_made_safe_in_one_place() -> None:
+    assert shown("   ") == "␣␣␣"
+    assert shown("a\tb\x1bc") == "a⇥b\ufffdc"
+    assert re.fullmatch(r"(\\\$)+…?", shown("$" * 50, 20))

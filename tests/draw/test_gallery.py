@@ -1,0 +1,158 @@
+"""The gallery: many runs on one page, with and without a script."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from attnlab.draw.gallery import render_gallery
+from attnlab.errors import WrongUsage
+
+from .documents import PAYLOADS
+from .views import CONTRASTS, Open
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def claim(name: str, passed: bool = True) -> dict[str, Any]:
+    return {"name": name, "statement": f"{name} is so", "measured": "0.5", "bound": "≤ 1", "passed": passed}
+
+
+def make_run(number: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": f"sorting-{number}",
+        "href": f"sorting-{number}/report.html",
+        "experiment": "sorting",
+        "title": "sorting",
+        "subtitle": "Letters are put in order.",
+        "seed": number,
+        "started": "2026-01-02T03:04:05",
+        "state": "finished",
+        "claims": [claim("sorted"), claim("sharp")],
+        "thumbnail": None,
+    } | changes
+
+
+RUNS = [
+    make_run(0, thumbnail=PNG),
+    make_run(1, claims=[claim("sorted", False), claim("sharp")]),
+    make_run(2, state="unfinished", claims=[]),
+    make_run(3, state="damaged", claims=[]),
+]
+
+
+def test_cards_and_the_table_tell_what_each_run_found(open_html: Open) -> None:
+    page = open_html(render_gallery("Runs in here", RUNS))
+    assert page.locator("h1").inner_text() == "Runs in here"
+    assert page.locator(".subtitle").inner_text() == "4 runs, 1 unfinished, 1 damaged."
+    assert page.locator(".verdict").inner_text() == "✗ 1 of 4 claims failed"
+    assert page.locator(".outcome").all_inner_texts() == [
+        "✓ 2 of 2 claims hold",
+        "✗ 1 of 2 claims failed: sorted",
+        "Unfinished: still running, or stopped before its claims were judged",
+        "Damaged: a file of it cannot be read",
+    ]
+    rows = page.locator(".claims tbody tr")
+    assert rows.count() == 4
+    assert rows.nth(2).locator("td, th").all_inner_texts() == [
+        "✗ failed",
+        "sorting-1",
+        "sorted is so\nsorted",
+        "0.5",
+        "≤ 1",
+    ]
+    assert page.locator(".card").first.inner_text().count("2026-01-02T03:04:05") == 1
+
+
+def test_only_finished_runs_are_linked_and_pictures_are_inlined(open_html: Open) -> None:
+    page = open_html(render_gallery("Runs", RUNS))
+    links = page.locator(".card a").evaluate_all("all => all.map(a => a.getAttribute('href'))")
+    assert links == ["sorting-0/report.html", "sorting-1/report.html"]
+    assert page.locator(".card img").evaluate_all("all => all.map(i => i.naturalWidth)") == [1]
+    assert page.locator(".card svg.none").count() == 3
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+def test_the_filter_works_by_keyboard_with_and_without_a_script(open_html: Open, has_script: bool) -> None:
+    page = open_html(render_gallery("Runs", RUNS), java_script_enabled=has_script)
+    rows = page.locator(".claims tbody tr:visible")
+    assert rows.count() == 4
+    page.get_by_label("all (4)").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.get_by_label("failed (1)").is_checked()
+    assert rows.count() == 1
+    assert "sorting-1" in rows.inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert rows.count() == 4
+
+
+def test_filtering_where_nothing_failed_says_so(open_html: Open) -> None:
+    page = open_html(render_gallery("Runs", RUNS[:1]))
+    assert page.locator(".verdict").inner_text() == "✓ 2 of 2 claims hold"
+    assert not page.locator(".none-failed").is_visible()
+    page.get_by_label("failed (0)").check()
+    assert page.locator(".none-failed").is_visible()
+
+
+def test_no_runs_and_hundreds_of_runs_fit_on_a_page(open_html: Open) -> None:
+    page = open_html(render_gallery("Runs", []), width=360)
+    assert page.locator(".note").inner_text() == "No run is here yet."
+    page = open_html(render_gallery("Runs", [make_run(i, thumbnail=PNG) for i in range(300)]), width=360)
+    assert page.locator(".card").count() == 300
+    assert page.locator(".claims tbody tr").count() == 600
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def test_pictures_stop_where_the_page_would_become_too_large() -> None:
+    large = PNG + bytes(3_000_000)
+    html = render_gallery("Runs", [make_run(i, thumbnail=large) for i in range(5)])
+    assert html.count("data:image/png;base64,") == 2
+    assert html.count('class="picture none finished"') == 3
+    assert render_gallery("Runs", [make_run(0, thumbnail=b"no picture")]).count('class="picture none finished"') == 1
+
+
+def test_hostile_words_and_names_stay_words_and_paths(open_html: Open) -> None:
+    words = "".join(PAYLOADS)
+    runs = [
+        make_run(0, name=words, title=words, subtitle=words, experiment=words, href='a #1 "b"/report.html',
+                 claims=[claim(words, False)]),
+    ]  # fmt: skip
+    page = open_html(render_gallery(words, runs))
+    assert page.evaluate("window.canary") is None
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 1
+    assert page.locator("h1").inner_text().startswith("<script>window.canary = 1</script>")
+    assert page.locator(".card a").get_attribute("href") == "a%20%231%20%22b%22/report.html"
+    assert page.locator(".card a").evaluate("a => a.href").startswith("file://")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_of_the_gallery_stands_out_from_its_ground(open_html: Open, scheme: str) -> None:
+    page = open_html(render_gallery("Runs", RUNS), color_scheme=scheme)
+    ratios = page.evaluate(CONTRASTS)
+    assert len(ratios) > 40
+    assert min(ratios)[0] >= 4.5, min(ratios)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"state": "finnished"}, r"runs\[0\].state: expected a known state, got 'finnished'; did you mean 'finished'"),
+        ({"href": "javascript:alert(1)"}, r"href: expected a path relative to the page, got 'javascript:alert"),
+        ({"href": "//elsewhere.org/x"}, r"href: expected a path relative to the page"),
+        ({"thumbnail": "x.png"}, r"thumbnail: expected the bytes of a PNG or None, got str"),
+        ({"claims": [{"name": "x"}]}, r"claims\[0\]: expected the key 'statement' in a claim"),
+    ],
+)
+def test_a_malformed_run_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(WrongUsage, match=message):
+        render_gallery("Runs", [make_run(0, **changes)])
+
+
+def test_a_run_that_lacks_a_key_is_refused() -> None:
+    run = make_run(0)
+    del run["seed"]
+    with pytest.raises(WrongUsage, match=r"runs\[0\]: expected the key 'seed' in a run"):
+        render_gallery("Runs", [run])

@@ -1,0 +1,142 @@
+"""Maps of any numbers on the page: cells, shades, blanks, choosing, reading by keyboard."""
+
+import re
+from typing import Any
+
+import pytest
+
+from .documents import make_kinds_document
+from .views import CONTRASTS, Open
+
+
+def cells(page: Any, number: int) -> list[str]:
+    return page.locator(".map.any").nth(number).locator(".weight").evaluate_all("all => all.map(c => c.title)")
+
+
+def test_every_cell_names_its_row_its_column_and_its_value(open_page: Open) -> None:
+    page = open_page(make_kinds_document())
+    assert cells(page, 0)[:4] == [
+        "‘the’, ‘the’: 1",
+        "‘the’, ‘cat’: no value",
+        "‘the’, ‘sat’: no value",
+        "‘cat’, ‘the’: 0.25",
+    ]
+    assert cells(page, 1) == [
+        "‘first’, ‘d0’: −2",
+        "‘first’, ‘d1’: 0.5",
+        "‘second’, ‘d0’: 2",
+        "‘second’, ‘d1’: no value",
+    ]
+    printed = page.locator(".map.any").nth(1).locator(".weight").evaluate_all("all => all.map(c => c.dataset.brief)")
+    assert printed == ["−2.00", ".50", "2.00", ""]
+
+
+def test_missing_values_are_blank_and_not_zero(open_page: Open) -> None:
+    page = open_page(make_kinds_document())
+    first = page.locator(".map.any").first
+    assert first.locator(".weight.blank").count() == 3
+    assert first.locator(".weight.shade").count() == 6
+    assert "blank: no value" in first.locator(".scale").inner_text()
+
+
+def test_below_zero_is_another_colour_of_the_same_depth(open_page: Open) -> None:
+    page = open_page(make_kinds_document())
+    signed = page.locator(".map.any").nth(1).locator(".weight")
+    depths = signed.evaluate_all("all => all.map(c => c.style.getPropertyValue('--w'))")
+    assert depths == ["1", "0.25", "1", ""]
+    kinds = signed.evaluate_all("all => all.map(c => c.className)")
+    assert kinds == ["weight shade minus strong", "weight shade", "weight shade strong", "weight blank"]
+    colours = signed.evaluate_all("all => all.map(c => getComputedStyle(c).backgroundColor)")
+    assert colours[0] != colours[2]
+
+
+def test_another_choice_changes_note_and_maps(open_page: Open) -> None:
+    page = open_page(make_kinds_document())
+    assert page.locator(".choice-note").inner_text() == "Each word looks back."
+    assert page.locator(".map.any").count() == 2
+    page.get_by_role("button", name="Next choice").click()
+    assert page.locator(".choice-note").inner_text() == "All look everywhere."
+    assert page.locator(".map.any").count() == 1
+    assert cells(page, 0)[0] == "‘the’, ‘the’: 0.3333333"
+    assert page.get_by_role("button", name="Next choice").is_disabled()
+    field = page.get_by_label("Show", exact=True)
+    field.fill("cat")
+    assert (
+        page.locator(".chooser .message").inner_text()
+        == "1 choice reads so inside: the cat sat. Enter opens the first."
+    )
+    field.press("Enter")
+    assert page.locator(".map.any").count() == 2
+    field.fill("dog")
+    message = "“dog” is not among the 2 choices here, for example the cat sat, uniform."
+    assert page.locator(".chooser .message").inner_text() == message
+    page.locator(".maps-section select").select_option(label="uniform")
+    assert page.locator(".map.any").count() == 1
+
+
+def test_one_choice_needs_no_chooser_and_an_empty_note_no_room(open_page: Open) -> None:
+    document = make_kinds_document()
+    document["sections"][2]["choices"] = [{**document["sections"][2]["choices"][0], "note": ""}]
+    page = open_page(document)
+    assert page.locator(".chooser").count() == 0
+    assert not page.locator(".choice-note").is_visible()
+    assert page.locator(".map.any").count() == 2
+
+
+def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page: Open) -> None:
+    page = open_page(make_kinds_document())
+    page.get_by_role("button", name="Next choice").focus()
+    page.keyboard.press("Tab")
+    reading = page.locator(".map.any .axes").first
+    assert reading.inner_text() == "‘the’, ‘the’: 1"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    assert reading.inner_text() == "‘cat’, ‘cat’: 0.75"
+    page.keyboard.press("Tab")
+    assert page.locator(".map.any .axes").nth(1).inner_text() == "‘first’, ‘d0’: −2"
+    assert reading.inner_text() == "Rows: query. Columns: key."
+
+
+def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page: Open) -> None:
+    document = make_kinds_document()
+    names = [str(100 + i) for i in range(60)]
+    wide = {"rows": [[0.5] * 60], "row_labels": ["row"], "column_labels": names}
+    document["sections"][2]["choices"][1]["maps"][0] |= wide
+    page = open_page(document, width=360)
+    page.get_by_role("button", name="Next choice").click()
+    grid = page.locator(".map.any .grid")
+    assert "with-values" not in grid.get_attribute("class")
+    in_sight = "all => all.filter(k => k.checkVisibility({visibilityProperty: true})).length"
+    assert page.locator(".map.any .key").evaluate_all(in_sight) < 60
+    page.get_by_role("button", name="Enlarge weights").click()
+    page.wait_for_selector(".map.any .grid.with-values")
+    assert page.locator(".map.any .weight").first.bounding_box()["width"] >= 25
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_numbers_on_both_colours_are_legible_at_every_shade(open_page: Open, scheme: str) -> None:
+    document = make_kinds_document()
+    shades = {
+        "rows": [[i / 12 for i in range(13)], [-i / 12 for i in range(13)]],
+        "row_labels": ["plus", "minus"],
+        "column_labels": [str(i) for i in range(13)],
+        "low": -1.0,
+        "high": 1.0,
+    }
+    document["sections"][2]["choices"][0]["maps"] = [document["sections"][2]["choices"][0]["maps"][0] | shades]
+    page = open_page(document, color_scheme=scheme)
+    ratios = [ratio for ratio in page.evaluate(CONTRASTS) if re.match(r"weight shade", ratio[1])]
+    assert len(ratios) == 26
+    assert min(ratios)[0] >= 4.5, sorted(ratios)[:3]
+
+
+def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page: Open) -> None:
+    document = make_kinds_document()
+    names = [str(i) for i in range(200)]
+    large = {"rows": [[(i * j % 200) / 200 for j in range(200)] for i in range(200)], "row_labels": names}
+    document["sections"][2]["choices"][1]["maps"][0] |= large | {"column_labels": names}
+    page = open_page(document, width=360)
+    page.get_by_role("button", name="Next choice").click()
+    assert page.locator(".map.any .weight").count() == 40_000
+    assert page.evaluate("document.documentElement.scrollWidth") == 360

@@ -1,0 +1,205 @@
+"""Traces and verdicts on the page: stepping, playing, choosing, heads and their maps."""
+
+import random
+import re
+
+from .documents import make_cross_document, make_document, make_trace
+from .views import Open, first_heatmap, said, shown_weights
+
+
+def test_steps_by_button_change_the_pictured_weights(open_page: Open) -> None:
+    document = make_document(num_steps=10)
+    page = open_page(document)
+    page.locator(".chooser select").select_option(label="cab")
+    trace = next(t for t in document["sections"][3]["traces"] if t["input"] == ["c", "a", "b"])
+    for k, step in enumerate(trace["steps"]):
+        chance = step["probabilities"][step["candidates"].index(step["choice"])]
+        prefix = " ".join(trace["tokens"][: 4 + k])
+        assert said(page) == (
+            f"Step {k + 1} of 3: after {prefix}, the model looks back from ‘{trace['tokens'][3 + k]}’ "
+            f"and picks ‘{step['choice']}’ with probability {chance:.3f}."
+        )
+        row = trace["attention"][0]["rows"][step["position"]]
+        pictured = [title.rsplit(" ", 1)[1] for title in shown_weights(page)]
+        assert pictured == [f"{weight:.3f}" for weight in row] + ["masked"] * (7 - len(row))
+        assert page.locator(".map").first.locator(".row.current").count() == 1
+        assert page.locator(".token.query").inner_text() == trace["tokens"][3 + k]
+        assert page.locator(".token.next").inner_text() == step["choice"]
+        assert page.locator(".chances .is-choice .word").inner_text() == step["choice"]
+        if k < 2:
+            page.get_by_role("button", name="Next step").click()
+    assert page.get_by_role("button", name="Next step").is_disabled()
+    page.get_by_role("button", name="Previous step").click()
+    assert said(page).startswith("Step 2 of 3")
+
+
+def test_arrow_keys_step_and_change_the_pictured_weights(open_page: Open) -> None:
+    page = open_page(make_document(num_steps=10))
+    page.locator(".stepper").scroll_into_view_if_needed()
+    before = shown_weights(page)
+    page.keyboard.press("ArrowRight")
+    assert said(page).startswith("Step 2 of 3")
+    assert shown_weights(page) != before
+    page.get_by_role("button", name="Next step").focus()
+    page.keyboard.press("ArrowRight")
+    assert said(page).startswith("Step 3 of 3")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert shown_weights(page) == before
+
+
+def test_arrow_keys_inside_the_text_field_do_not_step(open_page: Open) -> None:
+    page = open_page(make_document(num_steps=10))
+    page.get_by_label("Input", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    assert said(page).startswith("Step 1 of 3")
+
+
+def test_playing_walks_to_the_last_step_and_stops(open_page: Open) -> None:
+    page = open_page(make_document(num_steps=10))
+    page.clock.install()
+    page.get_by_role("button", name="Play").click()
+    assert said(page).startswith("Step 2 of 3")
+    page.clock.run_for(1300)
+    assert said(page).startswith("Step 3 of 3")
+    page.clock.run_for(1300)
+    assert page.locator(".play").inner_text() == "▶ Play"
+
+
+def test_less_motion_means_no_transitions_and_a_slower_walk(open_page: Open) -> None:
+    page = open_page(make_document(num_steps=10), reduced_motion="reduce")
+    bar = page.locator(".column i").first
+    assert bar.evaluate("node => getComputedStyle(node).transitionProperty") in ("none", "all")
+    assert bar.evaluate("node => getComputedStyle(node).transitionDuration") == "0s"
+    page.clock.install()
+    page.get_by_role("button", name="Play").click()
+    page.clock.run_for(1300)
+    assert said(page).startswith("Step 2 of 3")
+    page.clock.run_for(1300)
+    assert said(page).startswith("Step 3 of 3")
+
+
+def test_choosing_another_input_changes_everything_pictured(open_page: Open) -> None:
+    page = open_page(make_document(num_steps=10))
+    field = page.get_by_label("Input", exact=True)
+    before = shown_weights(page), first_heatmap(page), said(page)
+    field.fill("b c, a")
+    assert "after b c a SEP" in said(page)
+    by_typing = shown_weights(page), first_heatmap(page), said(page)
+    assert all(one != other for one, other in zip(before, by_typing, strict=True))
+    page.get_by_role("button", name="Next input").click()
+    assert "after b c b SEP" in said(page)
+    page.get_by_role("button", name="Previous input").click()
+    assert (shown_weights(page), first_heatmap(page), said(page)) == by_typing
+    page.locator(".chooser select").select_option(label="aab")
+    assert "after a a b SEP" in said(page)
+    assert field.input_value() == "aab"
+
+
+def test_typed_input_is_completed_or_refused_in_a_sentence(open_page: Open) -> None:
+    page = open_page(make_document(num_steps=10))
+    field = page.get_by_label("Input", exact=True)
+    message = page.locator(".chooser .message")
+    before = said(page)
+    field.fill("xyz")
+    assert message.inner_text() == (
+        "“xyz” is not among the 27 inputs recorded here; each has 3 tokens from a b c, "
+        "for example aaa, aab, aac, aba, …."
+    )
+    assert field.get_attribute("aria-invalid") == "true"
+    assert said(page) == before
+    field.fill("ca")
+    assert message.inner_text().startswith("3 inputs begin so: caa, cab, cac.")
+    assert page.locator(".chooser option").all_inner_texts() == ["caa", "cab", "cac"]
+    field.press("Enter")
+    assert "after c a a SEP" in said(page)
+    assert page.locator(".chooser option").count() == 27
+
+
+def test_wrong_verdicts_are_marked_filtered_and_lead_to_their_trace(open_page: Open) -> None:
+    page = open_page(make_document(num_wrong=3, num_steps=10))
+    wrong = page.locator(".cell.wrong")
+    assert wrong.count() == 3
+    assert "✗" in wrong.first.inner_text()
+    assert "expected abc" in wrong.first.inner_text()
+    page.get_by_role("button", name="Only wrong (3)").click()
+    assert page.locator(".cell:visible").count() == 3
+    wrong.nth(1).click()
+    assert "after b a c SEP" in said(page)
+    assert page.locator(".stepper").is_visible()
+    right = open_page(make_document(num_steps=10))
+    assert right.get_by_role("button", name=re.compile("Only wrong")).count() == 0
+
+
+def test_masked_keys_are_not_drawn_as_zero(open_page: Open) -> None:
+    page = open_page(make_document(num_steps=10))
+    rows = page.locator(".map").first.locator(".row:not(.keys)")
+    assert rows.count() == 6
+    for i in range(6):
+        assert rows.nth(i).locator(".weight").count() == i + 1
+        assert rows.nth(i).locator(".masked-area").count() == (1 if i < 5 else 0)
+    assert "masked" in rows.first.locator(".masked-area").get_attribute("title")
+
+
+def test_cells_of_a_map_can_be_read_by_keyboard(open_page: Open) -> None:
+    document = make_document(num_steps=10)
+    page = open_page(document)
+    page.get_by_role("button", name="Next step").click()
+    page.get_by_role("button", name="Enlarge Layer 0, head 0").focus()
+    page.keyboard.press("Tab")
+    trace = next(t for t in document["sections"][3]["traces"] if t["input"] == ["c", "b", "a"])
+    rows = trace["attention"][0]["rows"]
+    reading = page.locator(".map").first.locator(".axes")
+    assert reading.inner_text() == f"‘a’ at 4 → ‘c’ at 0: {rows[4][0]:.4f}"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowUp")
+    assert reading.inner_text() == f"‘SEP’ at 3 → ‘b’ at 1: {rows[3][1]:.4f}"
+    assert said(page).startswith("Step 2 of 3")
+
+
+def test_head_chosen_by_its_name_draws_its_arcs(open_page: Open) -> None:
+    page = open_page(make_document(num_steps=10))
+    arcs = "() => [...document.querySelectorAll('.arcs path')].map(p => p.getAttribute('stroke-width'))"
+    before = page.evaluate(arcs)
+    page.get_by_role("button", name="L0 H1").click()
+    assert page.evaluate(arcs) != before
+    assert page.get_by_role("button", name="L0 H1").get_attribute("aria-pressed") == "true"
+
+
+def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page: Open) -> None:
+    document = make_cross_document()
+    heads = document["sections"][0]["traces"][0]["attention"]
+    heads[0]["site"], heads[1]["site"] = (
+        "decoder.layers.0.attention.weights",
+        "decoder.layers.1.cross_attention.weights",
+    )
+    page = open_page(document)
+    titles = page.locator(".map h4").evaluate_all("all => all.map(h => h.firstChild.textContent)")
+    assert titles == ["Decoder layer 0, head 0", "Decoder layer 1 cross, head 0"]
+    assert page.locator(".head-name").all_inner_texts() == ["L0 H0", "L1 cross H0"]
+
+
+def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page: Open) -> None:
+    page = open_page(make_cross_document())
+    cross = page.locator(".map").nth(1)
+    assert cross.locator("h4").inner_text().startswith("Layer 0 cross, head 0")
+    assert cross.locator(".key").all_inner_texts() == ["the", "cat", "sleeps", "<end>"]
+    assert cross.locator(".masked-area").count() == 0
+    assert "Layer 0 cross, head 0 looks most at ‘cat’, position 1 (0.625)" in page.locator(".said + .note").inner_text()
+    assert page.locator(".chances li").count() == 13
+    assert page.locator(".chances .rest").inner_text().startswith("11 others")
+    assert page.locator(".map").first.locator(".weight.missing").get_attribute("title").endswith("n/a")
+
+
+def test_three_hundred_long_traces_with_eight_heads_can_be_stepped_through(open_page: Open) -> None:
+    rng = random.Random(1)
+    alphabet = list("abcdefghijklmnop")
+    document = make_document(num_steps=10)
+    document["sections"][3]["traces"] = [
+        make_trace([rng.choice(alphabet) for _ in range(12)], alphabet, 8, rng) for _ in range(300)
+    ]
+    page = open_page(document, width=1400)
+    page.locator(".maps").scroll_into_view_if_needed()
+    for _ in range(9):
+        page.get_by_label("Next step").click()
+    assert said(page).startswith("Step 10 of 12")

@@ -1,0 +1,50 @@
+import math
+
+import pytest
+import torch
+
+from attnlab.errors import WrongUsage
+from attnlab.experiments.intervals import mean_interval, share_interval, student_quantile
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"),
+    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (19, 2.0930), (29, 2.0452), (199, 1.9720)],
+)
+def test_the_quantiles_are_those_of_the_printed_tables(freedom, expected):
+    assert student_quantile(freedom) == pytest.approx(expected, abs=1e-4)
+
+
+def test_wilsons_interval_is_the_printed_one():
+    # 8 of 10: Wilson's 95 % interval is 0.4902 to 0.9433.
+    found = share_interval(8, 10)
+    assert (round(found.low, 4), round(found.high, 4)) == (0.4902, 0.9433)
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_about_95_of_100_intervals_hold_the_true_mean(count):
+    draws = torch.randn(4_000, count, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 7
+    found = [mean_interval(row) for row in draws.tolist()]
+    held = sum(each.low <= 7 <= each.high for each in found) / len(found)
+    assert held == pytest.approx(0.95, abs=0.012)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_about_95_of_100_intervals_hold_the_true_share(share):
+    draws = torch.rand(4_000, 40, generator=torch.Generator().manual_seed(1)) < share
+    found = [share_interval(int(count), 40) for count in draws.sum(-1)]
+    held = sum(each.low <= share <= each.high for each in found) / len(found)
+    assert held == pytest.approx(0.95, abs=0.025)
+
+
+def test_one_value_has_no_interval_and_none_no_mean():
+    assert math.isnan(mean_interval([1.0]).low)
+    with pytest.raises(WrongUsage, match="at least one"):
+        mean_interval([])
+    with pytest.raises(WrongUsage, match="5 of 4"):
+        share_interval(5, 4)
+
+
+def test_nothing_and_everything_touch_the_ends():
+    assert share_interval(0, 5).low == 0.0
+    assert share_interval(5, 5).high == 1.0
