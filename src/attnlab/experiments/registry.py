@@ -20,6 +20,7 @@ from attnlab.train.loop import Observer
 __all__ = ["EXPERIMENTS", "config", "config_of", "find", "is_traceable", "run", "trace_run", "traceable"]
 
 EXPERIMENTS = {
+    "anatomy": ("attnlab.experiments.anatomy", "AnatomyConfig"),
     "sorting": ("attnlab.experiments.sorting", "SortingConfig"),
 }
 """Each experiment's module and config class; the module is imported when it is needed."""

@@ -1,0 +1,330 @@
+"""`complexity`: what attention and the feed-forward part cost as the input grows, counted and measured.
+
+For L tokens, in multiply-adds: attention's scores and weighted values take 2·L²·d, its four projections 4·L·d², the
+feed-forward part 2·L·d·d_ff; the weights take 4·h·L² bytes in float32. So attention overtakes the feed-forward part
+at L = d_ff - 2d. The fused kernel computes the same output and never holds the weights.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from attnlab import seeds
+from attnlab.errors import CouldNotRun
+from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.experiments.anatomy.measuring import Times, multiply_adds, peak_memory, times
+from attnlab.experiments.anatomy.shown import Shown
+from attnlab.experiments.claims import Claim
+from attnlab.experiments.experiment import Run
+from attnlab.parts.feed_forward import FeedForward
+from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
+
+__all__ = ["attention_count", "crossing", "feed_forward_count", "show", "weights_bytes"]
+
+_D_MODEL, _NUM_HEADS, _D_FF = 512, 8, 2048
+_SHORTEST = 32
+_EXPLICIT, _FUSED, _FEED_FORWARD = "attention, weights kept", "attention, fused", "feed-forward"
+
+
+class Measured(NamedTuple):
+    """One part on inputs of one length."""
+
+    times: Times
+    memory: int
+
+
+class Growth(NamedTuple):
+    """With which power of the length, between two lengths, memory and time grow."""
+
+    first: int
+    last: int
+    memory: float
+    time: float
+
+
+Costs = dict[str, dict[int, Measured]]
+
+
+def attention_count(length: int) -> int:
+    """Multiply-adds of attention: four projections, the scores, the weighted values."""
+    return 4 * length * _D_MODEL**2 + 2 * length**2 * _D_MODEL
+
+
+def feed_forward_count(length: int) -> int:
+    """Multiply-adds of the feed-forward part: two layers."""
+    return 2 * length * _D_MODEL * _D_FF
+
+
+def weights_bytes(length: int) -> int:
+    """Bytes of the weights of all heads, in float32."""
+    return 4 * _NUM_HEADS * length**2
+
+
+def show(config: AnatomyConfig, context: Run) -> Shown:
+    """Count and measure attention and the feed-forward part, from 32 tokens up."""
+    lengths = _doubling(config.longest)
+    with seeds.isolated(context.seed, NAME, "complexity"):
+        attention, feed_forward = multi_head_attention(_D_MODEL, _NUM_HEADS), FeedForward(_D_MODEL, _D_FF)
+    attention.eval()
+    feed_forward.eval()
+    try:
+        counted = _counted(attention, feed_forward, [each for each in lengths if each <= 1024])
+        costs = _measured(attention, feed_forward, lengths, config.repeats, context)
+    except RuntimeError as error:
+        if "memory" not in str(error).lower():
+            raise
+        raise CouldNotRun(
+            f"there is not enough memory for attention over {config.longest:,} tokens with its weights, about "
+            f"{3.5 * weights_bytes(config.longest) / 2**30:.1f} GiB; take a smaller longest."
+        ) from error
+    longest = lengths[-1]
+    summary = (
+        f"Complexity. By count attention overtakes feed-forward at {_D_FF - 2 * _D_MODEL:,} tokens; by the clock, "
+        f"here, {_crossing_text(costs, _EXPLICIT)} with its weights kept and {_crossing_text(costs, _FUSED)} with the "
+        f"fused kernel. Over {longest:,} tokens it holds {costs[_EXPLICIT][longest].memory / 2**20:.0f} MiB at once "
+        f"with its weights, {costs[_FUSED][longest].memory / 2**20:.0f} MiB fused."
+    )
+    return Shown(summary, _claims(counted, costs), _sections(costs, config.repeats))
+
+
+def crossing(lengths: list[int], ratios: list[float]) -> float | None:
+    """Return from which length on a ratio stays above 1, between two lengths by interpolation of logarithms.
+
+    0.0 where it is above from the first length on; None where it is not above at the last.
+
+    >>> round(crossing([100, 200, 400], [0.5, 0.5, 2.0]))
+    283
+    """
+    below = [index for index, ratio in enumerate(ratios) if ratio <= 1.0]
+    if not below:
+        return 0.0
+    last = below[-1]
+    if last + 1 == len(ratios):
+        return None
+    share = -math.log(ratios[last]) / (math.log(ratios[last + 1]) - math.log(ratios[last]))
+    return float(lengths[last] * (lengths[last + 1] / lengths[last]) ** share)
+
+
+def _doubling(longest: int) -> list[int]:
+    lengths = [_SHORTEST]
+    while 2 * lengths[-1] <= longest:
+        lengths.append(2 * lengths[-1])
+    return lengths
+
+
+def _works(attention: MultiHeadAttention, feed_forward: nn.Module, length: int) -> dict[str, Callable[[], Any]]:
+    x = torch.randn(1, length, _D_MODEL, generator=seeds.generator(0, NAME, "complexity", length))
+    return {
+        _EXPLICIT: lambda: attention(x, need_weights=True),
+        _FUSED: lambda: attention(x),
+        _FEED_FORWARD: lambda: feed_forward(x),
+    }
+
+
+def _counted(attention: MultiHeadAttention, feed_forward: nn.Module, lengths: list[int]) -> dict[int, tuple[int, ...]]:
+    """Return what torch counts at each length: attention, feed-forward, bytes of the weights."""
+    counted: dict[int, tuple[int, ...]] = {}
+    for length in sorted({*lengths, _D_FF - 2 * _D_MODEL}):
+        works = _works(attention, feed_forward, length)
+        with torch.no_grad():
+            weights = works[_EXPLICIT]().weights
+        counted[length] = (multiply_adds(works[_EXPLICIT]), multiply_adds(works[_FEED_FORWARD]), weights.nbytes)
+    return counted
+
+
+def _measured(
+    attention: MultiHeadAttention, feed_forward: nn.Module, lengths: list[int], repeats: int, context: Run
+) -> Costs:
+    """Measure at each length, the parts in turn; those that do not hold the weights at twice the longest too."""
+    costs: Costs = {_EXPLICIT: {}, _FUSED: {}, _FEED_FORWARD: {}}
+    for index, length in enumerate([*lengths, 2 * lengths[-1]]):
+        works = _works(attention, feed_forward, length)
+        if length > lengths[-1]:
+            del works[_EXPLICIT]
+
+        def tell(done: int, of: int, before: int = index) -> None:
+            context.step(before * of + done, (len(lengths) + 1) * of)
+
+        taken = times(works, repeats, tell)
+        for name, work in works.items():
+            costs[name][length] = Measured(taken[name], peak_memory(work))
+    return costs
+
+
+def _growth(cost: dict[int, Measured]) -> Growth:
+    """Return the powers of the length that memory and time grow with, over the last three lengths."""
+    first, *_, last = list(cost)[-3:]
+    span = math.log(last / first)
+    return Growth(
+        first,
+        last,
+        math.log(cost[last].memory / cost[first].memory) / span,
+        math.log(cost[last].times.median / cost[first].times.median) / span,
+    )
+
+
+def _claims(counted: dict[int, tuple[int, ...]], costs: Costs) -> list[Claim]:
+    expected = {each: (attention_count(each), feed_forward_count(each), weights_bytes(each)) for each in counted}
+    agreeing = sum(counted[each] == expected[each] for each in counted)
+    equal = _D_FF - 2 * _D_MODEL
+    explicit, fused = _growth(costs[_EXPLICIT]), _growth(costs[_FUSED])
+    return [
+        Claim(
+            "counts_are_torchs",
+            "multiply-adds 4·L·d² + 2·L²·d for attention and 2·L·d·d_ff for feed-forward, and 4·h·L² bytes of weights, "
+            f"are what torch counts up to {max(counted):,} tokens; at L = d_ff - 2d = {equal:,} attention overtakes",
+            f"{agreeing}/{len(counted)} lengths; at {equal:,}: {counted[equal][0]:,} and {counted[equal][1]:,}",
+            f"{len(counted)}/{len(counted)}; equal",
+            agreeing == len(counted) and counted[equal][0] == counted[equal][1],
+        ),
+        Claim(
+            "kept_weights_take_memory_with_the_square",
+            "with its weights kept, attention's peak memory grows with the square of the length "
+            f"({explicit.first:,} to {explicit.last:,} tokens): the exponent",
+            f"{explicit.memory:.2f}",
+            "1.80 to 2.20",
+            1.8 <= explicit.memory <= 2.2,
+        ),
+        Claim(
+            "fused_memory_is_linear",
+            f"with the fused kernel, attention's peak memory grows with the length itself ({fused.first:,} to "
+            f"{fused.last:,} tokens): the exponent",
+            f"{fused.memory:.2f}",
+            "0.80 to 1.20",
+            0.8 <= fused.memory <= 1.2,
+        ),
+    ]
+
+
+def _crossing_text(costs: Costs, name: str) -> str:
+    lengths = [length for length in costs[name] if length in costs[_FEED_FORWARD]]
+    ratios = [costs[name][each].times.median / costs[_FEED_FORWARD][each].times.median for each in lengths]
+    found = crossing(lengths, ratios)
+    if found is None:
+        return f"beyond {lengths[-1]:,} tokens"
+    return f"at {found:,.0f} tokens" if found else f"below {lengths[0]:,} tokens"
+
+
+def _sections(costs: Costs, repeats: int) -> list[dict[str, Any]]:
+    lengths = list(costs[_FUSED])
+    threads = "one thread" if torch.get_num_threads() == 1 else f"{torch.get_num_threads()} threads"
+    size = f"d = {_D_MODEL}, {_NUM_HEADS} heads, d_ff = {_D_FF:,}, one input, float32, {threads}"
+    counts = {
+        "attention": [attention_count(each) / 1e6 for each in lengths],
+        "of it, scores and values": [2 * each**2 * _D_MODEL / 1e6 for each in lengths],
+        _FEED_FORWARD: [feed_forward_count(each) / 1e6 for each in lengths],
+    }
+    axes = {"kind": "lines", "x_label": "tokens", "x_log": True, "y_log": True}
+    return [
+        {
+            **axes,
+            "figure": "complexity-counted",
+            "title": "Complexity: counted",
+            "caption": (
+                f"Multiply-adds of one forward pass ({size}). Attention overtakes feed-forward at d_ff - 2d = "
+                f"{_D_FF - 2 * _D_MODEL:,} tokens; its scores and values alone at d_ff = {_D_FF:,}."
+            ),
+            "y_label": "million multiply-adds",
+            "series": [{"name": name, "x": lengths, "y": found} for name, found in counts.items()],
+        },
+        {
+            **axes,
+            "figure": "complexity-time",
+            "title": "Complexity: time, measured",
+            "caption": (
+                f"Median of {repeats} rounds in turn, with the least and the most ({size}). On this machine attention "
+                f"overtakes feed-forward {_crossing_text(costs, _EXPLICIT)} with its weights kept, "
+                f"{_crossing_text(costs, _FUSED)} with the fused kernel."
+            ),
+            "y_label": "milliseconds",
+            "series": [
+                {
+                    "name": name,
+                    "x": list(cost),
+                    "y": [1e3 * each.times.median for each in cost.values()],
+                    "low": [1e3 * each.times.least for each in cost.values()],
+                    "high": [1e3 * each.times.most for each in cost.values()],
+                }
+                for name, cost in costs.items()
+            ],
+        },
+        {
+            **axes,
+            "figure": "complexity-memory",
+            "title": "Complexity: peak memory, measured",
+            "caption": (
+                "The most that torch's allocator had handed out at once during a forward pass, inputs and parameters "
+                "not counted, as its profiler writes it down; beside it, the weights alone, counted."
+            ),
+            "y_label": "MiB",
+            "series": [
+                *(
+                    {"name": name, "x": list(cost), "y": [each.memory / 2**20 for each in cost.values()]}
+                    for name, cost in costs.items()
+                ),
+                {
+                    "name": "the weights alone (counted)",
+                    "x": list(costs[_EXPLICIT]),
+                    "y": [weights_bytes(each) / 2**20 for each in costs[_EXPLICIT]],
+                },
+            ],
+        },
+        {
+            "kind": "table",
+            "title": "Complexity: where attention overtakes feed-forward",
+            "caption": "Measured: the length from which on its median time stays above, interpolated.",
+            "columns": ["what", "how", "where"],
+            "rows": [
+                ["scores and values", "counted", f"at {_D_FF:,} tokens"],
+                ["all of attention", "counted", f"at {_D_FF - 2 * _D_MODEL:,} tokens"],
+                ["attention, weights kept", "measured", _crossing_text(costs, _EXPLICIT)],
+                ["attention, fused", "measured", _crossing_text(costs, _FUSED)],
+            ],
+        },
+        {
+            "kind": "table",
+            "title": "Complexity: how fast it grows",
+            "caption": (
+                "The power of the length that time and peak memory grow with, over the last three lengths: 1 is in "
+                "proportion, 2 with the square. Time depends on the machine and on what else it does; no claim is made "
+                "of it."
+            ),
+            "columns": ["part", "from", "to", "time", "peak memory"],
+            "rows": [
+                [name, growth.first, growth.last, f"{growth.time:.2f}", f"{growth.memory:.2f}"]
+                for name, growth in ((name, _growth(cost)) for name, cost in costs.items())
+            ],
+        },
+        _table(costs, lengths),
+    ]
+
+
+def _table(costs: Costs, lengths: list[int]) -> dict[str, Any]:
+    def cells(name: str, length: int) -> list[str]:
+        found = costs[name].get(length)
+        return ["", ""] if found is None else [f"{1e3 * found.times.median:.2f}", f"{found.memory / 2**20:.2f}"]
+
+    return {
+        "kind": "table",
+        "title": "Complexity in numbers",
+        "caption": "Million multiply-adds and the weights' MiB counted; milliseconds and peak MiB measured.",
+        "columns": [
+            "tokens", "attention (M)", "feed-forward (M)", "weights (MiB)",
+            "kept: ms", "kept: MiB", "fused: ms", "fused: MiB", "feed-forward: ms", "feed-forward: MiB",
+        ],
+        "rows": [
+            [
+                length,
+                f"{attention_count(length) / 1e6:,.1f}",
+                f"{feed_forward_count(length) / 1e6:,.1f}",
+                f"{weights_bytes(length) / 2**20:,.2f}",
+                *cells(_EXPLICIT, length),
+                *cells(_FUSED, length),
+                *cells(_FEED_FORWARD, length),
+            ]
+            for length in lengths
+        ],
+    }  # fmt: skip

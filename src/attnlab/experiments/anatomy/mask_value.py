@@ -1,0 +1,247 @@
+"""`mask_value`: a large negative number in place of -inf, and what it costs.
+
+`scores.masked_fill(~mask, -100)` looks harmless, for e⁻¹⁰⁰ is nothing, as long as the true scores are ordinary.
+Weights only know differences: once the true scores lie below the number, the blocked keys take all the weight. And
+where a row has nothing to look at, -inf gives NaN and a finite number looks at what is blocked. `attend` does neither.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnlab import seeds
+from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.experiments.anatomy.shown import Shown, least, most, number_text
+from attnlab.experiments.claims import Claim
+from attnlab.experiments.experiment import Run
+from attnlab.look.statistics import blocked_weight
+from attnlab.parts.attend import attend
+
+__all__ = ["show"]
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_VALUES = {-100.0: "-100", -1e4: "-1e4", -1e9: "-1e9"}
+_LEVELS = (1.0, 3.0, 10.0, 30.0, 60.0, 80.0, 90.0, 95.0, 100.0, 105.0, 110.0, 150.0, 300.0, 1e3, 3e3, 9e3, 1e4, 1.1e4,
+           3e4, 1e5, 1e6, 1e7, 1e8, 9e8, 1e9, 1.1e9, 1e10)  # fmt: skip
+_ORDINARY, _DEEP = 10.0, 150.0
+_ALLOWED = torch.tensor([True, True, True, True, False, False, False, False])
+
+Leaks = dict[tuple[torch.dtype, float], list[float | None]]
+
+
+class DeadRow(NamedTuple):
+    """What a row that may look at nothing gives, in one dtype."""
+
+    attend_output: float
+    attend_gradient: float
+    naive_output: float
+    naive_gradient: float
+    on_blocked: float
+
+
+def show(config: AnatomyConfig, context: Run) -> Shown:
+    """Measure the weight that leaks to blocked keys, per dtype, as the true scores fall."""
+    noise = torch.randn(
+        config.draws, len(_ALLOWED), generator=seeds.generator(context.seed, NAME, "mask_value"), dtype=torch.float64
+    )
+    leaks: Leaks = {
+        (dtype, value): [_leak(noise - level, dtype, value) for level in _LEVELS]
+        for dtype in _DTYPES
+        for value in _VALUES
+    }
+    ours = [_own_leak(noise - level, dtype) for dtype in _DTYPES for level in _LEVELS if _fits(noise - level, dtype)]
+    dead = {dtype: _dead_row(dtype, context.seed) for dtype in _DTYPES}
+    context.step(1, 1)
+    ordinary, deep = (_at(leaks, torch.float32, -100.0, level, level)[0] for level in (_ORDINARY, _DEEP))
+    summary = (
+        f"Mask value. In float32, -100 in place of -inf lets {ordinary:.0e} of the weight leak to blocked keys when "
+        f"the true scores are around -10, and {deep:.4f} of it when they are around -150. A boolean mask lets "
+        f"{most(ours):g} leak."
+    )
+    return Shown(summary, _claims(leaks, ours, dead), _sections(leaks, dead, config.draws))
+
+
+def filled_weights(scores: Tensor, value: float) -> Tensor:
+    """Softmax with a number where keys are blocked, in the scores' own dtype, as it is often written."""
+    return scores.masked_fill(~_ALLOWED, torch.tensor(value, dtype=scores.dtype)).softmax(-1)
+
+
+def _fits(scores: Tensor, dtype: torch.dtype) -> bool:
+    return bool(torch.isfinite(scores.to(dtype)).all())
+
+
+def _leak(scores: Tensor, dtype: torch.dtype, value: float) -> float | None:
+    """Return the mean weight on blocked keys; None where the true scores themselves overflow."""
+    if not _fits(scores, dtype):
+        return None
+    return float(blocked_weight(filled_weights(scores.to(dtype), value).double(), _ALLOWED).mean())
+
+
+def _own_leak(scores: Tensor, dtype: torch.dtype) -> float:
+    """Return the largest weight that `attend` gives a blocked key, for these very scores."""
+    key = scores.to(dtype).unsqueeze(-1)  # a query of 1, unscaled, makes each key its own score
+    weights = attend(torch.ones(1, 1, dtype=dtype), key, key, _ALLOWED, scale=False).weights
+    assert weights is not None
+    return float(blocked_weight(weights, _ALLOWED).max())
+
+
+def _dead_row(dtype: torch.dtype, seed: int) -> DeadRow:
+    """Attend with a first query that may look at nothing, with our part and as it is often written."""
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    mask[0] = False
+
+    def tensors() -> list[Tensor]:
+        generator = seeds.generator(seed, NAME, "dead row")
+        return [torch.randn(4, 8, generator=generator).to(dtype).requires_grad_() for _ in range(3)]
+
+    query, key, value = tensors()
+    output = attend(query, key, value, mask).output
+    output.float().sum().backward()  # type: ignore[no-untyped-call]
+    assert query.grad is not None
+    is_finite = all(bool(torch.isfinite(each.grad).all()) for each in (query, key, value) if each.grad is not None)
+    naive_query, naive_key, naive_value = tensors()
+    scores = naive_query @ naive_key.T / math.sqrt(8)
+    naive = scores.masked_fill(~mask, -math.inf).softmax(-1) @ naive_value
+    naive.float().sum().backward()  # type: ignore[no-untyped-call]
+    naive_gradients = [each.grad for each in (naive_query, naive_key, naive_value) if each.grad is not None]
+    # Not masked_fill(-1e9): in float16 that raises, where a tensor of -1e9 becomes -inf.
+    filled = torch.where(mask, scores.detach(), torch.tensor(-1e9, dtype=dtype)).softmax(-1)
+    return DeadRow(
+        attend_output=float(output[0].detach().abs().max()),
+        attend_gradient=float(query.grad[0].abs().max()) if is_finite else math.nan,
+        naive_output=float(naive[0].detach().abs().max()),
+        naive_gradient=float(torch.cat(naive_gradients).abs().max()),
+        on_blocked=float(blocked_weight(filled, mask)[0]),
+    )
+
+
+def _at(leaks: Leaks, dtype: torch.dtype, value: float, low: float, high: float) -> list[float]:
+    """Return the leaks at the levels from `low` to `high`, where the scores fit the dtype."""
+    pairs = zip(_LEVELS, leaks[dtype, value], strict=True)
+    return [leak for level, leak in pairs if low <= level <= high and leak is not None]
+
+
+def _claims(leaks: Leaks, ours: list[float], dead: dict[torch.dtype, DeadRow]) -> list[Claim]:
+    ordinary = most(leak for dtype in _DTYPES for leak in _at(leaks, dtype, -100.0, 0.0, _ORDINARY))
+    deep = least(leak for dtype in _DTYPES for leak in _at(leaks, dtype, -100.0, _DEEP, _DEEP))
+    wide = _DTYPES[1:]
+    before = most(leak for dtype in wide for leak in _at(leaks, dtype, -1e9, 0.0, 1e8))
+    after = least(leak for dtype in wide for leak in _at(leaks, dtype, -1e9, 1e10, 1e10))
+    blocked = least(dead[dtype].on_blocked for dtype in wide)
+    half = float(torch.tensor(-1e9, dtype=torch.float16))
+    leaked = most(ours)
+    zeros = most(number for each in dead.values() for number in (each.attend_output, each.attend_gradient))
+    naive = sum(math.isnan(each.naive_output) and math.isnan(each.naive_gradient) for each in dead.values())
+    return [
+        Claim(
+            "boolean_masks_leak_nothing",
+            "with a boolean mask the weight on a blocked key is exactly 0, in each dtype, however low the true scores",
+            f"{leaked:g} over {len(ours)} pairs of dtype and level",
+            "exactly 0",
+            leaked == 0.0,
+        ),
+        Claim(
+            "minus_100_gives_way",
+            "-100 in place of -inf leaks nothing that shows at ordinary scores (around -10 and above), and all the "
+            "weight when the true scores are around -150, in each dtype",
+            f"at most {ordinary:.0e}; at least {deep:.6f}",
+            "at most 1e-30; at least 0.999",
+            ordinary <= 1e-30 and deep >= 0.999,
+        ),
+        Claim(
+            "minus_1e9_depends_on_the_dtype",
+            "-1e9 holds down to scores of -1e8 and gives way below itself; a row that is all blocked then looks at "
+            "what is blocked; in float16 it becomes -inf, and such a row NaN",
+            f"{before:g} and {after:g}; {blocked:g} of the weight on blocked keys; float16: {half:g}, "
+            f"{number_text(dead[torch.float16].on_blocked)}",
+            "0 and 1; 1; -inf, NaN",
+            before == 0.0
+            and after >= 0.999
+            and blocked >= 0.99
+            and half == -math.inf
+            and math.isnan(dead[torch.float16].on_blocked),
+        ),
+        Claim(
+            "blocked_rows_are_zeros",
+            "a query that may look at nothing gets zeros from attend, forward and in its gradient, in each dtype; the "
+            "usual softmax of -inf gives NaN in both",
+            f"{number_text(zeros)}; NaN in {naive} of {len(dead)} dtypes",
+            f"exactly 0; {len(dead)} of {len(dead)}",
+            zeros == 0.0 and naive == len(dead),
+        ),
+    ]
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _gives_way(leaks: Leaks, dtype: torch.dtype, value: float) -> str:
+    """Name the last level where hardly anything leaks, and the first where nearly all does."""
+    known = [(level, leak) for level, leak in zip(_LEVELS, leaks[dtype, value], strict=True) if leak is not None]
+    holds = [level for level, leak in known if leak <= 0.1]
+    gone = [level for level, leak in known if leak >= 0.9]
+    return f"{-holds[-1]:,.0f} to {-gone[0]:,.0f}" if holds and gone else "never"
+
+
+def _sections(leaks: Leaks, dead: dict[torch.dtype, DeadRow], draws: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": "lines",
+            "figure": "mask-value",
+            "title": "Mask value: weight that leaks to blocked keys",
+            "caption": (
+                "Eight keys, four of them blocked by a number in place of -inf. The true scores are normal around the "
+                "level given. As soon as they lie below the number, the blocked keys take everything. In float16, "
+                "-1e9 has become -inf and holds, as far as float16 reaches (65,504). "
+                f"Means over {draws:,} draws."
+            ),
+            "x_label": "how far the true scores lie below zero",
+            "y_label": "weight on blocked keys",
+            "x_log": True,
+            "series": [
+                {
+                    "name": f"{_VALUES[value]} in {_name(dtype)}",
+                    "x": list(_LEVELS),
+                    "y": leaks[dtype, value],
+                }
+                for dtype, value in [*((torch.float32, value) for value in _VALUES), (torch.float16, -1e9)]
+            ],
+        },
+        {
+            "kind": "table",
+            "title": "Mask value in numbers",
+            "caption": (
+                f"Weight on blocked keys, means over {draws:,} draws, for true scores around three levels; and between "
+                "which levels it goes from under 0.1 to over 0.9. A boolean mask: 0 everywhere."
+            ),
+            "columns": ["dtype", "number", "becomes", "scores at -10", "at -90", "at -150", "gives way"],
+            "rows": [
+                [
+                    _name(dtype),
+                    name,
+                    f"{float(torch.tensor(value, dtype=dtype)):g}",
+                    *(f"{leaks[dtype, value][_LEVELS.index(level)]:.3g}" for level in (10.0, 90.0, 150.0)),
+                    _gives_way(leaks, dtype, value),
+                ]
+                for dtype in _DTYPES
+                for value, name in _VALUES.items()
+            ],
+        },
+        {
+            "kind": "table",
+            "title": "Mask value: a query that may look at nothing",
+            "caption": "The largest number in its output and in its gradient, by attend and by softmax(-inf …).",
+            "columns": [
+                "dtype",
+                "attend",
+                "its gradient",
+                "softmax of -inf",
+                "its gradient",
+                "-1e9: weight on blocked keys",
+            ],
+            "rows": [[_name(dtype), *map(number_text, found)] for dtype, found in dead.items()],
+        },
+    ]

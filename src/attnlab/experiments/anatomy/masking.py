@@ -1,0 +1,211 @@
+"""`masking`: who may look at whom, and how to prove it.
+
+Attention with a causal mask, with the reversed one (a mistake that is easily made: each query sees the future), and
+with none. A picture of weights can deceive about what a whole model sees, so the proof is by gradient: output i must
+not depend on input j > i. The same test must catch the wrong masks.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnlab import seeds
+from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.experiments.anatomy.shown import Shown, least, most
+from attnlab.experiments.claims import Claim
+from attnlab.experiments.experiment import Run
+from attnlab.look.causality import largest_change, largest_leak
+from attnlab.look.statistics import blocked_weight
+from attnlab.models.encoder import Encoder, EncoderConfig
+from attnlab.parts.attend import attend
+from attnlab.parts.masks import anti_causal_mask, causal_mask
+from attnlab.sites import SitedModule
+
+__all__ = ["show"]
+
+_KINDS = ("none", "causal", "reversed")
+_LENGTH, _WIDTH = 6, 16
+_VOCABULARY = 11
+
+
+class Leak(NamedTuple):
+    """What the two leak tests found, over several models: the smallest and the largest."""
+
+    least: float
+    most: float
+
+
+class MaskedEncoder(SitedModule):
+    """An encoder's own blocks, under a mask of our choice: tokens (batch, length) -> (batch, length, d_model)."""
+
+    sites = ("embedding",)
+
+    def __init__(self, encoder: Encoder, kind: str) -> None:
+        super().__init__()
+        self.encoder, self.kind = encoder, kind
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Embed, then read."""
+        return self.read(self.visit("embedding", self.encoder.embedding(tokens)))
+
+    def read(self, x: Tensor) -> Tensor:
+        """(batch, length, d_model) -> the same, through all blocks."""
+        for layer in self.encoder.layers:
+            x = layer(x, mask=make_mask(self.kind, x.shape[-2]))
+        return x
+
+
+def make_mask(kind: str, length: int) -> Tensor | None:
+    """Make one of the three masks: (query, key), True = may attend."""
+    if kind == "none":
+        return None
+    return causal_mask(length) if kind == "causal" else anti_causal_mask(length)
+
+
+def make_model(kind: str, seed: int, number: int) -> MaskedEncoder:
+    """Make one of several models with their own initial weights."""
+    with seeds.isolated(seed, NAME, "masking", number):
+        settings = EncoderConfig(vocab_size=_VOCABULARY, d_model=_WIDTH, num_heads=2, num_layers=2, d_ff=2 * _WIDTH)
+        return MaskedEncoder(Encoder(settings), kind).eval()
+
+
+def show(config: AnatomyConfig, context: Run) -> Shown:
+    """Look at the weights under each mask, and ask whole models whether they see the future."""
+    generator = seeds.generator(context.seed, NAME, "masking")
+    shape = (config.draws, 1, _LENGTH, _WIDTH)
+    query, key = torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+    weights = {kind: _weights(query, key, kind) for kind in _KINDS}
+    above = float(blocked_weight(weights["causal"], torch.ones(_LENGTH, _LENGTH).tril() == 1).max())
+    rows = float((weights["causal"].double().sum(-1) - 1.0).abs().max())
+    tokens = torch.stack([torch.randperm(_VOCABULARY, generator=generator)[:_LENGTH] for _ in range(4)])
+    leaks, changes = {}, {}
+    for step, kind in enumerate(_KINDS):
+        models = [make_model(kind, context.seed, number) for number in range(config.seeds)]
+        derivatives = [largest_leak(model, tokens) for model in models]
+        differences = [largest_change(model, tokens) for model in models]
+        leaks[kind] = Leak(least(derivatives), most(derivatives))
+        changes[kind] = Leak(least(differences), most(differences))
+        context.step(step + 1, len(_KINDS))
+    influence = {kind: _influence(make_model(kind, context.seed, 0), tokens[:1]) for kind in _KINDS}
+    return Shown(
+        f"Masking. In {config.seeds} models the largest derivative of an output by a later input is "
+        f"{leaks['causal'].most:g} under the causal mask, and at least {leaks['reversed'].least:.1f} under the "
+        "reversed one, whose weights look just as tidy.",
+        _claims(config, above, rows, leaks, changes),
+        [_maps(weights, influence), _table(config, leaks, changes, above)],
+    )
+
+
+def _weights(query: Tensor, key: Tensor, kind: str) -> Tensor:
+    weights = attend(query, key, key, make_mask(kind, query.shape[-2])).weights
+    assert weights is not None
+    return weights
+
+
+def _influence(model: MaskedEncoder, tokens: Tensor) -> Tensor:
+    """Return how strongly each output depends on each input: norms of d output_i / d input_j, (query, key)."""
+    x = model.encoder.embedding(tokens).detach()
+    jacobian = torch.autograd.functional.jacobian(model.read, x)  # type: ignore[no-untyped-call]
+    norms: Tensor = jacobian[0, :, :, 0].square().sum((1, 3)).sqrt()
+    return norms
+
+
+def _claims(
+    config: AnatomyConfig, above: float, rows: float, leaks: dict[str, Leak], changes: dict[str, Leak]
+) -> list[Claim]:
+    causal = leaks["causal"]
+    leak, change = (least(found[kind].least for kind in ("reversed", "none")) for found in (leaks, changes))
+    return [
+        Claim(
+            "causal_weights_above_the_diagonal",
+            f"under the causal mask every weight above the diagonal is exactly 0, and rows still sum to 1, over "
+            f"{config.draws:,} draws of {_LENGTH} tokens",
+            f"{above:g}; rows off by at most {rows:.0e}",
+            "exactly 0; 1e-06",
+            above == 0.0 and rows <= 1e-6,
+        ),
+        Claim(
+            "causal_models_do_not_see_the_future",
+            f"in {config.seeds} models of two blocks under the causal mask no output depends on a later input: largest "
+            "derivative, and largest change when the later tokens are exchanged",
+            f"{causal.most:g} and {changes['causal'].most:g}",
+            "exactly 0",
+            causal.most == 0.0 and changes["causal"].most == 0.0,
+        ),
+        Claim(
+            "wrong_masks_are_caught",
+            f"the test that finds nothing under the causal mask catches the reversed mask, and no mask, in each of "
+            f"{config.seeds} models: the smallest derivative and the smallest change found",
+            f"{leak:.2g} and {change:.2g}",
+            "at least 0.001",
+            leak >= 1e-3 and change >= 1e-3,
+        ),
+    ]
+
+
+def _maps(weights: dict[str, Tensor], influence: dict[str, Tensor]) -> dict[str, Any]:
+    places = [str(place) for place in range(_LENGTH)]
+    top = max(float(each.max()) for each in influence.values())
+    titles = {"none": "no mask", "causal": "causal mask", "reversed": "reversed mask (wrong)"}
+
+    def maps(values: dict[str, Tensor], high: float, row: str, column: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "title": titles[kind],
+                "rows": values[kind].tolist(),
+                "row_labels": places,
+                "column_labels": places,
+                "row_title": row,
+                "column_title": column,
+                "low": 0.0,
+                "high": high,
+            }
+            for kind in _KINDS
+        ]
+
+    return {
+        "kind": "maps",
+        "figure": "masking",
+        "title": "Masking: who sees whom",
+        "caption": (
+            "Under the causal mask nothing stands above the diagonal. The reversed mask looks as tidy, and shows each "
+            "token the future; only its place gives it away."
+        ),
+        "choices": [
+            {
+                "label": "weights",
+                "note": f"The weights of one draw of {_LENGTH} random tokens; each row sums to 1.",
+                "maps": maps({kind: weights[kind][0, 0] for kind in _KINDS}, 1.0, "query", "key"),
+            },
+            {
+                "label": "dependence",
+                "note": (
+                    "How strongly output i of a model of two blocks depends on input j: the norm of "
+                    "d output_i / d input_j."
+                ),
+                "maps": maps(influence, top, "output", "input"),
+            },
+        ],
+    }
+
+
+def _table(config: AnatomyConfig, leaks: dict[str, Leak], changes: dict[str, Leak], above: float) -> dict[str, Any]:
+    return {
+        "kind": "table",
+        "title": "Masking: does an output depend on a later input?",
+        "caption": (
+            f"By derivative, and by exchanging the later tokens, in {config.seeds} models of two blocks: the smallest "
+            f"and the largest found. The largest causal weight above the diagonal is {above:g}."
+        ),
+        "columns": ["mask", "derivative", "change of an output", "sees the future"],
+        "rows": [
+            [
+                kind,
+                f"{leaks[kind].least:.3g} to {leaks[kind].most:.3g}",
+                f"{changes[kind].least:.3g} to {changes[kind].most:.3g}",
+                "yes" if leaks[kind].most > 0.0 else "no",
+            ]
+            for kind in _KINDS
+        ],
+    }

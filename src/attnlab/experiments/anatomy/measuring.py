@@ -1,0 +1,89 @@
+"""Measuring what a computation costs: multiply-adds and peak memory as torch counts them, time by the clock."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from attnlab.parts.linear import use_matrix_path
+
+__all__ = ["Times", "multiply_adds", "peak_memory", "times"]
+
+_SHORTEST = 2e-3  # seconds: what is quicker is done several times over
+
+
+class Times(NamedTuple):
+    """Seconds that one call takes: the median of the repeats, the least and the most."""
+
+    median: float
+    least: float
+    most: float
+
+
+def multiply_adds(work: Callable[[], object]) -> int:
+    """Count the multiply-adds of all matrix products, as torch's own counter sees them pass."""
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), use_matrix_path("default"), counter:  # the counter does not know the other path's operations
+        work()
+    return int(counter.get_total_flops()) // 2
+
+
+def peak_memory(work: Callable[[], object]) -> int:
+    """Return the most bytes that torch's allocator had handed out at once during the work, beyond those of before.
+
+    Scratch space inside a kernel counts, as far as it comes from torch's allocator; the inputs do not.
+    """
+    with torch.no_grad():
+        work()  # what is kept from a first call, such as a table, is not this work's
+        quiet = "KINETO_LOG_LEVEL" not in os.environ
+        if quiet:  # the profiler would write two lines to the terminal each time
+            os.environ["KINETO_LOG_LEVEL"] = "99"
+        try:
+            with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+                work()
+        finally:
+            if quiet:
+                del os.environ["KINETO_LOG_LEVEL"]
+    assert profiled.profiler is not None
+    assert profiled.profiler.kineto_results is not None
+    events = [each for each in profiled.profiler.kineto_results.events() if each.name() == "[memory]"]
+    held = most = 0
+    for event in sorted(events, key=lambda each: each.start_ns()):
+        held += event.nbytes()
+        most = max(most, held)
+    return most
+
+
+def times(
+    works: Mapping[str, Callable[[], object]], repeats: int, tell: Callable[[int, int], None]
+) -> dict[str, Times]:
+    """Time works in turn, `repeats` rounds of all, so that a slow moment of the machine touches all alike.
+
+    Args:
+        works: by name.
+        repeats: rounds.
+        tell: is told how many rounds are done, and of how many.
+    """
+    calls = {}
+    found: dict[str, list[float]] = {name: [] for name in works}
+    with torch.no_grad():
+        for name, work in works.items():
+            work()
+            calls[name] = max(1, int(_SHORTEST / max(_seconds(work, 1), 1e-7)))
+        for done in range(repeats):
+            for name, work in works.items():
+                found[name].append(_seconds(work, calls[name]))
+            tell(done + 1, repeats)
+    return {name: Times(median(each), min(each), max(each)) for name, each in found.items()}
+
+
+def _seconds(work: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    return (time.perf_counter() - start) / calls

@@ -1,0 +1,229 @@
+"""`normalisation`: layer norm from its formula beside PyTorch's, and beside the formula that is often written.
+
+PyTorch's is `(x - mean) / √(variance + ε)` with the biased variance (Ba et al. 2016). Often one reads
+`(x - mean) / (deviation + ε)` with torch's `std`, which is the unbiased one: smaller by `√((d-1)/d)` at every size of
+x, NaN at a width of 1, and far larger where x is so small that ε matters.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnlab import seeds
+from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.experiments.anatomy.shown import Shown, most, number_text
+from attnlab.experiments.claims import Claim
+from attnlab.experiments.experiment import Run
+from attnlab.parts.norms import LayerNorm, layer_norm
+
+__all__ = ["other_norm", "show"]
+
+_EPSILON = 1e-5
+_WIDTHS = (1, 2, 4, 8, 16, 64, 256, 1024)
+_SCALES = tuple(10.0 ** (exponent / 2) for exponent in range(-16, 7))
+_LENGTH, _WIDTH = 6, 64
+
+
+def other_norm(x: Tensor, *, epsilon: float = _EPSILON) -> Tensor:
+    """`(x - mean) / (deviation + ε)`, the deviation unbiased: the other formula (..., d_model) -> the same."""
+    centred = x - x.mean(-1, keepdim=True)
+    variance = centred.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)  # 0/0 at a width of 1, as torch.std has it
+    return centred / (variance.sqrt() + epsilon)
+
+
+def show(config: AnatomyConfig, context: Run) -> Shown:
+    """Compare the formulas over widths and sizes, and look at what a norm does to uneven positions."""
+    generator = seeds.generator(context.seed, NAME, "normalisation")
+    draws = {width: torch.randn(min(config.draws, 1_000), width, generator=generator).double() for width in _WIDTHS}
+    apart = {
+        dtype: most(
+            _largest(layer_norm(scale * x.to(dtype)) - F.layer_norm(scale * x.to(dtype), (width,)))
+            for width, x in draws.items()
+            for scale in (1e-4, 1e-2, 1.0, 1e2)
+        )
+        for dtype in (torch.float64, torch.float32)
+    }
+    biased = {width: _largest(other_norm(x) - F.layer_norm(x, (width,))) for width, x in map(_unit, draws.values())}
+    shrunk = {width: _shrinkage(x) for width, x in draws.items() if width > 1}
+    sizes = {
+        "ε inside the root (PyTorch's)": [_size(layer_norm, scale) for scale in _SCALES],
+        "ε outside": [_size(other_norm, scale) for scale in _SCALES],
+    }
+    before = _uneven(config.draws, generator)
+    with torch.no_grad():
+        after = LayerNorm(_WIDTH).double()(before)
+    context.step(1, 1)
+    return Shown(
+        "Normalisation. Layer norm from its formula is PyTorch's but for rounding; written with the unbiased "
+        f"deviation it differs by up to {biased[2]:.2f} at width 2 and {biased[64]:.3f} at 64, and at "
+        f"width 1 it is {number_text(biased[1])}.",
+        _claims(apart[torch.float64], shrunk, biased, sizes, after),
+        _sections(apart[torch.float32], biased, shrunk, sizes, before, after),
+    )
+
+
+def _unit(x: Tensor) -> tuple[int, Tensor]:
+    """Return the width, and each row brought to mean 0 and variance 1, so that ε hardly counts."""
+    width = x.shape[-1]
+    return width, F.layer_norm(x, (width,), eps=0.0) if width > 1 else x
+
+
+def _largest(difference: Tensor) -> float:
+    return float(difference.abs().max())
+
+
+def _shrinkage(x: Tensor) -> float:
+    """Return by which factor the other formula's output is smaller, ε left out of both."""
+    return float(other_norm(x, epsilon=0.0).norm() / F.layer_norm(x, x.shape[-1:], eps=0.0).norm())
+
+
+def _size(norm: Any, scale: float) -> float:
+    """Return the root mean square of what a norm makes of a vector whose own is `scale`, mean 0, width 1,000."""
+    x = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(500)  # so wide that the bias hardly counts
+    return float(norm(scale * x, epsilon=_EPSILON).square().mean().sqrt())
+
+
+def _uneven(draws: int, generator: torch.Generator) -> Tensor:
+    """Draw positions of very different mean and spread: (draw, length, width)."""
+    mean = torch.linspace(-10.0, 10.0, _LENGTH).unsqueeze(-1)
+    spread = torch.logspace(-1.0, 1.0, _LENGTH).unsqueeze(-1)
+    drawn = torch.randn(min(draws, 500), _LENGTH, _WIDTH, generator=generator)
+    return (mean + spread * drawn).double()
+
+
+def _claims(
+    apart: float, shrunk: dict[int, float], biased: dict[int, float], sizes: dict[str, list[float]], after: Tensor
+) -> list[Claim]:
+    means = _largest(after.double().mean(-1))
+    variances = after.double().var(-1, correction=0)
+    low, high = float(variances.min()), float(variances.max())
+    off = most(abs(found - math.sqrt((width - 1) / width)) for width, found in shrunk.items())
+    inside, outside = sizes.values()
+    wrong = most(
+        abs(found - expected)
+        for scale, mine, other in zip(_SCALES, inside, outside, strict=True)
+        for found, expected in (
+            (mine, scale / math.sqrt(scale**2 + _EPSILON)),
+            (other, scale / (math.sqrt(1000 / 999) * scale + _EPSILON)),
+        )
+    )
+    small = min(range(len(_SCALES)), key=lambda index: abs(_SCALES[index] - 1e-4))
+    return [
+        Claim(
+            "the_formula_is_torchs",
+            f"layer norm written from its formula gives what PyTorch's gives, in float64, at widths from 1 to "
+            f"{max(_WIDTHS):,} and sizes from 1e-4 to 100",
+            f"{apart:.0e} apart",
+            "at most 1e-10",
+            apart <= 1e-10,
+        ),
+        Claim(
+            "every_position_is_normed",
+            "after layer norm every position has mean 0 and variance 1, whatever its own were before",
+            f"means up to {means:.0e}; variances {low:.5f} to {high:.5f}",
+            "at most 1e-10; 0.995 to 1.001",
+            means <= 1e-10 and low >= 0.995 and high <= 1.001,
+        ),
+        Claim(
+            "unbiased_is_smaller",
+            "with the unbiased deviation the output is √((d-1)/d) of PyTorch's, at every width from 2, and NaN at 1",
+            f"{off:.0e} from that; {number_text(biased[1])} at width 1",
+            "at most 1e-09; NaN",
+            off <= 1e-9 and math.isnan(biased[1]),
+        ),
+        Claim(
+            "the_place_of_epsilon_counts_when_x_is_small",
+            "the size of the output is s/√(s² + ε) with ε inside the root and s/(s + ε) outside, for x of every size s "
+            "from 1e-8 to 1,000; at s = 1e-4",
+            f"{wrong:.0e} from that; {inside[small]:.4f} and {outside[small]:.4f}",
+            "at most 1e-06",
+            wrong <= 1e-6,
+        ),
+    ]
+
+
+def _sections(
+    apart: float,
+    biased: dict[int, float],
+    shrunk: dict[int, float],
+    sizes: dict[str, list[float]],
+    before: Tensor,
+    after: Tensor,
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "kind": "lines",
+            "figure": "normalisation",
+            "title": "Normalisation: before and after",
+            "caption": (
+                f"Values of {_LENGTH} positions with means from -10 to 10 and deviations from 0.1 to 10, then the "
+                "same after layer norm: each position by itself is brought to mean 0 and variance 1."
+            ),
+            "x_label": "value",
+            "y_label": "density",
+            "series": [_density("before", before), _density("after", after)],
+        },
+        {
+            "kind": "lines",
+            "figure": "normalisation-epsilon",
+            "title": "Normalisation: where ε stands",
+            "caption": (
+                f"How large the output is for x of size s, ε = {_EPSILON:g}. Inside the root ε counts as soon as s is "
+                f"near √ε = {math.sqrt(_EPSILON):.4f}; outside, only near ε itself. In between, the formulas differ "
+                "many times over."
+            ),
+            "x_label": "size of x (root mean square)",
+            "y_label": "size of the output",
+            "x_log": True,
+            "series": [{"name": name, "x": list(_SCALES), "y": found} for name, found in sizes.items()],
+        },
+        {
+            "kind": "table",
+            "title": "Normalisation in numbers: the unbiased formula beside PyTorch's",
+            "caption": (
+                "Inputs of variance 1: the factor between the outputs, and the largest difference of a value. The "
+                f"formula that is PyTorch's differs from it by rounding alone: {apart:.0e} in float32."
+            ),
+            "columns": ["width", "factor", "√((d-1)/d)", "largest difference"],
+            "rows": [
+                [
+                    width,
+                    f"{shrunk[width]:.6f}" if width in shrunk else "NaN",
+                    f"{math.sqrt((width - 1) / width):.6f}",
+                    number_text(difference, ".3g"),
+                ]
+                for width, difference in biased.items()
+            ],
+        },
+        {
+            "kind": "table",
+            "title": "Normalisation in numbers: positions before and after",
+            "caption": "Mean and deviation of each position's values.",
+            "columns": ["position", "mean before", "deviation before", "mean after", "deviation after"],
+            "rows": [
+                [
+                    place,
+                    *(
+                        f"{round(float(figure), 3) + 0.0:.3f}"  # no -0.000
+                        for values in (before[:, place], after[:, place])
+                        for figure in (values.mean(), values.std())
+                    ),
+                ]
+                for place in range(_LENGTH)
+            ],
+        },
+    ]
+
+
+def _density(name: str, values: Tensor) -> dict[str, Any]:
+    low, high, bins = -20.0, 20.0, 160
+    counts = torch.histc(values.flatten(), bins, low, high)
+    step = (high - low) / bins
+    return {
+        "name": name,
+        "x": [low + (index + 0.5) * step for index in range(bins)],
+        "y": (counts / (values.numel() * step)).tolist(),
+    }

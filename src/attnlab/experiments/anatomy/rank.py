@@ -1,0 +1,167 @@
+"""`rank`: what attention cannot do alone, and who helps it.
+
+One head's output is `weights · V`, so its rank is at most that of V: attention mixes rows, it makes no new direction.
+Several heads joined are `Σ_h weights_h · V_h`, and may have h times the rank. A feed-forward layer bends each row by
+itself, and is bound by neither.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab import seeds
+from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.experiments.anatomy.shown import Shown
+from attnlab.experiments.claims import Claim
+from attnlab.experiments.experiment import Run
+from attnlab.experiments.intervals import mean_interval
+from attnlab.look.statistics import numerical_rank
+from attnlab.parts.attend import attend
+from attnlab.parts.feed_forward import FeedForward
+from attnlab.parts.heads import multi_head_attention
+
+__all__ = ["show"]
+
+_LENGTH, _WIDTH, _NUM_HEADS = 12, 8, 4
+_TOLERANCE = 1e-9  # singular values this small beside the largest count as 0; float64 rounds at 2e-16
+_MOST = 300  # draws of each rank: each is a singular value decomposition
+
+Ranks = dict[str, dict[int, list[int]]]
+
+
+def show(config: AnatomyConfig, context: Run) -> Shown:
+    """Send inputs of every rank through one head, several heads, and a feed-forward layer."""
+    draws = min(config.draws, _MOST)
+    generator = seeds.generator(context.seed, NAME, "rank")
+    ways: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+        "one head": one_head,
+        f"{_NUM_HEADS} heads joined": joined_heads,
+        "feed-forward, no biases": lambda x, _: feed_forward(x, context.seed, bias=False),
+        "feed-forward": lambda x, _: feed_forward(x, context.seed, bias=True),
+    }
+    signs: list[int] = []  # that the rows of each input of rank 1 have, beside one another
+    ranks: Ranks = {name: {} for name in ways}
+    for rank in range(1, _WIDTH + 1):
+        left = torch.randn(draws, _LENGTH, rank, generator=generator, dtype=torch.float64)
+        right = torch.randn(draws, rank, _WIDTH, generator=generator, dtype=torch.float64)
+        if rank == 1:
+            signs = ((left > 0).any(1).int() + (left < 0).any(1).int()).flatten().tolist()
+        for name, way in ways.items():
+            with torch.no_grad():
+                output = way(left @ right, generator)
+            ranks[name][rank] = numerical_rank(output, tolerance=_TOLERANCE).tolist()
+        context.step(rank, _WIDTH)
+    one, joined, bare, biased = (max(found[1]) for found in ranks.values())
+    summary = (
+        f"Rank. Of inputs of rank 1, one head makes rank {one} at most, {_NUM_HEADS} heads joined make {joined}, a "
+        f"feed-forward layer {bare} without biases and {biased} with."
+    )
+    return Shown(summary, _claims(ranks, signs, draws), _sections(ranks, draws))
+
+
+def one_head(value: Tensor, generator: torch.Generator) -> Tensor:
+    """Attend to values (draw, key, width) with random queries and keys."""
+    query, key = (torch.randn(value.shape, generator=generator, dtype=value.dtype) for _ in range(2))
+    return attend(query, key, value).output
+
+
+def joined_heads(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Attend with several heads of random weights, the same for all draws: (draw, length, width) -> the same."""
+    with seeds.isolated(0):  # the initial weights are exchanged at once
+        attention = multi_head_attention(_WIDTH, _NUM_HEADS, bias=False).double()
+    for parameter in attention.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=x.dtype)
+    output: Tensor = attention(x).output
+    return output
+
+
+def feed_forward(x: Tensor, seed: int, *, bias: bool) -> Tensor:
+    """Send each row through a ReLU layer of initial weights: (draw, length, width) -> the same."""
+    with seeds.isolated(seed, NAME, "rank"):
+        part = FeedForward(_WIDTH, 4 * _WIDTH, bias=bias).double()
+    output: Tensor = part(x)
+    return output
+
+
+def _claims(ranks: Ranks, signs: list[int], draws: int) -> list[Claim]:
+    one, joined = ranks["one head"], ranks[f"{_NUM_HEADS} heads joined"]
+    bare, biased = ranks["feed-forward, no biases"], ranks["feed-forward"]
+    within = sum(found <= rank for rank, ranks_found in one.items() for found in ranks_found)
+    exceeding = sum(found > 1 for found in joined[1])
+    over = sum(found > _NUM_HEADS * rank for rank, ranks_found in joined.items() for found in ranks_found)
+    total = draws * len(one)
+    bent = sum(found == expected for found, expected in zip(bare[1], signs, strict=True))
+    more = sum(found > 2 for found in biased[1])
+    return [
+        Claim(
+            "one_head_keeps_the_rank",
+            f"the rank of one head's output is at most that of V, for V of every rank from 1 to {_WIDTH}",
+            f"{within:,}/{total:,} draws",
+            f"{total:,}/{total:,}",
+            within == total,
+        ),
+        Claim(
+            "joined_heads_exceed_the_rank",
+            f"{_NUM_HEADS} heads joined make more than rank 1 of inputs of rank 1, up to {_NUM_HEADS}, "
+            f"and never more than {_NUM_HEADS} times the rank",
+            f"{exceeding:,}/{draws:,} draws above 1, highest {max(joined[1])}; {over} above {_NUM_HEADS} times",
+            f"{draws:,}/{draws:,}, highest {_NUM_HEADS}; 0",
+            exceeding == draws and max(joined[1]) == _NUM_HEADS and over == 0,
+        ),
+        Claim(
+            "feed_forward_bends",
+            "a ReLU layer without biases makes of rank 1 exactly one direction for each sign that its rows have (rank "
+            "2, but where all rows point one way), and one with biases makes more than 2",
+            f"{bent:,}/{draws:,} draws; {more:,}/{draws:,}, on average {sum(biased[1]) / draws:.1f}",
+            f"{draws:,}/{draws:,}; {draws:,}/{draws:,}",
+            bent == draws and more == draws,
+        ),
+    ]
+
+
+def _sections(ranks: Ranks, draws: int) -> list[dict[str, Any]]:
+    x = list(range(1, _WIDTH + 1))
+    means = {
+        name: [mean_interval([float(each) for each in found[rank]]) for rank in x] for name, found in ranks.items()
+    }
+    return [
+        {
+            "kind": "lines",
+            "figure": "rank",
+            "title": "Rank: what goes in and what comes out",
+            "caption": (
+                f"Inputs of {_LENGTH} tokens, {_WIDTH} wide, of every rank; mean rank of the output over {draws:,} "
+                "draws each. One head never leaves the line of equal ranks; several heads joined do, and so does a "
+                "feed-forward layer."
+            ),
+            "x_label": "rank of the input (of V, for one head)",
+            "y_label": "rank of the output",
+            "series": [
+                {
+                    "name": name,
+                    "x": x,
+                    "y": [each.value for each in found],
+                    "low": [each.low for each in found],
+                    "high": [each.high for each in found],
+                }
+                for name, found in means.items()
+            ],
+        },
+        {
+            "kind": "table",
+            "title": "Rank in numbers",
+            "caption": (
+                f"Smallest to largest rank over {draws:,} draws. Singular values below {_TOLERANCE:g} of the largest "
+                "count as 0, in float64."
+            ),
+            "columns": ["rank of the input", *ranks],
+            "rows": [[rank, *(_range(found[rank]) for found in ranks.values())] for rank in x],
+        },
+    ]
+
+
+def _range(values: list[int]) -> str:
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low} to {high}"

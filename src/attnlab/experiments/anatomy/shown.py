@@ -1,0 +1,49 @@
+"""What each experiment of the anatomy hands back, and how its numbers are gathered and written."""
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+
+from attnlab.experiments.claims import Claim
+from attnlab.experiments.intervals import Interval
+
+__all__ = ["Shown", "interval_text", "least", "most", "number_text"]
+
+
+class Shown(NamedTuple):
+    """What one experiment shows: in a sentence, with this run's numbers; its claims; its sections of the report."""
+
+    summary: str
+    claims: list[Claim]
+    sections: list[dict[str, Any]]
+
+
+def least(values: Iterable[float]) -> float:
+    """Return the smallest of some numbers; a NaN wins, where Python's `min` may lose it."""
+    return float(torch.tensor(list(values), dtype=torch.float64).min())
+
+
+def most(values: Iterable[float]) -> float:
+    """Return the largest of some numbers; a NaN wins, where Python's `max` may lose it.
+
+    >>> most([0.0, math.nan, 1.0])
+    nan
+    """
+    return float(torch.tensor(list(values), dtype=torch.float64).max())
+
+
+def number_text(value: float, form: str = "g") -> str:
+    """Write a number, NaN as people write it."""
+    return "NaN" if math.isnan(value) else f"{value:{form}}"
+
+
+def interval_text(interval: Interval, digits: int = 3) -> str:
+    """Write a mean with its 95 % interval.
+
+    >>> interval_text(Interval(0.5, 0.4, 0.6), 1)
+    '0.5 (0.4 to 0.6)'
+    """
+    value, low, high = (f"{number:.{digits}f}" for number in interval)
+    return f"{value} ({low} to {high})"

@@ -1,0 +1,496 @@
+"""The anatomy on small settings: its claims hold, and each is turned to failed, alone, by a fault planted for it."""
+
+import json
+import math
+import sys
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.errors import WrongUsage
+from attnlab.experiments.anatomy import (
+    anatomy,
+    complexity,
+    heads,
+    mask_value,
+    masking,
+    measuring,
+    normalisation,
+    position,
+    rank,
+    scaling,
+)
+from attnlab.experiments.anatomy.complexity import crossing
+from attnlab.experiments.anatomy.shown import least, most
+from attnlab.models.encoder import Encoder
+from attnlab.parts.attend import Attention, attention_scores, attention_weights, weighted_values
+from attnlab.parts.heads import MultiHeadAttention
+from attnlab.parts.norms import RMSNorm
+
+TINY = {"draws": 300, "seeds": 3, "steps": 200, "longest": 1_024, "repeats": 1}
+CLAIMS = {
+    "scaling": [
+        "scaled_weights_keep_their_spread",
+        "unscaled_weights_saturate",
+        "score_variance_is_the_width",
+        "gradient_dies_without_scaling",
+    ],
+    "masking": [
+        "causal_weights_above_the_diagonal",
+        "causal_models_do_not_see_the_future",
+        "wrong_masks_are_caught",
+    ],
+    "mask_value": [
+        "boolean_masks_leak_nothing",
+        "minus_100_gives_way",
+        "minus_1e9_depends_on_the_dtype",
+        "blocked_rows_are_zeros",
+    ],
+    "rank": ["one_head_keeps_the_rank", "joined_heads_exceed_the_rank", "feed_forward_bends"],
+    "heads": ["one_row_of_weights_is_not_enough", "one_head_stays_there", "two_heads_solve_it"],
+    "position": [
+        "order_is_not_seen_without_positions",
+        "order_is_seen_with_positions",
+        "sinusoidal_products_know_the_distance_alone",
+    ],
+    "normalisation": [
+        "the_formula_is_torchs",
+        "every_position_is_normed",
+        "unbiased_is_smaller",
+        "the_place_of_epsilon_counts_when_x_is_small",
+    ],
+    "complexity": ["counts_are_torchs", "kept_weights_take_memory_with_the_square", "fused_memory_is_linear"],
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return attnlab.run("anatomy", out=tmp_path_factory.mktemp("runs") / "anatomy", **TINY)
+
+
+def section(report, title):
+    return next(each for each in report.document["sections"] if each["title"] == title)
+
+
+def cells(table, wanted):
+    """Return the one row of a table whose named cells are these, by column."""
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    (found,) = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return found
+
+
+def failed(part, monkeypatch, module, name, replacement):
+    """Run one experiment with something in it exchanged, and name the claims that fail."""
+    monkeypatch.setattr(module, name, replacement)
+    report = attnlab.run("anatomy", only=part, **TINY)
+    assert [claim.name for claim in report.claims] == CLAIMS[part]
+    return [claim.name for claim in report.claims if not claim.passed]
+
+
+def test_all_eight_experiments_hold_their_claims(whole):
+    assert {claim.name: claim.passed for claim in whole.claims} == {
+        name: True for names in CLAIMS.values() for name in names
+    }
+
+
+def test_each_experiment_alone_gives_its_own_claims_and_sections():
+    report = attnlab.run("anatomy", only="normalisation", **TINY)
+    assert [claim.name for claim in report.claims] == CLAIMS["normalisation"]
+    titles = [each["title"] for each in report.document["sections"]]
+    assert titles[-2:] == ["Parameters", "Settings"]
+    assert titles[0] == "What this run shows"
+    assert report.document["sections"][0]["text"].startswith("Normalisation.")
+    assert all(title.startswith("Normalisation") for title in titles[1:-2])
+    assert dict(report.document["facts"])["experiments"] == "normalisation"
+
+
+def test_every_experiment_has_a_figure_and_a_table_of_numbers(whole):
+    sections = whole.document["sections"]
+    figures = [each["figure"] for each in sections if "figure" in each]
+    assert len(figures) == len(set(figures))
+    for part in CLAIMS:
+        assert any(figure.startswith(part.replace("_", "-")) for figure in figures)
+        word = part.replace("_", " ").capitalize()
+        assert any(each["kind"] == "table" and each["title"].startswith(word) for each in sections)
+
+
+def test_the_same_seed_gives_the_same_claims_and_another_seed_others():
+    first, second = (attnlab.run("anatomy", only="scaling", **TINY) for _ in range(2))
+    other = attnlab.run("anatomy", only="scaling", seed=1, **TINY)
+    assert first.claims == second.claims
+    assert first.claims != other.claims
+
+
+def test_a_run_folder_opens_again_with_its_encoder(whole):
+    again = attnlab.open_run(whole.folder)
+    assert again.claims == whole.claims
+    model = attnlab.load(whole.folder)
+    assert isinstance(model, Encoder)
+    tokens = torch.tensor([[0, 1, 2, 3, 0, 4]])
+    with attnlab.record(model, "layers.*.attention.weights") as recording:
+        torch.testing.assert_close(model(tokens), position.make_encoder("sinusoidal", 0, 0)(tokens))
+    assert recording["layers.1.attention.weights"].shape == (1, 4, 6, 6)
+    assert [line["claim"] for line in again.metrics] == [claim.name for claim in whole.claims]
+    json.dumps(again.document, allow_nan=False)
+
+
+def test_a_name_that_is_not_one_of_the_eight_is_refused():
+    with pytest.raises(WrongUsage, match="only must be one of all, scaling, masking"):
+        attnlab.run("anatomy", only="scalling")
+    with pytest.raises(WrongUsage, match="draws must be an integer from 200"):
+        attnlab.run("anatomy", draws=3)
+
+
+def test_progress_is_told_by_experiment_and_an_interrupt_gets_through():
+    class Impatient:
+        def __init__(self):
+            self.stages = []
+
+        def stage(self, name):
+            self.stages.append(name)
+
+        def step(self, step, steps, figures):
+            assert 0 < step <= steps
+            if self.stages[-1] == "rank":
+                raise KeyboardInterrupt
+
+    observer = Impatient()
+    with pytest.raises(KeyboardInterrupt):
+        attnlab.run("anatomy", observer=observer, **TINY)
+    assert observer.stages == ["scaling", "masking", "mask_value", "rank"]
+
+
+def test_nan_is_never_lost_among_other_numbers():
+    for values in ([0.0, math.nan, 1.0], [math.nan, 0.0], [1.0, math.nan]):
+        assert math.isnan(least(values))
+        assert math.isnan(most(values))
+    assert (least([2.0, 1.0]), most([2.0, 3.0])) == (1.0, 3.0)
+
+
+def test_quick_settings_are_settings():
+    config = anatomy.AnatomyConfig.from_mapping(anatomy.AnatomyConfig.QUICK)
+    assert config.draws >= 200
+    assert config.seeds >= 10
+
+
+class TestScaling:
+    def test_the_numbers_are_those_of_the_field(self, whole):
+        table = section(whole, "Scaling in numbers")
+        plain = cells(table, {"d_k": 1024, "scale": "without"})
+        assert plain["largest weight"].startswith("1.0000")
+        assert float(plain["entropy (nats)"].split()[0]) == pytest.approx(0.08, abs=0.02)
+        assert float(plain["variance of scores"].split()[0]) == pytest.approx(1024, rel=0.05)
+        scaled = cells(table, {"d_k": 64, "scale": "with 1/√d_k"})
+        assert float(scaled["largest weight"].split()[0]) == pytest.approx(0.52, abs=0.03)
+        assert float(scaled["gradient norm"].split()[0]) == pytest.approx(0.35, abs=0.01)
+
+    def test_the_intervals_hold_their_means_and_shrink_with_more_draws(self):
+        few, many = (scaling.measure(64, draws, 0)[True].largest for draws in (200, 2_000))
+        assert few.low < few.value < few.high
+        assert many.high - many.low < (few.high - few.low) / 2
+
+    def test_entropy_in_bits_is_caught(self, monkeypatch):
+        bits = lambda weights: scaling_entropy(weights) / math.log(2)  # noqa: E731
+        scaling_entropy = scaling.entropy
+        assert failed("scaling", monkeypatch, scaling, "entropy", bits) == ["scaled_weights_keep_their_spread"]
+
+    def test_weights_that_never_reach_1_are_caught(self, monkeypatch):
+        attend = scaling.attend
+
+        def capped(*tensors, **options):
+            found = attend(*tensors, **options)
+            return found._replace(weights=found.weights.clamp(max=0.99))
+
+        assert failed("scaling", monkeypatch, scaling, "attend", capped) == ["unscaled_weights_saturate"]
+
+    def test_scores_of_the_wrong_size_are_caught(self, monkeypatch):
+        attend = scaling.attend
+
+        def halved(*tensors, **options):
+            found = attend(*tensors, **options)
+            return found._replace(scores=found.scores / 2)
+
+        assert failed("scaling", monkeypatch, scaling, "attend", halved) == ["score_variance_is_the_width"]
+
+    def test_a_jacobian_without_its_off_diagonal_is_caught(self, monkeypatch):
+        diagonal = lambda weights: (weights * (1 - weights)).norm(dim=-1)  # noqa: E731
+        found = failed("scaling", monkeypatch, scaling, "softmax_jacobian_norm", diagonal)
+        assert found == ["gradient_dies_without_scaling"]
+
+
+class TestMasking:
+    def test_the_maps_show_nothing_above_the_diagonal_and_the_reversed_ones_nothing_below(self, whole):
+        for choice in section(whole, "Masking: who sees whom")["choices"]:
+            none, causal, wrong = (torch.tensor(each["rows"]) for each in choice["maps"])
+            assert float(none.min()) > 0.0
+            assert float(causal.triu(1).abs().max()) == 0.0 == float(wrong.tril(-1).abs().max())
+            assert float(causal.tril().sum()) > 0.0
+
+    def test_a_mask_of_minus_5_is_caught(self, monkeypatch):
+        attend = masking.attend
+
+        def leaking(query, key, value, mask):
+            return attend(query, key, value, None if mask is None else torch.where(mask, 0.0, -5.0))
+
+        assert failed("masking", monkeypatch, masking, "attend", leaking) == ["causal_weights_above_the_diagonal"]
+
+    def test_models_that_ignore_their_mask_are_caught(self, monkeypatch):
+        forward = MultiHeadAttention.forward
+
+        def blind(self, x, *args, mask=None, **options):
+            return forward(self, x, *args, **options)
+
+        found = failed("masking", monkeypatch, MultiHeadAttention, "forward", blind)
+        assert found == ["causal_models_do_not_see_the_future"]
+
+    def test_a_leak_test_that_sees_nothing_is_caught(self, monkeypatch):
+        found = failed("masking", monkeypatch, masking, "largest_leak", lambda model, tokens: 0.0)
+        assert found == ["wrong_masks_are_caught"]
+
+
+class TestMaskValue:
+    def test_the_numbers_give_way_at_themselves(self, whole):
+        table = section(whole, "Mask value in numbers")
+        assert cells(table, {"dtype": "float32", "number": "-100"})["gives way"] == "-95 to -105"
+        assert cells(table, {"dtype": "float32", "number": "-1e4"})["gives way"] == "-9,000 to -11,000"
+        assert cells(table, {"dtype": "float16", "number": "-1e9"})["gives way"] == "never"
+        assert cells(table, {"dtype": "float16", "number": "-1e9"})["becomes"] == "-inf"
+
+    def test_a_boolean_mask_that_smooths_is_caught(self, monkeypatch):
+        attend = mask_value.attend
+
+        def smoothed(*tensors, **options):
+            found = attend(*tensors, **options)
+            return found._replace(weights=found.weights + 1e-9)
+
+        assert failed("mask_value", monkeypatch, mask_value, "attend", smoothed) == ["boolean_masks_leak_nothing"]
+
+    @pytest.mark.parametrize(
+        ("value", "claim"), [(-100.0, "minus_100_gives_way"), (-1e9, "minus_1e9_depends_on_the_dtype")]
+    )
+    def test_a_number_that_is_silently_made_infinite_is_caught(self, monkeypatch, value, claim):
+        filled = mask_value.filled_weights
+        mended = lambda scores, given: filled(scores, -math.inf if given == value else given)  # noqa: E731
+        assert failed("mask_value", monkeypatch, mask_value, "filled_weights", mended) == [claim]
+
+    def test_a_blocked_row_that_looks_at_everything_is_caught(self, monkeypatch):
+        attend = mask_value.attend
+
+        def looking(query, key, value, mask, **options):
+            return attend(query, key, value, mask | ~mask.any(-1, keepdim=True), **options)
+
+        assert failed("mask_value", monkeypatch, mask_value, "attend", looking) == ["blocked_rows_are_zeros"]
+
+    def test_a_blocked_row_of_nan_is_caught(self, monkeypatch):
+        def naive(query, key, value, mask, **options):
+            scores = attention_scores(query, key, mask, **options)
+            return Attention((scores.softmax(-1) @ value.to(scores.dtype)).to(query.dtype), attention_weights(scores))
+
+        assert failed("mask_value", monkeypatch, mask_value, "attend", naive) == ["blocked_rows_are_zeros"]
+
+
+class TestRank:
+    def test_each_rank_is_kept_by_one_head_and_multiplied_by_four(self, whole):
+        table = section(whole, "Rank in numbers")
+        assert [cells(table, {"rank of the input": rank})["one head"] for rank in range(1, 9)] == list("12345678")
+        assert cells(table, {"rank of the input": 1})["4 heads joined"] == "4"
+        assert cells(table, {"rank of the input": 1})["feed-forward, no biases"] == "2"
+
+    def test_a_head_that_bends_is_caught(self, monkeypatch):
+        attend = rank.attend
+        bent = lambda *tensors: Attention(attend(*tensors).output.relu())  # noqa: E731
+        assert failed("rank", monkeypatch, rank, "attend", bent) == ["one_head_keeps_the_rank"]
+
+    def test_heads_that_all_look_alike_are_caught(self, monkeypatch):
+        build = rank.multi_head_attention
+        single = lambda d_model, num_heads, **options: build(d_model, 1, **options)  # noqa: E731
+        assert failed("rank", monkeypatch, rank, "multi_head_attention", single) == ["joined_heads_exceed_the_rank"]
+
+    def test_a_layer_that_bends_otherwise_is_caught(self, monkeypatch):
+        build = rank.FeedForward
+        smooth = lambda *widths, **options: build(*widths, activation="gelu", **options)  # noqa: E731
+        assert failed("rank", monkeypatch, rank, "FeedForward", smooth) == ["feed_forward_bends"]
+
+
+class TestHeads:
+    def test_two_heads_look_one_and_two_tokens_back(self, whole):
+        choice = section(whole, "Heads: where they have learned to look")["choices"][0]
+        assert choice["label"] == "2 heads"
+        distances = set()
+        for each in choice["maps"]:
+            rows = torch.tensor(each["rows"])
+            distances |= {distance for distance in (1, 2) if float(rows.diagonal(-distance)[2:].min()) > 0.8}
+        assert distances == {1, 2}
+
+    def test_the_error_is_that_of_the_task(self):
+        x, wanted = heads.make_batch(torch.Generator().manual_seed(0))
+        assert torch.equal(wanted[:, 0, :4], x[:, 1, :4])
+        assert torch.equal(wanted[:, 0, 4:], x[:, 0, 4:])
+
+        class Nothing(torch.nn.Module):
+            def forward(self, x, **options):
+                return Attention(torch.zeros_like(x))
+
+        assert float(heads.squared_error(Nothing(), x, wanted)) == pytest.approx(1.0, abs=0.1)
+
+    def test_a_row_of_weights_for_each_half_is_caught(self, monkeypatch):
+        monkeypatch.setattr(heads, "_COUNTS", (1, 2))
+
+        def two_rows(weights, value):
+            one, other = (weighted_values(row.expand(weights.shape), value) for row in torch.eye(3).double()[[1, 0]])
+            return torch.cat((one[..., :4], other[..., 4:]), -1)
+
+        found = failed("heads", monkeypatch, heads, "weighted_values", two_rows)
+        assert found == ["one_row_of_weights_is_not_enough"]
+
+    @pytest.mark.parametrize(
+        ("asked", "given", "claim"), [(1, 2, "one_head_stays_there"), (2, 1, "two_heads_solve_it")]
+    )
+    def test_the_wrong_number_of_heads_is_caught(self, monkeypatch, asked, given, claim):
+        build = heads.multi_head_attention
+        wrong = lambda d, h, **options: build(d, given if h == asked else h, **options)  # noqa: E731
+        monkeypatch.setattr(heads, "_COUNTS", (1, 2))
+        assert failed("heads", monkeypatch, heads, "multi_head_attention", wrong) == [claim]
+
+    def test_training_that_breaks_fails_its_claims_and_still_reports(self, monkeypatch):
+        monkeypatch.setattr(heads, "_COUNTS", (1, 2))
+        error = heads.squared_error
+        broken = lambda model, *batch: error(model, *batch) * float("nan")  # noqa: E731
+        found = failed("heads", monkeypatch, heads, "squared_error", broken)
+        assert found == ["one_head_stays_there", "two_heads_solve_it"]
+
+
+class TestPosition:
+    def test_only_the_encoder_without_positions_gives_the_same_set(self, whole):
+        table = section(whole, "Position in numbers")
+        same = {row[0]: row[-1] for row in table["rows"]}
+        assert same == {kind: "yes" if kind == "none" else "no" for kind in same}
+        assert len(same) == 6
+
+    def test_the_sinusoidal_picture_has_50_positions_and_64_dimensions(self, whole):
+        rows = torch.tensor(section(whole, "Position: the sinusoidal encoding")["choices"][0]["maps"][0]["rows"])
+        assert rows.shape == (50, 64)
+        assert rows[0].tolist() == [0.0, 1.0] * 32
+
+    @pytest.mark.parametrize(
+        ("asked", "given", "claim"),
+        [
+            ("none", "learned", "order_is_not_seen_without_positions"),
+            ("alibi", "none", "order_is_seen_with_positions"),
+            ("learned", "none", "order_is_seen_with_positions"),
+        ],
+    )
+    def test_the_wrong_positions_are_caught(self, monkeypatch, asked, given, claim):
+        build = position.make_encoder
+        wrong = lambda kind, *seeds: build(given if kind == asked else kind, *seeds)  # noqa: E731
+        assert failed("position", monkeypatch, position, "make_encoder", wrong) == [claim]
+
+    def test_sines_without_their_cosines_are_caught(self, monkeypatch):
+        encode = position.sinusoidal_positions
+        lonely = lambda length, width, **options: encode(length, 2 * width, **options)[:, ::2]  # noqa: E731
+        found = failed("position", monkeypatch, position, "sinusoidal_positions", lonely)
+        assert found == ["sinusoidal_products_know_the_distance_alone"]
+
+    def test_outputs_of_nan_are_no_proof(self, monkeypatch):
+        build = position.make_encoder
+
+        def poisoned(*arguments):
+            encoder = build(*arguments)
+            torch.nn.init.constant_(encoder.final_norm.weight, math.nan)
+            return encoder
+
+        found = failed("position", monkeypatch, position, "make_encoder", poisoned)
+        assert found == ["order_is_not_seen_without_positions", "order_is_seen_with_positions"]
+
+    def test_an_odd_width_leaves_a_sine_alone(self):
+        assert position.spread_of_products(64) < 1e-12
+        assert position.spread_of_products(3) > 0.01
+
+
+class TestNormalisation:
+    def test_the_differences_are_those_of_the_field(self, whole):
+        table = section(whole, "Normalisation in numbers: the unbiased formula beside PyTorch's")
+        found = {row[0]: row[-1] for row in table["rows"]}
+        assert found[1] == "NaN"
+        assert float(found[2]) == pytest.approx(1 - math.sqrt(0.5), abs=1e-3)
+        assert 0.01 < float(found[64]) < 0.05
+
+    def test_a_formula_that_rounds_to_float32_is_caught(self, monkeypatch):
+        norm = normalisation.layer_norm
+        rounding = lambda x, **options: norm(x.float(), **options).to(x.dtype)  # noqa: E731
+        found = failed("normalisation", monkeypatch, normalisation, "layer_norm", rounding)
+        assert found == ["the_formula_is_torchs"]
+
+    def test_rms_norm_in_its_place_is_caught(self, monkeypatch):
+        found = failed("normalisation", monkeypatch, normalisation, "LayerNorm", RMSNorm)
+        assert found == ["every_position_is_normed"]
+
+    def test_hiding_the_nan_is_caught(self, monkeypatch):
+        norm = normalisation.other_norm
+        hiding = lambda x, **options: norm(x, **options).nan_to_num()  # noqa: E731
+        found = failed("normalisation", monkeypatch, normalisation, "other_norm", hiding)
+        assert found == ["unbiased_is_smaller"]
+
+    def test_epsilon_in_the_wrong_place_is_caught(self, monkeypatch):
+        def inside(x, *, epsilon=1e-5):
+            return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + epsilon).sqrt()
+
+        plain = normalisation.other_norm
+        wrong = lambda x, **options: plain(x) if x.shape[-1] == 1 else inside(x, **options)  # noqa: E731
+        found = failed("normalisation", monkeypatch, normalisation, "other_norm", wrong)
+        assert found == ["the_place_of_epsilon_counts_when_x_is_small"]
+
+
+class TestComplexity:
+    def test_the_counts_can_be_redone_by_hand(self):
+        assert complexity.attention_count(1) == 4 * 512 * 512 + 2 * 512
+        assert complexity.feed_forward_count(1) == 2 * 512 * 2048
+        assert complexity.weights_bytes(2_048) == 4 * 8 * 2_048 * 2_048
+
+    def test_lengths_double_and_the_fused_kernel_goes_one_further(self, whole):
+        table = section(whole, "Complexity in numbers")
+        assert [row[0] for row in table["rows"]] == [32, 64, 128, 256, 512, 1024, 2048]
+        assert [row[4] == "" for row in table["rows"]] == [False] * 6 + [True]
+
+    def test_a_crossing_is_where_the_ratio_stays_above_1(self):
+        assert crossing([1, 2, 4], [2.0, 0.5, 2.0]) == pytest.approx(2 * 2**0.5)
+        assert crossing([1, 2, 4], [2.0, 2.0, 2.0]) == 0.0
+        assert crossing([1, 2, 4], [2.0, 2.0, 1.0]) is None
+
+    def test_peak_memory_is_what_was_held_at_once(self):
+        def work():
+            for _ in range(3):
+                torch.zeros(1_000)  # given back each time
+            kept = torch.zeros(2_000)
+            return torch.zeros(500).sum() + kept.sum()
+
+        assert 10_000 <= measuring.peak_memory(work) < 10_500
+
+    def test_multiply_adds_of_a_product_are_its_three_sides_multiplied(self):
+        assert measuring.multiply_adds(lambda: torch.ones(3, 5) @ torch.ones(5, 7)) == 3 * 5 * 7
+
+    def test_a_miscounted_layer_is_caught(self, monkeypatch):
+        three = lambda length: 3 * length * 512 * 2048  # noqa: E731
+        found = failed("complexity", monkeypatch, complexity, "feed_forward_count", three)
+        assert found == ["counts_are_torchs"]
+
+    def test_memory_that_forgets_the_weights_is_caught(self, monkeypatch):
+        outputs_only = lambda work: torch.as_tensor(getattr(work(), "output", work())).nbytes  # noqa: E731
+        found = failed("complexity", monkeypatch, complexity, "peak_memory", outputs_only)
+        assert found == ["kept_weights_take_memory_with_the_square"]
+
+    def test_a_fused_kernel_that_holds_the_weights_is_caught(self, monkeypatch):
+        def unfused(query, key, value, mask, *, scale, dropout):
+            return attention_weights(attention_scores(query, key, mask, scale=scale)) @ value
+
+        found = failed("complexity", monkeypatch, sys.modules["attnlab.parts.attend"], "_fused", unfused)
+        assert found == ["fused_memory_is_linear"]
+
+    def test_too_little_memory_is_said_with_what_to_do(self, monkeypatch):
+        def full(work):
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+        monkeypatch.setattr(complexity, "peak_memory", full)
+        with pytest.raises(attnlab.AttnlabError, match="take a smaller longest"):
+            attnlab.run("anatomy", only="complexity", **TINY)
