@@ -29,6 +29,7 @@ _HOME = {
     "open_run": "attnlab.experiments",
     "padding_mask": "attnlab.parts.masks",
     "prefix_mask": "attnlab.parts.masks",
+    "prove": "attnlab.design",
     "record": "attnlab.look",
     "run": "attnlab.experiments",
     "save_model": "attnlab.models",
@@ -40,6 +41,7 @@ _HOME = {
 __all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
+    from attnlab.design import prove as prove
     from attnlab.errors import AttnlabError as AttnlabError
     from attnlab.experiments import open_run as open_run
     from attnlab.experiments import run as run

@@ -23,7 +23,7 @@ def numbers(*shape, seed=0):
     return np.random.default_rng((seed, *shape)).normal(size=shape)
 
 
-@pytest.mark.parametrize("name", ["attention", "layers", "masks", "positions"])
+@pytest.mark.parametrize("name", ["attention", "layers", "masks", "positions", "single_head"])
 def test_every_docstring_example_is_true_and_every_public_function_has_one(name):
     module = importlib.import_module(f"attnlab.parts.reference.{name}")
     result = doctest.testmod(module)
@@ -33,13 +33,13 @@ def test_every_docstring_example_is_true_and_every_public_function_has_one(name)
 
 
 def test_the_package_exports_what_its_files_export():
-    files = ["attention", "layers", "masks", "positions"]
+    files = ["attention", "layers", "masks", "positions", "single_head"]
     names = [n for f in files for n in importlib.import_module(f"attnlab.parts.reference.{f}").__all__]
     assert sorted(names) == ref.__all__
 
 
 def test_the_files_of_the_reference_import_numpy_but_not_torch():
-    for file in ["__init__", "attention", "layers", "masks", "positions"]:
+    for file in ["__init__", "attention", "layers", "masks", "positions", "single_head"]:
         path = f"{ref.__path__[0]}/{file}.py"
         with open(path, encoding="utf-8") as source:
             lines = source.read().splitlines()
@@ -424,3 +424,69 @@ def test_cross_entropy_of_equal_logits_is_log_n_and_is_the_mean_over_all_rows():
         ref.cross_entropy(np.zeros((2, 3)), [-100, 1])
     with pytest.raises(WrongUsage, match=r"shape \(2,\), got \(2, 3\): drop the class axis"):
         ref.cross_entropy(np.zeros((2, 3)), np.eye(3)[:2])
+
+
+def random_head(seed, pos_dim=None, longest=6):
+    source = np.random.default_rng(seed)
+    width = 3 + (pos_dim or 0)
+    Km, Qm, Vm = (source.normal(size=(width, size)) for size in (5, 5, 2))
+    return ref.NumpyTransformer(Km, Qm, Vm, None if pos_dim is None else source.normal(size=(longest, pos_dim)))
+
+
+@pytest.mark.parametrize("pos_dim", [None, 4])
+def test_a_single_head_is_attention_of_concatenated_rows(pos_dim):
+    head, x = random_head(0, pos_dim), numbers(6, 3)
+    rows = x if pos_dim is None else np.hstack([x, head.pos])
+    wanted = ref.attention(rows @ head.Qm, rows @ head.Km, rows @ head.Vm)
+    panels = head.panels(x)
+    assert_allclose(panels.attention, wanted.weights, rtol=0, atol=1e-14)
+    assert_allclose(panels.output, wanted.output, rtol=0, atol=1e-14)
+    assert_array_equal(head(x), panels.output)
+
+
+@pytest.mark.parametrize("gain", [1.0, 36.0, 1e2, 1e4, 1e150])
+def test_a_single_head_does_not_break_at_any_gain(gain):
+    head = ref.NumpyTransformer(gain * np.eye(2), gain * np.eye(2), np.eye(2))
+    assert_allclose(head(np.eye(2)).sum(-1), [1, 1], rtol=1e-15)
+    if gain > 1:
+        assert_allclose(head(np.eye(2)), np.eye(2), atol=1e-100)
+
+
+def test_a_single_head_that_overflows_says_nan_and_nothing_else():
+    head = ref.NumpyTransformer([[1e200]], [[1e200]], [[1.0]])
+    assert np.isnan(head([[1.0]])).all()
+
+
+def test_a_single_head_explains_every_panel_with_its_shape():
+    head = random_head(0, 4)
+    text = head.explain(numbers(2, 3), tokens=["A", "B"])
+    for words in (
+        "Km makes keys, (7, 5)",
+        "Qm makes queries, (7, 5)",
+        "Vm makes values, (7, 2)",
+        "K = [x ; pos] Km, (2, 5)",
+        "Q = [x ; pos] Qm, (2, 5)",
+        "V = [x ; pos] Vm, (2, 2)",
+        "attention = softmax(Q Kᵀ / √5), (2, 2)",
+        "output = attention V, (2, 2)",
+    ):
+        assert words in text
+    assert text.count("\n    A ") == 5
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ref.NumpyTransformer([[1.0]], [[1.0, 2.0]], [[1.0]]), "Km and Qm must have one shape"),
+        (lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.eye(3)), "Vm .* as many rows"),
+        (lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.eye(2), pos=np.eye(2)), "more rows than pos"),
+        (lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.zeros((2, 0))), "Vm must be a matrix"),
+        (lambda: random_head(0)(numbers(2, 4)), r"x must have shape \(length, 3\), length at least 1; got \(2, 4\)"),
+        (lambda: random_head(0)(numbers(0, 3)), "length at least 1"),
+        (lambda: random_head(0, 4)(numbers(7, 3)), "there are 6 positions; got an input of length 7"),
+        (lambda: random_head(0).explain(numbers(2, 3), tokens="A"), "tokens must name each of the 2 inputs; got 1"),
+    ],
+)
+def test_a_single_head_refuses_what_cannot_be(call, message):
+    with pytest.raises(WrongUsage, match=message):
+        call()

@@ -21,6 +21,7 @@ __all__ = ["EXPERIMENTS", "config", "config_of", "find", "is_traceable", "run", 
 
 EXPERIMENTS = {
     "anatomy": ("attnlab.experiments.anatomy", "AnatomyConfig"),
+    "handmade": ("attnlab.experiments.handmade", "HandmadeConfig"),
     "sorting": ("attnlab.experiments.sorting", "SortingConfig"),
 }
 """Each experiment's module and config class; the module is imported when it is needed."""

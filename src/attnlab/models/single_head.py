@@ -5,6 +5,7 @@ feed-forward part, no bias, no mask. The position is concatenated, not added.
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -14,10 +15,24 @@ from attnlab.errors import WrongUsage
 from attnlab.parts.attend import Attention, attend, attention_scores, attention_weights, weighted_values
 from attnlab.parts.linear import Linear
 from attnlab.parts.positions import ConcatenatedPositions
+from attnlab.parts.reference.single_head import NumpyTransformer
 from attnlab.shapes import shape_text
 from attnlab.sites import SitedModule
 
-__all__ = ["SingleHead", "SingleHeadConfig"]
+__all__ = ["Matrices", "SingleHead", "SingleHeadConfig"]
+
+
+class Matrices(NamedTuple):
+    """What a single head is made of, as one writes it: `K = [x ; pos] Km`.
+
+    Km and Qm (width, qk_dim) · Vm (width, v_dim) · pos (max_seq_len, pos_dim), or None for no positions.
+    A torch layer holds the transpose, (out, in).
+    """
+
+    Km: Tensor
+    Qm: Tensor
+    Vm: Tensor
+    pos: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +44,7 @@ class SingleHeadConfig(Config):
     v_dim: int = option(3, "width of value and output", low=1, high=65_536)
     pos_dim: int | None = option(None, "width of the concatenated position; none: no positions", low=1, high=65_536)
     max_seq_len: int = option(10, "longest input that has positions", low=1, high=1_000_000)
-    learned_positions: bool = option(False, "learn the positions; otherwise they are one-hot (identity rows)")
+    learned_positions: bool = option(False, "learn the positions; otherwise they stay as built: one-hot rows")
 
 
 class SingleHead(SitedModule):
@@ -48,6 +63,48 @@ class SingleHead(SitedModule):
         self.query = Linear(width, config.qk_dim, bias=False)
         self.key = Linear(width, config.qk_dim, bias=False)
         self.value = Linear(width, config.v_dim, bias=False)
+
+    @classmethod
+    def from_matrices(
+        cls,
+        Km: Any,  # noqa: N803
+        Qm: Any,  # noqa: N803
+        Vm: Any,  # noqa: N803
+        pos: Any = None,
+        *,
+        learned_positions: bool = False,
+        dtype: torch.dtype = torch.float64,
+    ) -> Self:
+        """Build the head that has these matrices, shaped as in `Matrices`: lists, arrays or tensors without gradient.
+
+        Raises:
+            WrongUsage: their shapes do not fit together.
+
+        >>> SingleHead.from_matrices([[1.0], [2.0]], [[3.0], [4.0]], [[5.0], [6.0]]).matrices().Vm.tolist()
+        [[5.0], [6.0]]
+        """
+        written = NumpyTransformer(Km, Qm, Vm, pos)  # which checks the shapes
+        longest, pos_dim = (10, None) if written.pos is None else written.pos.shape
+        config = SingleHeadConfig(
+            input_dim=written.input_dim,
+            qk_dim=written.Km.shape[1],
+            v_dim=written.Vm.shape[1],
+            pos_dim=pos_dim,
+            max_seq_len=longest,
+            learned_positions=learned_positions and pos_dim is not None,
+        )
+        model = cls(config).to(dtype)
+        with torch.no_grad():
+            for layer, matrix in ((model.key, written.Km), (model.query, written.Qm), (model.value, written.Vm)):
+                layer.weight.copy_(torch.from_numpy(matrix).T)
+            if model.positions is not None and written.pos is not None:
+                model.positions.weight.copy_(torch.from_numpy(written.pos))
+        return model.eval()
+
+    def matrices(self) -> Matrices:
+        """Return copies of the matrices as one writes them."""
+        Km, Qm, Vm = (part.weight.detach().T.clone() for part in (self.key, self.query, self.value))
+        return Matrices(Km, Qm, Vm, None if self.positions is None else self.positions.weight.detach().clone())
 
     def forward(self, x: Tensor, *, need_weights: bool = True) -> Attention:
         """(batch, length, input_dim) -> output (batch, length, v_dim), weights and scores (batch, 1, query, key)."""

@@ -1,8 +1,9 @@
 """The NumPy float64 reference of every part: formulas written for reading, and the oracle of the tests.
 
 `attention` holds softmax attention, its gradients and its heads; `masks` who may attend to whom;
-`positions` where a token stands; `layers` everything else in a block. Nothing here imports torch or is fast.
-One mask convention throughout: True = may attend. Axis words: batch, head, query, key, width.
+`positions` where a token stands; `layers` everything else in a block; `single_head` a head to write by hand.
+Nothing here imports torch or is fast. One mask convention throughout: True = may attend.
+Axis words: batch, head, query, key, width.
 """
 
 from attnlab.parts.reference.attention import (
@@ -35,9 +36,12 @@ from attnlab.parts.reference.masks import (
     sliding_window_mask,
 )
 from attnlab.parts.reference.positions import alibi_bias, alibi_slopes, rotary, sinusoidal_positions
+from attnlab.parts.reference.single_head import NumpyTransformer, Panels
 
 __all__ = [
     "Attention",
+    "NumpyTransformer",
+    "Panels",
     "alibi_bias",
     "alibi_slopes",
     "anti_causal_mask",

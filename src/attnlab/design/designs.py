@@ -1,0 +1,226 @@
+"""Designs: the matrices of a single head, computed from the tolerance that is asked for.
+
+Each of the three writes down which keys a query shall prefer, as a pattern of ones, and multiplies the queries by one
+number, the *gain*. After the division by √d_qk a right key's score stands `gain/√d_qk`, the *gap*, above a wrong
+key's, and a right key weighs e^gap times as much. So what the gain must be follows from the tolerance and from the
+longest input alone: see `needed_gap`.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnlab.errors import WrongUsage
+from attnlab.models.single_head import SingleHead
+from attnlab.parts.reference.single_head import NumpyTransformer
+from attnlab.tasks.vectors import VectorTask, vector_task
+
+__all__ = ["Design", "copy_first", "design_for", "identity", "needed_gap", "unique"]
+
+Rows = tuple[tuple[float, ...], ...]
+
+_HEADROOM = 1.001
+"""The gain is a thousandth above the least one, so that no rounding, float32's included, tips the scale."""
+
+_LEAST_TOLERANCE, _MOST_TOLERANCE = 1e-12, 0.4
+
+
+@dataclass(frozen=True)
+class Design:
+    """One head written by hand.
+
+    Attributes:
+        task: what it solves.
+        tolerance: no output component is further than this from its target, on any input.
+        gain: what the queries are multiplied by.
+        Km, Qm, Vm, pos: the matrices as rows, shaped as `attnlab.models.single_head.Matrices` says.
+    """
+
+    task: VectorTask
+    tolerance: float
+    gain: float
+    Km: Rows
+    Qm: Rows
+    Vm: Rows
+    pos: Rows | None
+
+    @property
+    def name(self) -> str:
+        """The name of its task."""
+        return self.task.rule
+
+    @property
+    def gap(self) -> float:
+        """How far a right key's score stands above a wrong key's, after the division by √d_qk."""
+        return self.gain / math.sqrt(len(self.Km[0]))
+
+    def model(self, dtype: torch.dtype = torch.float64) -> SingleHead:
+        """Build the PyTorch model that has these matrices."""
+        return SingleHead.from_matrices(self.Km, self.Qm, self.Vm, self.pos, dtype=dtype)
+
+    def reference(self) -> NumpyTransformer:
+        """Build the NumPy reference that has these matrices."""
+        return NumpyTransformer(self.Km, self.Qm, self.Vm, self.pos)
+
+    def with_gain(self, gain: float) -> "Design":
+        """Return the same design with another gain: too small a one can be refuted."""
+        return _written(self.task, self.tolerance, gain)
+
+    def with_gap(self, gap: float) -> "Design":
+        """Return the same design with the gain that makes this gap."""
+        return self.with_gain(gap * math.sqrt(len(self.Km[0])))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the design as plain values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "Design":
+        """Read a design back from JSON.
+
+        Raises:
+            WrongUsage: something is missing, unknown, or does not fit the task.
+        """
+        names = set(cls.__dataclass_fields__)
+        if not isinstance(values, Mapping) or set(values) != names:
+            raise WrongUsage(f"a design has exactly the keys {', '.join(sorted(names))}; got {str(values)[:60]}.")
+        try:
+            task = VectorTask(**values["task"])
+            matrices = {name: _rows(np.asarray(values[name], dtype=np.float64)) for name in ("Km", "Qm", "Vm")}
+            pos = None if values["pos"] is None else _rows(np.asarray(values["pos"], dtype=np.float64))
+            design = cls(task, float(values["tolerance"]), float(values["gain"]), **matrices, pos=pos)
+        except (TypeError, ValueError) as error:
+            raise WrongUsage(f"this is no design: {error}") from None
+        reference = design.reference()
+        if reference.input_dim != task.input_dim or reference.Vm.shape[1] != task.output_dim:
+            raise WrongUsage(
+                f"{task.rule} takes vectors {task.input_dim} wide and gives {task.output_dim}; these matrices take "
+                f"{reference.input_dim} and give {reference.Vm.shape[1]}."
+            )
+        return design
+
+
+def identity(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 6) -> Design:
+    """Give each token back: every query prefers the keys of its own letter.
+
+    Km = I, Qm = gain · I, Vm = I (letters × letters), no positions: the scaled score is `gap` where the letters agree
+    and 0 elsewhere. The gap needed is that of one right key against `longest - 1` wrong ones (`needed_gap`).
+
+    >>> round(identity(1e-3).gap, 2)
+    8.52
+    """
+    return design_for(VectorTask("identity", letters=letters, longest=longest), tolerance)
+
+
+def copy_first(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -> Design:
+    """Give the first token everywhere: every query prefers the key of the first position.
+
+    Positions are one-hot. Km passes the position on, Qm makes `gain · (1, 0, 0, …)` of any position, Vm passes the
+    letter on: the scaled score is `gap` at the first key and 0 elsewhere. The gap needed is again that of one right
+    key against `longest - 1` wrong ones (`needed_gap`).
+
+    >>> round(copy_first(1e-3).gap, 2)
+    8.01
+    """
+    return design_for(VectorTask("copy_first", letters=letters, longest=longest), tolerance)
+
+
+def unique(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -> Design:
+    """Say of each letter whether it stands alone: one head looks for its likes, and at CLS if there are none.
+
+    Scaled scores, with S the gap: `S · same letter - 2S · same position + S/2 · CLS`; values: -1 for a letter, +1
+    for CLS. A repeated letter finds its likes at S (itself it sees at -S, out of the way), and they say -1. A letter
+    that stands alone finds nothing above CLS at S/2, which says +1. Queries and keys are `letters + longest + 1` wide:
+    one channel for each letter, each position, and CLS. For the gap needed see `needed_gap`.
+
+    >>> round(unique(1e-3).gap, 2)
+    17.42
+    """
+    return design_for(VectorTask("unique", letters=letters, longest=longest), tolerance)
+
+
+def design_for(task: VectorTask | str, tolerance: float = 1e-3) -> Design:
+    """Design for a task, by its value or by its usual name."""
+    task = vector_task(task)
+    width = task.letters if task.rule == "identity" else task.longest if task.rule == "copy_first" else None
+    width = task.letters + task.longest + 1 if width is None else width
+    gain = needed_gap(task, tolerance) * _HEADROOM * math.sqrt(width)
+    return _written(task, tolerance, math.ceil(gain * 1e6) / 1e6)  # rounded up: the same bytes on every machine
+
+
+def needed_gap(task: VectorTask, tolerance: float) -> float:
+    """Return the least gap g with which no output component is further than `tolerance` from its target.
+
+    identity, copy_first. The output is an average of one-hot vectors, so its largest error is the weight ε that falls
+    on wrong keys. With m right keys at g and w wrong ones at 0, m + w = n:
+
+        ε = w / (w + m e^g) ≤ tolerance    ⇔    g ≥ ln(w (1 - tolerance) / (m · tolerance))
+
+    and the worst input has m = 1 and w = longest - 1 (such as ABBBBB), which exists: the bound is tight.
+
+    unique. The output is an average of +1 and -1, so its error is 2ε, and ε ≤ tolerance/2 is asked. With u = e^(g/2)
+    and w = longest - 1, the worst input is again ABBB, seen from A: CLS weighs u, each other letter 1, A itself u^-2:
+
+        ε = (w + u^-2) / (u + w + u^-2) ≤ tolerance/2    ⇔    u ≥ (w + u^-2) c,    c = (2 - tolerance) / tolerance
+
+    solved for u by bisection, since the left side grows and the right side falls. A repeated letter is served better:
+    its likes weigh u² each against CLS at u, ε ≤ u / (u² + u) = 1 / (u + 1).
+
+    Raises:
+        WrongUsage: the tolerance is not from 1e-12 (below it float64 itself is too coarse) to 0.4.
+    """
+    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if not is_number or not _LEAST_TOLERANCE <= tolerance <= _MOST_TOLERANCE:
+        raise WrongUsage(
+            f"a tolerance is a number from {_LEAST_TOLERANCE:g} to {_MOST_TOLERANCE:g}, the distance from the target "
+            f"that an output may have; got {tolerance!r}."
+        )
+    wrong = task.longest - 1
+    if task.rule != "unique":
+        return math.log(wrong * (1 - tolerance) / tolerance)
+    odds = (2 - tolerance) / tolerance
+    low, high = 1.0, (wrong + 1) * odds
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle < (wrong + middle**-2) * odds else (low, middle)
+    return 2 * math.log(high)
+
+
+def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
+    if not (isinstance(gain, int | float) and math.isfinite(gain)):
+        raise WrongUsage(f"a gain is a finite number; got {gain!r}.")
+    letters, longest = task.letters, task.longest
+    pos = None
+    if task.rule == "identity":
+        Km = Vm = np.eye(letters)
+        Qm = gain * np.eye(letters)
+    elif task.rule == "copy_first":
+        pos = np.eye(longest)
+        Km = np.vstack([np.zeros((letters, longest)), np.eye(longest)])
+        Qm = np.vstack([np.zeros((letters, longest)), gain * np.eye(longest)[[0] * longest]])
+        Vm = np.vstack([np.eye(letters), np.zeros((longest, letters))])
+    else:
+        pos = np.vstack([np.zeros((1, longest)), np.eye(longest)])  # CLS stands before the positions
+        width = letters + longest + 1
+        letter, cls, place = slice(0, letters), letters, slice(letters + 1, width)  # rows: what a token is made of
+        Km, Qm, Vm = np.zeros((width, width)), np.zeros((width, width)), np.zeros((width, 1))
+        by_letter, by_place, by_cls = slice(0, letters), slice(letters, width - 1), width - 1  # columns: channels
+        Km[letter, by_letter] = np.eye(letters)
+        Km[place, by_place] = np.eye(longest)
+        Km[cls, by_cls] = 1
+        Qm[letter, by_letter] = gain * np.eye(letters)
+        Qm[place, by_place] = -2 * gain * np.eye(longest)
+        Qm[letter, by_cls] = gain / 2
+        Vm[letter], Vm[cls] = -1, 1
+    return Design(task, tolerance, float(gain), _rows(Km), _rows(Qm), _rows(Vm), None if pos is None else _rows(pos))
+
+
+def _rows(matrix: NDArray[np.float64]) -> Rows:
+    if matrix.ndim != 2:
+        raise WrongUsage(f"a matrix has rows and columns; got shape {matrix.shape}.")
+    return tuple(tuple(row) for row in matrix.tolist())

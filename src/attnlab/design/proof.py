@@ -1,0 +1,342 @@
+"""Proofs by exhaustion: a head is put to every input its task has, and the worst of them decides.
+
+Over a finite domain that is a proof, not a sample, for the arithmetic it was done in; `rounding` bounds what another
+order of the same additions could change, so where `margin` is larger the verdict is the same on every machine. The
+SHA-256 of all that was checked stands beside the verdict: who computes the same one has checked the same.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnlab.design.designs import Design
+from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.models.single_head import Matrices, SingleHead
+from attnlab.parts.reference.single_head import NumpyTransformer
+from attnlab.tasks.vectors import VectorTask, vector_task
+
+__all__ = ["Counterexample", "Proof", "prove"]
+
+Subject = Design | SingleHead | NumpyTransformer | nn.Module | Callable[[Any], Any]
+
+_CHUNK = 4_096  # inputs at once
+_ALIKE = 1 - 1e-6  # of inputs that differ in rounding alone the first is named, on every machine the same
+_SLACK = 1.01  # the bound on rounding is of first order; the second is far below a hundredth of it
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """The first input that fails: at which place (1 is the first letter), what was expected there, what came."""
+
+    input: str
+    place: int
+    token: str
+    expected: tuple[float, ...]
+    got: tuple[float, ...]
+
+    def __str__(self) -> str:
+        expected, got = (" ".join(f"{value:.6g}" for value in values) for values in (self.expected, self.got))
+        return f"{self.input}, at {self.token} in place {self.place}: expected {expected}; got {got}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What came of putting a head to every input.
+
+    Attributes:
+        task: its name.
+        criterion: what was asked, in words.
+        holds: whether every input is right; NaN never is.
+        inputs: how many there are.
+        failures: how many are wrong.
+        counterexample: the first wrong one; None if there is none.
+        tolerance: how far an output may be from its target; None where only the nearest target counts.
+        margin: how far the worst input is inside of what is asked (below 0: outside).
+        worst_error: the largest distance of an output from its target.
+        worst_input: where that is.
+        least_right_weight: the smallest weight that falls on the keys where the answer stands; None for a function
+            that shows no weights.
+        least_size: for unique, the smallest |output|: 0 would be no answer; None for the others.
+        rounding: bound on what rounding can change in an output; None for a function without matrices.
+        dtype: of the arithmetic.
+        digest: SHA-256 of every input, its target, what was asked, and the matrices.
+    """
+
+    task: str
+    criterion: str
+    holds: bool
+    inputs: int
+    failures: int
+    counterexample: Counterexample | None
+    tolerance: float | None
+    margin: float
+    worst_error: float
+    worst_input: str
+    least_right_weight: float | None
+    least_size: float | None
+    rounding: float | None
+    dtype: str
+    digest: str
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether rounding is too small to change the verdict."""
+        return self.rounding is not None and abs(self.margin) > self.rounding
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the proof as plain values for JSON; what is not finite becomes None."""
+        mapping = asdict(self)
+        if self.counterexample is not None:
+            mapping["counterexample"]["got"] = [_finite(value) for value in self.counterexample.got]
+        return {name: _finite(value) if isinstance(value, float) else value for name, value in mapping.items()}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.task}, {self.criterion}: "
+            + (f"proved on all {self.inputs:,} inputs" if self.holds else f"{self.failures:,} of {self.inputs:,} fail"),
+            f"  worst error   {self.worst_error:.6g} (at {self.worst_input})",
+            f"  margin        {self.margin:.3g}"
+            + (f", rounding at most {self.rounding:.1g}" if self.rounding is not None else ""),
+        ]
+        if self.least_right_weight is not None:
+            lines.append(f"  right keys    weigh at least {self.least_right_weight:.6f}")
+        if self.least_size is not None:
+            lines.append(f"  least output  {self.least_size:.6g}")
+        if self.counterexample is not None:
+            lines.append(f"  first failure {self.counterexample}")
+        return "\n".join([*lines, f"  sha256        {self.digest}"])
+
+
+def prove(
+    subject: Subject,
+    task: VectorTask | str | None = None,
+    *,
+    tolerance: float | None = None,
+    dtype: torch.dtype | None = None,
+) -> Proof:
+    """Put a head to every input of a task.
+
+    Args:
+        subject: a design, a `SingleHead`, a `NumpyTransformer`, a torch module that takes (length, input_dim), or any
+            function that takes such an array; both return (length, output_dim).
+        task: by its value or its name; a design knows its own.
+        tolerance: how far each output component may be from its target. None asks a design for its own tolerance, and
+            of all others only that the target be the nearest one: the right letter strictly the largest, or the
+            right sign, 0 being wrong.
+        dtype: of the arithmetic, for a design (float64 unless said otherwise) or a `SingleHead` (as it is).
+
+    Raises:
+        WrongUsage: no task, a tolerance below 0, outputs of another shape, or a function that raises.
+
+    >>> from attnlab.design.designs import copy_first
+    >>> proof = prove(copy_first(1e-3))
+    >>> proof.holds, proof.inputs
+    (True, 120)
+    """
+    if isinstance(subject, Design):
+        task, tolerance = subject.task if task is None else task, subject.tolerance if tolerance is None else tolerance
+        subject = subject.model(dtype or torch.float64)
+    elif isinstance(subject, SingleHead) and dtype is not None:
+        subject = SingleHead.from_matrices(*subject.matrices(), dtype=dtype)
+    if task is None:
+        raise WrongUsage("say which task shall be proved: identity, copy_first or unique.")
+    task = vector_task(task)
+    if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
+        raise WrongUsage(f"a tolerance is a number of at least 0, or None; got {tolerance!r}.")
+    if not callable(subject):
+        raise WrongUsage(f"expected a design, a model or a function; got {type(subject).__name__}.")
+    matrices = _matrices(subject)
+    found = _Tally(task, tolerance)
+    hashed = hashlib.sha256(_header(task, tolerance, matrices))
+    for ids in task.inputs_by_length():
+        vectors, target = task.vectors(ids, torch.float64), task.target(ids, torch.float64)
+        for tensor in (vectors, target):
+            hashed.update(json.dumps(list(tensor.shape)).encode() + tensor.numpy().astype("<f8").tobytes())
+        for part in ids.split(_CHUNK):  # type: ignore[no-untyped-call]
+            found.add(part, *_answers(subject, task, part), matrices)
+    return Proof(
+        task=task.rule,
+        criterion=_criterion(task, tolerance),
+        holds=found.failures == 0,
+        inputs=task.num_inputs,
+        failures=found.failures,
+        counterexample=found.first,
+        tolerance=tolerance,
+        margin=found.clearance if tolerance is None else tolerance - found.error,
+        worst_error=found.error,
+        worst_input=found.worst_input,
+        least_right_weight=found.right_weight,
+        least_size=found.size if task.rule == "unique" else None,
+        rounding=None if matrices is None else _rounding(task, matrices, found.spread, _dtype(subject)),
+        dtype=str(_dtype(subject)).removeprefix("torch."),
+        digest=hashed.hexdigest(),
+    )
+
+
+class _Answers(NamedTuple):
+    """Outputs (inputs, length, output_dim) and weights (inputs, query, key), or None, in float64."""
+
+    output: Tensor
+    weights: Tensor | None
+
+
+class _Tally:
+    """The worst so far, and the first that fails."""
+
+    def __init__(self, task: VectorTask, tolerance: float | None) -> None:
+        self.task, self.tolerance = task, tolerance
+        self.failures, self.first, self.worst_input = 0, None, ""  # type: tuple[int, Counterexample | None, str]
+        self.error, self.rank, self.clearance, self.size = 0.0, 0.0, math.inf, math.inf
+        self.right_weight: float | None = None
+        self.spread = 0.0
+
+    def add(self, ids: Tensor, output: Tensor, weights: Tensor | None, matrices: Matrices | None) -> None:
+        """Judge some inputs."""
+        task = self.task
+        error, clearance = task.error(output, ids), task.clearance(output, ids)
+        # Said so that NaN, which compares as False with everything, is wrong.
+        right = clearance > 0 if self.tolerance is None else (error <= self.tolerance) & (clearance > 0)
+        right_rows = right.all(-1)
+        self.failures += int((~right_rows).sum())
+        if self.first is None and not bool(right_rows.all()):
+            row = int((~right_rows).nonzero()[0])
+            self.first = self._counterexample(ids[row], output[row], int((~right[row]).nonzero()[0]))
+        worst = error.amax(-1)
+        ranks = worst.nan_to_num(math.inf, math.inf)  # NaN counts as the largest
+        row = int((ranks >= ranks.amax() * _ALIKE).nonzero()[0])
+        if not self.worst_input or float(ranks[row]) * _ALIKE > self.rank:
+            self.error, self.rank, self.worst_input = float(worst[row]), float(ranks[row]), task.text(ids[row])
+        self.clearance = _least(self.clearance, clearance)
+        counted = task.counted(ids)
+        self.size = _least(self.size, output.abs().amax(-1)[counted])
+        if weights is not None:
+            before = math.inf if self.right_weight is None else self.right_weight
+            self.right_weight = _least(before, (weights * task.right_keys(ids)).sum(-1)[counted])
+        if weights is not None and matrices is not None:
+            distance = (_values(task, ids, matrices).unsqueeze(-3) - output.unsqueeze(-2)).abs()  # query, key, width
+            self.spread = max(self.spread, float((weights.unsqueeze(-1) * distance).sum(-2)[counted].amax()))
+
+    def _counterexample(self, ids: Tensor, output: Tensor, position: int) -> Counterexample:
+        target = self.task.target(ids.unsqueeze(0), torch.float64)[0, position]
+        token = self.task.names[int(ids[position])]
+        place = position + (not self.task.has_cls)
+        return Counterexample(
+            self.task.text(ids), place, token, tuple(target.tolist()), tuple(output[position].tolist())
+        )
+
+
+def _least(before: float, values: Tensor) -> float:
+    """Return the least of all, or NaN if there is one (Python's own `min` may lose it)."""
+    return float(torch.cat((values.double().flatten(), torch.tensor([before], dtype=torch.float64))).amin())
+
+
+def _answers(subject: Any, task: VectorTask, ids: Tensor) -> _Answers:
+    if isinstance(subject, SingleHead):
+        with torch.no_grad():
+            found = subject(task.vectors(ids, _dtype(subject)))
+        output, weights = found.output.double(), found.weights.double().squeeze(1)
+        _check_shape(tuple(output.shape[1:]), task, ids[0])
+        return _Answers(output, weights)
+    outputs, weights_of = [], []
+    for row in ids:
+        vectors = task.vectors(row, _dtype(subject))
+        try:
+            if isinstance(subject, NumpyTransformer):
+                panels = subject.panels(vectors.numpy())
+                answer: Any = panels.output
+                weights_of.append(torch.from_numpy(panels.attention))
+            elif isinstance(subject, nn.Module):
+                with torch.no_grad():
+                    answer = subject(vectors)
+            else:
+                answer = subject(vectors.numpy())
+            answer = answer.detach().cpu().double().numpy() if isinstance(answer, Tensor) else answer
+            numbers = torch.from_numpy(np.array(answer, dtype=np.float64))
+        except AttnlabError:
+            raise
+        except Exception as error:
+            raise WrongUsage(
+                f"on the input {task.text(row)} the function raised {type(error).__name__}: {error}"
+            ) from error
+        _check_shape(tuple(numbers.shape), task, row)
+        outputs.append(numbers)
+    return _Answers(torch.stack(outputs), torch.stack(weights_of) if weights_of else None)
+
+
+def _check_shape(got: tuple[int, ...], task: VectorTask, row: Tensor) -> None:
+    expected = (len(row), task.output_dim)
+    if got != expected:
+        raise WrongUsage(
+            f"on the input {task.text(row)} of the task {task.rule} expected outputs (length, output_dim) = "
+            f"{expected}; got {got}."
+        )
+
+
+def _matrices(subject: Any) -> Matrices | None:
+    if isinstance(subject, SingleHead):
+        return Matrices(*(None if each is None else each.double() for each in subject.matrices()))  # type: ignore[arg-type]
+    if isinstance(subject, NumpyTransformer):
+        given = (subject.Km, subject.Qm, subject.Vm, subject.pos)
+        return Matrices(*(None if each is None else torch.from_numpy(each) for each in given))  # type: ignore[arg-type]
+    return None
+
+
+def _dtype(subject: Any) -> torch.dtype:
+    if isinstance(subject, nn.Module):
+        return next((each.dtype for each in subject.parameters() if each.is_floating_point()), torch.float32)
+    return torch.float64
+
+
+def _criterion(task: VectorTask, tolerance: float | None) -> str:
+    if tolerance is not None:
+        return f"every output within {tolerance:g} of its target"
+    return "the sign of every output right" if task.rule == "unique" else "the right letter the largest everywhere"
+
+
+def _header(task: VectorTask, tolerance: float | None, matrices: Matrices | None) -> bytes:
+    """Write down what is asked, and the matrices as little-endian float64, row by row."""
+    asked = {"task": asdict(task), "tolerance": tolerance}
+    content = json.dumps(asked, sort_keys=True).encode()
+    for name, matrix in matrices._asdict().items() if matrices is not None else ():
+        if matrix is not None:
+            content += json.dumps([name, list(matrix.shape)]).encode() + matrix.numpy().astype("<f8").tobytes()
+    return content
+
+
+def _values(task: VectorTask, ids: Tensor, matrices: Matrices) -> Tensor:
+    """Return the value of each token where it stands: (inputs, length, output_dim)."""
+    vectors = task.vectors(ids, torch.float64)
+    if matrices.pos is not None:
+        vectors = torch.cat((vectors, matrices.pos[: ids.shape[1]].expand(len(ids), -1, -1)), -1)
+    return vectors @ matrices.Vm
+
+
+def _rounding(task: VectorTask, matrices: Matrices, spread: float, dtype: torch.dtype) -> float:
+    """Bound, to first order, what rounding can change in an output.
+
+    With u the spacing of numbers at 1, a sum of m products is off by at most m u times the sum of their sizes. So a
+    scaled score is off by δ ≤ (2 width + d_qk + 2) u S, S being the largest |[x;pos]| |Qm| |Kmᵀ| |[x;pos]|ᵀ / √d_qk,
+    and a weight by a factor of at most e^(±2δ). Since weights are shares, that moves an output by 2δ times
+    `spread` = Σ weight · |value - output|, not by 2δ times the value. Exponential, division and the two last sums add
+    (2 length + width + 4) u times the largest value.
+    """
+    spacing = torch.finfo(dtype).eps
+    width, size = matrices.Km.shape
+    pos = matrices.pos if matrices.pos is not None else matrices.Km.new_zeros(1, 0)
+    tokens = torch.eye(task.input_dim, dtype=torch.float64)
+    pairs = torch.cat((tokens.repeat_interleave(len(pos), 0), pos.abs().repeat(len(tokens), 1)), 1)
+    score = float(((pairs @ matrices.Qm.abs()) @ (pairs @ matrices.Km.abs()).T).amax()) / math.sqrt(size)
+    largest_value = float((pairs @ matrices.Vm.abs()).amax())
+    delta = (2 * width + size + 2) * spacing * score
+    return _SLACK * (2 * delta * spread + (2 * task.row_length + width + 4) * spacing * largest_value)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

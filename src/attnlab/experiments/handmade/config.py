@@ -1,0 +1,34 @@
+"""Every option of `handmade`: how exact the designs are, and how their counterparts learn."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from attnlab.configs import Config, option
+
+__all__ = ["NAME", "RULES", "HandmadeConfig", "LearnedPositions"]
+
+NAME = "handmade"
+
+RULES = ("identity", "copy_first", "unique")
+
+LearnedPositions = Literal["one_hot", "learned", "both"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandmadeConfig(Config):
+    """Every option of the experiment."""
+
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 8,
+        "positions": "one_hot",
+        "steps": 6_000,
+        "learning_rate": 0.06,
+    }
+
+    tolerance: float = option(1e-3, "how far a designed output may be from its target", low=1e-12, high=0.4)
+    seeds: int = option(20, "learned heads for each task", low=1, high=1_000)
+    steps: int = option(10_001, "training steps, one sequence each", low=1, high=1_000_000)
+    learning_rate: float = option(3e-2, "of plain gradient descent (SGD)", low=0.0, high=10.0)
+    positions: LearnedPositions = option("both", "positions of learned heads: given as one-hot, learned too, or both")
+    draws: int = option(200, "random heads on which NumPy and PyTorch are compared", low=1, high=100_000)

@@ -1,0 +1,188 @@
+"""The maps of the report: eight panels of a head on an input, and what of two heads can be compared."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.design import Design, score_table
+from attnlab.experiments.handmade.learning import Cohort
+from attnlab.models.single_head import SingleHead
+from attnlab.parts.reference import NumpyTransformer
+from attnlab.tasks.vectors import VectorTask
+
+__all__ = ["comparison_section", "head_section", "panels_section"]
+
+_INPUTS = {
+    "identity": ("CAB", "AABBCC", "ABCABC"),
+    "copy_first": ("CAB", "ABBB", "BCAC"),
+    "unique": ("CAC", "ABCA", "AB"),
+}
+_NOTES = {
+    "identity": "Each letter attends to its own likes, wherever they stand, and gets itself back.",
+    "copy_first": "Whatever stands there, every place attends to place 1 and gets its letter.",
+    "unique": "A repeated letter attends to its likes, which say -1; one that stands alone finds CLS, which says +1.",
+}
+_ORDINARY = 1e-9  # a panel whose numbers are nearer to each other than this is called constant
+
+
+def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> dict[str, Any]:
+    """Lay out the eight panels of each design beside those of a learned head, for some inputs of each task."""
+    return {
+        "kind": "maps",
+        "figure": "panels",
+        "title": "By hand and learned, panel by panel",
+        "caption": (
+            "Choose a task and an input. Km, Qm and Vm make keys K, queries Q and values V of it; attention is "
+            "softmax(Q Kᵀ/√d_qk), and the output is attention V. Each panel is rescaled to 0–1; its true range stands "
+            "in its title. The matrices by hand and learned look nothing alike, nor do K and Q; the outputs are what "
+            "the task asks for."
+        ),
+        "choices": [
+            _panels_choice(design, cohort, text) for design, cohort in pairs for text in _INPUTS[design.task.rule]
+        ],
+    }
+
+
+def _panels_choice(design: Design, cohort: Cohort, text: str) -> dict[str, Any]:
+    task = design.task
+    ids = task.parse(text)
+    x = task.vectors(ids, torch.float64).numpy()
+    maps = []
+    heads = {"by hand": design.reference()}
+    if cohort.finite:
+        matrices = cohort.finite[0].matrices()
+        heads["learned"] = NumpyTransformer(*(None if each is None else each.numpy() for each in matrices))  # type: ignore[arg-type]
+    panels = {who: head.panels(x) for who, head in heads.items()}
+    for name in panels["by hand"]._fields:
+        for who, found in panels.items():
+            maps.append(_panel(f"{name} {who}", torch.from_numpy(getattr(found, name)), task, name, ids))
+    return {"label": f"{task.rule}: {task.text(ids)}", "note": _NOTES[task.rule], "maps": maps}
+
+
+def _panel(title: str, values: Tensor, task: VectorTask, name: str, ids: Tensor) -> dict[str, Any]:
+    low, high = float(values.min()), float(values.max())
+    is_constant = high - low < _ORDINARY
+    scaled = torch.full_like(values, 0.5) if is_constant else (values - low) / (high - low)
+    tokens = _numbered(task.tokens(ids), task)
+    rows = _features(task, len(values)) if name in ("Km", "Qm", "Vm") else tokens
+    channels = [str(channel + 1) for channel in range(values.shape[1])]
+    outputs = ["sign"] if task.rule == "unique" else list(task.names)
+    columns = {"attention": tokens, "output": outputs, "V": outputs, "Vm": outputs}.get(name, channels)
+    is_matrix = name in ("Km", "Qm", "Vm")
+    return {
+        "title": f"{title}: {'all ' if is_constant else ''}{_short(low)}{'' if is_constant else f' to {_short(high)}'}",
+        "rows": scaled.tolist(),
+        "row_labels": rows,
+        "column_labels": columns,
+        "row_title": "feature" if is_matrix else "query" if name in ("attention", "Q", "output") else "key",
+        "column_title": "key" if name == "attention" else "component" if columns is outputs else "channel",
+        "low": 0.0,
+        "high": 1.0,
+    }
+
+
+def head_section(design: Design) -> dict[str, Any]:
+    """Draw the head with the widths of a design that has positions."""
+    task, size = design.task, len(design.Km[0])
+    width, longest = len(design.Km), f"up to {task.row_length}"
+
+    def box(x: float, y: float, title: str, note: str, tone: str = "plain") -> dict[str, Any]:
+        return {"x": x, "y": y, "width": 150, "height": 52, "title": title, "note": note, "tone": tone}
+
+    boxes = [
+        box(10, 80, "x", f"tokens, {longest} × {task.input_dim}", "quiet"),
+        box(10, 160, "pos", f"places, {longest} × {width - task.input_dim}", "quiet"),
+        box(220, 20, "Q = [x ; pos] Qm", f"Qm {width} × {size}", "accent"),
+        box(220, 120, "K = [x ; pos] Km", f"Km {width} × {size}", "accent"),
+        box(220, 220, "V = [x ; pos] Vm", f"Vm {width} × {task.output_dim}", "accent"),
+        box(430, 70, f"scores Q Kᵀ/√{size}", "query × key"),
+        box(640, 70, "attention", "softmax over the keys"),
+        box(640, 220, "output", "attention V"),
+    ]
+    arrows = [[[160, start], [190, start], [190, end], [220, end]] for start in (106, 186) for end in (46, 146, 246)]
+    arrows += [[[370, 46], [400, 46], [400, 88], [430, 88]], [[370, 146], [400, 146], [400, 104], [430, 104]]]
+    arrows += [[[580, 96], [640, 96]], [[715, 122], [715, 220]], [[370, 246], [640, 246]]]
+    return {
+        "kind": "diagram",
+        "figure": "head",
+        "title": "One head, nothing else",
+        "caption": (
+            f"The head with the widths of {task.rule}. A design is three matrices, Qm, Km, Vm: what a query asks for, "
+            "what a key offers, and what is passed on. No residual stream, norm, bias or mask."
+        ),
+        "width": 800,
+        "height": 290,
+        "boxes": boxes,
+        "arrows": [{"points": points, "dashed": False, "label": ""} for points in arrows],
+    }
+
+
+def comparison_section(pairs: Sequence[tuple[Design, Cohort]]) -> dict[str, Any]:
+    """Lay out Km, which cannot be compared, over score tables, which can: by hand, and of some learned heads."""
+    return {
+        "kind": "maps",
+        "figure": "score_tables",
+        "title": "What can be compared",
+        "caption": (
+            "First Km of the design and of some learned heads: they have little in common, since Km R with Qm R⁻ᵀ is "
+            "the same head for any invertible R. Then the score table of each, x Qm Kmᵀ xᵀ/√d_qk for every query and "
+            "key there can be, each row less its mean: all that attention tells of the matrices. Blank: two different "
+            "tokens never stand at one place."
+        ),
+        "choices": [_comparison_choice(design, cohort) for design, cohort in pairs],
+    }
+
+
+def _comparison_choice(design: Design, cohort: Cohort) -> dict[str, Any]:
+    task = design.task
+    heads: list[tuple[str, SingleHead]] = [("by hand", design.model())]
+    heads += [(f"learned {index}", head) for index, head in enumerate(cohort.finite[:3], 1)]
+    maps = []
+    for who, head in heads:
+        Km = head.matrices().Km.double()
+        channels = [str(channel + 1) for channel in range(Km.shape[1])]
+        rows = _features(task, len(Km))
+        maps.append(_signed(f"Km, {who}", Km, rows, channels, "feature", "channel"))
+    for who, head in heads:
+        table = score_table(head.matrices(), task)
+        maps.append(_signed(f"scores, {who}", table.scores.double(), table.queries, table.keys, "query", "key"))
+    return {
+        "label": cohort.title,
+        "note": "Letters carry the place where they stand, 1 being the first." if design.pos is not None else "",
+        "maps": maps,
+    }
+
+
+def _signed(
+    title: str, values: Tensor, rows: Sequence[str], columns: Sequence[str], row_title: str, column_title: str
+) -> dict[str, Any]:
+    largest = max(float(values.nan_to_num().abs().max()), _ORDINARY)
+    unit = 10.0 ** (math.floor(math.log10(largest)) - 1)
+    largest = math.ceil(largest / unit) * unit  # two digits, so that the scale is readable
+    return {
+        "title": f"{title}: ±{_short(largest)}",
+        "rows": [[None if math.isnan(value) else float(f"{value:.2g}") for value in row] for row in values.tolist()],
+        "row_labels": list(rows),
+        "column_labels": list(columns),
+        "row_title": row_title,
+        "column_title": column_title,
+        "low": -largest,
+        "high": largest,
+    }
+
+
+def _features(task: VectorTask, width: int) -> list[str]:
+    """Name what a row of Km, Qm or Vm belongs to: the tokens, then the channels of the position."""
+    return [*task.names, *(f"p{channel + 1}" for channel in range(width - task.input_dim))]
+
+
+def _numbered(tokens: Sequence[str], task: VectorTask) -> list[str]:
+    start = 0 if task.has_cls else 1
+    return [token if token == "CLS" else f"{token}{place}" for place, token in enumerate(tokens, start)]
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".").replace("-0", "0" if abs(value) < 0.005 else "-0")

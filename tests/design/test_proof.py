@@ -1,0 +1,158 @@
+import hashlib
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from attnlab.design import copy_first, identity, prove, unique
+from attnlab.errors import WrongUsage
+from attnlab.models.single_head import SingleHead
+from attnlab.tasks.vectors import vector_task
+
+
+def test_a_gap_of_5_7_is_refuted_with_its_first_counterexample():
+    proof = prove(identity(1e-3).with_gap(5.7))
+    assert not proof.holds
+    # All but the 18 inputs of one letter alone: A, AA, …, CCCCCC.
+    assert (proof.inputs, proof.failures) == (1092, 1074)
+    assert (proof.counterexample.input, proof.counterexample.place, proof.counterexample.token) == ("AB", 1, "A")
+    assert proof.counterexample.got[1] == pytest.approx(1 / (1 + np.exp(5.7)), rel=1e-9)
+    assert "1,074 of 1,092 fail" in str(proof)
+    assert "first failure AB, at A in place 1: expected 1 0 0; got 0.996665 0.00333481 0" in str(proof)
+
+
+def test_margin_and_worst_error_are_those_of_the_worst_input():
+    design = copy_first(1e-3)
+    proof = prove(design)
+    weight = 3 / (3 + np.exp(design.gap))
+    assert proof.worst_input == "ABBB"
+    assert proof.worst_error == pytest.approx(weight, rel=1e-9)
+    assert proof.margin == pytest.approx(1e-3 - weight, rel=1e-6)
+    assert proof.least_right_weight == pytest.approx(1 - weight, rel=1e-12)
+
+
+@pytest.mark.parametrize("make", [identity, copy_first, unique])
+def test_a_design_its_model_its_reference_and_a_plain_function_get_the_same_verdict(make):
+    design = make(1e-3)
+    reference = design.reference()
+    subjects = [design, design.model(), reference, lambda x: reference.panels(x).output]
+    proofs = [prove(subject, design.task, tolerance=1e-3) for subject in subjects]
+    assert all(proof.holds for proof in proofs)
+    assert len({proof.digest for proof in proofs[:3]}) == 1
+    assert np.ptp([proof.worst_error for proof in proofs]) < 1e-14
+    assert proofs[3].rounding is None
+    assert not proofs[3].is_sure
+
+
+def test_a_torch_module_of_somebody_else_is_proved_too():
+    class Student(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.Vm = torch.nn.Linear(3, 3, bias=False)
+            torch.nn.init.eye_(self.Vm.weight)
+
+        def forward(self, seq):
+            return self.Vm(seq)
+
+    assert prove(Student(), "identity", tolerance=1e-6).holds
+    assert prove(Student(), "copy_first").failures == 120 - 3 - 9 // 3 - 27 // 9 - 81 // 27
+
+
+def test_the_digest_is_of_what_was_checked_and_can_be_repeated():
+    design = copy_first(1e-3)
+    asked = {"task": {"rule": "copy_first", "letters": 3, "longest": 4}, "tolerance": 1e-3}
+    content = json.dumps(asked, sort_keys=True).encode()
+    for name in ("Km", "Qm", "Vm", "pos"):
+        matrix = np.array(getattr(design, name))
+        content += json.dumps([name, list(matrix.shape)]).encode() + matrix.astype("<f8").tobytes()
+    for length in range(1, 5):
+        inputs = np.array([np.eye(3)[list(word)] for word in itertools.product(range(3), repeat=length)])
+        targets = np.repeat(inputs[:, :1], length, axis=1)
+        for array in (inputs, targets):
+            content += json.dumps(list(array.shape)).encode() + array.astype("<f8").tobytes()
+    assert prove(design).digest == hashlib.sha256(content).hexdigest()
+    assert prove(design, tolerance=2e-3).digest != prove(design).digest
+    assert prove(design.with_gain(design.gain + 1e-6)).digest != prove(design).digest
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("task", ["identity", "copy_first", "unique"])
+@pytest.mark.parametrize("tolerance", [None, 0.1, 1e300])
+def test_nan_and_infinity_never_pass(value, task, tolerance):
+    width = vector_task(task).output_dim
+
+    def broken(x):
+        out = np.zeros((len(x), width))
+        out[-1, 0] = value
+        return out
+
+    proof = prove(broken, task, tolerance=tolerance)
+    assert not proof.holds
+    json.dumps(proof.to_mapping(), allow_nan=False)
+
+
+def test_one_nan_among_right_answers_is_found():
+    design = copy_first()
+    reference = design.reference()
+
+    def nearly(x):
+        out = reference(x)
+        if len(x) == 3 and x[2, 2] == 1 and x[0, 0] == 1 and x[1, 1] == 1:
+            out[1, 2] = np.nan
+        return out
+
+    proof = prove(nearly, "copy_first")
+    assert (proof.failures, proof.counterexample.input, proof.counterexample.place) == (1, "ABC", 2)
+    assert np.isnan(proof.margin)
+    assert proof.worst_input == "ABC"
+
+
+def test_an_output_of_zero_is_no_answer_to_unique():
+    proof = prove(lambda x: np.zeros((len(x), 1)), "unique")
+    assert (proof.failures, proof.least_size, proof.margin) == (120, 0.0, 0.0)
+
+
+def test_the_sign_alone_counts_where_no_tolerance_is_given():
+    weak = unique(1e-3).with_gap(4.0)
+    assert prove(weak.model(), "unique").holds
+    assert not prove(weak.model(), "unique", tolerance=1e-3).holds
+
+
+def test_rounding_stays_below_its_bound():
+    for design in (identity(), copy_first(), unique(), unique(1e-9), identity(0.3, letters=4, longest=4)):
+        task = design.task
+        double, single = design.model(), design.model(torch.float32)
+        # The design's own matrices rounded to float32 are what the float32 model holds: compare from there.
+        double = SingleHead.from_matrices(*single.matrices())
+        bound = prove(single, task, tolerance=1.0).rounding
+        for ids in task.inputs_by_length():
+            with torch.no_grad():
+                apart = double(task.vectors(ids, torch.float64)).output - single(task.vectors(ids)).output.double()
+            assert float(apart.abs().max()) <= bound
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: prove(identity().model()), "say which task"),
+        (lambda: prove(identity().model(), "idntity"), "did you mean 'identity'"),
+        (lambda: prove(identity(), tolerance=-1), "a tolerance is a number of at least 0"),
+        (lambda: prove(identity(), tolerance=float("nan")), "a tolerance is a number"),
+        (lambda: prove(3, "identity"), "expected a design, a model or a function; got int"),
+        (lambda: prove(identity(), "copy_first", tolerance=1), None),
+        (lambda: prove(identity(), "unique"), "x must have shape"),
+        (lambda: prove(identity(longest=2), "identity"), None),
+        (lambda: prove(copy_first(longest=2), "copy_first"), "learned 2 positions"),
+        (lambda: prove(lambda x: x[0], "identity"), r"on the input A .* = \(1, 3\); got \(3,\)"),
+        (lambda: prove(lambda x: 1 / 0, "identity"), "on the input A the function raised ZeroDivisionError"),
+        (lambda: prove(lambda x: "x", "identity"), "raised ValueError"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(call, message):
+    if message is None:
+        call()
+        return
+    with pytest.raises(WrongUsage, match=message):
+        call()

@@ -1,0 +1,285 @@
+import json
+import math
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.design import check_record, design_for, designs, prove
+from attnlab.errors import WrongUsage
+from attnlab.experiments.handmade import HandmadeConfig, comparing, document, judging, learning, workshop
+from attnlab.models import SingleHead
+from attnlab.parts.reference import single_head as reference
+from attnlab.tasks.vectors import PADDING, VectorTask
+
+SMALL = {**HandmadeConfig.QUICK, "seeds": 3}
+TINY = {"steps": 3, "seeds": 2, "draws": 5}
+CLAIMS = [
+    "same_function", "proved_identity", "proved_copy_first", "proved_unique", "no_smaller_gain",
+    "wrong_design_refuted", "learned_identity", "learned_copy_first", "learned_unique", "only_the_product_counts",
+    "agree_where_it_can_be_known", "parameters_counted", "record_checks",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """One real run, and the cohorts it trained, so that the planted faults below need not train again."""
+    cohorts = {}
+    whole = workshop.train_cohort
+
+    def kept(design, config, seed, **options):
+        cohorts[design.name] = whole(design, config, seed, **options)
+        return cohorts[design.name]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workshop, "train_cohort", kept)
+        report = attnlab.run("handmade", out=tmp_path_factory.mktemp("runs") / "handmade", **SMALL)
+    return report, cohorts
+
+
+@pytest.fixture(autouse=True)
+def few_points(learned, monkeypatch):
+    """Draw the curve over the gains, the slowest part of the report, from few points, but for the real run."""
+    monkeypatch.setattr(document, "_CURVE_POINTS", 2)
+
+
+@pytest.fixture
+def again(learned, monkeypatch):
+    """Run once more with the cohorts of the real run, and list the claims that fail."""
+
+    def run():
+        known = workshop.train_cohort
+        if known.__module__ == learning.__name__:
+            monkeypatch.setattr(workshop, "train_cohort", lambda design, *args, **options: learned[1][design.name])
+        return [claim.name for claim in attnlab.run("handmade", draws=10, **SMALL).claims if not claim.passed]
+
+    return run
+
+
+def claim(report, name):
+    return next(each for each in report.claims if each.name == name)
+
+
+def test_every_claim_holds(learned):
+    report, _ = learned
+    assert [each.name for each in report.claims] == CLAIMS
+    assert str(report).startswith("handmade: 13 of 13 claims hold")
+    assert claim(report, "proved_identity").measured.startswith("1,092/1,092, margin 8.5e-06")
+    assert "1,074 of 1,092 fail; first AB, at A in place 1" in claim(report, "wrong_design_refuted").measured
+
+
+def test_without_a_fault_all_claims_hold_again(again):
+    assert again() == []
+
+
+def test_a_reference_whose_softmax_is_a_little_warm_is_caught(again, monkeypatch):
+    cold = reference.softmax
+    monkeypatch.setattr(reference, "softmax", lambda scores: cold(scores * (1 - 1e-9)))
+    assert again() == ["same_function"]
+
+
+@pytest.mark.parametrize("rule", ["identity", "copy_first", "unique"])
+def test_a_gain_that_is_a_little_too_small_is_caught(rule, again, monkeypatch):
+    whole = workshop.prove_design
+
+    def weak(design):
+        return whole(design.with_gain(0.995 * design.gain) if design.name == rule else design)
+
+    monkeypatch.setattr(workshop, "prove_design", weak)
+    assert again() == [f"proved_{rule}"]
+
+
+def test_a_gain_that_is_needlessly_large_is_caught(again, monkeypatch):
+    monkeypatch.setattr(designs, "_HEADROOM", 1.05)
+    assert again() == ["no_smaller_gain"]
+
+
+def test_a_proof_that_does_not_measure_the_error_is_caught(again, monkeypatch):
+    whole = workshop.prove
+
+    def careless(design):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(VectorTask, "error", lambda task, output, ids: torch.zeros(ids.shape, dtype=output.dtype))
+            return whole(design)
+
+    monkeypatch.setattr(workshop, "prove", careless)
+    assert again() == ["wrong_design_refuted"]
+
+
+@pytest.mark.parametrize("rule", ["identity", "copy_first", "unique"])
+def test_heads_that_learned_too_little_are_caught(rule, learned, again, monkeypatch):
+    real = learning.train_cohort
+    short = HandmadeConfig(**{**SMALL, "steps": 200})
+
+    def hurried(design, config, seed, **options):
+        if design.name != rule:
+            return learned[1][design.name]
+        return real(design, short, seed, **options)._replace(
+            losses=learned[1][rule].losses, steps=learned[1][rule].steps
+        )
+
+    monkeypatch.setattr(workshop, "train_cohort", hurried)
+    # What has not learned cannot agree with the design either.
+    assert [name for name in again() if name != "agree_where_it_can_be_known"] == [f"learned_{rule}"]
+
+
+def test_a_change_that_is_no_gauge_change_is_caught(again, monkeypatch):
+    monkeypatch.setattr(comparing, "gauge_change", lambda m, r: m._replace(Km=m.Km @ r, Qm=m.Qm @ torch.linalg.inv(r)))
+    assert again() == ["only_the_product_counts"]
+
+
+def test_a_comparison_of_raw_keys_is_caught(again, monkeypatch):
+    table = comparing.score_table
+    monkeypatch.setattr(comparing, "score_table", lambda m, task: table(m._replace(Qm=torch.ones_like(m.Qm)), task))
+    assert again() == ["agree_where_it_can_be_known"]
+
+
+def test_a_miscounted_part_is_caught(again, monkeypatch):
+    count = judging.count_from_model
+    monkeypatch.setattr(judging, "count_from_model", lambda model: {**count(model), "key": 5})
+    assert again() == ["parameters_counted"]
+
+
+def test_a_record_whose_values_are_not_the_class_s_is_caught(again, monkeypatch):
+    whole = workshop.submission_record
+
+    def forged(*args):
+        record = whole(*args)
+        record["values"][3]["output"][0][0] += 1e-6
+        return record
+
+    monkeypatch.setattr(workshop, "submission_record", forged)
+    assert again() == ["record_checks"]
+
+
+def test_heads_trained_together_end_where_each_would_end_alone():
+    design, config = design_for("unique"), HandmadeConfig(steps=150, seeds=3)
+    for is_learned in (False, True):
+        heads = [learning.initial_head(design, is_learned, 0, member).double() for member in range(3)]
+        drawn = [learning.sequences(design.task, 0, member, config.steps) for member in range(3)]
+        blocks = [torch.stack(block, 1) for block in zip(*drawn, strict=True)]
+        together, _ = learning.train_stacked(design.task, heads, blocks, 0.05)
+        for head, ids, found in zip(heads, drawn, together, strict=True):
+            alone = train_alone(head, design.task, torch.cat(ids).long(), 0.05)
+            for name, value in alone.state_dict().items():
+                torch.testing.assert_close(found.state_dict()[name], value, atol=1e-12, rtol=0)
+
+
+def train_alone(head, task, rows, rate):
+    """Train one head as a textbook says, one unpadded sequence a step."""
+    optimiser = torch.optim.SGD(head.parameters(), lr=rate)
+    for row in rows:
+        ids = row[row != PADDING].unsqueeze(0)
+        output = head(task.vectors(ids, torch.float64)).output
+        counted = task.counted(ids)
+        loss = torch.nn.functional.mse_loss(output[counted], task.target(ids, torch.float64)[counted])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return head
+
+
+def test_a_seed_learns_the_same_whoever_else_learns():
+    design = design_for("copy_first")
+    few, more = (
+        learning.train_cohort(design, HandmadeConfig(steps=60, seeds=seeds), 0, has_learned_positions=True)
+        for seeds in (2, 5)
+    )
+    for one, other in zip(few.heads, more.heads[:2], strict=True):
+        torch.testing.assert_close(one.matrices().Km, other.matrices().Km, atol=1e-6, rtol=0)
+    assert few.heads[0].matrices().Km.tolist() != few.heads[1].matrices().Km.tolist()
+
+
+def test_heads_whose_training_breaks_fail_their_claims_and_nothing_else(tmp_path):
+    report = attnlab.run("handmade", out=tmp_path / "run", **{**TINY, "steps": 200}, learning_rate=10.0)
+    failed = {each.name for each in report.claims if not each.passed}
+    assert failed >= {"learned_identity", "learned_unique", "agree_where_it_can_be_known"}
+    assert not failed & {"proved_identity", "same_function", "record_checks", "only_the_product_counts"}
+    assert attnlab.open_run(tmp_path / "run").html()
+
+
+def test_a_run_folder_holds_the_record_and_all_heads(learned):
+    report, cohorts = learned
+    record = json.loads((report.folder / "submission.json").read_text())
+    assert check_record(record) == []
+    assert record["class"] == "SingleHead"
+    assert prove(attnlab.load(report.folder), "copy_first", tolerance=1e-3).holds
+    for name, task in (("identity", "identity"), ("unique", "unique")):
+        assert prove(attnlab.load(report.folder / "models" / name), task, tolerance=1e-3).holds
+    for rule, cohort in cohorts.items():
+        head = attnlab.load(report.folder / "models" / f"learned_{rule}")
+        assert isinstance(head, SingleHead)
+        assert head.matrices().Km.tolist() == cohort.heads[0].matrices().Km.tolist()
+
+
+def test_the_eight_panels_stand_side_by_side_rescaled_with_their_range(learned):
+    report, _ = learned
+    section = report.document["sections"][0]
+    assert [choice["label"] for choice in section["choices"]][::3] == [
+        "identity: CAB", "copy_first: CAB", "unique: CLS CAC",
+    ]  # fmt: skip
+    for choice in section["choices"]:
+        titles = [each["title"].split(":")[0] for each in choice["maps"]]
+        names = ("Km", "Qm", "Vm", "K", "Q", "V", "attention", "output")
+        assert titles == [f"{name} {who}" for name in names for who in ("by hand", "learned")]
+        for each in choice["maps"]:
+            cells = [cell for row in each["rows"] for cell in row]
+            assert (min(cells), max(cells)) in {(0.0, 1.0), (0.5, 0.5)}
+    assert section["choices"][0]["maps"][2]["title"] == "Qm by hand: 0 to 14.77"
+
+
+def test_the_usual_comparison_refuses_894_inputs_at_5_7_and_none_at_6():
+    design = design_for("identity")
+    refused = [comparing.usual_failures(design.with_gap(scale**2 / math.sqrt(3))) for scale in (5.7, 6.0)]
+    assert refused == [894, 0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tolerance": "1e-9"},
+        {"tolerance": "0.4"},
+        {"positions": "learned"},
+        {"positions": "both", "seeds": "1"},
+        {"steps": "1", "draws": "1"},
+        {"steps": "401"},
+        {"learning_rate": "0"},
+    ],
+    ids=lambda settings: " ".join(f"{name}={value}" for name, value in settings.items()),
+)
+def test_every_option_works(settings):
+    report = attnlab.run("handmade", settings={name: str(value) for name, value in TINY.items()} | settings)
+    passed = {each.name for each in report.claims if each.passed}
+    assert passed >= {name for name in CLAIMS if not name.startswith(("learned", "agree"))}
+    assert "<html" in report.html()
+
+
+def test_the_same_seed_gives_the_same_heads_and_another_seed_others():
+    heads = [attnlab.run("handmade", seed=seed, **TINY).document["sections"][0] for seed in (1, 1, 2)]
+    assert heads[0] == heads[1]
+    assert heads[0] != heads[2]
+
+
+def test_an_interruption_gets_through(monkeypatch):
+    class Impatient:
+        def stage(self, name):
+            pass
+
+        def step(self, step, steps, figures):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attnlab.run("handmade", observer=Impatient(), **TINY)
+
+
+def test_settings_that_cannot_be_are_refused():
+    for fields in ({"tolerance": 0.0}, {"tolerance": 0.5}, {"seeds": 0}, {"positions": "sinusoidal"}):
+        with pytest.raises(WrongUsage, match=next(iter(fields))):
+            attnlab.run("handmade", **fields)
+
+
+@pytest.mark.slow
+def test_a_hundred_seeds_learn_unique_from_one_hot_positions():
+    report = attnlab.run("handmade", seeds=100)
+    assert report.passed
+    assert "100 of 100 seeds" in claim(report, "learned_unique").measured
