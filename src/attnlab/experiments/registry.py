@@ -20,6 +20,7 @@ from attnlab.train.loop import Observer
 __all__ = ["EXPERIMENTS", "config", "config_of", "find", "is_traceable", "run", "trace_run", "traceable"]
 
 EXPERIMENTS = {
+    "lookup": ("attnlab.experiments.lookup", "LookupConfig"),
     "anatomy": ("attnlab.experiments.anatomy", "AnatomyConfig"),
     "handmade": ("attnlab.experiments.handmade", "HandmadeConfig"),
     "sorting": ("attnlab.experiments.sorting", "SortingConfig"),

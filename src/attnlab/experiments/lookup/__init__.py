@@ -1,0 +1,14 @@
+"""`lookup`: cross-attention finds things by content, in a set that has no order.
+
+Two parts. `fixed`: an encoder–decoder learns a table of three facts from shuffled words; its encoder is told no
+positions, so every order of the words must give the same answer, and does. But its table fits into its weights, and
+where its heads look is reported as it is. `recall`: the facts are new in each sample, so that they must be read; this
+shows what a set of single words cannot do, and two ways to do it.
+"""
+
+from attnlab.experiments.lookup.config import NAME, LookupConfig
+from attnlab.experiments.lookup.lookup import prompt_words, run, trace_text
+
+__all__ = ["NAME", "SUMMARY", "LookupConfig", "prompt_words", "run", "trace_text"]
+
+SUMMARY = "an encoder–decoder looks facts up by content, in any order, and shows what it takes to read new ones"

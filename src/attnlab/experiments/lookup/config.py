@@ -1,0 +1,161 @@
+"""Every option of `lookup`: the parts, the models, the training."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from attnlab.configs import Config, option
+from attnlab.errors import WrongUsage
+from attnlab.models.config import PositionKind
+from attnlab.models.encoder_decoder import EncoderDecoderConfig
+from attnlab.parts.blocks import NormPlace
+from attnlab.seeds import generator
+from attnlab.tasks.lookup import MAX_LENGTH, VOCABULARY
+from attnlab.tasks.recall import MOST_FACTS, RecallTask, Variant
+from attnlab.train.loop import TrainConfig
+
+__all__ = ["NAME", "LookupConfig"]
+
+NAME = "lookup"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupConfig(Config):
+    """Every option of the experiment; those of in-context look-up begin with `recall_`."""
+
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 3,
+        "control_seeds": 1,
+        "patience": 1,
+        "samples": 1_000,
+        "learning_rate": 1e-3,
+        "recall_seeds": 1,
+        "recall_steps": 300,
+    }
+
+    part: Literal["all", "fixed", "recall"] = option("all", "the fixed table, facts drawn afresh, or both")
+    samples: int = option(5_000, "size of the data set, parted 80/10/10", low=10, high=1_000_000)
+    pad_to: int | None = option(
+        None, "tokens that sources and targets are padded to; none: no padding", low=5, high=MAX_LENGTH
+    )
+    d_model: int = option(64, "width of the residual stream", low=1, high=4_096)
+    num_heads: int = option(4, "attention heads; they divide d_model", low=1, high=256)
+    num_layers: int = option(1, "blocks of the encoder, and of the decoder", low=1, high=48)
+    d_ff: int = option(128, "width inside the feed-forward part", low=1, high=16_384)
+    norm_place: NormPlace = option("post", "before a sub-layer, after its sum, or nowhere")
+    control_positions: PositionKind = option("sinusoidal", "of the encoder of the control, which is told the order")
+    seeds: int = option(20, "models trained, each from a seed of its own; the first is the run's", low=1, high=1_000)
+    control_seeds: int = option(3, "models trained with an encoder that is told the order", low=1, high=1_000)
+    epochs: int = option(50, "most times that the training samples are gone through", low=1, high=100_000)
+    patience: int | None = option(
+        2, "epochs in a row with every validation sample right after which training ends; none: all epochs", low=1
+    )
+    batch_size: int = option(32, "samples of a step", low=1, high=100_000)
+    learning_rate: float = option(1e-4, "rate of Adam, constant", low=0.0, high=10.0)
+    variant: Literal["all", "loose", "bound", "ordered"] = option(
+        "all", "how the facts of in-context look-up are written"
+    )
+    recall_facts: int = option(8, "k, the facts of a sample", low=1, high=MOST_FACTS)
+    recall_keys: int = option(32, "keys to draw from", low=2, high=1_000)
+    recall_values: int = option(32, "values to draw from", low=2, high=1_000)
+    recall_held_out: int = option(16, "one in so many pairs of key and value is never trained on", low=2, high=10_000)
+    recall_seeds: int = option(5, "models trained of each variant", low=1, high=1_000)
+    recall_d_model: int = option(64, "width of the residual stream", low=1, high=4_096)
+    recall_heads: int = option(4, "attention heads; they divide recall_d_model", low=1, high=256)
+    recall_layers: int = option(1, "blocks of the encoder, and of the decoder", low=1, high=48)
+    recall_positions: PositionKind = option("learned", "of the encoder that reads the ordered facts")
+    recall_steps: int = option(400, "most optimiser steps; a variant that is perfect ends sooner", low=1, high=10**7)
+    recall_ramp: int = option(
+        20, "steps after which a training sample may hold one fact more, from 1 to k", low=1, high=10**7
+    )
+    recall_batch_size: int = option(64, "samples of a step, each asking all its facts", low=1, high=100_000)
+    recall_learning_rate: float = option(3e-3, "rate of Adam, constant", low=0.0, high=10.0)
+    recall_judged: int = option(2_000, "new samples that each model is judged on", low=10, high=1_000_000)
+
+    def validate(self) -> None:
+        """Check what one field alone cannot tell."""
+        self.model_config()
+        self.model_config(encoder_positions=self.control_positions)
+        if self.control_positions == "none":
+            raise WrongUsage("control_positions must tell the order, or the control is no control; got none.")
+        for variant in self.variants:
+            self.recall_model_config(variant)
+            self.recall_task(variant).sample_training(self.recall_batch_size, generator(0, NAME, "probe"))
+
+    @property
+    def has_fixed(self) -> bool:
+        """Whether the fixed table is part of the run."""
+        return self.part != "recall"
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants of in-context look-up that are part of the run."""
+        if self.part == "fixed":
+            return ()
+        every: tuple[Variant, ...] = ("loose", "bound", "ordered")
+        return tuple(each for each in every if self.variant in ("all", each))
+
+    def model_config(self, *, encoder_positions: PositionKind = "none") -> EncoderDecoderConfig:
+        """Return what a model of the fixed table is told."""
+        return EncoderDecoderConfig(
+            vocab_size=len(VOCABULARY),
+            max_length=MAX_LENGTH,
+            d_model=self.d_model,
+            num_heads=self.num_heads,
+            num_layers=self.num_layers,
+            d_ff=self.d_ff,
+            norm_place=self.norm_place,
+            final_norm=self.norm_place == "pre",
+            positions="concatenated" if encoder_positions == "concatenated" else "sinusoidal",
+            encoder_positions=encoder_positions,
+        )
+
+    def steps_per_epoch(self) -> int:
+        """Batches that it takes to go through the training samples once."""
+        return max(1, round((self.samples - 2 * (self.samples // 10)) / self.batch_size))
+
+    def train_config(self) -> TrainConfig:
+        """Return how the models of the fixed table are trained: plain Adam, judged after each epoch."""
+        return TrainConfig(
+            steps=self.epochs * self.steps_per_epoch(),
+            evaluate_every=self.steps_per_epoch(),
+            learning_rate=self.learning_rate,
+            final_share=1.0,
+            weight_decay=0.0,
+            clip=1e9,
+        )
+
+    def recall_task(self, variant: Variant, *, num_facts: int | None = None) -> RecallTask:
+        """Return the task of in-context look-up."""
+        return RecallTask(
+            variant,
+            num_facts=self.recall_facts if num_facts is None else num_facts,
+            num_keys=self.recall_keys,
+            num_values=self.recall_values,
+            held_out_every=self.recall_held_out,
+        )
+
+    def recall_model_config(self, variant: Variant) -> EncoderDecoderConfig:
+        """Return what a model of in-context look-up is told; only `ordered` is told positions."""
+        task = self.recall_task(variant)
+        positions = self.recall_positions if variant == "ordered" else "none"
+        return EncoderDecoderConfig(
+            vocab_size=len(task.vocabulary),
+            max_length=task.source_length if variant == "ordered" else 2 * MOST_FACTS,
+            d_model=self.recall_d_model,
+            num_heads=self.recall_heads,
+            num_layers=self.recall_layers,
+            d_ff=2 * self.recall_d_model,
+            positions="concatenated" if positions == "concatenated" else "none",
+            encoder_positions=positions,
+        )
+
+    def recall_train_config(self) -> TrainConfig:
+        """Return how the models of in-context look-up are trained."""
+        return TrainConfig(
+            steps=self.recall_steps,
+            evaluate_every=min(50, self.recall_steps),
+            learning_rate=self.recall_learning_rate,
+            final_share=1.0,
+            weight_decay=0.0,
+        )

@@ -1,0 +1,85 @@
+"""What the models did on single inputs: step by step for the page and the terminal, and as maps of weights."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+from attnlab.look.trace import Trace, trace_translation
+from attnlab.models.encoder_decoder import EncoderDecoder
+from attnlab.tasks import lookup as task
+from attnlab.tasks.recall import RecallTask
+
+__all__ = ["attention_maps", "trace_facts", "trace_sources"]
+
+
+def trace_sources(model: EncoderDecoder, sources: list[Tensor] | Tensor) -> list[Trace]:
+    """Trace a model of the fixed table; sources of one length each."""
+    batch = torch.stack(list(sources))
+    return trace_translation(
+        model,
+        batch,
+        torch.full((len(batch), 1), task.SOS),
+        task.MAX_LENGTH - 1,
+        task.VOCABULARY,
+        source_words=[task.words(source) for source in batch],
+        stop=task.EOS,
+    )
+
+
+def trace_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Trace:
+    """Trace a model of in-context look-up on facts and a question that a person typed: `k1 v5 k2 v7 ? k2`."""
+    facts_text, mark, question_text = text.partition("?")
+    question = question_text.strip().lower()
+    keys = recall.vocabulary[: recall.num_keys]
+    if not mark or question not in keys:
+        raise WrongUsage(
+            f"expected facts, then ? and a key from k1 to k{recall.num_keys}, such as {_EXAMPLE}; got {text!r}."
+        )
+    pairs = recall.parse(facts_text)
+    if recall.variant == "ordered" and len(pairs) != recall.num_facts:
+        raise WrongUsage(f"this model is told positions and knows only {recall.num_facts} facts; got {len(pairs)}.")
+    source = pairs if recall.variant == "bound" else pairs.flatten()
+    start = torch.tensor([[keys.index(question)]])
+    likeliest = int(model(source.unsqueeze(0), start)[0, -1].argmax())
+    return trace_translation(
+        model,
+        source.unsqueeze(0),
+        start,
+        1,
+        recall.vocabulary,
+        source_words=[recall.source_words(source)],
+        candidates=list(dict.fromkeys([*pairs[:, 1].tolist(), likeliest])),
+    )[0]
+
+
+_EXAMPLE = "'k1 v5 k2 v7 ? k2'"
+
+
+def attention_maps(traces: list[Trace]) -> list[dict[str, Any]]:
+    """Lay out the cross-attention of each trace: encoder tokens from left to right, decoder tokens downwards."""
+    choices = []
+    for each in traces:
+        said = " ".join(step.choice for step in each.steps)
+        heads = [head for head in each.attention if head.key_tokens is not None]
+        maps = [
+            {
+                "title": f"{_layer(head.site)} head {head.head}",
+                "rows": [[round(weight, 4) for weight in row] for row in head.rows],
+                "row_labels": list(each.tokens[: len(head.rows)]),
+                "column_labels": list(head.key_tokens or ()),
+                "row_title": "decoder token",
+                "column_title": "encoder token",
+                "low": 0.0,
+                "high": 1.0,
+            }
+            for head in heads
+        ]
+        choices.append({"label": " ".join(each.input), "note": f"{' '.join(each.input)} → {said}", "maps": maps})
+    return choices
+
+
+def _layer(site: str) -> str:
+    """Name the layer of a site such as `decoder.layers.0.cross_attention.weights`."""
+    return site.removeprefix("decoder.").removesuffix(".cross_attention.weights")

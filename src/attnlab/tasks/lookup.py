@@ -1,0 +1,190 @@
+"""A fixed table of facts, written as sets of words: the task of `lookup`.
+
+A source is `NAME` and, in any order, `COLOR`, a key, `ITEM` and the key's value; the target is the value and `[EOS]`.
+There are three facts, so 3 × 24 = 72 distinct sources, and all of them can be listed. Every source is as long as the
+others, but batches can be padded, and each comes with the mask of what is real.
+
+>>> source = parse("name color red item blue")
+>>> words(source), words(answer(source.unsqueeze(0)))
+(['NAME', 'COLOR', 'RED', 'ITEM', 'BLUE'], ['BLUE'])
+>>> words(target_input(answer(source.unsqueeze(0)))[0]), words(target_output(answer(source.unsqueeze(0)))[0])
+(['[SOS]', 'BLUE'], ['BLUE', '[EOS]'])
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.shapes import require_integer
+
+__all__ = [
+    "EOS",
+    "EXAMPLE",
+    "FACTS",
+    "MAX_LENGTH",
+    "PAD",
+    "SOS",
+    "VOCABULARY",
+    "Batch",
+    "Split",
+    "all_sources",
+    "answer",
+    "key_of",
+    "make_batch",
+    "make_split",
+    "parse",
+    "permutations",
+    "sample",
+    "target_input",
+    "target_output",
+    "words",
+]
+
+VOCABULARY = (
+    "[PAD]", "[SOS]", "[EOS]", "COLOR", "NAME", "ITEM", "RED", "BLUE", "GREEN", "ALICE", "BOB", "CHAIR",
+    "QUERY", "FIND",
+)  # fmt: skip
+"""The word of each id. `BOB`, `QUERY` and `FIND` stand in no sample."""
+
+PAD, SOS, EOS = range(3)
+
+FACTS = {"RED": "BLUE", "ALICE": "GREEN", "CHAIR": "RED"}
+"""Each key's value. `RED` is a key and a value; its partner decides which."""
+
+MAX_LENGTH = 10
+"""The longest source or target, padding included."""
+
+EXAMPLE = "NAME COLOR RED ITEM BLUE"
+
+_IDS = {word: index for index, word in enumerate(VOCABULARY)}
+_PAIRS = torch.tensor([[_IDS[key], _IDS[value]] for key, value in FACTS.items()])
+
+
+class Split(NamedTuple):
+    """The sources of a data set, (samples, 5) each, in three parts."""
+
+    train: Tensor
+    validation: Tensor
+    test: Tensor
+
+
+class Batch(NamedTuple):
+    """What a model is trained on.
+
+    source (batch, source length) with its `source_real`, False at padding · target_input and target_output
+    (batch, target length), the second one step ahead of the first, with their `target_real`.
+    """
+
+    source: Tensor
+    source_real: Tensor
+    target_input: Tensor
+    target_output: Tensor
+    target_real: Tensor
+
+
+def all_sources() -> Tensor:
+    """List the 72 distinct sources: (72, 5)."""
+    rows = [
+        [_IDS["NAME"], *order]
+        for key, value in FACTS.items()
+        for order in itertools.permutations([_IDS["COLOR"], _IDS[key], _IDS["ITEM"], _IDS[value]])
+    ]
+    return torch.tensor(rows)
+
+
+def sample(num_samples: int, generator: torch.Generator) -> Tensor:
+    """Draw sources, a fact and an order of its words each, uniformly: (num_samples, 5)."""
+    require_integer("num_samples", num_samples)
+    sources = all_sources()
+    return sources[torch.randint(len(sources), (num_samples,), generator=generator)]
+
+
+def make_split(num_samples: int, generator: torch.Generator) -> Split:
+    """Draw a data set, and part it 80/10/10."""
+    require_integer("num_samples", num_samples, low=10)
+    drawn, tenth = sample(num_samples, generator), num_samples // 10
+    return Split(drawn[: -2 * tenth], drawn[-2 * tenth : -tenth], drawn[-tenth:])
+
+
+def key_of(sources: Tensor) -> Tensor:
+    """Return the key that stands in each source, one of `FACTS`: (batch,) ids."""
+    return _facts(sources)[:, 0]
+
+
+def answer(sources: Tensor) -> Tensor:
+    """Return the value that stands in each source: (batch,) ids."""
+    return _facts(sources)[:, 1]
+
+
+def permutations(source: Tensor) -> Tensor:
+    """List every order of one source's words, (length,) -> (length!, length); the first is the source itself."""
+    return source[torch.tensor(list(itertools.permutations(range(len(source)))))]
+
+
+def target_input(answers: Tensor) -> Tensor:
+    """Write what the decoder is given, `[SOS] value`: (batch,) -> (batch, 2)."""
+    return torch.stack((torch.full_like(answers, SOS), answers), -1)
+
+
+def target_output(answers: Tensor) -> Tensor:
+    """Write what the decoder shall say, `value [EOS]`: (batch,) -> (batch, 2)."""
+    return torch.stack((answers, torch.full_like(answers, EOS)), -1)
+
+
+def make_batch(sources: Tensor, *, length: int | None = None) -> Batch:
+    """Put samples together, source and target padded to `length` tokens; None pads nothing.
+
+    >>> make_batch(parse("name color red item blue").unsqueeze(0), length=6)
+    Batch(source=tensor([[4, 3, 6, 5, 7, 0]]), source_real=tensor([[ True,  True,  True,  True,  True, False]]), \
+target_input=tensor([[1, 7, 0, 0, 0, 0]]), target_output=tensor([[7, 2, 0, 0, 0, 0]]), \
+target_real=tensor([[ True,  True, False, False, False, False]]))
+    """
+    answers = answer(sources)
+    source, source_real = _padded(sources, length)
+    given, target_real = _padded(target_input(answers), length)
+    wanted, _ = _padded(target_output(answers), length)
+    return Batch(source, source_real, given, wanted, target_real)
+
+
+def parse(text: str) -> Tensor:
+    """Read words that a person typed, in any case, parted by blanks or commas: (length,) ids.
+
+    Any words of the vocabulary will do, 1 to 10 of them, so that a person can also ask what the model never saw.
+    """
+    typed = text.upper().replace(",", " ").split()
+    known = VOCABULARY[EOS + 1 :]
+    for word in typed:
+        if word not in known:
+            raise WrongUsage(f"there is no word {word!r}; {did_you_mean(word, known)}")
+    if not 1 <= len(typed) <= MAX_LENGTH:
+        raise WrongUsage(f"expected 1 to {MAX_LENGTH} words, such as {EXAMPLE!r}; got {len(typed)}.")
+    return torch.tensor([_IDS[word] for word in typed])
+
+
+def words(tokens: Tensor | Sequence[int]) -> list[str]:
+    """Name each id."""
+    return [VOCABULARY[int(token)] for token in tokens]
+
+
+def _facts(sources: Tensor) -> Tensor:
+    """Find the fact that each source holds, both of its words: (batch, length) -> (batch, 2)."""
+    holds = (sources[:, :, None, None] == _PAIRS).any(1).all(-1)
+    wrong = (holds.sum(-1) != 1).nonzero().flatten()
+    if len(wrong):
+        known = ", ".join(f"{key} → {value}" for key, value in FACTS.items())
+        got = " ".join(words(sources[wrong[0]]))
+        raise WrongUsage(f"expected sources with exactly one fact in them ({known}); got {got}.")
+    return _PAIRS[holds.int().argmax(-1)]
+
+
+def _padded(tokens: Tensor, length: int | None) -> tuple[Tensor, Tensor]:
+    """Pad (batch, tokens) to `length`; return it with the mask of what is real."""
+    missing = 0 if length is None else length - tokens.shape[1]
+    if missing < 0:
+        raise WrongUsage(f"expected a padded length of at least {tokens.shape[1]}; got {length}.")
+    padded = torch.nn.functional.pad(tokens, (0, missing), value=PAD)
+    return padded, (torch.arange(padded.shape[1]) < tokens.shape[1]).expand(padded.shape)
