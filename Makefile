@@ -12,7 +12,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 DATA  ?= $(firstword $(wildcard data/rt_polarity.csv ../shared/data/rt_polarity.csv))
 QUICK ?=
 run: $(VENV)/all.done
-	$(BIN)/attnlab run all $(QUICK)
+	$(BIN)/attnlab run all $(QUICK) $(if $(DATA),--set sentiment.data=$(DATA))
 
 test: $(VENV)/test.done
 	$(BIN)/pytest -n 2

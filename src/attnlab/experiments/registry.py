@@ -23,6 +23,7 @@ EXPERIMENTS = {
     "lookup": ("attnlab.experiments.lookup", "LookupConfig"),
     "anatomy": ("attnlab.experiments.anatomy", "AnatomyConfig"),
     "handmade": ("attnlab.experiments.handmade", "HandmadeConfig"),
+    "sentiment": ("attnlab.experiments.sentiment", "SentimentConfig"),
     "sorting": ("attnlab.experiments.sorting", "SortingConfig"),
 }
 """Each experiment's module and config class; the module is imported when it is needed."""

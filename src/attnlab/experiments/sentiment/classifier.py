@@ -1,0 +1,120 @@
+"""The classifier from start to finish: read, split, train models and baselines, look inside, say what holds."""
+
+import json
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.sentiment.baseline import require_library, train_baselines
+from attnlab.experiments.sentiment.config import ModelName, SentimentConfig
+from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
+from attnlab.experiments.sentiment.document import make_document
+from attnlab.experiments.sentiment.judging import Outcome, judge_claims
+from attnlab.experiments.sentiment.looking import trace_one
+from attnlab.experiments.sentiment.training import Prepared, TrainedModel, build, prepare, train_model
+from attnlab.files import read_json
+from attnlab.look.trace import Trace
+from attnlab.models.encoder import Encoder
+from attnlab.tasks.tokenizers import TextTokenizer, clean, open_tokenizer
+from attnlab.train.loop import using_threads
+
+__all__ = ["prompt_words", "run", "trace_text"]
+
+_FILE = "tokenizer.json"
+_IN_MEMORY: WeakKeyDictionary[nn.Module, Prepared] = WeakKeyDictionary()
+
+
+def run(config: SentimentConfig, context: Run) -> Findings:
+    """Do all of it."""
+    if config.baseline:
+        require_library()
+    with using_threads(1 if config.d_model <= 64 else None):  # one thread is quickest for models so small
+        return _run(config, context)
+
+
+def _run(config: SentimentConfig, context: Run) -> Findings:
+    context.stage("reading texts")
+    data = load_data(config, context.seed)
+    names: list[ModelName] = ["mini", "best"] if config.main == "mini" else ["best", "mini"]
+    prepared = {name: prepare(name, config, data.fair, data.classes) for name in names}
+    main = build(prepared[config.main], config, context.seed, 0)
+    context.start(main)
+    outcomes = [_outcome(config, context, data, each, names, prepared, main) for each in data.arrangements]
+    context.stage("looking inside")
+    fair = outcomes[0]
+    claims = judge_claims(data, outcomes)
+    document = make_document(config, context, data, outcomes)
+    other = names[1]
+    _IN_MEMORY[main] = prepared[config.main]
+    return Findings(
+        main,
+        claims,
+        document,
+        models={other: fair.models[other][0].model},
+        files={_FILE: _written(fair.prepared[config.main]), f"tokenizer-{other}.json": _written(fair.prepared[other])},
+    )
+
+
+def prompt_words(config: SentimentConfig) -> str:
+    """Say what a person may type."""
+    return "a text, such as: a warm and funny film"
+
+
+def trace_text(model: nn.Module, config: SentimentConfig, text: str, *, folder: Path | None = None) -> Trace:
+    """Trace the run's own model on a text that a person typed."""
+    if not isinstance(model, Encoder):
+        raise WrongUsage(f"sentiment traces an Encoder; got {type(model).__name__}.")
+    if not clean(text):
+        raise WrongUsage("the text is empty; type a few words, such as: a warm and funny film.")
+    if folder is None:
+        if model not in _IN_MEMORY:
+            raise CouldNotRun("the words of this model are kept in its run folder; save the run, and trace it there.")
+        kept = _IN_MEMORY[model]
+        return trace_one(model, kept.tokenizer, kept.classes, text)
+    tokenizer, classes = _read(folder / _FILE)
+    head = model.head
+    if head is None or head.weight.shape[0] != len(classes) or tokenizer.vocab_size != model.config.vocab_size:
+        raise CouldNotRun(f"{folder / _FILE} does not fit the model beside it; one of them is of another run.")
+    return trace_one(model, tokenizer, classes, text)
+
+
+def _outcome(
+    config: SentimentConfig,
+    context: Run,
+    data: Data,
+    arrangement: Arrangement,
+    names: list[ModelName],
+    prepared: dict[ModelName, Prepared],
+    main: Encoder,
+) -> Outcome:
+    """Train everything on one split; the run's main model is the first of its kind on the split without leaks."""
+    is_fair = arrangement is data.fair
+    if not is_fair:
+        prepared = {name: prepare(name, config, arrangement, data.classes) for name in names}
+    models: dict[ModelName, list[TrainedModel]] = {name: [] for name in names}
+    for name in names:
+        for member in range(config.seeds):
+            is_main = is_fair and name == config.main and member == 0
+            model = main if is_main else build(prepared[name], config, context.seed, member)
+            found = train_model(model, prepared[name], config, context, member, is_main=is_main)
+            models[name].append(found)
+    context.stage(f"baselines, split {arrangement.name}")
+    baselines = train_baselines(arrangement.split) if config.baseline else []
+    return Outcome(prepared, models, baselines)
+
+
+def _written(prepared: Prepared) -> bytes:
+    content = {"classes": list(prepared.classes), "tokenizer": prepared.tokenizer.to_mapping()}
+    return (json.dumps(content, ensure_ascii=False) + "\n").encode()
+
+
+def _read(file: Path) -> tuple[TextTokenizer, tuple[str, ...]]:
+    content: Any = read_json(file)
+    classes = content.get("classes") if isinstance(content, dict) else None
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise CouldNotRun(f"{file} is damaged: expected classes and a tokenizer; got {str(content)[:60]}.")
+    return open_tokenizer(content.get("tokenizer")), tuple(classes)

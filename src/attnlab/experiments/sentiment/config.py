@@ -1,0 +1,123 @@
+"""Every option of `sentiment`: the texts, the two models, their training, the baseline."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from attnlab.configs import Config, option
+from attnlab.errors import WrongUsage
+from attnlab.models.encoder import EncoderConfig
+from attnlab.tasks.texts import Columns
+from attnlab.train.loop import TrainConfig
+
+__all__ = ["NAME", "ModelName", "SentimentConfig"]
+
+NAME = "sentiment"
+ModelName = Literal["mini", "best"]
+
+_SHORT_TRAINING = 2_000  # texts up to which all epochs are run, whatever the validation says
+_USUAL_PATIENCE = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentimentConfig(Config):
+    """Every option of the experiment."""
+
+    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "epochs": 4, "most_texts": 1_000, "best_epochs": 3}
+
+    data: str | None = option(None, "a CSV, TSV, JSONL or Parquet file, or owner/name on the hub; none: the built-in")
+    text: str = option("text", "column of the texts")
+    label: str = option("label", "column of the labels")
+    split: str = option("split", "column that says train, validation or test, where there is one")
+    held_out: float = option(0.2, "share of the texts held out, where the file has no split", low=0.01, high=0.9)
+    most_texts: int = option(20_000, "texts used; of more, so many are drawn", low=10, high=100_000_000)
+    repeats: int = option(10, "times that each text of the built-in set stands there", low=1, high=1_000)
+    main: ModelName = option("mini", "the model that is saved as the run's own, shown and traced; the other is beside")
+    show: str | None = option(None, "texts to look into, parted by |; none: some of the test texts")
+    seeds: int = option(3, "trainings of each model, each with its own initial weights", low=1, high=1_000)
+    tokenizer: Literal["word", "subword"] = option("word", "of mini: words, or pieces of words by byte-pair encoding")
+    vocab_size: int = option(10_000, "ids of mini's vocabulary at most", low=3, high=10_000_000)
+    max_length: int = option(32, "tokens of a text that mini reads", low=1, high=100_000)
+    d_model: int = option(64, "width of mini's residual stream", low=1, high=4_096)
+    num_heads: int = option(8, "attention heads of mini; they divide d_model", low=1, high=256)
+    num_layers: int = option(2, "blocks of mini", low=1, high=48)
+    d_ff: int = option(256, "width inside mini's feed-forward part", low=1, high=16_384)
+    dropout: float = option(0.1, "probability of dropping in mini, in training only", low=0.0, high=0.9)
+    epochs: int = option(10, "times that mini sees each training text, at most", low=1, high=10_000)
+    patience: int | None = option(
+        None,
+        "epochs without a better validation that end mini's training; none: 2, but all epochs for few texts",
+        low=1,
+    )
+    batch_size: int = option(16, "texts of a step of mini", low=1, high=100_000)
+    learning_rate: float = option(1e-3, "of Adam, both models", low=0.0, high=10.0)
+    weight_decay: float = option(0.01, "decoupled weight decay, both models", low=0.0, high=10.0)
+    best_vocab_size: int = option(500_000, "ids of the best model at most; fewer where there are many classes", low=3)
+    best_max_length: int = option(4_096, "tokens of a text that the best model reads", low=1, high=1_000_000)
+    best_width: int = option(16, "width of the best model's residual stream; at least the classes", low=2, high=4_096)
+    best_epochs: int = option(4, "epochs of the best model", low=1, high=10_000)
+    best_batch_size: int = option(64, "texts of a step of the best model", low=1, high=100_000)
+    word_dropout: float = option(0.7, "share of words hidden from the best model in training", low=0.0, high=0.95)
+    baseline: bool = option(True, "train the two baselines too (needs scikit-learn)")
+
+    def validate(self) -> None:
+        """Check what one field alone cannot tell."""
+        self.mini_config(self.vocab_size, 2)
+        if min(len(name) for name in (self.text, self.label, self.split)) == 0:
+            raise WrongUsage("text, label and split must be names of columns; got an empty one.")
+
+    def columns(self) -> Columns:
+        """Return which columns hold what."""
+        return Columns(self.text, self.label, self.split)
+
+    def mini_config(self, vocab_size: int, num_classes: int) -> EncoderConfig:
+        """Return what the mini transformer is told: the encoder of Vaswani et al. 2017, small."""
+        return EncoderConfig(
+            vocab_size=vocab_size,
+            max_length=self.max_length,
+            d_model=self.d_model,
+            num_heads=self.num_heads,
+            num_layers=self.num_layers,
+            d_ff=self.d_ff,
+            norm_place="post",
+            scale_embedding=True,
+            positions="sinusoidal",
+            dropout=self.dropout,
+            num_classes=num_classes,
+        )
+
+    def best_config(self, vocab_size: int, num_classes: int) -> EncoderConfig:
+        """Return what the best model is told: one head over all words, no norms, no positions."""
+        width = max(self.best_width, num_classes)
+        return EncoderConfig(
+            vocab_size=vocab_size,
+            max_length=self.best_max_length,
+            d_model=width,
+            num_heads=1,
+            num_layers=1,
+            d_ff=width,
+            norm_place="none",
+            final_norm=False,
+            positions="none",
+            num_classes=num_classes,
+        )
+
+    def train_config(self, name: ModelName, num_texts: int) -> TrainConfig:
+        """Return how a model is trained on so many texts; it is judged after each epoch."""
+        batch_size, epochs = (
+            (self.batch_size, self.epochs) if name == "mini" else (self.best_batch_size, self.best_epochs)
+        )
+        steps = -(-num_texts // batch_size)
+        return TrainConfig(
+            steps=epochs * steps,
+            evaluate_every=steps,
+            learning_rate=self.learning_rate,
+            final_share=1.0,
+            weight_decay=self.weight_decay,
+        )
+
+    def patience_for(self, num_texts: int) -> int | None:
+        """Return after how many epochs without a better validation mini stops; None for never."""
+        if self.patience is None:
+            return None if num_texts <= _SHORT_TRAINING else _USUAL_PATIENCE
+        return self.patience

@@ -1,0 +1,103 @@
+"""The texts of a run: where they come from, what was left out, and the splits that the models are judged on."""
+
+from typing import NamedTuple
+
+import torch
+
+from attnlab import seeds
+from attnlab.errors import WrongUsage
+from attnlab.experiments.sentiment.config import NAME, SentimentConfig
+from attnlab.tasks.texts import (
+    LabelledText,
+    Split,
+    read_texts,
+    shared_texts,
+    split_by_row,
+    split_by_text,
+    split_given,
+    tidied,
+)
+from attnlab.tasks.tokenizers import clean
+from attnlab.tasks.verdicts import VERDICTS
+
+__all__ = ["FEWEST_TO_TELL", "Arrangement", "Data", "load_data"]
+
+FEWEST_TO_TELL = 500
+"""Test texts below which an accuracy is no ground for a claim: its 95 % interval would be more than 8 points wide."""
+
+
+class Arrangement(NamedTuple):
+    """One way of splitting; `shared` distinct texts are both in training and in what judges."""
+
+    name: str
+    split: Split
+    shared: int
+
+    @property
+    def num_judged(self) -> int:
+        """Texts that judge, each of them distinct."""
+        return len(self.split.test)
+
+
+class Data(NamedTuple):
+    """All texts of a run; the first arrangement is free of leaks, and the main models are trained on it."""
+
+    classes: tuple[str, ...]
+    arrangements: list[Arrangement]
+    counts: list[tuple[str, int]]
+    said: str
+    is_built_in: bool
+
+    @property
+    def fair(self) -> Arrangement:
+        """The arrangement without leaks."""
+        return self.arrangements[0]
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether there are test texts enough for claims about accuracy."""
+        return not self.is_built_in and self.fair.num_judged >= FEWEST_TO_TELL
+
+
+def load_data(config: SentimentConfig, seed: int) -> Data:
+    """Read, tidy and split."""
+    return _built_in(config, seed) if config.data is None else _from_file(config, config.data, seed)
+
+
+def _built_in(config: SentimentConfig, seed: int) -> Data:
+    rows = [LabelledText(text, label) for _ in range(config.repeats) for text, label in VERDICTS]
+    arrangements = []
+    for name, divide in (("by text", split_by_text), ("by row", split_by_row)):
+        train, held = divide(rows, config.held_out, seeds.generator(seed, NAME, "split", name))
+        # Repeated rows would count one verdict several times over, so what judges are distinct texts.
+        arrangements.append(_arranged(name, Split(train, held, list({clean(row.text): row for row in held}.values()))))
+    counts = [("rows", len(rows)), ("distinct texts", len(VERDICTS))]
+    said = (
+        f"The built-in set has {len(VERDICTS)} film verdicts, each {config.repeats} times. The held-out ones "
+        "both choose the best epoch and, each counted once, judge: there are too few for a third part."
+    )
+    return Data(("negative", "positive"), arrangements, counts, said, True)
+
+
+def _from_file(config: SentimentConfig, source: str, seed: int) -> Data:
+    collection = tidied(read_texts(source, config.columns()))
+    rows, counts = collection.rows, list(collection.counts)
+    if len(rows) > config.most_texts:
+        order = torch.randperm(len(rows), generator=seeds.generator(seed, NAME, "draw"))[: config.most_texts]
+        rows = [rows[place] for place in order.sort().values.tolist()]
+        counts.append((f"drawn from these at random (most_texts={config.most_texts})", len(rows)))
+    split, said = split_given(rows, config.held_out, seeds.generator(seed, NAME, "split", "file"))
+    classes = tuple(sorted({row.label for row in split.train}))
+    if len(classes) < 2:
+        raise WrongUsage(
+            f"the training texts must be of two classes or more; all {len(split.train):,} are {classes[0]!r}."
+        )
+    known = Split(*([row for row in part if row.label in classes] for part in split))
+    lost = sum(map(len, split)) - sum(map(len, known))
+    if lost:
+        counts.append(("texts of classes that training never sees, left out of the judging", lost))
+    return Data(classes, [_arranged("by text", known)], counts, said, False)
+
+
+def _arranged(name: str, split: Split) -> Arrangement:
+    return Arrangement(name, split, shared_texts(split.train, [*split.validation, *split.test]))

@@ -1,0 +1,318 @@
+"""What a run of `sentiment` shows: verdicts beside baselines, the data, the curves, the maps, and pictures."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from attnlab.experiments.experiment import Run
+from attnlab.experiments.intervals import Interval
+from attnlab.experiments.sections import parameters_section, settings_section
+from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
+from attnlab.experiments.sentiment.data import Data
+from attnlab.experiments.sentiment.judging import (
+    Outcome,
+    accuracy_interval,
+    difference_interval,
+    majority_accuracy,
+    mcnemar,
+)
+from attnlab.experiments.sentiment.looking import (
+    accuracy_without_attention,
+    maps_of,
+    strongest_parts,
+    texts_to_show,
+    trace_one,
+)
+from attnlab.experiments.sentiment.pictures import architecture_section, positions_section, recurrence_sections
+from attnlab.experiments.sentiment.training import TrainedModel
+from attnlab.models.parameters import count_from_model
+from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean
+
+__all__ = ["make_document"]
+
+_OVERFITTING = 0.10  # of accuracy, between training and validation
+
+
+def make_document(config: SentimentConfig, context: Run, data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Lay out the report."""
+    fair, main = outcomes[0], config.main
+    model = fair.models[main][0].model
+    shown = texts_to_show(fair.prepared[main], fair.models[main][0], config.show)
+    scores = {name: _percent(float(fair.mean_correct(name).mean())) for name in fair.models}
+    told = "" if data.can_tell else f"; {data.fair.num_judged} test texts are too few to tell models apart"
+    return {
+        "title": NAME,
+        "subtitle": (
+            f"A mini transformer and a model that starts from counts give {len(data.classes)} kinds of verdict on "
+            f"texts; on {data.fair.num_judged:,} texts they never saw, {scores['mini']} and {scores['best']} come "
+            f"out right{told}."
+        ),
+        "facts": [
+            ["seed", str(context.seed)],
+            ["data", config.data or "built-in verdicts"],
+            ["classes", ", ".join(data.classes) if len(data.classes) <= 6 else f"{len(data.classes):,}"],
+            ["training texts", f"{len(data.fair.split.train):,}"],
+            ["test texts", f"{data.fair.num_judged:,}"],
+            ["trainings of each model", str(config.seeds)],
+            ["parameters", f"{sum(count_from_model(model).values()):,} ({main})"],
+        ],
+        "sections": [
+            _accuracy_section(data, outcomes),
+            _result_table(data, outcomes),
+            _reading_section(data, outcomes),
+            _data_section(config, data, fair),
+            *_curve_sections(outcomes),
+            *(_attention_section(name, main, fair, shown) for name in fair.models),
+            *_words_sections(fair),
+            architecture_section(model, fair.prepared[main]),
+            *recurrence_sections(model, fair.prepared[main], [text for text, _ in shown]),
+            positions_section(model, fair.prepared[main], _text_with_repeat(data, fair, main, shown[0][0])),
+            parameters_section(model),
+            settings_section(config),
+        ],
+    }
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+def _accuracy_section(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    groups = [f"split {each.name}" + (" (leaks)" if each.shared else " (no text shared)") for each in data.arrangements]
+    measured = [_intervals(outcome) for outcome in outcomes]
+    series = []
+    for name in measured[0]:
+        values, low, high = zip(*(each.get(name, (None, None, None)) for each in measured), strict=True)
+        series.append({"name": name, "values": list(values), "low": list(low), "high": list(high)})
+    fair = data.fair.split
+    return {
+        "kind": "bars",
+        "title": "Verdicts that are right",
+        "caption": (
+            f"Share of held-out texts that come out right, mean of {len(outcomes[0].models['mini'])} trainings for the "
+            "two models, with the 95 % interval that so few or so many distinct texts allow."
+        ),
+        "y_label": "accuracy",
+        "figure": "accuracy",
+        "groups": groups,
+        "series": series,
+        "levels": [{"name": "always the most frequent class", "y": majority_accuracy(fair.train, fair.test)}],
+    }
+
+
+def _intervals(outcome: Outcome) -> dict[str, Interval]:
+    """Return the accuracy of each model and baseline; one that found no words on this split has none."""
+    found: dict[str, Interval] = {name: accuracy_interval(outcome.mean_correct(name)) for name in outcome.models}
+    return found | {baseline.name: accuracy_interval(baseline.correct) for baseline in outcome.baselines}
+
+
+def _result_table(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    rows: list[list[Any]] = []
+    for arrangement, outcome in zip(data.arrangements, outcomes, strict=True):
+        for name, found in outcome.models.items():
+            correct, each = outcome.mean_correct(name), [model.accuracy for model in found]
+            gains = [_gain(correct, found[0].correct, baseline.correct) for baseline in outcome.baselines]
+            gain = "too few texts to tell" if data.is_built_in else "; ".join(gains)
+            size = sum(count_from_model(found[0].model).values())
+            spread = f"{_percent(min(each))} to {_percent(max(each))}"
+            rows.append([arrangement.name, name, *_shown(correct), spread, size, gain])
+        for baseline in outcome.baselines:
+            size = baseline.num_parameters
+            rows.append([arrangement.name, baseline.name, *_shown(baseline.correct), "one training", size, ""])
+    names = " and ".join(baseline.name for baseline in outcomes[0].baselines) or "no baseline"
+    return {
+        "kind": "table",
+        "title": "Accuracies and sizes",
+        "caption": (
+            f"Accuracies on the test texts, with 95 % intervals. The gain is in points over {names}, on the same "
+            "texts (mean over the trainings, paired 95 % interval; p: McNemar's test of the first training)."
+        ),
+        "columns": ["split", "model", "accuracy", "95 % interval", "lowest to highest training", "parameters", "gain"],
+        "rows": rows,
+    }
+
+
+def _shown(correct: Tensor) -> tuple[str, str]:
+    """Write an accuracy and its interval."""
+    interval = accuracy_interval(correct)
+    return _percent(interval.value), f"{_percent(interval.low)} to {_percent(interval.high)}"
+
+
+def _gain(mean: Tensor, first: Tensor, baseline: Tensor) -> str:
+    """Write a gain over a baseline, with its interval and the p of the first training."""
+    gain = difference_interval(mean, baseline)
+    ends = f"{gain.low * 100:+.1f} to {gain.high * 100:+.1f}"
+    return f"{gain.value * 100:+.1f} ({ends}, p {mcnemar(first, baseline):.2g})"
+
+
+def _reading_section(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Say in words what the numbers allow one to say."""
+    fair = outcomes[0]
+    said = []
+    if not data.can_tell:
+        said.append(
+            f"{data.fair.num_judged} distinct test texts are too few to tell: a 95 % interval on so few is wide, and "
+            "no claim of skill is made here. Real texts come with --set data=FILE text=COLUMN label=COLUMN."
+        )
+    for arrangement, outcome in list(zip(data.arrangements, outcomes, strict=True))[1:]:
+        said.append(
+            f"The split by row is a trap: {arrangement.shared:,} of its {arrangement.num_judged:,} held-out texts "
+            f"are also in training, since each text stands there several times. It shows mini at "
+            f"{_percent(float(outcome.mean_correct('mini').mean()))}; on texts it never saw, the same model is at "
+            f"{_percent(float(fair.mean_correct('mini').mean()))}."
+        )
+    for baseline in fair.baselines if data.can_tell else ():
+        gain = difference_interval(fair.mean_correct("best"), baseline.correct)
+        found_out = (
+            "better" if gain.low > 0 else "worse" if gain.high < 0 else "no difference that these texts can show"
+        )
+        said.append(
+            f"The best model against {baseline.name}: {gain.value * 100:+.1f} points on the same texts, "
+            f"{gain.low * 100:+.1f} to {gain.high * 100:+.1f} with 95 % confidence: {found_out}."
+        )
+    for name, found in fair.models.items():
+        last = found[0].epochs[-1]
+        kept = next(line for line in found[0].epochs if line["step"] == found[0].trained.best_step)
+        gap = last["train_accuracy"] - last["accuracy"]
+        judged = (
+            "overfitting: it knows its texts better than the task"
+            if gap > _OVERFITTING
+            else "no overfitting to speak of"
+        )
+        said.append(
+            f"{name}: after {len(found[0].epochs)} epochs {_percent(last['train_accuracy'])} of the training texts and "
+            f"{_percent(last['accuracy'])} of the validation texts are right, a gap of {gap * 100:.1f} points "
+            f"({judged}). Kept are the weights of the best validation, after epoch {found[0].epochs.index(kept) + 1}."
+        )
+    for name, found in fair.models.items():
+        without = accuracy_without_attention(found[0], fair.prepared[name])
+        said.append(
+            f"What attention is worth in {name}: with every attention silenced the first training gets "
+            f"{_percent(without)} of the test texts right, with it {_percent(found[0].accuracy)}."
+        )
+    return {"kind": "text", "title": "What this says", "text": "\n\n".join(said)}
+
+
+def _data_section(config: SentimentConfig, data: Data, fair: Outcome) -> dict[str, Any]:
+    split, prepared = data.fair.split, fair.prepared["mini"]
+    rows: list[list[Any]] = [[what, count] for what, count in data.counts]
+    for name, part in zip(("training", "validation", "test"), split, strict=True):
+        counts = Counter(row.label for row in part)
+        shares = ", ".join(f"{label} {counts[label]:,}" for label in data.classes[:8])
+        rows.append([f"{name} texts", f"{len(part):,} ({shares}{', …' if len(data.classes) > 8 else ''})"])
+    sizes = Counter(row.label for row in split.train).most_common()
+    rows.append(["largest class over smallest, training", f"{sizes[0][1] / sizes[-1][1]:.2f}"])
+    rows.append(["right by always saying " + sizes[0][0], _percent(majority_accuracy(split.train, split.test))])
+    ids = [number for each in prepared.test.ids for number in each[1:].tolist()]
+    rows.append(["test words unknown to mini", _percent(ids.count(UNK) / max(1, len(ids)))])
+    for name, each in fair.prepared.items():
+        texts = [row.text for part in split for row in part]
+        cut = sum(each.tokenizer.count(text) > each.tokenizer.max_length for text in texts)
+        rows.append([f"texts longer than {name} reads ({each.tokenizer.max_length:,} tokens), cut",
+                     f"{cut:,} of {len(texts):,}"])  # fmt: skip
+    rows.append(["texts in training and held out", data.fair.shared])
+    return {
+        "kind": "table",
+        "title": "The data",
+        "caption": f"{data.said} Vocabularies come from the training texts alone.",
+        "columns": ["what", "how much"],
+        "rows": rows,
+    }
+
+
+def _curve_sections(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    fair = outcomes[0]
+    sections = []
+    for name in fair.models:
+        for figure, words in (("loss", "loss (nats)"), ("accuracy", "accuracy")):
+            series = []
+            for outcome in outcomes:
+                where = f", split {outcome.prepared[name].arrangement.name}" if len(outcomes) > 1 else ""
+                held = "validation_loss" if figure == "loss" else "accuracy"
+                series.append(_curve(f"training{where}", f"train_{figure}", outcome.models[name]))
+                series.append(_curve(f"validation{where}", held, outcome.models[name]))
+            sections.append(
+                {
+                    "kind": "lines",
+                    "title": f"{figure.capitalize()} of {name}",
+                    "caption": (
+                        f"After each epoch, mean of {len(fair.models[name])} trainings; bands from the lowest to the "
+                        "highest. Where validation turns while training goes on, a model learns its texts by heart."
+                    ),
+                    **({"figure": f"{figure}-{name}"} if name == "mini" else {}),
+                    "x_label": "epoch",
+                    "y_label": words,
+                    "series": series,
+                }
+            )
+    return sections
+
+
+def _curve(title: str, figure: str, found: Sequence[TrainedModel]) -> dict[str, Any]:
+    values: list[list[float]] = []  # of each epoch, from the trainings that went so far
+    for each in found:
+        for number, line in enumerate(each.epochs):
+            if number == len(values):
+                values.append([])
+            values[number].append(line[figure])
+    return {
+        "name": title,
+        "x": list(range(1, len(values) + 1)),
+        "y": [sum(each) / len(each) for each in values],
+        "low": [min(each) for each in values],
+        "high": [max(each) for each in values],
+    }
+
+
+def _attention_section(
+    name: ModelName, main: ModelName, fair: Outcome, shown: Sequence[tuple[str, str | None]]
+) -> dict[str, Any]:
+    prepared, model = fair.prepared[name], fair.models[name][0].model
+    choices = []
+    for text, label in shown:
+        trace = trace_one(model, prepared.tokenizer, prepared.classes, text)
+        step = trace.steps[0]
+        verdict = f"{step.choice} with probability {max(step.probabilities):.3f}"
+        truth = "" if label is None else (", and so it is" if label == step.choice else f", but it is {label}")
+        choices.append({"label": clean(text), "note": f"Verdict: {verdict}{truth}.", "maps": maps_of(trace)})
+    return {
+        "kind": "maps",
+        "title": f"Where {name} looks",
+        "caption": (
+            f"Each head of each layer of {name}: a row shows how the token on the left spreads one unit of weight over "
+            "the tokens above. Words in [brackets] are not in its vocabulary."
+        ),
+        **({"figure": "attention"} if name == main else {}),
+        "choices": choices,
+    }
+
+
+def _words_sections(fair: Outcome) -> list[dict[str, Any]]:
+    prepared = fair.prepared["best"]
+    assert isinstance(prepared.tokenizer, PartTokenizer)
+    parts = strongest_parts(fair.models["best"][0].model, prepared.tokenizer)
+    return [
+        {
+            "kind": "table",
+            "title": "Words that speak for each class",
+            "caption": (
+                "The words, pairs of words and beginnings (with a dash) whose vectors push the best model's read-out "
+                "most towards each class, attention aside."
+            ),
+            "columns": ["class", "strongest first"],
+            "rows": [
+                [label, " · ".join(names)] for label, names in list(zip(prepared.classes, parts, strict=True))[:20]
+            ],
+        }
+    ]
+
+
+def _text_with_repeat(data: Data, fair: Outcome, main: ModelName, otherwise: str) -> str:
+    """Return a short text in which a word stands twice, of the test texts if one of them has it, or another."""
+    for row in (row for part in reversed(data.fair.split) for row in part):
+        words = clean(row.text).split()
+        if len(set(words)) < len(words) <= min(14, fair.prepared[main].tokenizer.max_length - 1):
+            return row.text
+    return otherwise

@@ -1,0 +1,156 @@
+"""Looking into the two models: where heads look, what padding changes, what attention is worth, which words speak."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnlab.experiments.sentiment.coding import Coded, make_batch, ordered_batches
+from attnlab.experiments.sentiment.training import Prepared, TrainedModel, answer
+from attnlab.look.recording import record
+from attnlab.look.trace import HeadTrace, Step, Trace
+from attnlab.models.encoder import Encoder
+from attnlab.tasks.tokenizers import PartTokenizer, TextTokenizer, clean
+
+__all__ = [
+    "Padded",
+    "Weighed",
+    "accuracy_without_attention",
+    "maps_of",
+    "padding_changes",
+    "strongest_parts",
+    "texts_to_show",
+    "trace_one",
+    "weigh",
+]
+
+_MOST_PADDED = 100  # texts that are read with other paddings
+_MOST_WEIGHED = 64  # texts whose weights are added up
+_FURTHEST = 64  # tokens of padding at most, beyond a text's own length
+_LONGEST_SHOWN = 18  # tokens of a text that is shown, where there are such
+
+
+class Padded(NamedTuple):
+    """What padding changed: the largest difference of a logit, verdicts that turned, and how much was compared."""
+
+    difference: float
+    turned: int
+    num_texts: int
+    num_paddings: int
+
+
+class Weighed(NamedTuple):
+    """Attention weights added up: how far a row's sum is from 1 at most, the largest weight on PAD, rows seen."""
+
+    from_one: float
+    on_padding: float
+    num_rows: int
+
+
+@torch.no_grad()
+def trace_one(model: Encoder, tokenizer: TextTokenizer, classes: Sequence[str], text: str) -> Trace:
+    """Write down a model's verdict on one text, and where each head looked."""
+    tokens = torch.tensor([tokenizer.ids(text)])
+    with record(model, "layers.*.attention.weights") as recording:
+        probabilities = model(tokens, real=torch.ones(tokens.shape[:2], dtype=torch.bool)).softmax(-1)[0]
+    words = tuple(tokenizer.words(text))
+    choice = classes[int(probabilities.argmax())]
+    heads = tuple(
+        HeadTrace(site, head, tuple(tuple(row) for row in weights))
+        for site in recording
+        for head, weights in enumerate(recording[site][0].tolist())
+    )
+    return Trace(words, words, (Step(None, tuple(classes), tuple(probabilities.tolist()), choice),), heads)
+
+
+@torch.no_grad()
+def padding_changes(model: Encoder, prepared: Prepared) -> Padded:
+    """Read texts alone and without padding, then with padding of several lengths, and compare."""
+    coded = Coded(prepared.test.ids[:_MOST_PADDED], prepared.test.labels[:_MOST_PADDED])
+    paddings = [1, 7, _FURTHEST]
+    difference, turned = 0.0, 0
+    for place, ids in enumerate(coded.ids):
+        alone = model(ids.unsqueeze(0), real=torch.ones(1, len(ids), dtype=torch.bool))[0]
+        for more in paddings:
+            length = min(len(ids) + more, prepared.tokenizer.max_length)
+            batch = make_batch(coded, [place], length=length)
+            padded = model(batch.tokens, real=batch.real)[0]
+            difference = max(difference, float((padded - alone).abs().max()))
+            turned += int(padded.argmax() != alone.argmax())
+    return Padded(difference, turned, len(coded.ids), len(paddings))
+
+
+@torch.no_grad()
+def weigh(model: Encoder, prepared: Prepared) -> Weighed:
+    """Add up every row of weights, of real tokens and of padding, over texts in padded batches."""
+    coded = Coded(prepared.test.ids[:_MOST_WEIGHED], prepared.test.labels[:_MOST_WEIGHED])
+    from_one, on_padding, num_rows = 0.0, 0.0, 0
+    for _, batch in ordered_batches(coded):
+        with record(model, "layers.*.attention.weights") as recording:
+            model(batch.tokens, real=batch.real)
+        for weights in recording.values():
+            from_one = max(from_one, float((weights.sum(-1) - 1.0).abs().max()))
+            on_padding = max(on_padding, float((weights * ~batch.real[:, None, None, :]).max()))
+            num_rows += weights[..., 0].numel()
+    return Weighed(from_one, on_padding, num_rows)
+
+
+@torch.no_grad()
+def accuracy_without_attention(found: TrainedModel, prepared: Prepared) -> float:
+    """Return the test accuracy of the same weights when no attention adds anything to the stream."""
+    model = copy.deepcopy(found.model)
+    for name, value in model.named_parameters():
+        if ".attention.output." in name:
+            value.zero_()
+    return float((answer(model, prepared.test).argmax(-1) == prepared.test.labels).double().mean())
+
+
+@torch.no_grad()
+def strongest_parts(model: Encoder, tokenizer: PartTokenizer, num_shown: int = 12) -> list[list[str]]:
+    """List for each class the words, beginnings and pairs whose vectors speak for it most, read out directly."""
+    assert model.head is not None
+    speaks: Tensor = model.embedding.tokens.weight[3:] @ model.head.weight.T
+    speaks = speaks - speaks.mean(1, keepdim=True)
+    names = tokenizer.names[3:]
+    return [[names[place] for place in column.topk(min(num_shown, len(names))).indices.tolist()] for column in speaks.T]
+
+
+def texts_to_show(prepared: Prepared, found: TrainedModel, given: str | None) -> list[tuple[str, str | None]]:
+    """Choose texts with their labels: those given (split at |), or for each class a right one and a wrong one.
+
+    Of the test texts that are short enough, the verdicts shown are the surest.
+    """
+    if given is not None:
+        return [(text.strip(), None) for text in given.split("|") if clean(text)]
+    rows = prepared.arrangement.split.test
+    short = [place for place, row in enumerate(rows) if prepared.tokenizer.count(row.text) <= _LONGEST_SHOWN]
+    places = short or sorted(range(len(rows)), key=lambda place: len(rows[place].text))[:20]
+    sureness = found.probabilities.amax(-1).tolist()
+    chosen: dict[str, tuple[str, str | None]] = {}
+    for label in prepared.classes[:4]:
+        for is_right in (True, False):
+            fitting = [at for at in places if rows[at].label == label and bool(found.correct[at]) == is_right]
+            if fitting:
+                row = rows[max(fitting, key=lambda at: sureness[at])]
+                chosen.setdefault(clean(row.text), (row.text, row.label))
+    return list(chosen.values())
+
+
+def maps_of(trace: Trace, most_maps: int = 64, most_tokens: int = 40) -> list[dict[str, Any]]:
+    """Turn a trace's heads into maps: layer by layer, head by head."""
+    words = list(trace.tokens[:most_tokens])
+    return [
+        {
+            "title": f"{head.site.removesuffix('.attention.weights').replace('layers.', 'layer ')}, head {head.head}",
+            "rows": [[round(weight, 4) for weight in row[:most_tokens]] for row in head.rows[:most_tokens]],
+            "row_labels": words,
+            "column_labels": words,
+            "row_title": "query",
+            "column_title": "key",
+            "low": 0.0,
+            "high": 1.0,
+        }
+        for head in trace.attention[:most_maps]
+    ]

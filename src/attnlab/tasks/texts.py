@@ -1,0 +1,363 @@
+"""Labelled texts: read from a file or a hub, tidied, counted, and split so that no text is on both sides.
+
+A text is known by its clean form (lower case, single spaces): two rows with the same clean form are the same text.
+Everything that is left out is counted, so that a report can say it.
+"""
+
+import csv
+import io
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.tasks.tokenizers import clean
+
+__all__ = ["Collection", "Columns", "LabelledText", "Split", "read_texts", "shared_texts", "split_by_row",
+           "split_by_text", "split_given", "tidied"]  # fmt: skip
+
+_SPLITS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev", "development"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+_MOST_CLASSES = 1_000
+
+
+class LabelledText(NamedTuple):
+    """One row: a text, its label, and the split its file puts it in (None where it says nothing)."""
+
+    text: str
+    label: str
+    split: str | None = None
+
+
+class Columns(NamedTuple):
+    """Which columns hold what; the split's may be absent."""
+
+    text: str = "text"
+    label: str = "label"
+    split: str = "split"
+
+
+class Collection(NamedTuple):
+    """Rows that are fit for use, and what was counted on the way: (what, how many)."""
+
+    rows: list[LabelledText]
+    counts: list[tuple[str, int]]
+
+
+class Split(NamedTuple):
+    """Rows to learn from, rows to choose the best moment by, rows to judge by."""
+
+    train: list[LabelledText]
+    validation: list[LabelledText]
+    test: list[LabelledText]
+
+
+def read_texts(source: str, columns: Columns | None = None) -> list[dict[str, Any]]:
+    """Read the rows of a CSV, TSV, JSONL or Parquet file, or of a data set on the Hugging Face hub.
+
+    Returns:
+        a mapping for each row, with the keys text, label and split, values as they came.
+
+    Raises:
+        WrongUsage: a column is missing, or the file is of no kind that can be read.
+        CouldNotRun: the file is missing or damaged, or an optional library is not installed.
+    """
+    columns = columns or Columns()
+    path = Path(source)
+    kind = path.suffix.lower()
+    if path.is_dir():
+        raise WrongUsage(f"data must be a file with texts and labels; {source} is a folder.")
+    if not path.exists() and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", source) and kind not in _READERS:
+        return _read_hub(source, columns)
+    if not path.exists():
+        raise CouldNotRun(f"there is no file {source}. A data set on the hub is named owner/name.")
+    if kind not in _READERS:
+        raise WrongUsage(f"data must be a file ending in {', '.join(_READERS)}; got {path.name}.")
+    try:
+        return _READERS[kind](path, columns)
+    except OSError as error:
+        raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
+
+
+def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
+    """Turn raw rows into distinct texts with one label each, and count what was left out.
+
+    A text that stands there twice with one label is kept once, in the first of the splits train, validation, test; one
+    with two labels is left out. Labels become texts: 1.0 and 1 are the same, True is "true".
+
+    Raises:
+        WrongUsage: nothing is left, there is one class only, or the labels are no classes.
+    """
+    counts: Counter[str] = Counter()
+    labels_of: defaultdict[str, set[str]] = defaultdict(set)
+    first: dict[str, LabelledText] = {}
+    for row in raw:
+        counts["rows read"] += 1
+        label, split = _as_label(row.get("label")), _as_split(row.get("split"))
+        if row.get("text") is None or label is None or split == "":
+            counts["rows with a missing text, label or split, left out"] += 1
+            continue
+        # Half a surrogate pair, which JSON can hold, is no character and could not be written down.
+        text = str(row["text"]).encode("utf-8", "replace").decode()
+        key = clean(text)
+        if not key:
+            counts["empty texts, left out"] += 1
+            continue
+        labels_of[key].add(label)
+        found = LabelledText(text, label, split)
+        if key in first:
+            counts["repeated texts, kept once"] += 1
+            if split is not None and split != first[key].split:
+                counts["of these repeated across the file's splits, kept in one"] += 1
+                found = min(found, first[key], key=lambda each: list(_SPLITS).index(each.split or "test"))
+                first[key] = found
+            continue
+        first[key] = found
+    twofold = {key for key, labels in labels_of.items() if len(labels) > 1}
+    rows = [row for key, row in first.items() if key not in twofold]
+    if twofold:
+        counts["texts with two labels, left out"] = len(twofold)
+    counts["texts used"] = len(rows)
+    classes = {row.label for row in rows}
+    if len(classes) < 2:
+        what = f"only the label {min(classes)!r}" if classes else "no text with a label"
+        raise WrongUsage(
+            f"a classifier needs texts of two classes or more; found {what} (rows read: {counts['rows read']:,}, "
+            f"missing: {counts['rows with a missing text, label or split, left out']:,}, "
+            f"empty: {counts['empty texts, left out']:,}, with two labels: {len(twofold):,})."
+        )
+    if len(classes) > _MOST_CLASSES:
+        raise WrongUsage(
+            f"the labels must be classes, at most {_MOST_CLASSES:,}; found {len(classes):,} different ones."
+        )
+    return Collection(rows, list(counts.items()))
+
+
+def split_by_row(
+    rows: Sequence[LabelledText], share: float, generator: torch.Generator
+) -> tuple[list[LabelledText], list[LabelledText]]:
+    """Hold out a share of the rows of each class, whatever their texts: repeated texts land on both sides."""
+    return _stratified([[row] for row in rows], share, generator)
+
+
+def split_by_text(
+    rows: Sequence[LabelledText], share: float, generator: torch.Generator
+) -> tuple[list[LabelledText], list[LabelledText]]:
+    """Hold out a share of the distinct texts of each class, with all their rows: no text is on both sides.
+
+    A class with a single text keeps it in training.
+    """
+    groups: defaultdict[str, list[LabelledText]] = defaultdict(list)
+    for row in rows:
+        groups[clean(row.text)].append(row)
+    return _stratified(list(groups.values()), share, generator)
+
+
+def split_given(rows: Sequence[LabelledText], share: float, generator: torch.Generator) -> tuple[Split, str]:
+    """Split as the file says, as far as it does, and by distinct text where it does not.
+
+    Returns:
+        the split, and a sentence on where it came from.
+
+    Raises:
+        WrongUsage: a part would be empty.
+    """
+    parts: dict[str, list[LabelledText]] = {name: [row for row in rows if row.split == name] for name in _SPLITS}
+    unnamed = [row for row in rows if row.split is None]
+    names = [name for name, part in parts.items() if part]
+    train, validation, test = parts["train"] + unnamed, parts["validation"], parts["test"]
+    said = f"The file's own split was used ({', '.join(names)})." if names else ""
+    if not train:
+        train, validation, test, said = (
+            list(rows),
+            [],
+            [],
+            "The file names no training texts, so its split was not used.",
+        )
+    if not test and validation:
+        test, validation = validation, []
+        said += " It has no test texts, so its validation texts are the test."
+    if not test:
+        train, test = split_by_text(train, share / 2, generator)
+        said += " The test texts were drawn by distinct text, class by class."
+    if not validation:
+        train, validation = split_by_text(train, share / 2, generator)
+        said += " The validation texts were drawn by distinct text, class by class."
+    split = Split(train, validation, test)
+    empty = [name for name, part in zip(Split._fields, split, strict=True) if not part]
+    if empty:
+        raise WrongUsage(
+            f"there are too few texts to split: {len(rows):,} leave none for {' and '.join(empty)}. "
+            "At least one class needs three different texts."
+        )
+    return split, said.strip()
+
+
+def shared_texts(one: Iterable[LabelledText], other: Iterable[LabelledText]) -> int:
+    """Count the distinct texts that are on both sides."""
+    return len({clean(row.text) for row in one} & {clean(row.text) for row in other})
+
+
+def _stratified(
+    groups: Sequence[list[LabelledText]], share: float, generator: torch.Generator
+) -> tuple[list[LabelledText], list[LabelledText]]:
+    by_label: defaultdict[str, list[int]] = defaultdict(list)
+    for number, group in enumerate(groups):
+        by_label[group[0].label].append(number)
+    held: set[int] = set()
+    for label in sorted(by_label):
+        numbers = by_label[label]
+        num_held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
+        order = torch.randperm(len(numbers), generator=generator).tolist()
+        held.update(numbers[place] for place in order[:num_held])
+    kept_rows = [row for number, group in enumerate(groups) if number not in held for row in group]
+    return kept_rows, [row for number in sorted(held) for row in groups[number]]
+
+
+def _as_label(value: Any) -> str | None:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip() or None
+
+
+def _as_split(value: Any) -> str | None:
+    """Return the split's usual name; None where the file has no split, "" where this row's is missing."""
+    if value is None:
+        return None
+    word = str(value).strip().lower()
+    if not word:
+        return ""
+    for name, spellings in _SPLITS.items():
+        if word in spellings:
+            return name
+    known = [word for spellings in _SPLITS.values() for word in spellings]
+    raise WrongUsage(
+        f"the column of splits holds {word[:40]!r} (choose it with split=COLUMN); {did_you_mean(word, known)}"
+    )
+
+
+def _pick(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
+    """Say which of a file's columns holds what; the split's is left out where there is none."""
+    for wanted, setting in ((columns.text, "text"), (columns.label, "label")):
+        if wanted not in names:
+            raise WrongUsage(
+                f"{where} has no column {wanted!r} (set with {setting}=COLUMN); {did_you_mean(wanted, names)}"
+            )
+    chosen = {"text": columns.text, "label": columns.label}
+    return chosen | ({"split": columns.split} if columns.split in names else {})
+
+
+def _read_csv(path: Path, columns: Columns, *, delimiter: str = ",") -> list[dict[str, Any]]:
+    # A text may hold line separators other than \n, so the csv module sees the characters as they are.
+    stream = io.StringIO(_decoded(path), newline="")
+    limit = csv.field_size_limit(2**31 - 1)
+    try:
+        reader = csv.reader(stream, delimiter=delimiter, strict=True)
+        header = next(reader, [])
+        if not header:
+            raise WrongUsage(f"{path} is empty; expected a first line with the names of the columns.")
+        places = {name: header.index(column) for name, column in _pick(header, columns, str(path)).items()}
+        rows = []
+        for cells in reader:
+            if cells:  # a row that is not as long as the header is broken: its values are missing
+                whole = len(cells) == len(header)
+                rows.append({name: cells[place] if whole else None for name, place in places.items()})
+        return rows
+    except csv.Error as error:
+        raise CouldNotRun(f"{path} is not clean {path.suffix[1:].upper()}, line {reader.line_num}: {error}.") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _read_tsv(path: Path, columns: Columns) -> list[dict[str, Any]]:
+    return _read_csv(path, columns, delimiter="\t")
+
+
+def _read_jsonl(path: Path, columns: Columns) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    chosen: dict[str, str] = {}
+    for number, line in enumerate(_decoded(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise CouldNotRun(f"line {number} of {path} is not JSON: {error}.") from None
+        if not isinstance(value, dict):
+            raise CouldNotRun(f"line {number} of {path} must be an object with texts and labels; got {line[:60]!r}.")
+        chosen = chosen or _pick(list(value), columns, f"line {number} of {path}")
+        rows.append({name: value.get(column) for name, column in chosen.items()})
+    return rows
+
+
+def _read_parquet(path: Path, columns: Columns) -> list[dict[str, Any]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise CouldNotRun("a Parquet file needs pyarrow; install it with: pip install 'attnlab[text]'.") from None
+    try:
+        names = pyarrow.parquet.read_schema(path).names
+        chosen = _pick(names, columns, str(path))
+        table = pyarrow.parquet.read_table(path, columns=list(chosen.values())).to_pydict()
+    except pyarrow.ArrowException as error:
+        raise CouldNotRun(f"{path} is not a Parquet file that can be read: {error}.") from None
+    return [dict(zip(chosen, values, strict=True)) for values in zip(*(table[c] for c in chosen.values()), strict=True)]
+
+
+def _read_hub(name: str, columns: Columns) -> list[dict[str, Any]]:
+    try:
+        import datasets
+    except ImportError:
+        raise CouldNotRun(
+            f"there is no file {name}; if it is a data set on the hub, the library datasets is needed: "
+            "pip install datasets."
+        ) from None
+    try:
+        found = datasets.load_dataset(name)
+    except Exception as error:  # the library raises errors of many kinds, all of them about the world
+        raise CouldNotRun(f"could not load {name} from the hub: {str(error).splitlines()[0][:200]}") from None
+    rows = []
+    known = [word for spellings in _SPLITS.values() for word in spellings]
+    for split, table in found.items():
+        if split not in known:
+            continue  # such as "unsupervised", whose labels are all missing
+        chosen = _pick(table.column_names, columns, f"{name} ({split})")
+        classes = getattr(table.features[chosen["label"]], "names", None)
+        for text, label in zip(table[chosen["text"]], table[chosen["label"]], strict=True):
+            if classes is not None and label is not None:
+                label = classes[label] if label >= 0 else None  # -1 stands for a label that is kept secret
+            rows.append({"text": text, "label": label, "split": split})
+    return rows
+
+
+def _decoded(path: Path) -> str:
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise CouldNotRun(
+            f"{path} is not UTF-8 (byte {error.start:,} is 0x{content[error.start]:02x}); save it as UTF-8."
+        ) from None
+
+
+_READERS: dict[str, Callable[[Path, Columns], list[dict[str, Any]]]] = {
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".jsonl": _read_jsonl,
+    ".ndjson": _read_jsonl,
+    ".parquet": _read_parquet,
+}

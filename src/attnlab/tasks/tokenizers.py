@@ -1,0 +1,337 @@
+"""Tokenizers: from a text to ids and back. Three of one form, none of which knows a model.
+
+`WordTokenizer` has an id for each word; `PartTokenizer` gives each word several ids (the word, its beginning, and the
+word together with the next one), whose vectors a model adds up; `SubwordTokenizer` learns pieces of words by byte-pair
+encoding (Sennrich et al. 2016). All lower the case, fold white space, put `<CLS>` in front and cut at `max_length`.
+"""
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.shapes import require_integer
+
+__all__ = [
+    "CLS",
+    "PAD",
+    "SPECIALS",
+    "UNK",
+    "PartTokenizer",
+    "SubwordTokenizer",
+    "TextTokenizer",
+    "WordTokenizer",
+    "clean",
+    "open_tokenizer",
+]
+
+PAD, UNK, CLS = 0, 1, 2
+SPECIALS = ("<PAD>", "<UNK>", "<CLS>")
+"""The names of ids 0, 1 and 2. No word is one of them: words are in lower case, and `<pad>` in a text is a word."""
+
+_BEGINNING = 5  # letters that `PartTokenizer` takes as a word's beginning
+
+
+def clean(text: str) -> str:
+    """Lower the case and fold all white space to single spaces; doing it twice changes nothing more.
+
+    >>> clean("  A Warm,\\tFUNNY  film ")
+    'a warm, funny film'
+    """
+    return " ".join(text.lower().split())
+
+
+class TextTokenizer(Protocol):
+    """What every tokenizer can do; `num_parts` is 1, or how many ids each token has."""
+
+    max_length: int
+    num_parts: int
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        ...
+
+    def ids(self, text: str) -> list[Any]:
+        """Return the tokens of a text, CLS in front, at most `max_length`: ids, or lists of `num_parts` ids."""
+        ...
+
+    def words(self, text: str) -> list[str]:
+        """Return the names of the same tokens, as a person reads them."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Say how many tokens a text has, CLS included, before it is cut."""
+        ...
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return all there is to know as plain values; `open_tokenizer` reads them."""
+        ...
+
+
+class WordTokenizer:
+    """One id for each word.
+
+    Args:
+        words: those with ids of their own, from 3 on; every other is `<UNK>`.
+        max_length: tokens of a text at most, CLS included.
+
+    >>> tokenizer = WordTokenizer.build(["good film", "bad film"], vocab_size=5, max_length=4)
+    >>> tokenizer.encode("Bad, good film"), tokenizer.decode([2, 4, 3, 0])
+    ([2, 1, 4, 3], 'good film')
+    """
+
+    num_parts = 1
+
+    def __init__(self, words: Sequence[str], max_length: int) -> None:
+        self.max_length = require_integer("max_length", max_length)
+        self._names = [*SPECIALS, *words]
+        self._ids = {word: number for number, word in enumerate(self._names)}
+        if len(self._ids) != len(self._names):
+            raise WrongUsage("each word of a vocabulary has one id; got a word twice, or a name of a special token.")
+
+    @classmethod
+    def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "WordTokenizer":
+        """Give ids to the most frequent words of the texts, ties by first appearance, `vocab_size` ids in all."""
+        _check_vocab_size(vocab_size)
+        counts = Counter(itertools.chain.from_iterable(clean(text).split(" ") for text in texts if clean(text)))
+        # Counter keeps the order of first appearance, and most_common keeps it among equals.
+        return cls([word for word, _ in counts.most_common(vocab_size - len(SPECIALS))], max_length)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are, the three special ones included."""
+        return len(self._names)
+
+    def encode(self, text: str) -> list[int]:
+        """Return exactly `max_length` ids: CLS, the words, padding."""
+        ids = self.ids(text)
+        return ids + [PAD] * (self.max_length - len(ids))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of ids, without PAD and CLS.
+
+        Raises:
+            WrongUsage: an id that is not in the vocabulary.
+        """
+        found = []
+        for number in ids:
+            if not 0 <= number < len(self._names):
+                raise WrongUsage(f"ids must be from 0 to {len(self._names) - 1}; got {number}.")
+            if number not in (PAD, CLS):
+                found.append(self._names[number])
+        return " ".join(found)
+
+    def ids(self, text: str) -> list[int]:
+        """Return the ids of a text without padding: CLS and the words, cut at `max_length`."""
+        return [CLS, *(self._ids.get(word, UNK) for word in clean(text).split())][: self.max_length]
+
+    def words(self, text: str) -> list[str]:
+        """Return the names of the tokens; unknown words in brackets."""
+        named = (word if word in self._ids else f"[{word}]" for word in clean(text).split())
+        return [SPECIALS[CLS], *named][: self.max_length]
+
+    def count(self, text: str) -> int:
+        """Say how many tokens a text has, CLS included, before it is cut."""
+        return 1 + len(clean(text).split())
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the words and the length as plain values."""
+        return {"kind": "word", "max_length": self.max_length, "words": self._names[len(SPECIALS) :]}
+
+
+class PartTokenizer:
+    """Three ids for each word: the word, its first five letters if it is longer, and it with the next word.
+
+    The parts that a word has not, or that the vocabulary has not, are PAD; a model adds the vectors of the parts.
+    A text is so a sequence of its words, and yet `not good` is known as a pair, and `boringly` as a kind of `boring`.
+
+    Args:
+        words, beginnings, pairs: those with ids, in this order, from 3 on; a pair has a space between its words.
+        max_length: tokens of a text at most, CLS included.
+    """
+
+    num_parts = 3
+
+    def __init__(self, words: Sequence[str], beginnings: Sequence[str], pairs: Sequence[str], max_length: int) -> None:
+        self.max_length = require_integer("max_length", max_length)
+        self._parts = (list(words), list(beginnings), list(pairs))
+        start, self._ids = len(SPECIALS), []
+        for names in self._parts:
+            self._ids.append({name: number for number, name in enumerate(names, start)})
+            if len(self._ids[-1]) != len(names):
+                raise WrongUsage("each part of a vocabulary has one id; got one twice.")
+            start += len(names)
+        self._size = start
+
+    @classmethod
+    def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "PartTokenizer":
+        """Give ids to the most frequent parts of the texts, ties by first appearance, `vocab_size` ids in all."""
+        _check_vocab_size(vocab_size)
+        counts: Counter[tuple[int, str]] = Counter()
+        for text in texts:
+            for parts in _parts_of(clean(text).split()):
+                counts.update((kind, name) for kind, name in enumerate(parts) if name)
+        kept = [part for part, _ in counts.most_common(vocab_size - len(SPECIALS))]
+        words, beginnings, pairs = ([name for kind, name in kept if kind == wanted] for wanted in range(3))
+        return cls(words, beginnings, pairs, max_length)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are, the three special ones included."""
+        return self._size
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each id, for people; beginnings end with a dash."""
+        words, beginnings, pairs = self._parts
+        return [*SPECIALS, *words, *(f"{name}-" for name in beginnings), *pairs]
+
+    def ids(self, text: str) -> list[list[int]]:
+        """Return the three ids of each token: CLS (with two PAD) and the words, cut at `max_length`."""
+        found = [[CLS, PAD, PAD]]
+        for word, beginning, pair in _parts_of(clean(text).split()[: self.max_length]):
+            found.append([self._ids[0].get(word, UNK), self._ids[1].get(beginning, PAD), self._ids[2].get(pair, PAD)])
+        return found[: self.max_length]
+
+    def words(self, text: str) -> list[str]:
+        """Return the names of the tokens; unknown words in brackets."""
+        named = (word if word in self._ids[0] else f"[{word}]" for word in clean(text).split())
+        return [SPECIALS[CLS], *named][: self.max_length]
+
+    def count(self, text: str) -> int:
+        """Say how many tokens a text has, CLS included, before it is cut."""
+        return 1 + len(clean(text).split())
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the parts and the length as plain values."""
+        words, beginnings, pairs = self._parts
+        return {
+            "kind": "parts", "max_length": self.max_length, "words": words, "beginnings": beginnings, "pairs": pairs,
+        }  # fmt: skip
+
+
+class SubwordTokenizer:
+    """Pieces of words, learnt by byte-pair encoding; needs the library `tokenizers`.
+
+    Args:
+        state: what the library writes of a tokenizer, as JSON.
+        max_length: tokens of a text at most, CLS included.
+    """
+
+    num_parts = 1
+    _SPACE: ClassVar[str] = "▁"  # the library writes a space before a word so
+
+    def __init__(self, state: str, max_length: int) -> None:
+        self.max_length = require_integer("max_length", max_length)
+        library = _library()
+        try:
+            self._inner = library.Tokenizer.from_str(state)
+        except Exception as error:
+            raise CouldNotRun(f"this is not the state of a subword tokenizer: {error}.") from None
+
+    @classmethod
+    def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "SubwordTokenizer":
+        """Learn at most `vocab_size` pieces from the texts; letters that no text has are `<UNK>`."""
+        _check_vocab_size(vocab_size)
+        library = _library()
+        inner = library.Tokenizer(library.models.BPE(unk_token=SPECIALS[UNK]))
+        inner.pre_tokenizer = library.pre_tokenizers.Metaspace()
+        inner.decoder = library.decoders.Metaspace()
+        trainer = library.trainers.BpeTrainer(
+            vocab_size=vocab_size, special_tokens=list(SPECIALS), show_progress=False, min_frequency=2
+        )
+        inner.train_from_iterator((clean(text) for text in texts), trainer)
+        return cls(inner.to_str(), max_length)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        return int(self._inner.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Return exactly `max_length` ids: CLS, the pieces, padding."""
+        ids = self.ids(text)
+        return ids + [PAD] * (self.max_length - len(ids))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of ids, without PAD and CLS."""
+        return str(self._inner.decode([number for number in ids if number not in (PAD, CLS)], False))
+
+    def ids(self, text: str) -> list[int]:
+        """Return the ids of a text without padding, cut at `max_length`."""
+        return [CLS, *self._encoding(text).ids][: self.max_length]
+
+    def words(self, text: str) -> list[str]:
+        """Return the pieces; `▁` stands where a word begins."""
+        return [SPECIALS[CLS], *self._encoding(text).tokens][: self.max_length]
+
+    def count(self, text: str) -> int:
+        """Say how many tokens a text has, CLS included, before it is cut."""
+        return 1 + len(self._encoding(text).ids)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the library's own state and the length as plain values."""
+        return {"kind": "subword", "max_length": self.max_length, "state": json.loads(self._inner.to_str())}
+
+    def _encoding(self, text: str) -> Any:
+        return self._inner.encode(clean(text), add_special_tokens=False)
+
+
+def open_tokenizer(mapping: Any) -> TextTokenizer:
+    """Build the tokenizer that `to_mapping` wrote down.
+
+    Raises:
+        CouldNotRun: this is no such mapping.
+    """
+    if not isinstance(mapping, Mapping) or mapping.get("kind") not in ("word", "parts", "subword"):
+        raise CouldNotRun(f"expected a tokenizer of kind word, parts or subword; got {str(mapping)[:60]}.")
+    try:
+        if mapping["kind"] == "word":
+            return WordTokenizer(_texts(mapping["words"]), mapping["max_length"])
+        if mapping["kind"] == "subword":
+            return SubwordTokenizer(json.dumps(mapping["state"]), mapping["max_length"])
+        words, beginnings, pairs = (_texts(mapping[name]) for name in ("words", "beginnings", "pairs"))
+        return PartTokenizer(words, beginnings, pairs, mapping["max_length"])
+    except KeyError as error:
+        raise CouldNotRun(f"the tokenizer is damaged: {error} is missing.") from None
+    except CouldNotRun:
+        raise
+    except AttnlabError as error:
+        raise CouldNotRun(f"the tokenizer is damaged: {error}") from None
+
+
+def _texts(values: Any) -> list[str]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise CouldNotRun(f"the tokenizer is damaged: expected a list of words; got {str(values)[:60]}.")
+    return values
+
+
+def _parts_of(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield each word with its beginning and its pair, empty where it has none."""
+    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
+        beginning = word[:_BEGINNING] if len(word) > _BEGINNING else ""
+        yield word, beginning, f"{word} {following}" if following else ""
+
+
+def _check_vocab_size(vocab_size: int) -> None:
+    require_integer("vocab_size", vocab_size)
+    if vocab_size < len(SPECIALS):
+        raise WrongUsage(f"vocab_size must be at least 3, for {', '.join(SPECIALS)}; got {vocab_size}.")
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+        import tokenizers.decoders
+        import tokenizers.models
+        import tokenizers.pre_tokenizers
+        import tokenizers.trainers
+    except ImportError:
+        raise CouldNotRun(
+            "tokenizer=subword needs the library tokenizers; install it with: pip install 'attnlab[text]', "
+            "or take tokenizer=word."
+        ) from None
+    return tokenizers

@@ -1,0 +1,381 @@
+import csv
+import json
+import random
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments import registry
+from attnlab.experiments.sentiment import SentimentConfig, baseline, classifier, coding, data, judging, looking, models
+from attnlab.tasks.texts import LabelledText
+from attnlab.tasks.tokenizers import PartTokenizer, WordTokenizer
+
+TINY = {"seeds": 1, "epochs": 1, "best_epochs": 1, "baseline": False, "repeats": 2}
+LEARNING = {"seeds": 1, "epochs": 2, "best_epochs": 1, "batch_size": 64, "learning_rate": 3e-3, "d_model": 16,
+            "num_heads": 2, "num_layers": 1, "d_ff": 32}  # fmt: skip
+FILLERS = [f"word{number}" for number in range(30)]
+
+
+@pytest.fixture(scope="module")
+def built_in(tmp_path_factory):
+    return attnlab.run("sentiment", out=tmp_path_factory.mktemp("runs") / "sentiment", seeds=2, epochs=4, num_heads=2)
+
+
+@pytest.fixture(scope="module")
+def negated(tmp_path_factory):
+    """Write texts that no bag of words can read: `good` is positive, and `not good` is negative."""
+    draw = random.Random(0)
+    rows = {}
+    while len(rows) < 2_000:
+        word, is_negated = draw.choice(["good", "bad"]), draw.random() < 0.35
+        words = draw.sample(FILLERS, 4)
+        words.insert(draw.randrange(5), f"not {word}" if is_negated else word)
+        rows[" ".join(words)] = "positive" if (word == "good") != is_negated else "negative"
+    file = tmp_path_factory.mktemp("data") / "negated.csv"
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["text", "label", "split"])
+        for number, (text, label) in enumerate(rows.items()):
+            writer.writerow([text, label, "train" if number < 1_200 else "validation" if number < 1_400 else "test"])
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def on_file(negated, tmp_path_factory):
+    return attnlab.run("sentiment", out=tmp_path_factory.mktemp("runs") / "file", data=negated, **LEARNING)
+
+
+def failed(report):
+    return {claim.name for claim in report.claims if not claim.passed}
+
+
+def section(report, title):
+    return next(each for each in report.document["sections"] if each["title"] == title)
+
+
+def table(report, title):
+    return {row[0]: row[1:] for row in section(report, title)["rows"]}
+
+
+def write(path, rows, name="t.csv"):
+    with (path / name).open("w", newline="") as stream:
+        csv.writer(stream).writerows([["text", "label"], *rows])
+    return str(path / name)
+
+
+def test_every_claim_of_the_built_in_set_holds(built_in):
+    assert failed(built_in) == set()
+    assert {claim.name for claim in built_in.claims} == {
+        "padding_changes_nothing", "weights_add_up", "split_shares_no_text", "repeated_rows_leak",
+        "parameters_counted", "tokenizer_round_trip",
+    }  # fmt: skip
+
+
+def test_four_test_texts_are_said_to_be_too_few(built_in):
+    assert "4 distinct test texts are too few to tell" in section(built_in, "What this says")["text"]
+
+
+def test_both_splits_stand_beside_each_other(built_in):
+    bars = section(built_in, "Verdicts that are right")
+    assert bars["groups"] == ["split by text (no text shared)", "split by row (leaks)"]
+    assert [each["name"] for each in bars["series"]] == ["mini", "best", *baseline.BASELINES]
+    assert min(each["values"][1] for each in bars["series"]) > 0.9  # memory
+    assert all(low <= value <= high for each in bars["series"]
+               for low, value, high in zip(each["low"], each["values"], each["high"], strict=True))  # fmt: skip
+
+
+def test_on_enough_texts_both_models_beat_the_majority_and_the_best_beats_tfidf(on_file):
+    assert failed(on_file) == set()
+    assert {"beats_the_majority", "best_beats_tfidf"} < {claim.name for claim in on_file.claims}
+
+
+def test_what_the_numbers_allow_is_said_in_words(on_file):
+    said = section(on_file, "What this says")["text"]
+    assert "with 95 % confidence: better." in said
+    assert "The best model against TF-IDF pairs + LR" in said
+    assert "What attention is worth in mini" in said
+
+
+def test_a_mean_that_counts_padding_is_caught(monkeypatch):
+    monkeypatch.setattr("attnlab.models.encoder._mean", lambda x, real: x.mean(-2))
+    assert failed(attnlab.run("sentiment", **TINY)) == {"padding_changes_nothing"}
+
+
+def test_a_model_that_is_not_told_of_padding_is_caught(monkeypatch):
+    whole = attnlab.Encoder.forward
+    monkeypatch.setattr(attnlab.Encoder, "forward", lambda self, tokens, real=None: whole(self, tokens, real=None))
+    assert failed(attnlab.run("sentiment", **TINY)) == {"padding_changes_nothing", "weights_add_up"}
+
+
+def test_weights_that_are_no_shares_are_caught(monkeypatch):
+    monkeypatch.setattr("attnlab.parts.heads.attention_weights", torch.sigmoid)
+    assert failed(attnlab.run("sentiment", **TINY)) == {"weights_add_up"}
+
+
+def test_a_split_that_shares_texts_is_caught(monkeypatch):
+    monkeypatch.setattr(data, "split_by_text", data.split_by_row)
+    assert failed(attnlab.run("sentiment", **TINY)) == {"split_shares_no_text"}
+
+
+def test_a_split_by_row_that_leaks_nothing_is_caught(monkeypatch):
+    monkeypatch.setattr(data, "split_by_row", data.split_by_text)
+    assert failed(attnlab.run("sentiment", **TINY)) == {"repeated_rows_leak"}
+
+
+def test_a_miscounted_part_is_caught(monkeypatch):
+    count = judging.count_from_model
+    monkeypatch.setattr(judging, "count_from_model", lambda model: {**count(model), "head": 13})
+    assert failed(attnlab.run("sentiment", **TINY)) == {"parameters_counted"}
+
+
+def test_a_tokenizer_that_forgets_the_order_of_its_words_is_caught(monkeypatch):
+    whole = WordTokenizer.to_mapping
+    monkeypatch.setattr(WordTokenizer, "to_mapping", lambda self: {**whole(self), "words": whole(self)["words"][::-1]})
+    assert failed(attnlab.run("sentiment", **TINY)) == {"tokenizer_round_trip"}
+
+
+def test_a_tokenizer_that_loses_words_is_caught(monkeypatch):
+    whole = WordTokenizer.decode
+    monkeypatch.setattr(WordTokenizer, "decode", lambda self, ids: whole(self, list(ids)[:3]))
+    assert failed(attnlab.run("sentiment", **TINY)) == {"tokenizer_round_trip"}
+
+
+def test_a_mini_that_learns_nothing_does_not_beat_the_majority(negated):
+    settings = {**LEARNING, "learning_rate": 0.0}
+    assert failed(attnlab.run("sentiment", data=negated, **settings)) == {"beats_the_majority"}
+
+
+def test_a_baseline_as_good_as_the_best_is_not_beaten(negated, monkeypatch):
+    monkeypatch.setitem(baseline.BASELINES, "TF-IDF 500 + LR", baseline.BASELINES["TF-IDF pairs + LR"])
+    assert failed(attnlab.run("sentiment", data=negated, **LEARNING)) == {"best_beats_tfidf"}
+
+
+def test_the_run_folder_holds_both_models_and_their_tokenizers(built_in):
+    folder = built_in.folder
+    mini, best = attnlab.load(folder), attnlab.load(folder / "models" / "best")
+    assert (mini.config.num_layers, best.config.num_layers) == (2, 1)
+    for name, model in (("tokenizer.json", mini), ("tokenizer-best.json", best)):
+        tokenizer, classes = classifier._read(folder / name)
+        assert tokenizer.vocab_size == model.config.vocab_size
+        assert classes == ("negative", "positive")
+
+
+def test_a_reopened_run_gives_the_verdict_the_report_shows(built_in):
+    choice = section(built_in, "Where mini looks")["choices"][0]
+    found = registry.trace_run(attnlab.open_run(built_in.folder), choice["label"])
+    (step,) = found.steps
+    assert step.position is None
+    assert f"{step.choice} with probability {max(step.probabilities):.3f}" in choice["note"]
+    assert len(found.attention) == len(choice["maps"]) == 4
+    assert all(abs(sum(row) - 1) < 1e-5 for head in found.attention for row in head.rows)
+
+
+def test_words_that_are_not_known_stand_in_brackets(built_in):
+    assert registry.trace_run(built_in, "a zebra").tokens == ("<CLS>", "a", "[zebra]")
+
+
+def test_an_empty_text_has_no_verdict(built_in):
+    with pytest.raises(WrongUsage, match="the text is empty"):
+        registry.trace_run(built_in, " \t ")
+
+
+def test_a_tokenizer_of_another_run_is_refused(built_in, tmp_path):
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps({"classes": ["a", "b"], "tokenizer": WordTokenizer([], 8).to_mapping()}))
+    with pytest.raises(CouldNotRun, match="does not fit the model beside it"):
+        classifier.trace_text(built_in.model, SentimentConfig(), "a film", folder=tmp_path)
+    file.write_text("[]")
+    with pytest.raises(CouldNotRun, match="is damaged"):
+        classifier.trace_text(built_in.model, SentimentConfig(), "a film", folder=tmp_path)
+
+
+def test_a_run_in_memory_can_be_traced_too():
+    report = attnlab.run("sentiment", main="best", **TINY)
+    assert registry.trace_run(report, "a warm film").steps[0].candidates == ("negative", "positive")
+    assert report.model.config.num_layers == 1
+
+
+def test_the_same_seed_gives_the_same_model_and_report(tmp_path, monkeypatch):
+    monkeypatch.setattr("attnlab.draw.figures.is_available", lambda: False)  # drawing takes longer than all the rest
+    for name in ("a", "b"):
+        attnlab.run("sentiment", out=tmp_path / name, seed=3, **TINY)
+    for name in ("model.safetensors", "models/best/model.safetensors", "report.json", "claims.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    attnlab.run("sentiment", out=tmp_path / "c", seed=4, **TINY)
+    assert (tmp_path / "a" / "model.safetensors").read_bytes() != (tmp_path / "c" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tokenizer": "subword", "vocab_size": "80"},
+        {"vocab_size": "3"},
+        {"max_length": "1"},
+        {"d_model": "15", "num_heads": "5", "num_layers": "1"},
+        {"main": "best", "best_width": "2"},
+        {"show": "a warm film| |not a zebra"},
+        {"held_out": "0.9", "repeats": "1"},
+        {"baseline": "true", "patience": "1", "epochs": "3"},
+    ],
+    ids=lambda settings: " ".join(f"{name}={value}" for name, value in settings.items()),
+)
+def test_every_option_works(settings):
+    report = attnlab.run("sentiment", settings={**{name: str(value) for name, value in TINY.items()}, **settings})
+    assert failed(report) <= ({"repeated_rows_leak"} if settings.get("repeats") == "1" else set())
+
+
+def test_a_training_without_a_better_validation_ends_early():
+    settings = {**TINY, "epochs": 9, "patience": 2, "learning_rate": 0.0}
+    report = attnlab.run("sentiment", **settings)
+    judged = [line for line in report.metrics if line["model"] == "mini" and "accuracy" in line]
+    assert len([line for line in judged if line["split"] == "by text"]) == 3  # the first is the best, and two more
+
+
+def test_given_texts_are_looked_into():
+    report = attnlab.run("sentiment", show="a warm film | not a zebra", **TINY)
+    assert [each["label"] for each in section(report, "Where best looks")["choices"]] == ["a warm film", "not a zebra"]
+
+
+def test_a_file_of_five_unequal_classes_is_read_and_described(tmp_path):
+    rows = [(f"text {number} of {'abcde'[number % 5]}", number % 5) for number in range(60)]
+    rows += [("Text 0 of a", 0), ("text 1 of b", 2), ("", 1), ("no label", ""), ("alone", 7)]
+    report = attnlab.run("sentiment", data=write(tmp_path, rows), **TINY)
+    assert failed(report) == set()
+    told = table(report, "The data")
+    assert told["rows read"] == [65]
+    assert told["repeated texts, kept once"] == [2]
+    assert told["texts with two labels, left out"] == [1]
+    assert told["empty texts, left out"] == [1]
+    assert told["texts used"] == [60]
+    assert told["largest class over smallest, training"] == ["10.00"]
+    assert registry.trace_run(report, "text").steps[0].candidates == ("0", "1", "2", "3", "4", "7")
+
+
+def test_more_texts_than_wanted_are_drawn_and_it_is_said(negated):
+    report = attnlab.run("sentiment", data=negated, most_texts=60, **TINY)
+    assert table(report, "The data")["drawn from these at random (most_texts=60)"] == [60]
+
+
+def test_cut_texts_and_unknown_words_are_counted(tmp_path):
+    rows = [(f"{'good' if number % 2 else 'bad'} {number} x y z", number % 2) for number in range(40)]
+    told = table(attnlab.run("sentiment", data=write(tmp_path, rows), max_length=5, **TINY), "The data")
+    assert told["texts longer than mini reads (5 tokens), cut"] == ["40 of 40"]
+    assert told["test words unknown to mini"] == ["25.0%"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([("one", "a")], "two classes or more; found only the label 'a'"),
+        ([("one", "a"), ("two", "b")], "too few texts to split"),
+        ([], "no text with a label"),
+    ],
+)
+def test_files_that_teach_nothing_are_refused(rows, words, tmp_path):
+    with pytest.raises(WrongUsage, match=words):
+        attnlab.run("sentiment", data=write(tmp_path, rows), **TINY)
+
+
+def test_training_texts_of_one_class_are_refused(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("text,label,split\none,a,train\ntwo,a,train\nthree,b,test\nfour,b,validation\n")
+    with pytest.raises(WrongUsage, match="the training texts must be of two classes or more; all 2 are 'a'"):
+        attnlab.run("sentiment", data=str(file), **TINY)
+
+
+def test_a_missing_baseline_library_is_said_before_anything_long(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
+    with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[baseline\]', or leave them out with"):
+        attnlab.run("sentiment")
+
+
+def test_texts_of_stop_words_alone_leave_the_small_baseline_out():
+    rows = [LabelledText("the of and", "a"), LabelledText("not one", "b")]
+    assert [each.name for each in baseline.train_baselines(data.Split(rows, rows, rows))] == ["TF-IDF pairs + LR"]
+
+
+def test_an_interrupted_run_ends_at_once(tmp_path):
+    class Impatient:
+        def stage(self, name):
+            pass
+
+        def step(self, step, steps, figures):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        attnlab.run("sentiment", out=tmp_path / "run", observer=Impatient(), **TINY)
+    with pytest.raises(CouldNotRun, match="is unfinished"):
+        attnlab.open_run(tmp_path / "run")
+
+
+def test_the_best_model_starts_as_naive_bayes():
+    rows = [LabelledText("good film", "p"), LabelledText("good", "p"), LabelledText("bad film", "n")]
+    tokenizer = PartTokenizer.build([row.text for row in rows], 100, 8)
+    coded = coding.code(rows, tokenizer, ["n", "p"])
+    ratios = models.log_count_ratios(coded, tokenizer.vocab_size, 2)
+    good, bad, film = (tokenizer.ids(word)[1][0] for word in ("good", "bad", "film"))
+    assert ratios[good, 1] > 0 > ratios[bad, 1]
+    # Texts that hold "good", one added: 3 of class p, 1 of class n. The classes' sums drop out of a difference.
+    torch.testing.assert_close(
+        (ratios[good, 1] - ratios[good, 0]) - (ratios[film, 1] - ratios[film, 0]), torch.tensor(3 / 1 / (2 / 2)).log()
+    )
+    assert ratios[:3].abs().max() == 0
+    model = models.build_best(SentimentConfig(), tokenizer.vocab_size, 2, coded, 0, 0).eval()
+    batch = coding.make_batch(coded, [0, 1, 2])
+    assert model(batch.tokens, real=batch.real).argmax(-1).tolist() == [1, 1, 0]
+
+
+def test_an_epoch_shows_every_text_once():
+    rows = [LabelledText("w " * (number % 7 + 1), "a") for number in range(50)]
+    coded = coding.code(rows, WordTokenizer(["w"], 20), ["a"])
+    coded = coded._replace(labels=torch.arange(50))
+    batches = list(coding.epoch_batches(coded, 8, torch.Generator().manual_seed(0)))
+    assert sorted(number for batch in batches for number in batch.labels.tolist()) == list(range(50))
+    assert max(len(batch.labels) for batch in batches) == 8
+    places = [place for some, _ in coding.ordered_batches(coded, 16) for place in some]
+    assert sorted(places) == list(range(50))
+
+
+def test_hiding_words_keeps_cls_and_the_order_and_brings_no_padding_in():
+    tokens = torch.arange(1, 7).repeat(1_000, 1).unsqueeze(-1).repeat(1, 1, 3)
+    real = torch.tensor([[True] * 6, [True] * 3 + [False] * 3]).repeat(500, 1)
+    left = models.hide_words(coding.Batch(tokens, real, torch.zeros(1_000)), 0.7, torch.Generator().manual_seed(0))
+    assert bool((left.tokens[:, 0] == 1).all())
+    for row, is_real, most in zip(left.tokens[:, :, 0].tolist(), left.real.tolist(), [6, 3] * 500, strict=True):
+        kept = [number for number, here in zip(row, is_real, strict=True) if here]
+        assert kept == sorted(set(kept))
+        assert max(kept) <= most
+    assert abs(float(left.real[0::2].sum(1).float().mean()) - (1 + 5 * 0.3)) < 0.2
+
+
+@pytest.mark.parametrize(("wins", "losses", "expected"), [(5, 0, 2 / 32), (0, 0, 1.0), (3, 3, 1.0), (1, 8, 20 / 512)])
+def test_mcnemar_is_the_two_sided_sign_test(wins, losses, expected):
+    one = torch.tensor([True] * wins + [False] * losses + [True])
+    other = torch.tensor([False] * wins + [True] * losses + [True])
+    assert judging.mcnemar(one, other) == pytest.approx(expected)
+
+
+def test_silencing_attention_leaves_the_trained_model_untouched(on_file):
+    model = on_file.model
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    tokenizer, classes = classifier._read(on_file.folder / "tokenizer.json")
+    rows = [LabelledText("good word1", "positive"), LabelledText("not good word1", "negative")]
+    coded = coding.code(rows, tokenizer, classes)
+    prepared = type("Prepared", (), {"test": coded})()
+    looking.accuracy_without_attention(type("Found", (), {"model": model})(), prepared)
+    assert all(bool((model.state_dict()[name] == value).all()) for name, value in before.items())
+
+
+def test_the_picture_of_the_model_counts_all_of_its_parameters(built_in):
+    notes = [box["note"] for box in section(built_in, "The model, as it stands")["boxes"]]
+    counted = [int(note.split("·")[-1].removesuffix(" parameters").replace(",", "")) for note in notes
+               if note.endswith("parameters")]  # fmt: skip
+    assert sum(counted) == sum(value.numel() for value in built_in.model.parameters())
+
+
+def test_equal_words_are_alike_without_positions_and_less_alike_with_them(built_in):
+    maps = section(built_in, "Token against token with position")["choices"][0]["maps"]
+    assert [each["title"] for each in maps] == ["tokens alone", "positions alone", "tokens + positions"]
+    assert all(abs(each["rows"][0][0] - 1) < 1e-4 for each in maps)

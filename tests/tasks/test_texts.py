@@ -1,0 +1,268 @@
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.tasks.texts import (
+    Columns,
+    LabelledText,
+    read_texts,
+    shared_texts,
+    split_by_row,
+    split_by_text,
+    split_given,
+    tidied,
+)
+from attnlab.tasks.verdicts import VERDICTS
+
+
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+def rows_of(*pairs):
+    return [{"text": text, "label": label} for text, label in pairs]
+
+
+def labelled(number, label="a"):
+    return [LabelledText(f"{label} {index}", label) for index in range(number)]
+
+
+def counts_of(raw):
+    return dict(tidied(raw).counts)
+
+
+def test_a_csv_is_read_with_separators_inside_its_texts(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_bytes('text,label\n"one\u2028line, ""so""\x1e\nto say",good\nplain,bad\n'.encode())
+    assert [row["text"] for row in read_texts(str(file))] == ['one\u2028line, "so"\x1e\nto say', "plain"]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_bytes(b"\xef\xbb\xbftext,label\r\nwarm,good\r\n")
+    assert read_texts(str(file)) == [{"text": "warm", "label": "good"}]
+
+
+def write(path, kind):
+    values = [{"text": "warm", "label": "good", "split": "train"}, {"text": "cold", "label": "bad", "split": "test"}]
+    file = path / f"t.{kind}"
+    if kind == "jsonl":
+        file.write_text("\n".join(json.dumps(value) for value in values) + "\n\n")
+    elif kind == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet.write_table(pyarrow.Table.from_pylist(values), file)
+    else:
+        comma = "," if kind == "csv" else "\t"
+        file.write_text("\n".join(comma.join(line) for line in [values[0], *(v.values() for v in values)]) + "\n")
+    return str(file), values
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_kind_of_file_gives_the_same_rows(kind, tmp_path):
+    file, values = write(tmp_path, kind)
+    assert read_texts(file) == values
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_a_column_that_is_not_there_is_answered_with_a_suggestion(kind, tmp_path):
+    file, _ = write(tmp_path, kind)
+    with pytest.raises(WrongUsage, match=r"no column 'txt' .set with text=COLUMN.; did you mean 'text'"):
+        read_texts(file, Columns(text="txt"))
+
+
+def test_labels_of_any_plain_kind_become_texts():
+    kept = tidied(rows_of(("a", 1), ("b", 1.0), ("c", True), ("d", 0.5), ("e", " x ")))
+    assert [row.label for row in kept.rows] == ["1", "1", "true", "0.5", "x"]
+
+
+def test_what_is_left_out_is_counted():
+    raw = rows_of(
+        ("one", "a"), ("One ", "a"), ("two", "a"), ("two", "b"), (" ", "a"), (None, "a"), ("x", None), ("y", ""),
+        ("z", float("nan")), ("last", "b"),
+    )  # fmt: skip
+    assert counts_of(raw) == {
+        "rows read": 10,
+        "repeated texts, kept once": 2,
+        "texts with two labels, left out": 1,
+        "empty texts, left out": 1,
+        "rows with a missing text, label or split, left out": 4,
+        "texts used": 2,
+    }
+
+
+def test_a_text_repeated_across_the_files_splits_stays_in_training_only():
+    raw = [
+        {"text": "same", "label": "a", "split": "test"},
+        {"text": "Same", "label": "a", "split": "train"},
+        {"text": "other", "label": "b", "split": "dev"},
+    ]
+    kept = tidied(raw)
+    assert [row.split for row in kept.rows] == ["train", "validation"]
+    assert dict(kept.counts)["of these repeated across the file's splits, kept in one"] == 1
+
+
+def test_half_a_surrogate_pair_does_no_harm():
+    assert tidied(rows_of(("a \ud800", "x"), ("b", "y"))).rows[0].text == "a ?"
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ([], "no text with a label"),
+        (rows_of(("one", "a")), "only the label 'a'"),
+        (rows_of(("one", "a"), ("two", "a")), "only the label 'a'"),
+        (rows_of(("one", "a"), ("one", "b")), "with two labels: 1"),
+        (rows_of(*((f"t{number}", number) for number in range(1_001))), "at most 1,000; found 1,001"),
+        ([{"text": "a", "label": "b", "split": "tset"}], "holds 'tset' .*did you mean 'test'"),
+    ],
+)
+def test_texts_that_teach_no_classes_are_refused(raw, words):
+    with pytest.raises(WrongUsage, match=words):
+        tidied(raw)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "words"),
+    [
+        ("t.csv", b"", WrongUsage, "is empty"),
+        ("t.csv", b"text,label\ncaf\xe9,good\n", CouldNotRun, "is not UTF-8 .byte 14 is 0xe9.; save it as UTF-8"),
+        ("t.csv", b'text,label\n"never closed,good\n', CouldNotRun, "is not clean CSV, line 2"),
+        ("t.jsonl", b'{"text": "a", "label": 1}\nnonsense\n', CouldNotRun, "line 2 of .* is not JSON"),
+        ("t.jsonl", b"[1]\n", CouldNotRun, "line 1 of .* must be an object"),
+        ("t.parquet", b"no parquet", CouldNotRun, "is not a Parquet file"),
+        ("t.xlsx", b"", WrongUsage, "a file ending in .csv, .tsv"),
+    ],
+)
+def test_files_that_cannot_be_read_say_why(name, content, error, words, tmp_path):
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(error, match=words):
+        read_texts(str(file))
+
+
+def test_a_row_of_the_wrong_length_counts_as_missing(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("text,label\nonly one\nwarm,good,too many\n\nfine,bad\nwarm,good\n")
+    assert counts_of(read_texts(str(file)))["rows with a missing text, label or split, left out"] == 2
+
+
+def test_a_very_long_text_is_read_whole(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("text,label\n" + "word " * 50_000 + ",good\n")
+    assert len(read_texts(str(file))[0]["text"]) == 250_000
+
+
+def test_a_folder_and_a_missing_file_are_told_apart(tmp_path):
+    with pytest.raises(WrongUsage, match="is a folder"):
+        read_texts(str(tmp_path))
+    with pytest.raises(CouldNotRun, match="there is no file"):
+        read_texts(str(tmp_path / "none.csv"))
+
+
+class Table(dict):
+    """A split of a data set, as the hub's library gives it."""
+
+    def __init__(self, **columns):
+        super().__init__(columns)
+        self.column_names = list(columns)
+        self.features = {"label": SimpleNamespace(names=["neg", "pos"]), "text": None}
+
+
+def test_a_data_set_of_the_hub_is_read_with_the_names_of_its_classes(monkeypatch):
+    tables = {
+        "train": Table(text=["a", "b"], label=[0, 1]),
+        "test": Table(text=["c"], label=[-1]),
+        "unsupervised": Table(text=["d"], label=[-1]),
+    }
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda name: tables))
+    assert read_texts("owner/name") == [
+        {"text": "a", "label": "neg", "split": "train"},
+        {"text": "b", "label": "pos", "split": "train"},
+        {"text": "c", "label": None, "split": "test"},
+    ]
+
+
+def test_a_hub_out_of_reach_is_said_in_one_sentence(monkeypatch):
+    def load(name):
+        raise ConnectionError("no route to host\nand more")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
+    with pytest.raises(CouldNotRun, match=r"could not load owner/name from the hub: no route to host$"):
+        read_texts("owner/name")
+
+
+@pytest.mark.parametrize(("library", "source"), [("datasets", "owner/name"), ("pyarrow", "t.parquet")])
+def test_a_missing_library_is_named(library, source, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, library, None)
+    (tmp_path / "t.parquet").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CouldNotRun, match=library):
+        read_texts(source)
+
+
+def test_a_split_by_text_shares_none_and_is_stratified():
+    rows = [LabelledText(text, label) for _ in range(10) for text, label in VERDICTS]
+    train, held = split_by_text(rows, 0.2, generator())
+    assert shared_texts(train, held) == 0
+    assert (len(train), len(held)) == (160, 40)
+    assert sum(row.label == "positive" for row in held) == 20
+
+
+def test_a_split_by_row_of_repeated_texts_shares_nearly_all():
+    rows = [LabelledText(text, label) for _ in range(10) for text, label in VERDICTS]
+    train, held = split_by_row(rows, 0.2, generator())
+    assert (len(train), len(held)) == (160, 40)
+    assert shared_texts(train, held) == len({row.text for row in held}) >= 15
+
+
+def test_texts_are_compared_in_their_clean_form():
+    assert shared_texts([LabelledText("A  film", "x")], [LabelledText("a film ", "x")]) == 1
+
+
+def test_a_class_with_one_text_keeps_it_in_training():
+    train, held = split_by_text([*labelled(10), LabelledText("lonely", "b")], 0.2, generator())
+    assert "lonely" in {row.text for row in train}
+    assert len(held) == 2
+
+
+def test_the_files_own_split_is_used():
+    rows = [LabelledText(str(n), "ab"[n % 2], ["train", "validation", "test"][n // 4]) for n in range(12)]
+    split, said = split_given(rows, 0.2, generator())
+    assert [len(part) for part in split] == [4, 4, 4]
+    assert said == "The file's own split was used (train, validation, test)."
+
+
+def test_what_the_file_does_not_split_is_drawn_by_text():
+    split, said = split_given([*labelled(20), *labelled(20, "b")], 0.2, generator())
+    assert [len(part) for part in split] == [32, 4, 4]
+    assert shared_texts(split.train, [*split.validation, *split.test]) == 0
+    assert "drawn by distinct text" in said
+
+
+def test_a_validation_without_a_test_becomes_the_test():
+    rows = [LabelledText(str(n), "ab"[n % 2], "train" if n < 20 else "validation") for n in range(24)]
+    split, said = split_given(rows, 0.2, generator())
+    assert len(split.test) == 4
+    assert "its validation texts are the test" in said
+
+
+def test_too_few_texts_to_split_are_refused():
+    with pytest.raises(WrongUsage, match="too few texts to split: 2"):
+        split_given([*labelled(1), *labelled(1, "b")], 0.2, generator())
+
+
+def test_the_built_in_verdicts_are_ten_for_and_ten_against_and_all_different():
+    assert len({text for text, _ in VERDICTS}) == 20
+    assert [label for _, label in VERDICTS].count("positive") == 10
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_rows_are_tidied_and_split():
+    raw = [{"text": f"text number {number}", "label": number % 3} for number in range(100_000)]
+    split, _ = split_given(tidied(raw).rows, 0.2, generator())
+    assert sum(map(len, split)) == 100_000

@@ -1,0 +1,168 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.tasks.tokenizers import (
+    CLS,
+    PAD,
+    UNK,
+    PartTokenizer,
+    SubwordTokenizer,
+    WordTokenizer,
+    clean,
+    open_tokenizer,
+)
+
+TEXTS = ["good film", "good good story", "bad film", "a story"]
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+def word(max_length=8, vocab_size=100, texts=TEXTS):
+    return WordTokenizer.build(texts, vocab_size, max_length)
+
+
+@given(ANY_TEXT)
+def test_cleaning_twice_changes_nothing_more(text):
+    assert clean(clean(text)) == clean(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", ""), (" \t\n ", ""), ("A\tB\nC", "a b c"), ("  Ä  ß ", "ä ß"), ("a\u2028b\u00a0c", "a b c")],
+)
+def test_cleaning_lowers_the_case_and_folds_white_space(text, expected):
+    assert clean(text) == expected
+
+
+def test_ids_go_by_frequency_and_ties_by_first_appearance():
+    # good 3 times, film and story twice (film first), bad and a once (bad first)
+    assert word().to_mapping()["words"] == ["good", "film", "story", "bad", "a"]
+    assert word().encode("good film story bad a")[1:6] == [3, 4, 5, 6, 7]
+
+
+def test_the_special_ids_are_the_first_three():
+    assert (PAD, UNK, CLS) == (0, 1, 2)
+    assert word(max_length=4).encode("new film") == [2, 1, 4, 0]
+
+
+@pytest.mark.parametrize("max_length", [1, 2, 3, 4, 9])
+def test_encoding_gives_exactly_max_length_ids_with_cls_in_front(max_length):
+    ids = word(max_length).encode("good film story")
+    assert len(ids) == max_length
+    assert ids == [2, 3, 4, 5, 0, 0, 0, 0, 0][:max_length]
+
+
+def test_decoding_drops_padding_and_cls_and_shows_unknown_words():
+    assert word().decode([CLS, 3, UNK, 4, PAD, PAD]) == "good <UNK> film"
+
+
+def test_an_id_beyond_the_vocabulary_is_refused():
+    with pytest.raises(WrongUsage, match="from 0 to 7; got 8"):
+        word().decode([8])
+    with pytest.raises(WrongUsage, match="got -1"):
+        word().decode([-1])
+
+
+@given(st.lists(ANY_TEXT, min_size=1, max_size=4))
+def test_a_text_of_the_corpus_comes_back_whole(texts):
+    tokenizer = WordTokenizer.build(texts, 10_000, 100)
+    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == [clean(text) for text in texts]
+
+
+def test_a_literal_pad_in_a_text_is_a_word_and_not_padding():
+    tokenizer = word(texts=["<pad> <PAD> <cls>"])
+    assert tokenizer.encode("<PAD> x")[:3] == [CLS, 3, UNK]
+    assert tokenizer.decode(tokenizer.encode("<PAD> <CLS>")) == "<pad> <cls>"
+
+
+def test_the_vocabulary_is_cut_at_its_size():
+    assert word(vocab_size=5).vocab_size == 5
+    assert word(vocab_size=5).encode("story")[1] == UNK
+
+
+@pytest.mark.parametrize("kind", [WordTokenizer, PartTokenizer])
+def test_a_vocabulary_of_three_knows_no_word(kind):
+    tokenizer = kind.build(TEXTS, 3, 8)
+    assert tokenizer.vocab_size == 3
+    assert WordTokenizer.build(TEXTS, 3, 4).encode("good film") == [2, 1, 1, 0]
+
+
+@pytest.mark.parametrize("kind", [WordTokenizer, PartTokenizer, SubwordTokenizer])
+def test_a_vocabulary_below_three_is_refused(kind):
+    with pytest.raises(WrongUsage, match="vocab_size must be at least 3, for <PAD>, <UNK>, <CLS>; got 2"):
+        kind.build(TEXTS, 2, 8)
+
+
+def test_an_empty_corpus_gives_a_tokenizer_that_knows_no_word():
+    assert word(texts=[]).encode("a")[:2] == [CLS, UNK]
+    assert word(texts=["", "  "]).vocab_size == 3
+
+
+def test_parts_are_the_word_its_beginning_and_its_pair_with_the_next():
+    tokenizer = PartTokenizer.build(["not boring", "boringly good"], 100, 8)
+    names = tokenizer.names
+    ids = tokenizer.ids("not boring")
+    assert [[names[part] for part in token] for token in ids] == [
+        ["<CLS>", "<PAD>", "<PAD>"],
+        ["not", "<PAD>", "not boring"],
+        ["boring", "borin-", "<PAD>"],
+    ]
+    assert ids[2][1] == tokenizer.ids("boringly")[1][1]
+
+
+def test_a_part_that_is_not_known_is_padding_and_a_word_that_is_not_known_is_unk():
+    assert PartTokenizer.build(["a"], 100, 8).ids("strange a")[1] == [UNK, PAD, PAD]
+
+
+def test_equal_names_of_different_parts_have_ids_of_their_own():
+    # "boring" begins with "borin", which is also a word here
+    tokenizer = PartTokenizer.build(["borin boring"], 100, 8)
+    ids = tokenizer.ids("borin boring")
+    assert ids[1][0] != ids[2][1]
+
+
+def test_subwords_come_back_as_the_text_and_know_words_they_never_saw():
+    tokenizer = SubwordTokenizer.build(["the lower the better", "lowest newest widest", "new low wide"] * 5, 60, 40)
+    assert tokenizer.vocab_size <= 60
+    assert tokenizer.encode("the lower")[0] == CLS
+    assert tokenizer.decode(tokenizer.encode("The  newer widow")) == "the newer widow"
+    assert UNK in tokenizer.ids("日本")
+    assert len(tokenizer.encode("the lower the better")) == 40
+
+
+@pytest.mark.parametrize("kind", [WordTokenizer, PartTokenizer, SubwordTokenizer])
+def test_a_tokenizer_saved_and_opened_again_gives_the_same_ids(kind):
+    tokenizer = kind.build(TEXTS, 50, 8)
+    again = open_tokenizer(json.loads(json.dumps(tokenizer.to_mapping())))
+    for text in [*TEXTS, "new words", "", "<PAD>"]:
+        assert again.ids(text) == tokenizer.ids(text)
+        assert again.words(text) == tokenizer.words(text)
+        assert len(again.ids(text)) == len(again.words(text)) <= 8
+    assert again.vocab_size == tokenizer.vocab_size
+
+
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        (None, "expected a tokenizer of kind word, parts or subword"),
+        ({"kind": "other"}, "expected a tokenizer of kind"),
+        ({"kind": "word", "max_length": 3}, "'words' is missing"),
+        ({"kind": "word", "max_length": 3, "words": [1]}, "expected a list of words"),
+        ({"kind": "word", "max_length": 3, "words": ["a", "a"]}, "one id"),
+        ({"kind": "word", "max_length": 0, "words": []}, "max_length must be an integer of at least 1"),
+        ({"kind": "parts", "max_length": 3, "words": [], "beginnings": [], "pairs": ["a b", "a b"]}, "one id"),
+        ({"kind": "subword", "max_length": 3, "state": {}}, "not the state of a subword tokenizer"),
+    ],
+)
+def test_a_damaged_tokenizer_is_refused(mapping, words):
+    with pytest.raises(CouldNotRun, match=words):
+        open_tokenizer(mapping)
+
+
+def test_without_the_library_subwords_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
+    with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[text\]', or take tokenizer=word"):
+        SubwordTokenizer.build(TEXTS, 50, 8)
