@@ -21,7 +21,9 @@ def write_gallery(parent: Path) -> Path:
     if not runs:
         raise CouldNotRun(f"{parent} holds no runs yet; make some with: attnlab run all")
     page = parent / "index.html"
-    write_text(page, render_gallery(f"Runs in {parent.resolve().name}", [_card(run) for run in reversed(runs)]))
+    name = parent.resolve().name
+    title = "Runs" if name == "runs" else f"Runs in {name}"
+    write_text(page, render_gallery(title, [_card(run) for run in reversed(runs)]))
     return page
 
 
@@ -34,7 +36,7 @@ def _card(run: dict[str, Any]) -> dict[str, Any]:
         "title": folder.name,
         "subtitle": "",
         "seed": run["seed"],
-        "started": str(run["started"] or ""),
+        "started": str(run["started"] or "").replace("T", " ").removesuffix("+00:00"),
         "state": run["state"],
         "claims": [],
         "thumbnail": None,
