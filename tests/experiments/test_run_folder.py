@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -174,3 +175,28 @@ def test_a_saved_model_is_no_run_and_not_listed(made, tmp_path):
 def test_a_name_too_long_is_just_not_there(look, tmp_path):
     with pytest.raises(CouldNotRun, match=r"is not a run folder|there is no folder"):
         look(tmp_path / ("x" * 300))
+
+
+def test_tables_are_csv_that_comes_back_whatever_stands_in_a_cell(tmp_path):
+    import csv
+
+    awkward = ['a "quoted", word', "two\nlines", "a bare\rreturn", "", "=1+1"]
+    report = attnlab.run("sorting", steps=2)
+    table = {"kind": "table", "title": "Awkward, all", "caption": "", "columns": ["cell", "n"]}
+    sections = [*report.document["sections"], {**table, "rows": [[cell, 1.5] for cell in awkward]}]
+    folder = replace(report, document={**report.document, "sections": sections}).save(tmp_path / "run")
+    with (folder / "tables" / "awkward-all.csv").open(newline="") as stream:
+        rows = list(csv.reader(stream))
+    assert rows == [["cell", "n"], *([cell, "1.5"] for cell in awkward)]
+    names = {path.name for path in (folder / "tables").iterdir()}
+    assert names == {"awkward-all.csv", "parameters.csv", "settings.csv"}
+
+
+def test_further_models_and_files_lie_in_the_folder_and_open_again(tmp_path):
+    report = attnlab.run("sorting", steps=2)
+    kept = replace(report, _model=report.model, _models={"twin": report.model}, _files={"note.json": b"{}"})
+    folder = kept.save(tmp_path / "run")
+    again = attnlab.open_run(folder)
+    assert (folder / "note.json").read_bytes() == b"{}"
+    for a, b in zip(again.models["twin"].parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(a, b)

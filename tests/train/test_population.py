@@ -119,6 +119,9 @@ def test_the_observer_hears_of_it():
 def test_wrong_use_is_said():
     with pytest.raises(WrongUsage, match="a generator for each model"):
         train_population([], TrainConfig(), draw=draw, loss=loss, judge=judge, generators=[])
+    for part, words in ((torch.nn.Dropout(0.1), "without dropout"), (torch.nn.BatchNorm1d(3), "running statistics")):
+        with pytest.raises(WrongUsage, match=words):
+            train_population([part], TrainConfig(), draw=draw, loss=loss, judge=judge, generators=[generator(0)])
     with pytest.raises(WrongUsage, match="without dropout"):
         train_population(
             [decoder(0, dropout=0.1)], TrainConfig(), draw=draw, loss=loss, judge=judge, generators=[generator(0)]

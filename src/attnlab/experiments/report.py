@@ -140,7 +140,7 @@ def _slug(title: str) -> str:
 
 def _csv(section: Mapping[str, Any]) -> str:
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
+    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare \r needs its quotes too
     writer.writerows([section["columns"], *section["rows"]])
     return stream.getvalue()
 

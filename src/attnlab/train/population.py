@@ -62,8 +62,15 @@ def train_population(
     """
     if not models or len(models) != len(generators):
         raise WrongUsage(f"expected a generator for each model, at least one; got {len(models)} and {len(generators)}.")
-    if any(isinstance(rate := getattr(part, "dropout", 0.0), float) and rate for part in models[0].modules()):
-        raise WrongUsage("a population is trained without dropout; build the models with dropout=0.")
+    for part in models[0].modules():
+        rate = part.p if isinstance(part, nn.modules.dropout._DropoutNd) else getattr(part, "dropout", 0.0)
+        if isinstance(rate, float) and rate > 0.0:
+            raise WrongUsage("a population is trained without dropout; build the models with dropout=0.")
+        if getattr(part, "running_mean", None) is not None:
+            raise WrongUsage(
+                f"a population keeps no running statistics, which a {type(part).__name__} needs; "
+                "build the models with layer norm."
+            )
     members = [_Member(model) for model in models]
     frame = copy.deepcopy(models[0]).to("meta")  # shapes alone: its numbers come from the stack
     stacked, buffers = stack_module_state(list(models))
