@@ -123,3 +123,26 @@ def test_open_of_a_folder_without_runs_says_how_to_make_them(capsys, tmp_path):
     status, _, err = run(capsys, "open", "empty")
     assert status == 3
     assert "attnlab run" in err
+
+
+def test_a_place_that_cannot_be_written_is_told_once(capsys, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    status, out, err = run(capsys, "run", "all", "-q", "--out", "file/runs")
+    assert status == 3
+    assert err.count("could not write") == 1
+    assert out == ""
+
+
+def test_a_setting_without_its_experiment_names_one_that_has_it(capsys):
+    _, _, err = run(capsys, "run", "all", "--set", "rank=2")
+    assert "such as first.rank=2" in err
+
+
+def test_an_experiment_without_a_trace_says_so_with_the_runs_own_name(capsys, monkeypatch):
+    from attnlab.experiments import sorting
+
+    run(capsys, "run", "first", "-q", "--set", "steps=4")
+    monkeypatch.delattr(sorting, "trace_text")
+    status, _, err = run(capsys, "trace", "first", "cab")
+    assert status == 2
+    assert "nothing to trace; look at it with: attnlab open runs/first" in err

@@ -227,7 +227,7 @@ def test_an_interrupted_run_shows_as_unfinished_and_keeps_its_checkpoint(tmp_pat
 
 
 def test_too_little_room_is_said_before_the_training(tmp_path, monkeypatch):
-    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000, "total": 9999})())
     with pytest.raises(CouldNotRun, match="only 1,000 bytes are free"):
         attnlab.run("sorting", out=tmp_path / "deep" / "run", **TINY)
     assert list(tmp_path.iterdir()) == []

@@ -187,10 +187,13 @@ def _run_all(parent: Path, wanted: Mapping[str, str], *, seed: int, quick: bool,
     from attnlab.experiments import registry
     from attnlab.experiments.claims import verdict
     from attnlab.experiments.gallery import write_gallery
+    from attnlab.files import explained
 
     settings = _settings_of_each(wanted, list(registry.EXPERIMENTS))
     for name in registry.EXPERIMENTS:  # a wrong setting is told before the first of them begins
         registry.config(name, settings[name], quick=quick)
+    with explained(parent):  # a place that cannot be written is told once, not by each of them
+        parent.mkdir(parents=True, exist_ok=True)
     reports: list[Report] = []
     broken: dict[str, AttnlabError] = {}
     for name in registry.EXPERIMENTS:
@@ -209,11 +212,10 @@ def _run_all(parent: Path, wanted: Mapping[str, str], *, seed: int, quick: bool,
     if as_json:
         failures = [{"experiment": name, "error": str(error)} for name, error in broken.items()]
         _print_json({"gallery": str(gallery or ""), "runs": [*map(_as_mapping, reports)], "not_run": failures})
-    else:
+    elif gallery is not None:
         terminal.show_all_claims([(report.experiment, report.claims) for report in reports])
-        if gallery is not None:
-            terminal.say(f"gallery  {gallery}")
-            terminal.say(f"look at  attnlab open {parent} · attnlab list {parent}", is_quiet=True)
+        terminal.say(f"gallery  {gallery}")
+        terminal.say(f"look at  attnlab open {parent} · attnlab list {parent}", is_quiet=True)
     if broken:
         return max(error.exit_status for error in broken.values())
     return 0 if all(report.passed for report in reports) else 1
@@ -221,12 +223,16 @@ def _run_all(parent: Path, wanted: Mapping[str, str], *, seed: int, quick: bool,
 
 def _settings_of_each(wanted: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Sort `experiment.key=value` settings by experiment."""
+    from attnlab.experiments import registry
+
     sorted_: dict[str, dict[str, str]] = {name: {} for name in names}
     for key, value in wanted.items():
         name, dot, setting = key.partition(".")
         if not dot or not setting:
+            owners = [each for each in names if key in {o.name for o in registry.find(each).config_class.options()}]
+            example = f"{owners[0]}.{key}={value}" if owners else "sorting.task=reverse"
             raise WrongUsage(
-                f"for all experiments a setting is written experiment.key=value, such as sorting.{key}=…; got {key!r}."
+                f"for all experiments a setting is written experiment.key=value, such as {example}; got {key!r}."
             )
         if name not in sorted_:
             raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, names)}")
@@ -273,7 +279,7 @@ def settings(name: str = "", /, *, as_json: Annotated[bool, Parameter(name="--js
     """
     from attnlab.experiments import registry
 
-    if not name:
+    if name in ("", "all"):
         summaries = {each: registry.find(each).experiment.SUMMARY for each in registry.EXPERIMENTS}
         if as_json:
             _print_json(summaries)
@@ -373,7 +379,7 @@ def trace(run: str, /, *words: str, as_json: Annotated[bool, Parameter(name="--j
         show_one(" ".join(words))
         return 0
     status = 0
-    for text in terminal.ask(f"{expected} (Ctrl-D ends): "):
+    for text in terminal.ask(f"{expected} (an empty line ends): "):
         try:
             show_one(text)
         except WrongUsage as error:

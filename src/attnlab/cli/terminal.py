@@ -89,7 +89,7 @@ def complain(sentence: str, status: int) -> int:
 
 
 def ask(prompt: str) -> Iterator[str]:
-    """Yield the lines a person types until the input ends."""
+    """Yield the lines a person types until an empty one, or until the input ends; of a script every line counts."""
     is_person = sys.stdin.isatty()
     while True:
         if is_person:
@@ -100,6 +100,8 @@ def ask(prompt: str) -> Iterator[str]:
             if is_person:
                 sys.stderr.write("\n")
             return
+        if is_person and not line.strip():
+            return
         yield line.strip()
 
 
@@ -108,12 +110,13 @@ def show_claims(claims: "Sequence[Claim]") -> None:
     from attnlab.experiments.claims import verdict
 
     console = _out()
-    is_wide = console.width >= 120
-    table = _table("", "claim", *(["statement"] if is_wide else []), "measured", "bound")
+    table = _table("", "claim", "measured", "bound")
+    table.columns[1].ratio, table.columns[2].ratio, table.columns[3].ratio = 4, 2, 2
+    table.expand = True
     for claim in claims:
         mark = Text("✓ holds", style="green") if claim.passed else Text("✗ failed", style="bold red")
-        name = claim.name.replace("_", " ")
-        table.add_row(mark, name, *([claim.statement] if is_wide else []), claim.measured, claim.bound)
+        name = Text(claim.name.replace("_", " "), style="bold")
+        table.add_row(mark, name + Text(f"\n{claim.statement}", style="dim"), claim.measured, claim.bound)
     console.print(table)
     style = "bold green" if all(claim.passed for claim in claims) else "bold red"
     console.print(Text(verdict(claims), style=style))

@@ -152,8 +152,9 @@ def _described(folder: Path) -> dict[str, Any] | None:
 
 def _check_room(path: Path) -> None:
     standing = next(each for each in (path, *path.absolute().parents) if each.exists())
-    free = shutil.disk_usage(standing).free
-    if free < _LEAST_FREE:
+    usage = shutil.disk_usage(standing)
+    free = usage.free
+    if free < _LEAST_FREE and usage.total:  # a place of no size at all is no disk; writing there says why it fails
         raise CouldNotRun(
             f"could not write {path}: only {free:,} bytes are free there and a run needs {_LEAST_FREE:,}. "
             "Free some space, or choose another folder with --out."

@@ -147,5 +147,6 @@ def traceable(report: Report) -> Traceable:
     """Return a run's experiment, if its model answers to what a person types."""
     experiment = find(report.experiment).experiment
     if not isinstance(experiment, Traceable):
-        raise WrongUsage(f"a run of {report.experiment} has nothing to trace; look at it with: attnlab open RUN")
+        where = report.folder or "RUN"
+        raise WrongUsage(f"a run of {report.experiment} has nothing to trace; look at it with: attnlab open {where}")
     return experiment

@@ -30,5 +30,9 @@ def settings_section(config: Config) -> dict[str, Any]:
         "title": "Settings",
         "caption": "Change any of them with --set name=value.",
         "columns": ["setting", "value", "meaning"],
-        "rows": [[each.name, str(values[each.name]), each.comment] for each in config.options()],
+        "rows": [[each.name, _word(values[each.name]), each.comment] for each in config.options()],
     }
+
+
+def _word(value: Any) -> str:
+    return "none" if value is None else str(value)
