@@ -70,6 +70,10 @@ def test_a_design_survives_json_and_gives_both_models(make):
     assert abs(found - design.reference()(vectors.numpy())).max() <= 1e-12
 
 
+def changed(**fields):
+    return Design.from_mapping(identity().to_mapping() | fields)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -80,6 +84,13 @@ def test_a_design_survives_json_and_gives_both_models(make):
         (lambda: unique(longest=1), "longest must be an integer of at least 2"),
         (lambda: design_for("uniqe"), "did you mean 'unique'"),
         (lambda: identity().with_gain(float("inf")), "a gain is a finite number"),
+        (lambda: identity().with_gain(True), "a gain is a finite number; got True"),
+        (lambda: changed(Qm=[[float("nan")] * 3] * 3), "must be finite; those of Qm are not"),
+        (lambda: changed(Km=[[10**400] * 3] * 3), "this is no design: int too large"),
+        (lambda: changed(gain=float("nan")), "a gain is a finite number; got nan"),
+        (lambda: changed(gain=10**400), "this is no design: int too large"),
+        (lambda: changed(tolerance=float("nan")), "from 1e-12 to 0.4.* got nan"),
+        (lambda: changed(tolerance=1e9), "from 1e-12 to 0.4.* got 1000000000"),
         (lambda: Design.from_mapping({"task": 1}), "a design has exactly the keys"),
         (lambda: Design.from_mapping(identity().to_mapping() | {"Km": [[1.0]]}), "Km and Qm must have one shape"),
         (lambda: Design.from_mapping(identity().to_mapping() | {"Km": "x"}), "this is no design"),

@@ -65,6 +65,7 @@ def test_every_claim_holds(learned):
     assert [each.name for each in report.claims] == CLAIMS
     assert str(report).startswith("handmade: 13 of 13 claims hold")
     assert claim(report, "proved_identity").measured.startswith("1,092/1,092, margin 8.5e-06")
+    assert "3 of 3 heads reach the bound" in claim(report, "agree_where_it_can_be_known").measured
     assert "1,074 of 1,092 fail; first AB, at A in place 1" in claim(report, "wrong_design_refuted").measured
 
 
@@ -212,7 +213,7 @@ def test_a_run_folder_holds_the_record_and_all_heads(learned):
         assert head.matrices().Km.tolist() == cohort.heads[0].matrices().Km.tolist()
 
 
-def test_the_eight_panels_stand_side_by_side_rescaled_with_their_range(learned):
+def test_the_eight_panels_stand_side_by_side_with_their_numbers_and_colours_of_their_range(learned):
     report, _ = learned
     section = report.document["sections"][0]
     assert [choice["label"] for choice in section["choices"]][::3] == [
@@ -224,7 +225,11 @@ def test_the_eight_panels_stand_side_by_side_rescaled_with_their_range(learned):
         assert titles == [f"{name} {who}" for name in names for who in ("by hand", "learned")]
         for each in choice["maps"]:
             cells = [cell for row in each["rows"] for cell in row]
-            assert (min(cells), max(cells)) in {(0.0, 1.0), (0.5, 0.5)}
+            assert each["low"] <= min(cells) <= max(cells) <= each["high"]
+            assert each["low"] == min(cells) or each["low"] == -each["high"] or "attention" in each["title"]
+            if "attention" in each["title"]:
+                assert (each["low"], each["high"]) == (0.0, 1.0)
+                assert [sum(row) for row in each["rows"]] == pytest.approx([1.0] * len(each["rows"]))
     assert section["choices"][0]["maps"][2]["title"] == "Qm by hand: 0 to 14.77"
 
 

@@ -4,6 +4,7 @@ import torch
 from numpy.testing import assert_array_equal
 
 import attnlab
+from attnlab.draw.figures import section_figures
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
 from attnlab.parts.reference import NumpyTransformer
@@ -70,7 +71,35 @@ def test_fixed_positions_may_be_any_table_and_are_kept(tmp_path):
 def test_matrices_that_do_not_fit_are_refused():
     with pytest.raises(WrongUsage, match="Km and Qm must have one shape"):
         SingleHead.from_matrices([[1.0]], [[1.0, 2.0]], [[1.0]])
-    with pytest.raises(WrongUsage, match="learned 2 positions; got an input that reaches position 3"):
+    with pytest.raises(WrongUsage, match="this head has 2 positions; got an input of length 3"):
         SingleHead.from_matrices(np.ones((3, 1)), np.ones((3, 1)), np.ones((3, 1)), np.eye(2))(
             torch.zeros(1, 3, 1, dtype=torch.float64)
         )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_head_is_rebuilt_from_matrices_of_any_dtype_and_with_gradient(dtype):
+    matrix = torch.ones(2, 2, dtype=dtype, requires_grad=True)
+    assert_array_equal(SingleHead.from_matrices(matrix, matrix, matrix).matrices().Km, np.ones((2, 2)))
+
+
+def test_the_eight_panels_of_the_reference_can_be_pictured():
+    pos = np.eye(3)
+    head = NumpyTransformer(np.arange(10.0).reshape(5, 2), np.ones((5, 2)), np.ones((5, 1)), pos)
+    panels = head.panels([[1.0, 0.0], [0.0, np.inf]])
+    section = panels.section("One head", tokens="AB", features=["A", "B", "p1", "p2", "p3"], outputs=["sign"])
+    maps = section["choices"][0]["maps"]
+    assert [each["title"].split(":")[0] for each in maps] == list(panels._fields)
+    assert maps[0]["title"] == "Km: 0 to 9"
+    assert maps[0]["rows"][0] == [0.0, 1 / 9]
+    assert maps[1]["title"] == "Qm: all 1"
+    assert maps[1]["rows"][0] == [0.5, 0.5]
+    assert (maps[6]["row_labels"], maps[6]["column_labels"]) == (["A", "B"], ["A", "B"])
+    assert maps[7]["column_labels"] == ["sign"]
+    assert maps[5]["rows"][1] == [None]
+    assert panels.section("Numbered")["choices"][0]["maps"][5]["row_labels"] == ["1", "2"]
+    drawn = section_figures({"title": "Head", "subtitle": "", "facts": [], "sections": [section]})
+    assert drawn["panels.png"].startswith(b"\x89PNG")
+    assert b"</svg>" in drawn["panels.svg"]
+    with pytest.raises(WrongUsage, match="tokens must name each of 2; got 3 names"):
+        panels.section("One head", tokens="ABC")

@@ -7,6 +7,7 @@ longest input alone: see `needed_gap`.
 """
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -94,8 +95,13 @@ class Design:
             matrices = {name: _rows(np.asarray(values[name], dtype=np.float64)) for name in ("Km", "Qm", "Vm")}
             pos = None if values["pos"] is None else _rows(np.asarray(values["pos"], dtype=np.float64))
             design = cls(task, float(values["tolerance"]), float(values["gain"]), **matrices, pos=pos)
-        except (TypeError, ValueError) as error:
-            raise WrongUsage(f"this is no design: {error}") from None
+        except (TypeError, ValueError, OverflowError) as error:
+            raise WrongUsage(f"this is no design: {' '.join(str(error).split())}") from None
+        _check_tolerance(design.tolerance)
+        _check_gain(design.gain)
+        for name in ("Km", "Qm", "Vm", "pos"):
+            if not all(math.isfinite(value) for row in getattr(design, name) or () for value in row):
+                raise WrongUsage(f"the numbers of a design must be finite; those of {name} are not.")
         reference = design.reference()
         if reference.input_dim != task.input_dim or reference.Vm.shape[1] != task.output_dim:
             raise WrongUsage(
@@ -174,12 +180,7 @@ def needed_gap(task: VectorTask, tolerance: float) -> float:
     Raises:
         WrongUsage: the tolerance is not from 1e-12 (below it float64 itself is too coarse) to 0.4.
     """
-    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
-    if not is_number or not _LEAST_TOLERANCE <= tolerance <= _MOST_TOLERANCE:
-        raise WrongUsage(
-            f"a tolerance is a number from {_LEAST_TOLERANCE:g} to {_MOST_TOLERANCE:g}, the distance from the target "
-            f"that an output may have; got {tolerance!r}."
-        )
+    _check_tolerance(tolerance)
     wrong = task.longest - 1
     if task.rule != "unique":
         return math.log(wrong * (1 - tolerance) / tolerance)
@@ -192,8 +193,7 @@ def needed_gap(task: VectorTask, tolerance: float) -> float:
 
 
 def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
-    if not (isinstance(gain, int | float) and math.isfinite(gain)):
-        raise WrongUsage(f"a gain is a finite number; got {gain!r}.")
+    _check_gain(gain)
     letters, longest = task.letters, task.longest
     pos = None
     if task.rule == "identity":
@@ -218,6 +218,21 @@ def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
         Qm[letter, by_cls] = gain / 2
         Vm[letter], Vm[cls] = -1, 1
     return Design(task, tolerance, float(gain), _rows(Km), _rows(Qm), _rows(Vm), None if pos is None else _rows(pos))
+
+
+def _check_tolerance(tolerance: Any) -> None:
+    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if not is_number or not _LEAST_TOLERANCE <= tolerance <= _MOST_TOLERANCE:
+        raise WrongUsage(
+            f"a tolerance is a number from {_LEAST_TOLERANCE:g} to {_MOST_TOLERANCE:g}, the distance from the target "
+            f"that an output may have; got {tolerance!r}."
+        )
+
+
+def _check_gain(gain: Any) -> None:
+    is_number = isinstance(gain, int | float) and not isinstance(gain, bool)
+    if not (is_number and abs(gain) <= sys.float_info.max):  # which NaN is not
+        raise WrongUsage(f"a gain is a finite number; got {gain!r}.")
 
 
 def _rows(matrix: NDArray[np.float64]) -> Rows:

@@ -2,22 +2,33 @@
 
 Over a finite domain that is a proof, not a sample, for the arithmetic it was done in; `rounding` bounds what another
 order of the same additions could change, so where `margin` is larger the verdict is the same on every machine. The
-SHA-256 of all that was checked stands beside the verdict: who computes the same one has checked the same.
+SHA-256 of all that was checked stands beside the verdict: who computes the same one has checked the same, in the same
+arithmetic. Of a head it is over its matrices; of a function, which shows none, over the outputs it gave.
 """
 
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attnlab.design.designs import Design
-from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.design.subjects import (
+    FINE,
+    answers_of,
+    arithmetic_of,
+    check_parts,
+    check_widths,
+    is_head,
+    matrices_of,
+    one_line,
+)
+from attnlab.errors import WrongUsage
 from attnlab.models.single_head import Matrices, SingleHead
 from attnlab.parts.reference.single_head import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask, vector_task
@@ -28,6 +39,7 @@ Subject = Design | SingleHead | NumpyTransformer | nn.Module | Callable[[Any], A
 
 _CHUNK = 4_096  # inputs at once
 _ALIKE = 1 - 1e-6  # of inputs that differ in rounding alone the first is named, on every machine the same
+_UNSURE = "rounding may exceed the margin"
 _SLACK = 1.01  # the bound on rounding is of first order; the second is far below a hundredth of it
 
 
@@ -66,7 +78,8 @@ class Proof:
         least_size: for unique, the smallest |output|: 0 would be no answer; None for the others.
         rounding: bound on what rounding can change in an output; None for a function without matrices.
         dtype: of the arithmetic.
-        digest: SHA-256 of every input, its target, what was asked, and the matrices.
+        digest: SHA-256 of what was asked, the arithmetic, the matrices, every input and its target; and, of a subject
+            without matrices, the outputs it gave.
     """
 
     task: str
@@ -87,8 +100,12 @@ class Proof:
 
     @property
     def is_sure(self) -> bool:
-        """Whether rounding is too small to change the verdict."""
-        return self.rounding is not None and abs(self.margin) > self.rounding
+        """Whether rounding is known to be too small to change the verdict."""
+        if self.rounding is None:
+            return False
+        # Where only the nearest target counts, the margin lies between two components of an output, and both may move.
+        compares_two = self.tolerance is None and self.least_size is None
+        return abs(self.margin) > self.rounding * (2 if compares_two else 1)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the proof as plain values for JSON; what is not finite becomes None."""
@@ -98,9 +115,12 @@ class Proof:
         return {name: _finite(value) if isinstance(value, float) else value for name, value in mapping.items()}
 
     def __str__(self) -> str:
+        verdict = f"{self.failures:,} of {self.inputs:,} fail"
+        if self.holds:
+            all_inputs = f"on all {self.inputs:,} inputs"
+            verdict = f"proved {all_inputs}" if self.is_sure else f"holds {all_inputs}, but {_UNSURE}"
         lines = [
-            f"{self.task}, {self.criterion}: "
-            + (f"proved on all {self.inputs:,} inputs" if self.holds else f"{self.failures:,} of {self.inputs:,} fail"),
+            f"{self.task}, {self.criterion}: {verdict}",
             f"  worst error   {self.worst_error:.6g} (at {self.worst_input})",
             f"  margin        {self.margin:.3g}"
             + (f", rounding at most {self.rounding:.1g}" if self.rounding is not None else ""),
@@ -130,37 +150,47 @@ def prove(
         tolerance: how far each output component may be from its target. None asks a design for its own tolerance, and
             of all others only that the target be the nearest one: the right letter strictly the largest, or the
             right sign, 0 being wrong.
-        dtype: of the arithmetic, for a design (float64 unless said otherwise) or a `SingleHead` (as it is).
+        dtype: of the arithmetic, float32 or float64, for a design (float64 unless said otherwise) or a `SingleHead`
+            (as it is). A function is given float64.
 
     Raises:
-        WrongUsage: no task, a tolerance below 0, outputs of another shape, or a function that raises.
+        WrongUsage: no task, a tolerance below 0, arithmetic coarser than float32, outputs that are complex or of
+            another shape, or a function that raises.
 
     >>> from attnlab.design.designs import copy_first
     >>> proof = prove(copy_first(1e-3))
     >>> proof.holds, proof.inputs
     (True, 120)
     """
+    if dtype is not None and dtype not in FINE:
+        raise WrongUsage(f"dtype must be torch.float32 or torch.float64; got {dtype!r}.")
     if isinstance(subject, Design):
         task, tolerance = subject.task if task is None else task, subject.tolerance if tolerance is None else tolerance
         subject = subject.model(dtype or torch.float64)
-    elif isinstance(subject, SingleHead) and dtype is not None:
-        subject = SingleHead.from_matrices(*subject.matrices(), dtype=dtype)
-    if task is None:
-        raise WrongUsage("say which task shall be proved: identity, copy_first or unique.")
-    task = vector_task(task)
-    if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
-        raise WrongUsage(f"a tolerance is a number of at least 0, or None; got {tolerance!r}.")
-    if not callable(subject):
-        raise WrongUsage(f"expected a design, a model or a function; got {type(subject).__name__}.")
-    matrices = _matrices(subject)
+    task, tolerance = _asked(task, tolerance)
+    if isinstance(subject, type) or not callable(subject):
+        got = f"the class {subject.__name__}" if isinstance(subject, type) else type(subject).__name__
+        raise WrongUsage(f"expected a design, a model or a function; got {got}.")
+    if isinstance(subject, nn.Module):
+        check_parts(subject, is_cast=dtype is not None and is_head(subject))
+    if dtype is not None and is_head(subject):
+        subject = SingleHead.from_matrices(*subject.matrices(), dtype=dtype)  # type: ignore[union-attr]
+    if dtype is not None and dtype != arithmetic_of(subject):
+        raise WrongUsage(f"dtype is for a design or a SingleHead; a {type(subject).__name__} computes as it does.")
+    matrices = matrices_of(subject)
+    if matrices is not None:
+        check_widths(matrices, task)
     found = _Tally(task, tolerance)
-    hashed = hashlib.sha256(_header(task, tolerance, matrices))
+    hashed = hashlib.sha256(_header(task, tolerance, arithmetic_of(subject), matrices))
     for ids in task.inputs_by_length():
         vectors, target = task.vectors(ids, torch.float64), task.target(ids, torch.float64)
         for tensor in (vectors, target):
-            hashed.update(json.dumps(list(tensor.shape)).encode() + tensor.numpy().astype("<f8").tobytes())
+            hashed.update(_bytes(tensor))
         for part in ids.split(_CHUNK):  # type: ignore[no-untyped-call]
-            found.add(part, *_answers(subject, task, part), matrices)
+            answers = answers_of(subject, task, part)
+            found.add(part, *answers, matrices)
+            if matrices is None:
+                hashed.update(b"outputs" + _bytes(answers.output))
     return Proof(
         task=task.rule,
         criterion=_criterion(task, tolerance),
@@ -174,17 +204,21 @@ def prove(
         worst_input=found.worst_input,
         least_right_weight=found.right_weight,
         least_size=found.size if task.rule == "unique" else None,
-        rounding=None if matrices is None else _rounding(task, matrices, found.spread, _dtype(subject)),
-        dtype=str(_dtype(subject)).removeprefix("torch."),
+        rounding=None if matrices is None else _rounding(task, matrices, found.spread, arithmetic_of(subject)),
+        dtype=str(arithmetic_of(subject)).removeprefix("torch."),
         digest=hashed.hexdigest(),
     )
 
 
-class _Answers(NamedTuple):
-    """Outputs (inputs, length, output_dim) and weights (inputs, query, key), or None, in float64."""
-
-    output: Tensor
-    weights: Tensor | None
+def _asked(task: Any, tolerance: Any) -> tuple[VectorTask, float | None]:
+    if task is None:
+        raise WrongUsage("say which task shall be proved: identity, copy_first or unique.")
+    if not isinstance(task, str | VectorTask):
+        raise WrongUsage(f"a task is identity, copy_first, unique or a VectorTask; got {one_line(repr(task))}.")
+    is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if tolerance is not None and not (is_number and 0 <= tolerance <= sys.float_info.max):
+        raise WrongUsage(f"a tolerance is a number of at least 0, or None; got {one_line(repr(tolerance))}.")
+    return vector_task(task), None if tolerance is None else float(tolerance)
 
 
 class _Tally:
@@ -237,77 +271,25 @@ def _least(before: float, values: Tensor) -> float:
     return float(torch.cat((values.double().flatten(), torch.tensor([before], dtype=torch.float64))).amin())
 
 
-def _answers(subject: Any, task: VectorTask, ids: Tensor) -> _Answers:
-    if isinstance(subject, SingleHead):
-        with torch.no_grad():
-            found = subject(task.vectors(ids, _dtype(subject)))
-        output, weights = found.output.double(), found.weights.double().squeeze(1)
-        _check_shape(tuple(output.shape[1:]), task, ids[0])
-        return _Answers(output, weights)
-    outputs, weights_of = [], []
-    for row in ids:
-        vectors = task.vectors(row, _dtype(subject))
-        try:
-            if isinstance(subject, NumpyTransformer):
-                panels = subject.panels(vectors.numpy())
-                answer: Any = panels.output
-                weights_of.append(torch.from_numpy(panels.attention))
-            elif isinstance(subject, nn.Module):
-                with torch.no_grad():
-                    answer = subject(vectors)
-            else:
-                answer = subject(vectors.numpy())
-            answer = answer.detach().cpu().double().numpy() if isinstance(answer, Tensor) else answer
-            numbers = torch.from_numpy(np.array(answer, dtype=np.float64))
-        except AttnlabError:
-            raise
-        except Exception as error:
-            raise WrongUsage(
-                f"on the input {task.text(row)} the function raised {type(error).__name__}: {error}"
-            ) from error
-        _check_shape(tuple(numbers.shape), task, row)
-        outputs.append(numbers)
-    return _Answers(torch.stack(outputs), torch.stack(weights_of) if weights_of else None)
-
-
-def _check_shape(got: tuple[int, ...], task: VectorTask, row: Tensor) -> None:
-    expected = (len(row), task.output_dim)
-    if got != expected:
-        raise WrongUsage(
-            f"on the input {task.text(row)} of the task {task.rule} expected outputs (length, output_dim) = "
-            f"{expected}; got {got}."
-        )
-
-
-def _matrices(subject: Any) -> Matrices | None:
-    if isinstance(subject, SingleHead):
-        return Matrices(*(None if each is None else each.double() for each in subject.matrices()))  # type: ignore[arg-type]
-    if isinstance(subject, NumpyTransformer):
-        given = (subject.Km, subject.Qm, subject.Vm, subject.pos)
-        return Matrices(*(None if each is None else torch.from_numpy(each) for each in given))  # type: ignore[arg-type]
-    return None
-
-
-def _dtype(subject: Any) -> torch.dtype:
-    if isinstance(subject, nn.Module):
-        return next((each.dtype for each in subject.parameters() if each.is_floating_point()), torch.float32)
-    return torch.float64
-
-
 def _criterion(task: VectorTask, tolerance: float | None) -> str:
     if tolerance is not None:
         return f"every output within {tolerance:g} of its target"
     return "the sign of every output right" if task.rule == "unique" else "the right letter the largest everywhere"
 
 
-def _header(task: VectorTask, tolerance: float | None, matrices: Matrices | None) -> bytes:
-    """Write down what is asked, and the matrices as little-endian float64, row by row."""
-    asked = {"task": asdict(task), "tolerance": tolerance}
+def _header(task: VectorTask, tolerance: float | None, dtype: torch.dtype, matrices: Matrices | None) -> bytes:
+    """Write down what is asked, the arithmetic, and the matrices as little-endian float64, row by row."""
+    asked = {"task": asdict(task), "tolerance": tolerance, "arithmetic": str(dtype).removeprefix("torch.")}
     content = json.dumps(asked, sort_keys=True).encode()
     for name, matrix in matrices._asdict().items() if matrices is not None else ():
         if matrix is not None:
-            content += json.dumps([name, list(matrix.shape)]).encode() + matrix.numpy().astype("<f8").tobytes()
+            content += json.dumps(name).encode() + _bytes(matrix)
     return content
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    """Write a tensor as its shape and its numbers, little-endian float64, row by row."""
+    return json.dumps(list(tensor.shape)).encode() + tensor.numpy().astype("<f8").tobytes()
 
 
 def _values(task: VectorTask, ids: Tensor, matrices: Matrices) -> Tensor:

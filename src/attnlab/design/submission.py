@@ -5,22 +5,30 @@ the source of its two methods. The values are those of given weights on given in
 written into the layers by name: they do not depend on the order in which a constructor makes its layers.
 """
 
+import ast
 import datetime
 import hashlib
 import inspect
+import math
+import reprlib
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnlab.design.designs import Design
+from attnlab.design.gauge import score_table
 from attnlab.design.proof import prove
+from attnlab.design.subjects import one_line
 from attnlab.errors import AttnlabError, WrongUsage
-from attnlab.models.single_head import SingleHead, SingleHeadConfig
+from attnlab.models.single_head import Matrices, SingleHead, SingleHeadConfig
 from attnlab.parts.reference.single_head import NumpyTransformer
+from attnlab.tasks.vectors import VectorRule
 
 __all__ = ["METHODS", "check_record", "submission_record"]
 
@@ -52,9 +60,16 @@ def submission_record(
         time: of the submission; None for now.
 
     Raises:
-        WrongUsage: the class cannot be built or called so, or lacks a layer.
+        WrongUsage: what is given is no class of models or no designs, or the class cannot be built or called so.
     """
+    if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
+        got = model_class.__name__ if isinstance(model_class, type) else f"a value of type {type(model_class).__name__}"
+        raise WrongUsage(f"expected a class of torch modules, the class itself and not a model made of it; got {got}.")
+    if not isinstance(designs, Sequence) or not all(isinstance(each, Design) for each in designs):
+        raise WrongUsage(f"expected a list of designs, such as [identity()]; got {_short(designs)}.")
     moment = datetime.datetime.now(datetime.UTC) if time is None else time
+    if not isinstance(moment, datetime.datetime):
+        raise WrongUsage(f"time is a datetime, or None for now; got {_short(moment)}.")
     return {
         "form": _FORM,
         "time": moment.isoformat(timespec="seconds"),
@@ -71,25 +86,26 @@ def submission_record(
 def check_record(record: Any) -> list[str]:
     """Check a record again from nothing but itself, and return what is wrong with it; nothing wrong, an empty list.
 
-    The values are computed anew by the NumPy reference from the named seeds, and every design is proved anew.
+    The values are computed anew by the NumPy reference from the named seeds; every design is proved anew, and what the
+    record says of the proof and of the gain must be what comes out. There is one design for each task. Who wrote the
+    source, and when, a record cannot prove: only that a time and two definitions stand there is checked.
     """
     if not isinstance(record, Mapping) or record.get("form") != _FORM:
         return [f"this is no record of the form {_FORM!r}."]
     missing = [name for name in ("time", "class", "source", "values", "designs") if name not in record]
     if missing:
         return [f"the record lacks {', '.join(missing)}."]
-    found = []
+    found = _check_head(record)
     values = record["values"]
     if not isinstance(values, list) or len(values) != len(_CASES):
         found.append(f"expected the values of {len(_CASES)} cases.")
     else:
         found += [text for seed, value in enumerate(values) if (text := _check_value(value, seed))]
     if not isinstance(record["designs"], list) or not record["designs"]:
-        found.append("expected at least one design.")
+        found.append("expected one design for each task.")
     else:
-        found += [text for each in record["designs"] if (text := _check_design(each))]
-    if not isinstance(record["source"], Mapping) or set(record["source"]) != set(METHODS):
-        found.append(f"expected the source of {' and '.join(METHODS)}.")
+        problems = [text for each in record["designs"] if (text := _check_design(each))]
+        found += problems or _check_tasks(record["designs"])
     return found
 
 
@@ -129,7 +145,9 @@ def _value(model_class: type[nn.Module], case: Mapping[str, Any], seed: int) -> 
     except AttnlabError:
         raise
     except Exception as error:
-        raise WrongUsage(f"{model_class.__name__} failed with {dict(case)}: {type(error).__name__}: {error}") from error
+        raise WrongUsage(
+            f"{model_class.__name__} failed with {dict(case)}: {type(error).__name__}: {one_line(str(error))}"
+        ) from error
 
 
 def _fill(model: nn.Module, arrays: Mapping[str, NDArray[np.float64]]) -> None:
@@ -152,8 +170,12 @@ def _fill(model: nn.Module, arrays: Mapping[str, NDArray[np.float64]]) -> None:
 
 
 def _source(model_class: type[nn.Module], name: str) -> str | None:
-    """Return the source of a method; None where Python does not know it (typed into a plain interpreter, say)."""
-    method = model_class.__dict__.get(name)
+    """Return the source of a method, a parent's where it is inherited.
+
+    None where Python does not know it: of a class made by exec or typed into a plain interpreter, say.
+    """
+    own = [vars(parent) for parent in model_class.__mro__ if parent not in (nn.Module, object)]
+    method = next((methods[name] for methods in own if name in methods), None)
     try:
         return None if method is None else inspect.getsource(method)
     except (OSError, TypeError):
@@ -165,6 +187,50 @@ def _shapes(design: Design) -> dict[str, list[int] | None]:
     return {name: None if rows is None else [len(rows), len(rows[0])] for name, rows in matrices.items()}
 
 
+def _check_head(record: Mapping[str, Any]) -> list[str]:
+    """Check the time, the name of the class and the source."""
+    found = []
+    try:
+        datetime.datetime.fromisoformat(record["time"])
+    except (TypeError, ValueError):
+        found.append(f"the time must be ISO 8601, such as 2025-05-17T12:00:00+00:00; got {_short(record['time'])}.")
+    if not (isinstance(record["class"], str) and record["class"].isidentifier()):
+        found.append(f"class must be the name of a class; got {_short(record['class'])}.")
+    source = record["source"]
+    if not isinstance(source, Mapping) or set(source) != set(METHODS):
+        return [*found, f"expected the source of {' and '.join(METHODS)}."]
+    for name in METHODS:
+        if source[name] is None:
+            found.append(
+                f"the source of {name} is missing: Python does not know it of a class typed into an interpreter or "
+                "made by exec; write the class into a file or a notebook and make the record again."
+            )
+        elif not _defines(source[name], name):
+            found.append(f"the source of {name} must be its definition, def {name}(…); got {_short(source[name])}.")
+    return found
+
+
+def _defines(source: Any, name: str) -> bool:
+    """Whether a source is one definition of a method; it is read, never run."""
+    if not isinstance(source, str):
+        return False
+    try:
+        # A method is indented; under a line of its own it may stay so.
+        (statement,) = ast.parse("if True:\n" + source if source[:1].isspace() else source).body
+        if isinstance(statement, ast.If):
+            (statement,) = statement.body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    return isinstance(statement, ast.FunctionDef) and statement.name == name
+
+
+def _check_tasks(entries: Sequence[Any]) -> list[str]:
+    rules = [entry["task"]["rule"] for entry in entries]
+    found = [f"the record lacks a design for {rule}." for rule in get_args(VectorRule) if rule not in rules]
+    found += [f"the record has more than one design for {rule}." for rule in set(rules) if rules.count(rule) > 1]
+    return found
+
+
 def _check_value(value: Any, seed: int) -> str | None:
     case = _CASES[seed]
     if not isinstance(value, Mapping) or {name: value.get(name) for name in case} != case:
@@ -173,7 +239,7 @@ def _check_value(value: Any, seed: int) -> str | None:
     expected = NumpyTransformer(arrays["Km"], arrays["Qm"], arrays["Vm"], arrays.get("pos"))(arrays["x"])
     try:
         got = np.asarray(value.get("output"), dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return f"the output of case {seed} is no matrix of numbers."
     if got.shape != expected.shape:
         return f"the output of case {seed} must have shape {expected.shape}; got {got.shape}."
@@ -193,10 +259,60 @@ def _check_design(entry: Any) -> str | None:
         return str(error)
     if entry["shapes"] != _shapes(design):
         return f"the shapes of {design.name} are not those of its matrices."
-    stated = entry["proof"] if isinstance(entry["proof"], Mapping) else {}
-    for name in ("digest", "holds", "failures"):
-        if stated.get(name) != getattr(proof, name):
-            return f"the proof of {design.name} says {name} is {stated.get(name)!r}; checked again it is " + repr(
-                getattr(proof, name)
+    stated, found = entry["proof"], proof.to_mapping()
+    if not isinstance(stated, Mapping) or set(stated) != set(found):
+        return f"the proof of {design.name} must have exactly the keys {', '.join(found)}."
+    for name in ("digest", *found):  # which says best that matrices were changed
+        # Another machine may add in another order, which moves a number by as much as rounding can, and no further.
+        if not _is_same(stated[name], found[name], 2 * (proof.rounding or 0.0)):
+            return (
+                f"the proof of {design.name} says {name} is {_short(stated[name])}; checked again it is "
+                f"{_short(found[name])}."
             )
-    return None if proof.holds else f"the design of {design.name} fails: {proof.counterexample}."
+    if not proof.holds:
+        return f"the design of {design.name} fails: {proof.counterexample}."
+    gain = _measured_gain(design)
+    if not math.isclose(design.gain, gain, rel_tol=_TOLERANCE):
+        return f"the gain of {design.name} is stated as {design.gain:g}; its matrices have {gain:g}."
+    return None
+
+
+def _is_same(stated: Any, found: Any, rounding: float) -> bool:
+    """Compare two values of JSON, numbers up to rounding."""
+    if isinstance(found, Mapping):
+        is_alike = isinstance(stated, Mapping) and set(stated) == set(found)
+        return is_alike and all(_is_same(stated[name], value, rounding) for name, value in found.items())
+    if isinstance(found, list | tuple):
+        is_alike = isinstance(stated, list | tuple) and len(stated) == len(found)
+        return is_alike and all(_is_same(one, other, rounding) for one, other in zip(stated, found, strict=True))
+    if isinstance(found, float):
+        if isinstance(stated, bool) or not isinstance(stated, int | float):
+            return False
+        is_number = abs(stated) <= sys.float_info.max  # an integer of JSON may be too large for a float
+        return is_number and math.isclose(stated, found, rel_tol=_TOLERANCE, abs_tol=rounding)
+    return type(stated) is type(found) and bool(stated == found)
+
+
+def _measured_gain(design: Design) -> float:
+    """Measure by its scores how strong a design is: the number of times that the pattern of gain 1 is in them.
+
+    Scores, less what attention does not see, grow with the gain in proportion; so this holds for matrices that were
+    written in another way, too.
+    """
+    written = design.with_gain(1.0)
+    tables = [score_table(_placed(each), each.task).scores * math.sqrt(len(each.Km[0])) for each in (design, written)]
+    own, unit = (table.nan_to_num(0.0) for table in tables)
+    return float((own * unit).sum() / (unit * unit).sum())
+
+
+def _placed(design: Design) -> Matrices:
+    """Return a design's matrices with positions; where it has none, with one channel of zeros that nothing reads."""
+    matrices = design.model().matrices()
+    if matrices.pos is not None:
+        return matrices
+    Km, Qm, Vm = (F.pad(matrix, (0, 0, 0, 1)) for matrix in matrices[:3])
+    return Matrices(Km, Qm, Vm, Km.new_zeros(design.task.row_length, 1))
+
+
+def _short(value: Any) -> str:
+    return one_line(reprlib.repr(value))

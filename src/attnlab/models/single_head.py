@@ -75,7 +75,7 @@ class SingleHead(SitedModule):
         learned_positions: bool = False,
         dtype: torch.dtype = torch.float64,
     ) -> Self:
-        """Build the head that has these matrices, shaped as in `Matrices`: lists, arrays or tensors without gradient.
+        """Build the head that has these matrices, shaped as in `Matrices`: lists, arrays or tensors of any dtype.
 
         Raises:
             WrongUsage: their shapes do not fit together.
@@ -83,7 +83,8 @@ class SingleHead(SitedModule):
         >>> SingleHead.from_matrices([[1.0], [2.0]], [[3.0], [4.0]], [[5.0], [6.0]]).matrices().Vm.tolist()
         [[5.0], [6.0]]
         """
-        written = NumpyTransformer(Km, Qm, Vm, pos)  # which checks the shapes
+        given = (each.detach().cpu().double() if isinstance(each, Tensor) else each for each in (Km, Qm, Vm, pos))
+        written = NumpyTransformer(*given)  # which checks the shapes
         longest, pos_dim = (10, None) if written.pos is None else written.pos.shape
         config = SingleHeadConfig(
             input_dim=written.input_dim,
@@ -111,6 +112,10 @@ class SingleHead(SitedModule):
         if x.dim() != 3 or x.shape[-1] != self.config.input_dim:
             raise WrongUsage(f"x must have shape (batch, length, {self.config.input_dim}); got {shape_text(x.shape)}.")
         if self.positions is not None:
+            if x.shape[1] > self.config.max_seq_len:
+                raise WrongUsage(
+                    f"this head has {self.config.max_seq_len} positions; got an input of length {x.shape[1]}."
+                )
             x = self.positions(x)
         query = self.visit("query", self.query(x).unsqueeze(1))
         key = self.visit("key", self.key(x).unsqueeze(1))

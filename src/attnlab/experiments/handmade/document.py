@@ -338,8 +338,8 @@ def _record_section(proved: Mapping[str, Proved], record: Mapping[str, Any]) -> 
         "caption": (
             f"submission.json, of {record['time']}, holds these designs with their shapes, matrices and proofs, the "
             f"values of the class {record['class']} for {len(record['values'])} seeded cases, and the source of its "
-            "two methods. The SHA-256 is over every input, its target, the tolerance and the matrices: who checks the "
-            "same gets the same."
+            "two methods. The SHA-256 is over the tolerance, the arithmetic, the matrices, every input and its target: "
+            "who checks the same gets the same."
         ),
         "columns": ["task", "gain", "gap", "sha256"],
         "rows": rows,

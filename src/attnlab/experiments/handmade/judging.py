@@ -160,16 +160,23 @@ def _gauge(proved: Mapping[str, Proved], cohorts: Sequence[Cohort], seed: int) -
 
 def _agreement(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> Claim:
     found = [
-        (cohort.title, mean_interval(each.table).value, mean_interval([abs(value) for value in each.raw]).value)
+        (
+            cohort.title,
+            f"{sum(value >= _LEAST_CORRELATION for value in each.table)} of {len(each.table)} heads reach the bound",
+            mean_interval(each.table).value,
+            mean_interval([abs(value) for value in each.raw]).value,
+        )
         for cohort, each in zip(cohorts, comparisons, strict=True)
         if cohort.task.rule != "unique" and not cohort.has_learned_positions and each.table
     ]
     return Claim(
         "agree_where_it_can_be_known",
-        "the score tables of designed and learned heads correlate, although the entries of Km hardly do",
-        "; ".join(f"{title} {table:.3f} (Km {raw:.2f})" for title, table, raw in found) or "nothing to compare",
+        "the score tables of designed and learned heads correlate, in the mean over heads, although the entries of Km "
+        "hardly do",
+        "; ".join(f"{title} {table:.3f}, {heads} (Km {raw:.2f})" for title, heads, table, raw in found)
+        or "nothing to compare",
         f"at least {_LEAST_CORRELATION}, and above that of Km",
-        bool(found) and all(table >= _LEAST_CORRELATION and table > raw for _, table, raw in found),
+        bool(found) and all(table >= _LEAST_CORRELATION and table > raw for _, _, table, raw in found),
     )
 
 

@@ -25,7 +25,7 @@ _NOTES = {
     "copy_first": "Whatever stands there, every place attends to place 1 and gets its letter.",
     "unique": "A repeated letter attends to its likes, which say -1; one that stands alone finds CLS, which says +1.",
 }
-_ORDINARY = 1e-9  # a panel whose numbers are nearer to each other than this is called constant
+_LEAST_SCALE = 1e-9  # of a map around 0, which may be 0 throughout
 
 
 def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> dict[str, Any]:
@@ -36,8 +36,8 @@ def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> dict[str, Any]:
         "title": "By hand and learned, panel by panel",
         "caption": (
             "Choose a task and an input. Km, Qm and Vm make keys K, queries Q and values V of it; attention is "
-            "softmax(Q Kᵀ/√d_qk), and the output is attention V. Each panel is rescaled to 0–1; its true range stands "
-            "in its title. The matrices by hand and learned look nothing alike, nor do K and Q; the outputs are what "
+            "softmax(Q Kᵀ/√d_qk), and the output is attention V. The colours of each panel are rescaled to its own "
+            "range, which stands in its title. The matrices by hand and learned look nothing alike, nor do K and Q; the outputs are what "
             "the task asks for."
         ),
         "choices": [
@@ -50,38 +50,18 @@ def _panels_choice(design: Design, cohort: Cohort, text: str) -> dict[str, Any]:
     task = design.task
     ids = task.parse(text)
     x = task.vectors(ids, torch.float64).numpy()
-    maps = []
     heads = {"by hand": design.reference()}
     if cohort.finite:
         matrices = cohort.finite[0].matrices()
         heads["learned"] = NumpyTransformer(*(None if each is None else each.numpy() for each in matrices))  # type: ignore[arg-type]
-    panels = {who: head.panels(x) for who, head in heads.items()}
-    for name in panels["by hand"]._fields:
-        for who, found in panels.items():
-            maps.append(_panel(f"{name} {who}", torch.from_numpy(getattr(found, name)), task, name, ids))
-    return {"label": f"{task.rule}: {task.text(ids)}", "note": _NOTES[task.rule], "maps": maps}
-
-
-def _panel(title: str, values: Tensor, task: VectorTask, name: str, ids: Tensor) -> dict[str, Any]:
-    low, high = float(values.min()), float(values.max())
-    is_constant = high - low < _ORDINARY
-    scaled = torch.full_like(values, 0.5) if is_constant else (values - low) / (high - low)
-    tokens = _numbered(task.tokens(ids), task)
-    rows = _features(task, len(values)) if name in ("Km", "Qm", "Vm") else tokens
-    channels = [str(channel + 1) for channel in range(values.shape[1])]
-    outputs = ["sign"] if task.rule == "unique" else list(task.names)
-    columns = {"attention": tokens, "output": outputs, "V": outputs, "Vm": outputs}.get(name, channels)
-    is_matrix = name in ("Km", "Qm", "Vm")
-    return {
-        "title": f"{title}: {'all ' if is_constant else ''}{_short(low)}{'' if is_constant else f' to {_short(high)}'}",
-        "rows": scaled.tolist(),
-        "row_labels": rows,
-        "column_labels": columns,
-        "row_title": "feature" if is_matrix else "query" if name in ("attention", "Q", "output") else "key",
-        "column_title": "key" if name == "attention" else "component" if columns is outputs else "channel",
-        "low": 0.0,
-        "high": 1.0,
+    names = {
+        "tokens": _numbered(task.tokens(ids), task),
+        "features": _features(task, len(design.Km)),
+        "outputs": ["sign"] if task.rule == "unique" else list(task.names),
     }
+    panels = [head.panels(x).maps(who, **names) for who, head in heads.items()]
+    maps = [each for side_by_side in zip(*panels, strict=True) for each in side_by_side]
+    return {"label": f"{task.rule}: {task.text(ids)}", "note": _NOTES[task.rule], "maps": maps}
 
 
 def head_section(design: Design) -> dict[str, Any]:
@@ -159,12 +139,12 @@ def _comparison_choice(design: Design, cohort: Cohort) -> dict[str, Any]:
 def _signed(
     title: str, values: Tensor, rows: Sequence[str], columns: Sequence[str], row_title: str, column_title: str
 ) -> dict[str, Any]:
-    largest = max(float(values.nan_to_num().abs().max()), _ORDINARY)
+    largest = max(float(values.nan_to_num().abs().max()), _LEAST_SCALE)
     unit = 10.0 ** (math.floor(math.log10(largest)) - 1)
     largest = math.ceil(largest / unit) * unit  # two digits, so that the scale is readable
     return {
-        "title": f"{title}: ±{_short(largest)}",
-        "rows": [[None if math.isnan(value) else float(f"{value:.2g}") for value in row] for row in values.tolist()],
+        "title": f"{title}: ±{largest:g}",
+        "rows": [[None if math.isnan(value) else float(f"{value:.3g}") for value in row] for row in values.tolist()],
         "row_labels": list(rows),
         "column_labels": list(columns),
         "row_title": row_title,
@@ -182,7 +162,3 @@ def _features(task: VectorTask, width: int) -> list[str]:
 def _numbered(tokens: Sequence[str], task: VectorTask) -> list[str]:
     start = 0 if task.has_cls else 1
     return [token if token == "CLS" else f"{token}{place}" for place, token in enumerate(tokens, start)]
-
-
-def _short(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".").replace("-0", "0" if abs(value) < 0.005 else "-0")

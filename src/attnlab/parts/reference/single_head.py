@@ -7,7 +7,7 @@ One layer, one head, no residual stream, no norm, no mask; the position is conca
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,8 @@ from attnlab.parts.reference.attention import Floats, as_floats, softmax
 
 __all__ = ["NumpyTransformer", "Panels"]
 
+_ORDINARY = 1e-9  # a panel whose numbers are nearer to each other than this is called constant
+
 
 class Panels(NamedTuple):
     """Every number on the way from an input to its output, in reading order.
@@ -24,8 +26,13 @@ class Panels(NamedTuple):
     Km and Qm (width, qk_dim) · Vm (width, v_dim) · K and Q (length, qk_dim) · V (length, v_dim) ·
     attention (query, key) · output (length, v_dim)
 
-    >>> Panels(*range(8))._fields
-    ('Km', 'Qm', 'Vm', 'K', 'Q', 'V', 'attention', 'output')
+    To picture them, hand their section to `attnlab.draw.figures.section_figures({"title": …, "subtitle": …,
+    "facts": [], "sections": [panels.section("One head")]})`, which gives `panels.png` and `panels.svg`.
+
+    >>> head = NumpyTransformer(Km=[[6.0, 0.0], [0.0, 6.0]], Qm=[[6.0, 0.0], [0.0, 6.0]], Vm=[[1.0], [-1.0]])
+    >>> section = head.panels([[1.0, 0.0], [0.0, 1.0]]).section("One head", tokens="AB")
+    >>> [each["title"] for each in section["choices"][0]["maps"]][:3]
+    ['Km: 0 to 6', 'Qm: 0 to 6', 'Vm: -1 to 1']
     """
 
     Km: Floats
@@ -36,6 +43,66 @@ class Panels(NamedTuple):
     V: Floats
     attention: Floats
     output: Floats
+
+    def section(
+        self,
+        title: str,
+        *,
+        tokens: Sequence[str] | None = None,
+        features: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, Any]:
+        """Return the eight panels as a `maps` section of a report: plain data, which `attnlab.draw` draws."""
+        maps = self.maps(tokens=tokens, features=features, outputs=outputs)
+        return {
+            "kind": "maps",
+            "figure": "panels",
+            "title": title,
+            "caption": "The colours of each panel are rescaled to its own range, which stands in its title.",
+            "choices": [{"label": title, "note": "", "maps": maps}],
+        }
+
+    def maps(
+        self,
+        who: str = "",
+        *,
+        tokens: Sequence[str] | None = None,
+        features: Sequence[str] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return each panel as one heatmap of a `maps` section.
+
+        The numbers are the true ones; the colours are rescaled to each panel's own range, but attention's to 0–1.
+
+        Args:
+            who: stands after each panel's name, to tell two heads apart.
+            tokens: a name for each input.
+            features: a name for each row of Km, Qm and Vm.
+            outputs: a name for each component of a value.
+
+        Names that are not given are numbers, counted from 1. A number that is not finite leaves its cell blank.
+        """
+        tokens = _names("tokens", tokens, len(self.K))
+        features = _names("features", features, len(self.Km))
+        outputs = _names("outputs", outputs, self.Vm.shape[1])
+        channels = _names("channels", None, self.Km.shape[1])
+        drawn = []
+        for name, panel in self._asdict().items():
+            is_matrix, is_value = name in ("Km", "Qm", "Vm"), name in ("Vm", "V", "output")
+            low, high, words = _range(name, panel)
+            drawn.append(
+                {
+                    "title": f"{name} {who}".rstrip() + f": {words}",
+                    "rows": [[value if math.isfinite(value) else None for value in row] for row in panel.tolist()],
+                    "row_labels": features if is_matrix else tokens,
+                    "column_labels": tokens if name == "attention" else outputs if is_value else channels,
+                    "row_title": "feature" if is_matrix else "key" if name in ("K", "V") else "query",
+                    "column_title": "key" if name == "attention" else "component" if is_value else "channel",
+                    "low": low,
+                    "high": high,
+                }
+            )
+        return drawn
 
 
 class NumpyTransformer:
@@ -126,6 +193,33 @@ class NumpyTransformer:
             *_block("output = attention V", found.output, names),
         ]
         return "\n".join(lines)
+
+
+def _names(what: str, given: Sequence[str] | None, number: int) -> list[str]:
+    names = [str(index + 1) for index in range(number)] if given is None else list(given)
+    if len(names) != number:
+        raise WrongUsage(f"{what} must name each of {number}; got {len(names)} names.")
+    return names
+
+
+def _range(name: str, panel: Floats) -> tuple[float, float, str]:
+    """Return the ends of a panel's colours, and its range in words; numbers below 0 are coloured around 0."""
+    finite = panel[np.isfinite(panel)]
+    if not len(finite):
+        return 0.0, 1.0, "not finite"
+    low, high = float(finite.min()), float(finite.max())
+    words = f"{_short(low)} to {_short(high)}" if high - low >= _ORDINARY else f"all {_short(low)}"
+    if name == "attention":
+        return 0.0, 1.0, words
+    if low < 0.0:
+        reach = max(-low, high, _ORDINARY)
+        return -reach, reach, words
+    return low, max(high, low + _ORDINARY, low * (1 + 1e-9)), words
+
+
+def _short(value: float) -> str:
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
 
 
 def _block(title: str, matrix: Floats, names: Sequence[str], meaning: str = "") -> list[str]:

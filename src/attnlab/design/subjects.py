@@ -1,0 +1,172 @@
+"""Subjects of a proof: whatever maps vectors to vectors, asked for its matrices, its arithmetic and its answers.
+
+A head says by its matrices all of what it computes. Of a function, a foreign module, or a child of a head that
+computes otherwise, only the answers are known.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.models.single_head import Matrices, SingleHead
+from attnlab.parts.reference.single_head import NumpyTransformer
+from attnlab.tasks.vectors import VectorTask
+
+__all__ = [
+    "FINE",
+    "Answers",
+    "answers_of",
+    "arithmetic_of",
+    "check_parts",
+    "check_widths",
+    "is_head",
+    "matrices_of",
+    "one_line",
+]
+
+FINE = (torch.float32, torch.float64)
+"""The arithmetic a proof may be done in: of anything coarser, rounding can exceed the margin."""
+
+_LONGEST_TEXT = 200  # of others, in an error
+
+
+class Answers(NamedTuple):
+    """Outputs (inputs, length, output_dim) and weights (inputs, query, key), or None, in float64."""
+
+    output: Tensor
+    weights: Tensor | None
+
+
+def check_parts(model: nn.Module, *, is_cast: bool) -> None:
+    """Refuse parameters without values, and those too coarse for a proof (unless they are cast first)."""
+    for part in (*model.parameters(), *model.buffers()):
+        if part.is_meta:
+            raise WrongUsage("this model is on the device meta, where parameters have no values: fill it first.")
+        is_number = part.is_floating_point() or part.is_complex()
+        if is_number and part.dtype not in FINE and not (is_cast and not part.is_complex()):
+            hint = "" if part.is_complex() else " Cast it with .double() to prove its matrices."
+            raise WrongUsage(
+                "a proof needs real numbers in float32 or float64, or rounding may exceed the margin; this model "
+                f"computes in {str(part.dtype).removeprefix('torch.')}.{hint}"
+            )
+
+
+def check_widths(matrices: Matrices, task: VectorTask) -> None:
+    """Refuse a head that cannot take the inputs of a task."""
+    places = None if matrices.pos is None else len(matrices.pos)
+    takes = len(matrices.Km) - (0 if matrices.pos is None else matrices.pos.shape[1])
+    gives = matrices.Vm.shape[1]
+    if (takes, gives) != (task.input_dim, task.output_dim):
+        raise WrongUsage(
+            f"{task.rule} takes vectors {task.input_dim} wide and gives {task.output_dim}; these matrices take "
+            f"{takes} and give {gives}."
+        )
+    if places is not None and places < task.row_length:
+        raise WrongUsage(f"{task.rule} has inputs of {task.row_length} tokens; this head has {places} positions.")
+
+
+def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
+    """Put a subject to inputs (inputs, length).
+
+    Raises:
+        WrongUsage: it raises, or its answer is no matrix of real numbers of the right shape.
+    """
+    dtype, device = arithmetic_of(subject), _device(subject)
+    if is_head(subject):
+        with torch.no_grad():
+            found = subject(task.vectors(ids, dtype).to(device))
+        return Answers(found.output.cpu().double(), found.weights.cpu().double().squeeze(1))
+    outputs, weights_of = [], []
+    for row in ids:
+        vectors = task.vectors(row, dtype)
+        try:
+            if _is_reference(subject):
+                panels = subject.panels(vectors.numpy())
+                answer: Any = panels.output
+                weights_of.append(torch.from_numpy(panels.attention))
+            elif isinstance(subject, nn.Module):
+                with torch.no_grad():
+                    answer = _called(subject, vectors.to(device))
+            else:
+                answer = subject(vectors.numpy())
+            numbers = _numbers(answer)
+        except AttnlabError:
+            raise
+        except Exception as error:
+            raise WrongUsage(
+                f"on the input {task.text(row)} the function raised {type(error).__name__}: {one_line(str(error))}"
+            ) from error
+        if numbers is None:
+            raise WrongUsage(f"on the input {task.text(row)} expected real numbers; got {one_line(repr(answer))}.")
+        _check_shape(tuple(numbers.shape), task, row)
+        outputs.append(numbers)
+    return Answers(torch.stack(outputs), torch.stack(weights_of) if weights_of else None)
+
+
+def _called(model: nn.Module, vectors: Tensor) -> Any:
+    """Call a module with one input; a child of `SingleHead` takes a batch."""
+    return model(vectors.unsqueeze(0)).output[0] if isinstance(model, SingleHead) else model(vectors)
+
+
+def _numbers(answer: Any) -> Tensor | None:
+    """Read an answer as float64; None where it is complex, a text, or anything else that is no real number."""
+    if isinstance(answer, Tensor):
+        return None if answer.is_complex() else answer.detach().cpu().double().clone()
+    array = np.array(answer)
+    is_real = array.dtype.kind in "biuf"
+    return torch.from_numpy(array.astype(np.float64)) if is_real else None
+
+
+def _check_shape(got: tuple[int, ...], task: VectorTask, row: Tensor) -> None:
+    expected = (len(row), task.output_dim)
+    if got != expected:
+        raise WrongUsage(
+            f"on the input {task.text(row)} of the task {task.rule} expected outputs (length, output_dim) = "
+            f"{expected}; got {got}."
+        )
+
+
+def is_head(subject: Any) -> bool:
+    """Whether a subject is a SingleHead whose matrices say all of what it computes."""
+    is_own = type(subject).forward is SingleHead.forward if isinstance(subject, SingleHead) else False
+    return is_own and "forward" not in vars(subject)
+
+
+def _is_reference(subject: Any) -> bool:
+    """Say the same of a NumpyTransformer."""
+    own = type(subject)
+    if not isinstance(subject, NumpyTransformer) or own.__call__ is not NumpyTransformer.__call__:
+        return False
+    return own.panels is NumpyTransformer.panels and "panels" not in vars(subject)
+
+
+def matrices_of(subject: Any) -> Matrices | None:
+    """Return the matrices in float64; None of a subject that shows none."""
+    if is_head(subject):
+        return Matrices(*(None if each is None else each.cpu().double() for each in subject.matrices()))  # type: ignore[arg-type]
+    if not _is_reference(subject):
+        return None
+    given = (subject.Km, subject.Qm, subject.Vm, subject.pos)
+    return Matrices(*(None if each is None else torch.from_numpy(each) for each in given))  # type: ignore[arg-type]
+
+
+def arithmetic_of(subject: Any) -> torch.dtype:
+    """Return the dtype in which a subject computes; a function is given float64."""
+    if isinstance(subject, nn.Module):
+        return next((each.dtype for each in subject.parameters() if each.is_floating_point()), torch.float32)
+    return torch.float64
+
+
+def _device(subject: Any) -> torch.device:
+    if isinstance(subject, nn.Module):
+        return next((each.device for each in subject.parameters()), torch.device("cpu"))
+    return torch.device("cpu")
+
+
+def one_line(text: str) -> str:
+    """Fold a text of others, such as the message of an error, to one line that is not long."""
+    folded = " ".join(text.split())
+    return folded if len(folded) <= _LONGEST_TEXT else folded[:_LONGEST_TEXT] + " …"
