@@ -43,9 +43,9 @@ def test_arrow_keys_read_one_bar_after_the_other(open_page: Open) -> None:
         page.keyboard.press("ArrowRight")
         read.append(page.locator(READING).inner_text())
     assert read == [
-        "full model, seen lengths: 0.96 (0.94 to 0.98)",
-        "full model, longer: 0.9 (0.88 to 0.92)",
-        "no positions, seen lengths: 0.5 (0.4 to 0.6)",
+        "full model, seen lengths: 0.960 (0.940 to 0.980)",
+        "full model, longer: 0.900 (0.880 to 0.920)",
+        "no positions, seen lengths: 0.500 (0.400 to 0.600)",
         "no positions, longer: no value",
         "no positions, longer: no value",
     ]
@@ -58,7 +58,7 @@ def test_the_pointer_reads_the_bar_below_it(open_page: Open) -> None:
     page = open_page(make_kinds_document())
     bar = page.locator(".bars-section rect.pillar").nth(2).bounding_box()
     page.mouse.move(bar["x"] + 4, bar["y"] + 4)
-    assert page.locator(READING).inner_text() == "no positions, seen lengths: 0.5 (0.4 to 0.6)"
+    assert page.locator(READING).inner_text() == "no positions, seen lengths: 0.500 (0.400 to 0.600)"
     page.mouse.move(1, 1)
     assert page.locator(READING).inner_text().startswith("Point at a bar")
 
@@ -74,7 +74,7 @@ def test_levels_are_lines_at_their_height_and_named_in_the_legend(open_page: Ope
 def test_bars_are_described_for_those_who_do_not_see_them(open_page: Open) -> None:
     page = open_page(make_kinds_document())
     words = page.locator(".bars-section .chart").get_attribute("aria-label")
-    assert "no positions, seen lengths: 0.5 (0.4 to 0.6)" in words
+    assert "no positions, seen lengths: 0.500 (0.400 to 0.600)" in words
 
 
 def test_negative_bars_hang_from_zero(open_page: Open) -> None:

@@ -1,12 +1,14 @@
 """Figures: what is drawn, read back from matplotlib's own objects; and the files, the same each time."""
 
 import math
+import random
 import re
 import subprocess
 import sys
 import xml.etree.ElementTree
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -20,7 +22,7 @@ from attnlab.draw.pictures.look import HUES, shown
 from attnlab.draw.pictures.maps import maps_figure, trace_figure
 from attnlab.errors import WrongUsage
 
-from .documents import make_cross_document, make_document, make_kinds_document
+from .documents import make_cross_document, make_document, make_kinds_document, make_trace
 
 
 def section(kind: str, **changes: Any) -> dict[str, Any]:
@@ -110,7 +112,7 @@ def test_bars_hold_values_whiskers_and_gaps() -> None:
     ]
     assert whiskers == [(0.94, 0.98), (0.4, 0.6), (0.88, 0.92)]
     assert "n/a" in texts(axes)
-    assert {"0.96", "0.5", "0.9"} <= set(texts(axes))
+    assert {"0.960", "0.500", "0.900"} <= set(texts(axes))
     assert [label.get_text() for label in axes.get_xticklabels()] == ["full model", "no positions"]
     assert axes.get_ylim()[0] == 0
 
@@ -230,3 +232,63 @@ def test_text_is_made_safe_in_one_place() -> None:
     assert shown("   ") == "␣␣␣"
     assert shown("a\tb\x1bc") == "a⇥b\ufffdc"
     assert re.fullmatch(r"(\\\$)+…?", shown("$" * 50, 20))
+
+
+def test_the_legend_of_bars_names_the_series_in_order_and_levels_last() -> None:
+    series = [{"name": name, "values": [0.5, 0.6]} for name in ("mini", "best", "words", "pairs")]
+    levels = [{"name": "always the most frequent class", "y": 0.5}]
+    (legend,) = bars_figure(section("bars", series=series, levels=levels)).legends
+    names = [text.get_text() for text in legend.get_texts()]
+    across = legend._ncols
+    # Filled column after column, and read row after row.
+    columns = [list(part) for part in np.array_split(names, across)]
+    read = [column[row] for row in range(len(columns[0])) for column in columns if row < len(column)]
+    assert read == ["mini", "best", "words", "pairs", "always the most frequent class"]
+
+
+@pytest.mark.parametrize("length", [3, 28, 58])
+def test_the_legend_of_bars_stays_inside_the_figure(length: int) -> None:
+    series = [{"name": f"{i} {'name ' * 20}"[:length], "values": [0.5, 0.6]} for i in range(5)]
+    figure = bars_figure(section("bars", series=series))
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
+
+
+def test_numbers_of_bars_stand_above_all_whiskers() -> None:
+    figure = bars_figure(section("bars"))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    whiskers = [line for line in axes.lines if line.get_marker() == "_"]
+    numbers = [text for text in axes.texts if text.get_text() != "n/a"]
+    assert len(numbers) == len(whiskers) == 3
+    assert min(text.get_zorder() for text in numbers) > max(line.get_zorder() for line in whiskers)
+    for text in numbers:
+        box = text.get_window_extent()
+        assert not any(
+            box.x0 < whisker.get_window_extent().x0 < box.x1 and whisker.get_window_extent().y1 > box.y0
+            for whisker in whiskers
+        )
+
+
+def test_between_whole_places_nothing_is_marked() -> None:
+    for last in (2, 4, 7, 14):
+        places = list(range(1, last + 1))
+        series = [{"name": "loss", "x": places, "y": [0.5] * last}]
+        (axes,) = lines_figure(section("lines", series=series, x_log=False)).axes
+        assert all(float(tick).is_integer() for tick in axes.get_xticks()), last
+    series = [{"name": "loss", "x": [1, 1.5, 2], "y": [0.5] * 3}]
+    (axes,) = lines_figure(section("lines", series=series, x_log=False)).axes
+    assert not all(float(tick).is_integer() for tick in axes.get_xticks())
+
+
+def test_sixteen_large_maps_are_drawn_large_and_four_a_row() -> None:
+    rng = random.Random(0)
+    trace = make_trace([rng.choice("abc") for _ in range(6)], ["a", "b", "c"], 16, rng)
+    figure = trace_figure({"kind": "trace", "title": "", "caption": "", "traces": [trace]})
+    figure.draw_without_rendering()
+    maps = [axes for axes in figure.axes if axes.images]
+    assert len(maps) == 16
+    assert len({round(axes.get_position().x0, 2) for axes in maps}) == 4
+    cell = min(axes.get_window_extent().width for axes in maps) / figure.dpi / 12
+    assert cell >= 0.33  # inches, in which "0.12" is read

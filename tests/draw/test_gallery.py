@@ -156,3 +156,29 @@ def test_a_run_that_lacks_a_key_is_refused() -> None:
     del run["seed"]
     with pytest.raises(WrongUsage, match=r"runs\[0\]: expected the key 'seed' in a run"):
         render_gallery("Runs", [run])
+
+
+def test_tall_pictures_are_cut_below_and_wide_ones_shown_whole(open_html: Open) -> None:
+    def header(width: int, height: int) -> bytes:
+        return PNG[:16] + width.to_bytes(4, "big") + height.to_bytes(4, "big") + PNG[24:]
+
+    html = render_gallery("Runs", [make_run(i, thumbnail=header(*size)) for i, size in enumerate([(4, 3), (3, 4)])])
+    assert [found.split('"')[0] for found in html.split('<img class="')[1:]] == ["picture", "picture tall"]
+    page = open_html(render_gallery("Runs", [make_run(0, thumbnail=PNG)]))
+    fit = page.locator(".picture").evaluate("node => [getComputedStyle(node).objectFit, getComputedStyle(node).filter]")
+    assert fit == ["cover", "none"]
+
+
+@pytest.mark.parametrize(("scheme", "before", "after"), [("dark", True, False), ("light", False, True)])
+def test_white_pictures_are_dimmed_on_a_dark_page(open_html: Open, scheme: str, before: bool, after: bool) -> None:
+    page = open_html(render_gallery("Runs", RUNS), color_scheme=scheme)
+    is_dimmed = "node => getComputedStyle(node).filter.startsWith('brightness')"
+    assert page.locator("img.picture").evaluate(is_dimmed) is before
+    page.locator("#theme").click()
+    assert page.locator("img.picture").evaluate(is_dimmed) is after
+
+
+def test_four_lines_of_a_subtitle_are_shown(open_html: Open) -> None:
+    page = open_html(render_gallery("Runs", [make_run(0, subtitle="A long sentence about what this run shows. " * 20)]))
+    lines = "node => Math.round(node.clientHeight / parseFloat(getComputedStyle(node).lineHeight))"
+    assert page.locator(".about").evaluate(lines) == 4

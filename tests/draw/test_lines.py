@@ -8,7 +8,7 @@ from .documents import make_document, make_kinds_document
 from .views import Open
 
 
-def test_crosshair_reads_exact_values_and_gaps_stay_gaps(open_page: Open) -> None:
+def test_crosshair_reads_values_and_gaps_stay_gaps(open_page: Open) -> None:
     document = make_document(num_steps=10)
     document["sections"][1]["series"] = [
         {"name": "loss", "x": [0, 1, 2, 3, 4], "y": [2.0, 1.0, float("nan"), None, 0.125]}
@@ -21,13 +21,13 @@ def test_crosshair_reads_exact_values_and_gaps_stay_gaps(open_page: Open) -> Non
     output = page.locator(".legend output")
     chart.focus()
     page.keyboard.press("Home")
-    assert output.inner_text() == "2 at step 0"
+    assert output.inner_text() == "2 at 0"
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    assert output.inner_text() == "n/a at step 2"
+    assert output.inner_text() == "n/a at 2"
     box = chart.bounding_box()
     page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 100)
-    assert output.inner_text() == "0.12500 at step 4"
+    assert output.inner_text() == "0.125 at 4"
 
 
 def test_thinned_line_keeps_the_smallest_and_the_largest_value(open_page: Open) -> None:
@@ -90,12 +90,12 @@ def test_the_legend_reads_the_interval_at_the_nearest_place_on_the_screen(open_p
     chart.focus()
     page.keyboard.press("Home")
     page.keyboard.press("ArrowRight")
-    assert output.inner_text() == "0.75000 (0.65 to 0.85) at length 16"
+    assert output.inner_text() == "0.750 (0.650 to 0.850) at 16"
     # On the screen 16 · 2^0.55 = 23.4 lies nearer to 32, which has no value, though 23.4 - 16 < 32 - 23.4.
     dots = chart.locator("circle.point").evaluate_all("all => all.map(c => Number(c.getAttribute('cx')))")
     box = chart.bounding_box()
     page.mouse.move(box["x"] + dots[1] + 0.55 * (dots[1] - dots[0]), box["y"] + 100)
-    assert output.inner_text() == "n/a at length 32"
+    assert output.inner_text() == "n/a at 32"
 
 
 def test_points_that_a_logarithmic_axis_cannot_show_are_counted(open_page: Open) -> None:
@@ -120,3 +120,57 @@ def test_small_values_of_a_logarithmic_axis_do_not_write_over_its_name(open_page
         "all => Math.min(...all.map(t => t.getBBox().x))"
     )
     assert left >= 18
+
+
+def test_an_interval_is_read_only_where_it_can_be_seen(open_page: Open) -> None:
+    document = make_kinds_document()
+    document["sections"][1]["series"] = [
+        {"name": name, "x": [1024], "y": [y], "low": [low], "high": [high]}
+        for name, y, low, high in [
+            ("wide", 0.51372, 0.5075, 0.52),
+            ("none", 110.04, 110.04, 110.04),
+            ("unseen", 0.19131, 0.191301, 0.191319),
+            ("unknown", 0.5, None, 0.6),
+            ("near one", 1.0, 0.9999999, 1.0),
+        ]
+    ]
+    page = open_page(document)
+    assert page.locator(".lines-section .legend output").all_inner_texts() == [
+        "0.514 (0.508 to 0.520) at 1,024",
+        "110 at 1,024",
+        "0.191 at 1,024",
+        "0.500 at 1,024",
+        "1 at 1,024",
+    ]
+
+
+def test_places_are_read_as_they_are(open_page: Open) -> None:
+    document = make_kinds_document()
+    places = [-19.875, 3.16e-8, 2.0, 1e10]
+    document["sections"][1] |= {"x_log": False, "series": [{"name": "a", "x": places, "y": [1.0] * 4}]}
+    page = open_page(document)
+    page.locator(".lines-section .chart").focus()
+    page.keyboard.press("Home")
+    read = [page.locator(".lines-section .legend output").inner_text()]
+    for _ in range(3):
+        page.keyboard.press("Shift+ArrowRight")
+        read.append(page.locator(".lines-section .legend output").inner_text())
+    assert read == ["1 at −19.875", "1 at 3.16e−8", "1 at 2", "1 at 1e10"]
+
+
+@pytest.mark.parametrize("last", [2, 3, 4, 7, 10, 14, 17, 1000])
+def test_between_whole_places_nothing_is_marked(open_page: Open, last: int) -> None:
+    document = make_kinds_document()
+    places = list(range(1, last + 1))
+    document["sections"][1] |= {"x_log": False, "series": [{"name": "a", "x": places, "y": [0.5] * last}]}
+    page = open_page(document)
+    ticks = page.locator(".lines-section .chart text[y='299']").all_text_contents()
+    assert 2 <= len(ticks) <= 11
+    assert not any("." in tick for tick in ticks), ticks
+
+
+def test_between_places_with_fractions_there_are_marks(open_page: Open) -> None:
+    document = make_kinds_document()
+    document["sections"][1] |= {"x_log": False, "series": [{"name": "a", "x": [1, 1.5, 2], "y": [0.5] * 3}]}
+    ticks = open_page(document).locator(".lines-section .chart text[y='299']").all_text_contents()
+    assert "1.4" in ticks or "1.5" in ticks or "1.50" in ticks

@@ -264,3 +264,89 @@ def test_static_words_need_no_browser_to_be_read() -> None:
         assert claim["name"] in text
     assert words.tags.count("h1") == 1
     assert words.tags.count("main") == 1
+
+
+def test_a_list_of_contents_leads_to_every_section(open_page: Open) -> None:
+    document = make_document(num_steps=10)
+    document["sections"] += [
+        {"kind": "text", "title": title, "text": ""} for title in ("Learning", "Σ", "", PAYLOADS[0], "Überblick: 1/√d")
+    ]
+    page = open_page(document, width=375, java_script_enabled=False)
+    page.locator(".contents summary").click()
+    links = page.locator(".contents a")
+    assert links.all_inner_texts() == [each["title"].strip() for each in document["sections"]]
+    targets = [link[1:] for link in links.evaluate_all("all => all.map(a => a.getAttribute('href'))")]
+    assert targets == page.locator("main > section[id]").evaluate_all("all => all.map(s => s.id)")
+    assert len(set(targets)) == len(targets)
+    assert targets[:2] == ["section-what-is-going-on", "section-learning"]
+    assert targets[5] == "section-learning-2"
+    assert targets[-1] == "section-uberblick-1-d"
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+    links.nth(4).click()
+    page.wait_for_function("document.querySelector('#section-heads-taken-away').getBoundingClientRect().top < 600")
+    page.emulate_media(media="print")
+    assert not page.locator(".contents").is_visible()
+
+
+def test_a_short_report_needs_no_contents() -> None:
+    document = make_document(num_steps=10)
+    document["sections"] = document["sections"][:2]
+    assert '<nav class="contents"' not in render_page(document)
+
+
+def test_columns_of_numbers_are_figures_with_thousands_apart(open_page: Open) -> None:
+    document = make_document(num_steps=10)
+    document["sections"] = [
+        {
+            "kind": "table",
+            "title": "numbers",
+            "caption": "",
+            "columns": ["part", "size", "error", "as worded", "next"],
+            "rows": [["a", 17312, 1014.2, "1.1e+00", "x"], ["b", 5, 0.99996, "n/a", "y"], ["c", 7, None, "2014", "z"]],
+        }
+    ]
+    page = open_page(document)
+    rows = page.locator(".scroll tbody tr")
+    assert [rows.nth(i).locator("td").all_inner_texts() for i in range(3)] == [
+        ["a", "17,312", "1,014", "1.1", "x"],
+        ["b", "5", "0.99996", "n/a", "y"],
+        ["c", "7", "n/a", "2,014", "z"],
+    ]
+    right = rows.first.locator("td").evaluate_all("all => all.map(c => getComputedStyle(c).textAlign === 'right')")
+    assert right == [False, True, True, True, False]
+    # Between the number and the word after it there is room.
+    gap = rows.first.evaluate(
+        """row => {
+          const text = (cell) => {
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            return range.getBoundingClientRect();
+          };
+          return text(row.children[4]).left - text(row.children[3]).right;
+        }"""
+    )
+    assert gap >= 32
+
+
+def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page: Open) -> None:
+    document = make_document(num_steps=10)
+    columns = ["split", "model", "accuracy", "interval", "lowest to highest", "parameters", "gain"]
+    row = ["by text", "TF-IDF pairs + LR", "75.7%", "73.1% to 78.2%", "75.4% to 76.1%", 740226, "+8.0 points " * 8]
+    document["sections"] = [
+        {"kind": "table", "title": "wide", "caption": "", "columns": columns, "rows": [row]},
+        {"kind": "table", "title": "slim", "caption": "", "columns": ["a", "b"], "rows": [["x", 1]]},
+    ]
+    page = open_page(document, width=375)
+    wide, slim = page.locator(".scroll").all()
+    assert wide.evaluate("node => node.scrollWidth > node.clientWidth + 50")
+    assert slim.evaluate("node => node.scrollWidth === node.clientWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") == 375
+    heights = wide.locator("td").evaluate_all(
+        """all => all.slice(0, 6).map(cell => {
+          const range = document.createRange();
+          range.selectNodeContents(cell);
+          return range.getBoundingClientRect().height;
+        })"""
+    )
+    assert max(heights) <= 1.6 * 24  # one line each
+    assert "gradient" in wide.evaluate("node => getComputedStyle(node).backgroundImage")

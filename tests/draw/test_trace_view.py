@@ -3,8 +3,10 @@
 import random
 import re
 
+import pytest
+
 from .documents import make_cross_document, make_document, make_trace
-from .views import Open, first_heatmap, said, shown_weights
+from .views import CONTRASTS, Open, first_heatmap, said, shown_weights
 
 
 def test_steps_by_button_change_the_pictured_weights(open_page: Open) -> None:
@@ -16,8 +18,8 @@ def test_steps_by_button_change_the_pictured_weights(open_page: Open) -> None:
         chance = step["probabilities"][step["candidates"].index(step["choice"])]
         prefix = " ".join(trace["tokens"][: 4 + k])
         assert said(page) == (
-            f"Step {k + 1} of 3: after {prefix}, the model looks back from ‘{trace['tokens'][3 + k]}’ "
-            f"and picks ‘{step['choice']}’ with probability {chance:.3f}."
+            f"Step {k + 1} of 3: after {prefix}, the model looks back from {trace['tokens'][3 + k]} "
+            f"and picks {step['choice']} with probability {chance:.3f}."
         )
         row = trace["attention"][0]["rows"][step["position"]]
         pictured = [title.rsplit(" ", 1)[1] for title in shown_weights(page)]
@@ -203,3 +205,63 @@ def test_three_hundred_long_traces_with_eight_heads_can_be_stepped_through(open_
     for _ in range(9):
         page.get_by_label("Next step").click()
     assert said(page).startswith("Step 10 of 12")
+
+
+def test_cells_of_a_small_map_are_no_larger_than_those_of_a_wide_one(open_page: Open) -> None:
+    document = make_cross_document()
+    small = {"site": "layers.1.attention.weights", "head": 0, "rows": [[1.0], [0.5, 0.5]]}
+    document["sections"][0]["traces"][0]["attention"].append(small)
+    page = open_page(document, width=1100)
+    sizes = [page.locator(".map").nth(i).locator(".weight").first.bounding_box()["width"] for i in (1, 2)]
+    assert max(sizes) <= 53
+    assert sizes[1] <= 1.1 * sizes[0]
+
+
+def test_names_in_code_break_after_dots_and_underscores_only(open_page: Open) -> None:
+    document = make_cross_document()
+    site = "decoder.layers.0.cross_attention.weights"
+    document["sections"][0]["traces"][0]["attention"][1]["site"] = site
+    code = open_page(document).locator(".map-head code").nth(1)
+    assert code.text_content() == site
+    # Squeezed until every break is used, each line is one part of the name.
+    lines = code.evaluate(
+        """node => {
+          node.closest('.map-head').style.width = '9rem';
+          const lines = new Map();
+          for (const text of [...node.childNodes].filter(child => child.nodeType === 3)) {
+            for (let i = 0; i < text.length; i++) {
+              const range = document.createRange();
+              range.setStart(text, i);
+              range.setEnd(text, i + 1);
+              const top = Math.round(range.getBoundingClientRect().top);
+              lines.set(top, (lines.get(top) ?? '') + text.data[i]);
+            }
+          }
+          return [...lines.values()];
+        }"""
+    )
+    assert len(lines) > 1
+    assert "".join(lines) == site
+    assert all(line.endswith((".", "_")) for line in lines[:-1]), lines
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_numbers_of_rows_to_come_are_legible_on_every_shade(open_page: Open, scheme: str) -> None:
+    document = make_document(num_steps=10)
+    trace = {
+        "input": ["a"],
+        "tokens": ["a"] * 23,
+        "steps": [{"position": 0, "candidates": ["a"], "probabilities": [1.0], "choice": "a"}],
+        "attention": [
+            {"site": "layers.0.attention.weights", "head": 0, "rows": [[1.0], *([i / 20] for i in range(21))]}
+        ],
+    }
+    document["sections"][3]["traces"] = [trace]
+    page = open_page(document, color_scheme=scheme)
+    assert page.locator(".row.ahead .weight").count() == 21
+    assert page.locator(".row.ahead").first.evaluate("row => getComputedStyle(row).opacity") == "1"
+    ratios = [ratio for ratio in page.evaluate(CONTRASTS) if ratio[1].strip().startswith("weight shade")]
+    assert len(ratios) == 22
+    assert min(ratios)[0] >= 4.5, ratios
+    shades = page.locator(".weight").evaluate_all("all => all.map(c => getComputedStyle(c).backgroundColor)")
+    assert shades[0] != shades[-1]  # both weigh 1, and the row to come is fainter

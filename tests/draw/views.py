@@ -21,7 +21,7 @@ CONTRASTS = """() => {
     }
   };
   const chosen = 'h1, h2, h3, h4, p, dt, dd, td, th, code, button:enabled, li span, output, .token, ' +
-    '.row:not(.ahead) .weight, .row:not(.ahead) .query-name, .role, .key';
+    '.weight, .query-name, .role, .key';
   return [...document.querySelectorAll(chosen)]
     .filter(node => node.textContent.trim() || node.dataset.brief)
     .filter(node => node.checkVisibility() && !node.closest('noscript'))

@@ -22,6 +22,7 @@ _STATES = {
     "damaged": "damaged: a file of it cannot be read",
 }
 _CLAIM_KEYS = ("name", "statement", "measured", "bound", "passed")
+_TALL = 0.75  # height by width, above which a picture is cut below rather than shrunk
 _MOST_PICTURE_BYTES = 8_000_000  # of all cards together, so that the page of hundreds of runs still opens at once
 
 
@@ -166,7 +167,9 @@ def _card(run: Mapping[str, Any], picture: bytes | None) -> str:
 def _picture(picture: bytes | None, state: str) -> str:
     if picture is not None:
         data = base64.b64encode(picture).decode()
-        return f'<img class="picture" alt="" src="data:image/png;base64,{data}">'
+        width, height = (int.from_bytes(picture[at : at + 4], "big") for at in (16, 20))
+        is_tall = height > _TALL * width
+        return f'<img class="picture{" tall" if is_tall else ""}" alt="" src="data:image/png;base64,{data}">'
     # A sheet of attention, drawn by hand: shades that fall away from the diagonal.
     cells = "".join(
         f'<rect x="{6 + 12 * key}" y="{6 + 12 * query}" width="10" height="10" rx="2" '

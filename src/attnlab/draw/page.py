@@ -6,13 +6,17 @@ here and need no JavaScript, and so are diagrams; charts, maps, verdict cells an
 browser by the files in `report/`. What is measured, and how, does not live here.
 """
 
+import itertools
 import math
+import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attnlab.draw.diagram import diagram_to_svg
-from attnlab.draw.document import check_document, is_number
+from attnlab.draw.document import check_document
 from attnlab.draw.markup import escape, make_page, plural, to_embedded_json
+from attnlab.draw.numbers import cell_words, is_figure, is_missing
 
 __all__ = ["render_page"]
 
@@ -35,6 +39,7 @@ _SCRIPTS = (
 )
 _WEIGHT_DECIMALS = 5
 _DIGITS = 7
+_LEAST_CONTENTS = 3  # sections; fewer are seen at a glance
 
 
 def render_page(document: Mapping[str, Any]) -> str:
@@ -58,8 +63,13 @@ def render_page(document: Mapping[str, Any]) -> str:
         "title": escape(document["title"]),
         "subtitle": escape(document["subtitle"]),
         "facts": _facts_to_html(document["facts"]),
-        "claims": _claims_to_html(document["claims"]),
-        "sections": "\n".join(_section_to_html(i, s) for i, s in enumerate(document["sections"])),
+        "claims": _claims_to_html(document["claims"], _contents_to_html(document["sections"])),
+        "sections": "\n".join(
+            _section_to_html(i, section, anchor)
+            for i, (section, anchor) in enumerate(
+                zip(document["sections"], _anchors(document["sections"]), strict=True)
+            )
+        ),
         "data": to_embedded_json([_drawn_part(section) for section in document["sections"]]),
     }
     return make_page("page.html", ["page.css", "sections.css", "print.css"], _SCRIPTS, parts)
@@ -70,9 +80,35 @@ def _facts_to_html(facts: Sequence[Sequence[Any]]) -> str:
     return f'<dl class="facts">{pairs}</dl>' if pairs else ""
 
 
-def _claims_to_html(claims: Sequence[Mapping[str, Any]]) -> str:
+def _anchors(sections: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Name sections by their titles, so that a link to one still leads there in the next report."""
+    anchors: list[str] = []
+    for section in sections:
+        plain = unicodedata.normalize("NFKD", section["title"]).encode("ascii", "ignore").decode().lower()
+        words = "-".join(re.findall(r"[a-z0-9]+", plain)[:12])
+        stem = f"section-{words}" if words else "section"
+        names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+        anchors.append(next(name for name in names if name not in anchors))
+    return anchors
+
+
+def _contents_to_html(sections: Sequence[Mapping[str, Any]]) -> str:
+    if len(sections) < _LEAST_CONTENTS:
+        return ""
+    links = "".join(
+        f'<li><a href="#{anchor}">{escape(section["title"])}</a></li>'
+        for section, anchor in zip(sections, _anchors(sections), strict=True)
+    )
+    return (
+        f'<nav class="contents" aria-label="Contents"><details><summary>Contents: {len(sections)} sections</summary>'
+        f"<ol>{links}</ol></details></nav>"
+    )
+
+
+def _claims_to_html(claims: Sequence[Mapping[str, Any]], contents: str) -> str:
+    """The verdict in one line, then the list of contents, then every claim."""
     if not claims:
-        return '<p class="verdict open"><span class="mark">–</span> This run makes no claims</p>'
+        return f'<p class="verdict open"><span class="mark">–</span> This run makes no claims</p>{contents}'
     failed = [claim["name"] for claim in claims if not claim["passed"]]
     count = len(claims)
     if failed:
@@ -93,7 +129,7 @@ def _claims_to_html(claims: Sequence[Mapping[str, Any]]) -> str:
     )
     rows = "\n".join(_claim_to_row(claim) for claim in claims)
     return (
-        f'{verdict}\n<table class="claims" role="table"><caption>What this run claims, and what was measured'
+        f'{verdict}\n{contents}<table class="claims" role="table"><caption>What this run claims, and what was measured'
         f'</caption><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
         f'<tbody role="rowgroup">\n{rows}\n</tbody></table>'
     )
@@ -110,7 +146,7 @@ def _claim_to_row(claim: Mapping[str, Any]) -> str:
     )
 
 
-def _section_to_html(index: int, section: Mapping[str, Any]) -> str:
+def _section_to_html(index: int, section: Mapping[str, Any], anchor: str) -> str:
     kind = section["kind"]
     if kind == "text":
         body = _paragraphs(section["text"])
@@ -126,7 +162,7 @@ def _section_to_html(index: int, section: Mapping[str, Any]) -> str:
             "</p></noscript>"
         )
     return (
-        f'<section class="{kind}-section" aria-labelledby="title-{index}">\n'
+        f'<section id="{anchor}" class="{kind}-section" aria-labelledby="title-{index}">\n'
         f'<h2 id="title-{index}">{escape(section["title"])}</h2>\n{body}\n</section>'
     )
 
@@ -138,17 +174,26 @@ def _paragraphs(text: str, name: str = "prose") -> str:
 
 def _table_to_html(section: Mapping[str, Any]) -> str:
     columns, rows = section["columns"], section["rows"]
-    is_figure = [bool(rows) and all(is_number(row[i]) for row in rows) for i in range(len(columns))]
-    tag = [' class="figure"' if figure else "" for figure in is_figure]
+    tag = [' class="figure"' if _are_figures([row[i] for row in rows]) else "" for i in range(len(columns))]
     head = "".join(f'<th scope="col"{t}>{escape(c)}</th>' for c, t in zip(columns, tag, strict=True))
     body = "\n".join(
-        f"<tr>{''.join(f'<td{t}>{escape(cell)}</td>' for cell, t in zip(row, tag, strict=True))}</tr>" for row in rows
+        f"<tr>{''.join(f'<td{t}>{_cell(cell, bool(t))}</td>' for cell, t in zip(row, tag, strict=True))}</tr>"
+        for row in rows
     )
     # A region that scrolls must be reachable by keyboard.
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(section["title"])}">'
         f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
     )
+
+
+def _are_figures(cells: Sequence[Any]) -> bool:
+    """A column of numbers may have gaps."""
+    return any(map(is_figure, cells)) and all(is_figure(cell) or is_missing(cell) for cell in cells)
+
+
+def _cell(cell: Any, is_in_figures: bool) -> str:
+    return escape(cell_words(cell)) if is_in_figures and is_figure(cell) else escape(cell)
 
 
 def _drawn_part(section: Mapping[str, Any]) -> Any:

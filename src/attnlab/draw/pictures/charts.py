@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, PAPER, dress, finite, new_figure, number_words, shown
+from attnlab.draw.numbers import number_words
+from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, PAPER, dress, finite, new_figure, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,19 +15,26 @@ if TYPE_CHECKING:
 __all__ = ["bars_figure", "lines_figure"]
 
 _MOST_DOTS = 40  # places of a line that can still be told apart
+_MOST_DIGITS = 7  # of a drawn number, as on the page
 _MOST_PLACES = 12  # places that are their own ticks on a logarithmic axis
 
 
 def lines_figure(section: Mapping[str, Any]) -> "Figure":
     """Draw a `lines` section."""
     figure = new_figure(7.0, 3.7)
+    from matplotlib.ticker import MaxNLocator  # new_figure has said what to install where it is missing
+
     axes = figure.add_subplot()
     dress(axes, section["title"], section["x_label"], section["y_label"])
     for index, series in enumerate(section["series"]):
         _draw_line(axes, series, index, x_log=section.get("x_log", False))
     _draw_levels(axes, section.get("levels", ()))
+    places = [x for series in section["series"] for x in finite(series["x"])]
     if section.get("x_log", False):
-        _make_log(axes, "x", [x for series in section["series"] for x in finite(series["x"])])
+        _make_log(axes, "x", places)
+    elif all(x.is_integer() for x in places if not math.isnan(x)):
+        # There is no epoch 1.5.
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     if section.get("y_log", False):
         _make_log(axes, "y", [y for series in section["series"] for y in finite(series["y"])])
     _add_legend(axes, len(section["series"]))
@@ -131,8 +139,28 @@ def bars_figure(section: Mapping[str, Any]) -> "Figure":
     axes.set_xticks(range(len(groups)), names, **lean)
     axes.tick_params(axis="x", length=0)
     if num_series > 1 or section.get("levels"):
-        figure.legend(loc="outside lower left", ncols=4, frameon=False, fontsize=9, labelcolor=INK)
+        _add_legend_below(figure, axes, width)
     return figure
+
+
+def _add_legend_below(figure: "Figure", axes: Any, width: float) -> None:
+    """Name the series in their order and the levels last, row by row."""
+    handles, labels = axes.get_legend_handles_labels()
+    named = sorted(zip(handles, labels, strict=True), key=lambda pair: hasattr(pair[0], "get_linestyle"))
+    inches = [0.55 + 0.072 * len(label) for _, label in named]
+    fitting = (n for n in (4, 3, 2) if sum(max(inches[i::n], default=0.0) for i in range(n)) <= width)
+    across = max(1, min(next(fitting, 1), len(named)))
+    # matplotlib fills column after column.
+    ordered = [named[i] for column in range(across) for i in range(column, len(named), across)]
+    figure.legend(
+        [handle for handle, _ in ordered],
+        [label for _, label in ordered],
+        loc="outside lower left",
+        ncols=across,
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+    )
 
 
 def _draw_whiskers(axes: Any, series: Mapping[str, Any], middles: Sequence[float], values: Sequence[float]) -> None:
@@ -147,6 +175,8 @@ def _draw_whiskers(axes: Any, series: Mapping[str, Any], middles: Sequence[float
 
 
 def _write_values(axes: Any, section: Mapping[str, Any], pitch: float) -> None:
+    from matplotlib.patheffects import withStroke
+
     num_series = len(section["series"])
     for index, series in enumerate(section["series"]):
         ends = zip(*(finite(series.get(key, series["values"])) for key in ("values", "low", "high")), strict=True)
@@ -154,16 +184,19 @@ def _write_values(axes: Any, section: Mapping[str, Any], pitch: float) -> None:
             if math.isnan(value):
                 continue
             there = [each for each in (value, low, high) if not math.isnan(each)]
-            at, shift = (max(there), 3) if value >= 0 else (min(there), -10)
+            at, shift = (max(there), 5) if value >= 0 else (min(there), -12)
             x = group + (index - (num_series - 1) / 2) * pitch
             axes.annotate(
-                number_words(value),
+                number_words(float(f"{value:.{_MOST_DIGITS}g}")),
                 (x, at),
                 (0, shift),
                 textcoords="offset points",
                 ha="center",
                 fontsize=7.5,
                 color=INK,
+                # Above the whiskers of neighbours, which must not cross a number out.
+                zorder=4,
+                path_effects=[withStroke(linewidth=2.5, foreground=PAPER)],
             )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACCENT", "DASHES", "HUES", "INK", "MUTED", "PAPER", "RULE", "SUNKEN", "WASH",
-    "dress", "finite", "new_figure", "number_words", "shown",
+    "dress", "finite", "new_figure", "shown",
 ]  # fmt: skip
 
 INK, MUTED, RULE, PAPER = "#1c2126", "#59616a", "#dfdcd5", "#ffffff"
@@ -56,15 +56,6 @@ def shown(text: str, most: int = 200) -> str:
 def finite(values: Any) -> list[float]:
     """Return numbers with NaN for all that cannot be drawn, which matplotlib leaves out."""
     return [float(v) if v is not None and math.isfinite(v) else math.nan for v in values]
-
-
-def number_words(value: float, digits: int = 3) -> str:
-    """Word a number with as many digits as it needs, at most `digits`.
-
-    >>> number_words(0.5), number_words(-0.98765), number_words(12.0)
-    ('0.5', '−0.988', '12')
-    """
-    return f"{value:.{digits}g}".replace("-", "−")
 
 
 def dress(axes: Any, title: str, x_label: str, y_label: str) -> None:

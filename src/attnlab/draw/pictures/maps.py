@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["maps_figure", "trace_figure"]
 
 _MOST_ACROSS = 4
+_MOST_INCHES = 32.0  # of a side: four maps of twelve keys whose numbers can be read
 _MOST_NUMBERS = 12  # rows and columns of a map whose cells still hold numbers
 _NAME_INCHES = 0.14  # from one name to the next, at least
 _LAYER = re.compile(r"^(?:(encoder|decoder)\.)?layers\.(\d+)\.(?:(\w+?)_)?attention\.weights$")
@@ -68,7 +69,7 @@ def _grid_of_maps(title: str, maps: Sequence[Mapping[str, Any]]) -> "Figure":
     sizes = [_inches(each) for each in maps] or [(3.0, 2.0)]
     width = sum(max((w for w, _ in sizes[i::across]), default=0.0) for i in range(across))
     height = sum(max(h for _, h in sizes[i * across : (i + 1) * across]) for i in range(down))
-    figure = new_figure(max(4.0, min(width, 16.0)), 0.5 + min(height, 30.0))
+    figure = new_figure(max(4.0, min(width, _MOST_INCHES)), 0.5 + min(height, _MOST_INCHES))
     figure.suptitle(shown(title, 100), fontsize=11, x=0.01, ha="left", color=INK)
     widths = [max(w for w, _ in sizes[i::across]) for i in range(across)]
     grid = figure.add_gridspec(down, across, width_ratios=widths)

@@ -32,8 +32,8 @@ function describeBars(section, finite) {
 }
 
 function wordBar(bar) {
-  const interval = isNumber(bar.value) && isNumber(bar.low) && isNumber(bar.high) ? ` (${wordTrimmed(bar.low, 5)} to ${wordTrimmed(bar.high, 5)})` : "";
-  return `${[wordLabel(bar.group), bar.name].filter(Boolean).join(", ")}: ${wordTrimmed(bar.value, 5)}${interval}`;
+  const words = isNumber(bar.value) ? wordWithInterval(bar.value, bar.low, bar.high) : "no value";
+  return `${[wordLabel(bar.group), bar.name].filter(Boolean).join(", ")}: ${words}`;
 }
 
 // Levels are named here, as bars leave no room for words.
@@ -108,7 +108,7 @@ function drawValue(chart, bar, pitch) {
   const isBelow = bar.value < 0;
   const ends = [bar.value, bar.low, bar.high].filter(isNumber);
   const y = chart.scaleY(isBelow ? Math.min(...ends) : Math.max(...ends)) + (isBelow ? 14 : -5);
-  chart.svg.append(makeSvg("text", { class: "value", x: chart.middle(bar), y, "text-anchor": "middle" }, wordNumber(bar.value, 3)));
+  chart.svg.append(makeSvg("text", { class: "value", x: chart.middle(bar), y, "text-anchor": "middle" }, wordNumber(bar.value)));
 }
 
 // Names stand level while they fit in a few lines, and lean where they do not.

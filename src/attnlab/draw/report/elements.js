@@ -39,13 +39,40 @@ function clamp(value, low, high) {
   return Math.min(high, Math.max(low, value));
 }
 
-function wordNumber(value, digits = 4) {
+// Three significant digits; whole numbers in full, none below 1 rounded up to 1. attnlab.draw.numbers words the numbers
+// of figures by the same rules.
+function wordNumber(value) {
   if (!isNumber(value)) return "n/a";
-  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString("en-GB");
+  const minus = (text) => text.replaceAll("-", "−");
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return minus((value + 0).toLocaleString("en-GB")); // + 0: no minus zero
   const size = Math.abs(value);
-  if (size < 1e-3 || size >= 1e9) return value.toExponential(digits - 1).replace("-", "−");
-  if (size >= 1e4) return Math.round(value).toLocaleString("en-GB");
-  return value.toPrecision(digits).replace("-", "−");
+  const nudged = value * (1 + 1e-12); // ties that binary fractions fall short of go up: 0.1215 is 0.122
+  if (size < 1e-4 || size >= 1e9) return minus(nudged.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e"));
+  if (size >= 999.5) return minus(Math.round(nudged).toLocaleString("en-GB"));
+  const text = nudged.toPrecision(3);
+  if (size > 1 || Math.abs(Number(text)) < 1) return minus(text);
+  const finer = [4, 5].map((digits) => nudged.toPrecision(digits)).find((each) => Math.abs(Number(each)) < 1);
+  return minus(finer ?? (value < 0 ? "-0.999+" : "0.999+"));
+}
+
+// "0.514 (0.508 to 0.520)"; an interval that is unknown, or too narrow to be seen, is left out.
+function wordWithInterval(value, low, high) {
+  const words = [value, low, high].map(wordNumber);
+  // Less than a hundred-thousandth is no width that three digits could tell.
+  const hasWidth = [value, low, high].every(isNumber) && words[1] !== words[2] && high - low > 1e-5 * Math.abs(high);
+  return hasWidth ? `${words[0]} (${words[1]} to ${words[2]})` : words[0];
+}
+
+// A place on an axis, as exact as it can be told: "1,024", "-19.875", "1e10".
+function wordPlace(value) {
+  const size = Math.abs(value);
+  if (size >= 1e9 || (size > 0 && size < 1e-4)) return wordNumber(value);
+  return Number(value.toPrecision(6)).toLocaleString("en-GB", { maximumFractionDigits: 10 }).replace("-", "−");
+}
+
+// Names in code may be broken after their dots and underscores, and nowhere else.
+function breakable(name) {
+  return name.split(/(?<=[._])/).flatMap((part, i) => (i === 0 ? [part] : [make("wbr"), part]));
 }
 
 // As many digits as it needs, at most `digits`: 0.5 stays 0.5.

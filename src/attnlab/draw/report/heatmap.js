@@ -14,7 +14,7 @@ function makeHeatmap(entry, tokens) {
   grid.append(...rows);
 
   const root = make("figure", { class: "map" });
-  const title = make("h4", {}, name.long, make("code", {}, entry.site));
+  const title = make("h4", {}, ...breakable(name.long), make("code", {}, ...breakable(entry.site)));
   root.append(make("div", { class: "map-head" }, title, makeEnlargeButton(root, name.long)), make("div", { class: "grid-scroll" }, grid), axes);
 
   const rest = () => {

@@ -105,7 +105,10 @@ function drawAxes(chart, xs, ticks, right, bottom) {
 
 function xTicks(chart, xs) {
   const room = clamp(Math.floor(chart.width / 110), 2, 8);
-  if (!chart.isLogX) return linearTicks(xs[0], xs[1], room);
+  if (!chart.isLogX) {
+    const isWhole = chart.lines.every((line) => line.points.every((point) => Number.isInteger(point.x)));
+    return linearTicks(xs[0], xs[1], room, isWhole);
+  }
   // A few places, such as 8, 16, 32, are their own best ticks: each, or every second or third where words would touch.
   const places = [...new Set(chart.lines.flatMap((line) => line.points.map((point) => point.x)))].sort((one, other) => one - other);
   const least = 12 + 7.5 * longest(wordTicks(places, true));
@@ -210,9 +213,7 @@ function readOut(chart, x) {
       line.output.textContent = "n/a";
       continue;
     }
-    const place = `${chart.section.x_label} ${wordNumber(point.x, 6)}`;
-    const interval = isNumber(point.y) && isNumber(point.low) && isNumber(point.high) ? ` (${wordTrimmed(point.low, 4)} to ${wordTrimmed(point.high, 4)})` : "";
-    line.output.textContent = `${wordNumber(point.y, 5)}${interval} at ${x === null ? "the last " : ""}${place}`;
+    line.output.textContent = `${wordWithInterval(point.y, point.low, point.high)} at ${wordPlace(point.x)}`;
     if (x === null) continue;
     const at = chart.scaleX(point.x);
     if (!chart.crosshair.firstChild) {

@@ -21,9 +21,11 @@ function niceStep(span, aim) {
   return factor * power;
 }
 
-function linearTicks(low, high, aim) {
+// Between whole numbers, such as epochs, there is nothing to mark: `isWhole` keeps to steps of 1, 2, 5, ...
+function linearTicks(low, high, aim, isWhole = false) {
   if (!(high > low)) return [low];
-  const step = niceStep(high - low, aim);
+  const nice = niceStep(high - low, aim);
+  const step = isWhole ? Math.max(1, Math.floor(nice)) : nice;
   const ticks = [];
   // Counting in whole steps keeps 0.30000000000000004 off the axis.
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) {

@@ -109,7 +109,7 @@ function showStep(view) {
 function saySentence(trace, k) {
   const step = trace.steps[k];
   if (!step) return ["No token was chosen for this input."];
-  const word = (token, name = "word") => make("span", { class: name }, quote(token));
+  const word = (token, name = "word") => make("span", { class: name }, wordToken(token));
   const known = trace.tokens.slice(0, step.position + 1);
   // Long prefixes are cut in the middle of the sentence, not in the strip below it.
   const shown = known.length > 14 ? ["…", ...known.slice(-13)] : known;
