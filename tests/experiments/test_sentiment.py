@@ -1,6 +1,7 @@
 import csv
 import json
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +9,18 @@ import torch
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import registry
-from attnlab.experiments.sentiment import SentimentConfig, baseline, classifier, coding, data, judging, looking, models
+from attnlab.experiments.sentiment import (
+    SentimentConfig,
+    baseline,
+    classifier,
+    coding,
+    data,
+    document,
+    judging,
+    looking,
+    models,
+    training,
+)
 from attnlab.tasks.texts import LabelledText
 from attnlab.tasks.tokenizers import PartTokenizer, WordTokenizer
 
@@ -88,7 +100,10 @@ def test_both_splits_stand_beside_each_other(built_in):
 
 def test_on_enough_texts_both_models_beat_the_majority_and_the_best_beats_tfidf(on_file):
     assert failed(on_file) == set()
-    assert {"beats_the_majority", "best_beats_tfidf"} < {claim.name for claim in on_file.claims}
+    measured = {claim.name: claim.measured for claim in on_file.claims}
+    assert {"beats_the_majority", "best_beats_tfidf", "test_is_never_seen"} < measured.keys()
+    assert measured["beats_the_majority"].count("1 of 1 trainings") == 2
+    assert measured["best_beats_tfidf"].endswith("; 1 of 1 trainings alone")
 
 
 def test_what_the_numbers_allow_is_said_in_words(on_file):
@@ -96,6 +111,22 @@ def test_what_the_numbers_allow_is_said_in_words(on_file):
     assert "with 95 % confidence: better." in said
     assert "The best model against TF-IDF pairs + LR" in said
     assert "What attention is worth in mini" in said
+    assert "is there before any training, by naive Bayes" in said
+    assert "AdamW" in said
+    assert "clipped to 1.0" in said
+    assert "1/√d_model" in said
+
+
+def test_the_report_names_the_file_without_its_folders(on_file, negated):
+    assert dict(on_file.document["facts"])["data"] == "negated.csv"
+    assert negated not in json.dumps(on_file.document)
+
+
+def test_a_best_model_that_is_not_trained_stands_where_it_began_and_training_adds_nothing(negated):
+    report = attnlab.run("sentiment", data=negated, **{**LEARNING, "learning_rate": 0.0, "baseline": False})
+    rows = {row[1]: row[2:5] for row in section(report, "Accuracies and sizes")["rows"]}
+    assert rows["best"] == rows["best, before training"]
+    assert "Training adds +0.0 points (+0.0 to +0.0)" in section(report, "What this says")["text"]
 
 
 def test_a_mean_that_counts_padding_is_caught(monkeypatch):
@@ -107,6 +138,115 @@ def test_a_model_that_is_not_told_of_padding_is_caught(monkeypatch):
     whole = attnlab.Encoder.forward
     monkeypatch.setattr(attnlab.Encoder, "forward", lambda self, tokens, real=None: whole(self, tokens, real=None))
     assert failed(attnlab.run("sentiment", **TINY)) == {"padding_changes_nothing", "weights_add_up"}
+
+
+@pytest.fixture
+def long_texts(tmp_path):
+    return write(tmp_path, [(f"{'good' if n % 2 else 'bad'} {n} u v w x y z", n % 2) for n in range(40)])
+
+
+LONG = {**TINY, "max_length": 6, "best_max_length": 6}
+
+
+def test_where_every_text_is_longer_than_what_is_read_padding_is_added_all_the_same(long_texts):
+    report = attnlab.run("sentiment", data=long_texts, **LONG)
+    assert failed(report) == set()
+    measured = {claim.name: claim.measured for claim in report.claims}
+    assert measured["padding_changes_nothing"].endswith("mini 28 and best 28 PAD added")  # 4 texts: 1 + 3 + 3 each
+    assert measured["weights_add_up"].endswith("mini 6 and best 6 PAD seen")
+
+
+def test_on_long_texts_a_mean_that_counts_padding_is_caught(long_texts, monkeypatch):
+    monkeypatch.setattr("attnlab.models.encoder._mean", lambda x, real: x.mean(-2))
+    assert failed(attnlab.run("sentiment", data=long_texts, **LONG)) == {"padding_changes_nothing"}
+
+
+def test_on_long_texts_a_model_that_is_not_told_of_padding_is_caught(long_texts, monkeypatch):
+    whole = attnlab.Encoder.forward
+    monkeypatch.setattr(attnlab.Encoder, "forward", lambda self, tokens, real=None: whole(self, tokens, real=None))
+    found = failed(attnlab.run("sentiment", data=long_texts, **LONG))
+    assert found == {"padding_changes_nothing", "weights_add_up"}
+
+
+def test_a_comparison_without_padding_proves_nothing(long_texts, monkeypatch):
+    whole = coding.make_batch
+    monkeypatch.setattr(looking, "make_batch", lambda coded, chosen, length: whole(coded, chosen[:1]))
+    found = failed(attnlab.run("sentiment", data=long_texts, **LONG))
+    assert found == {"padding_changes_nothing", "weights_add_up"}
+
+
+def with_test_texts(arrangement):
+    """Put the test texts, with their labels, among the training texts."""
+    split = arrangement.split
+    return arrangement._replace(split=split._replace(train=[*split.train, *split.test]))
+
+
+def test_a_vocabulary_that_knows_the_test_texts_is_caught(long_texts, monkeypatch):
+    honest = training.prepare
+
+    def leaky(name, config, arrangement, classes):
+        prepared = honest(name, config, with_test_texts(arrangement), classes)
+        return prepared._replace(train=coding.code(arrangement.split.train, prepared.tokenizer, classes))
+
+    monkeypatch.setattr(training, "prepare", leaky)
+    monkeypatch.setattr(classifier, "prepare", leaky)
+    report = attnlab.run("sentiment", data=long_texts, **TINY)
+    assert failed(report) == {"test_is_never_seen"}
+    assert "tokenizer of best" in next(claim.measured for claim in report.claims if not claim.passed)
+
+
+def test_an_epoch_chosen_by_the_test_texts_is_caught(long_texts, monkeypatch):
+    honest = training.make_judge
+    monkeypatch.setattr(
+        training,
+        "make_judge",
+        lambda prepared, watched: honest(prepared._replace(validation=prepared.test), watched),
+    )
+    report = attnlab.run("sentiment", data=long_texts, **TINY)
+    assert failed(report) == {"test_is_never_seen"}
+    assert "losses of mini" in next(claim.measured for claim in report.claims if not claim.passed)
+
+
+def test_ratios_counted_with_the_test_texts_are_caught(long_texts, monkeypatch):
+    honest = training.build
+
+    def leaky(prepared, config, seed, member):
+        train = coding.Coded(
+            [*prepared.train.ids, *prepared.test.ids], torch.cat((prepared.train.labels, prepared.test.labels))
+        )
+        return honest(prepared._replace(train=train), config, seed, member)
+
+    monkeypatch.setattr(training, "build", leaky)
+    monkeypatch.setattr(classifier, "build", leaky)
+    report = attnlab.run("sentiment", data=long_texts, **TINY)
+    assert failed(report) == {"test_is_never_seen"}
+    assert "initial weights of best" in next(claim.measured for claim in report.claims if not claim.passed)
+
+
+def test_the_texts_watched_are_drawn_from_all_classes_of_an_ordered_file():
+    coded = coding.Coded([torch.tensor([number]) for number in range(2_001)], torch.arange(2_001) % 2)
+    watched = training.watched_texts(coded, 0)
+    assert len(watched.ids) == 1_000
+    assert 400 < int(watched.labels.sum()) < 600
+    assert [int(each) % 2 for each in watched.ids] == watched.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("gaps", "num_validation", "words"),
+    [
+        ([0.3, 0.3], 99, "with 99 validation texts too few to tell"),
+        ([0.3, 0.0], 100, "15.0 points (overfitting"),
+        ([0.12, 0.0], 100, "6.0 points (no overfitting"),
+    ],
+)
+def test_overfitting_is_judged_by_all_trainings_and_not_on_few_texts(gaps, num_validation, words):
+    found = [
+        SimpleNamespace(
+            epochs=[{"step": 5, "train_accuracy": 0.6 + gap, "accuracy": 0.6}], trained=SimpleNamespace(best_step=5)
+        )
+        for gap in gaps
+    ]
+    assert words in document._overfitting_words("mini", found, num_validation)
 
 
 def test_weights_that_are_no_shares_are_caught(monkeypatch):
@@ -212,7 +352,7 @@ def test_the_same_seed_gives_the_same_model_and_report(tmp_path, monkeypatch):
     [
         {"tokenizer": "subword", "vocab_size": "80"},
         {"vocab_size": "3"},
-        {"max_length": "1"},
+        {"max_length": "2", "best_max_length": "2"},
         {"d_model": "15", "num_heads": "5", "num_layers": "1"},
         {"main": "best", "best_width": "2"},
         {"show": "a warm film| |not a zebra"},
@@ -364,7 +504,7 @@ def test_silencing_attention_leaves_the_trained_model_untouched(on_file):
     rows = [LabelledText("good word1", "positive"), LabelledText("not good word1", "negative")]
     coded = coding.code(rows, tokenizer, classes)
     prepared = type("Prepared", (), {"test": coded})()
-    looking.accuracy_without_attention(type("Found", (), {"model": model})(), prepared)
+    looking.correct_without_attention(type("Found", (), {"model": model})(), prepared)
     assert all(bool((model.state_dict()[name] == value).all()) for name, value in before.items())
 
 

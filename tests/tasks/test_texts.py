@@ -106,6 +106,77 @@ def test_a_text_repeated_across_the_files_splits_stays_in_training_only():
     assert dict(kept.counts)["of these repeated across the file's splits, kept in one"] == 1
 
 
+def test_a_row_without_a_split_is_left_out_where_others_have_one():
+    raw = [
+        {"text": "one", "label": "a", "split": "train"},
+        {"text": "two", "label": "b", "split": None},
+        {"text": "three", "label": "b", "split": ""},
+        {"text": "four", "label": "b", "split": float("nan")},
+        {"text": "five", "label": "b", "split": "test"},
+    ]
+    kept = tidied(raw)
+    assert [row.text for row in kept.rows] == ["one", "five"]
+    assert dict(kept.counts)["rows with a missing text, label or split, left out"] == 3
+
+
+def test_a_column_of_splits_that_is_blank_everywhere_says_nothing():
+    kept = tidied([{"text": text, "label": text, "split": ""} for text in "ab"])
+    assert [row.split for row in kept.rows] == [None, None]
+
+
+def test_a_text_that_is_not_a_number_is_missing():
+    assert counts_of(rows_of((float("nan"), "a"), ("nan", "a"), ("x", "b")))["texts used"] == 2
+
+
+ALIKE = ["Great film!", "great  film", "GREAT film…", "\uff27reat film"]
+
+
+@pytest.mark.parametrize("other", [*ALIKE[1:], "caf\u00e9", "zero\u200bwidth", "STRASSE", ":)"])
+def test_texts_alike_but_for_punctuation_case_or_unicode_form_are_one_text_across_a_split(other):
+    one = {"caf\u00e9": "Cafe\u0301.", "zero\u200bwidth": "zerowidth", "STRASSE": "straße", ":)": " :)"}
+    assert shared_texts([LabelledText(one.get(other, ALIKE[0]), "x")], [LabelledText(other, "x")]) == 1
+
+
+@pytest.mark.parametrize(("one", "other"), [(":)", ":("), ("film 1", "film 2"), ("\u0915\u093f", "\u0915\u0940")])
+def test_texts_of_other_letters_marks_or_digits_are_different(one, other):
+    assert shared_texts([LabelledText(one, "x")], [LabelledText(other, "x")]) == 0
+
+
+def test_texts_alike_are_drawn_to_one_side():
+    rows = [LabelledText(f"film {number}{end}", "ab"[number % 2]) for number in range(40) for end in ("", "!", "?")]
+    train, held = split_by_text(rows, 0.2, generator())
+    assert shared_texts(train, held) == 0
+    assert len(held) == 24
+
+
+def test_texts_alike_in_several_of_the_files_splits_stay_in_the_first_and_are_counted():
+    raw = [
+        {"text": text, "label": label, "split": split}
+        for text, label, split in [
+            ("Great film!", "a", "test"), ("great film", "a", "train"), ("great film.", "b", "dev"),
+            ("great, film", "a", "train"), ("other", "b", "test"),
+        ]
+    ]  # fmt: skip
+    kept = tidied(raw)
+    assert [row.text for row in kept.rows] == ["great film", "great, film", "other"]
+    counts = dict(kept.counts)
+    assert counts["texts alike another but for punctuation or Unicode form"] == 3
+    assert counts["of these in a later one of the file's splits, left out"] == 2
+    assert counts["texts used"] == 3
+
+
+def test_a_lone_quote_in_a_tsv_is_a_character(tmp_path):
+    file = tmp_path / "t.tsv"
+    file.write_text('text\tlabel\n" lone quote\ta\n"so-called" comedy\tb\n')
+    assert [row["text"] for row in read_texts(str(file))] == ['" lone quote', '"so-called" comedy']
+
+
+def test_a_split_that_the_first_line_of_a_jsonl_leaves_out_is_read(tmp_path):
+    file = tmp_path / "t.jsonl"
+    file.write_text('{"text": "one", "label": "a"}\n{"text": "two", "label": "b", "split": "test"}\n')
+    assert [row["split"] for row in read_texts(str(file))] == [None, "test"]
+
+
 def test_half_a_surrogate_pair_does_no_harm():
     assert tidied(rows_of(("a \ud800", "x"), ("b", "y"))).rows[0].text == "a ?"
 
@@ -131,7 +202,12 @@ def test_texts_that_teach_no_classes_are_refused(raw, words):
     [
         ("t.csv", b"", WrongUsage, "is empty"),
         ("t.csv", b"text,label\ncaf\xe9,good\n", CouldNotRun, "is not UTF-8 .byte 14 is 0xe9.; save it as UTF-8"),
-        ("t.csv", b'text,label\n"never closed,good\n', CouldNotRun, "is not clean CSV, line 2"),
+        (
+            "t.csv",
+            b'text,label\n"never closed,good\n',
+            CouldNotRun,
+            "is not clean CSV, line 2: .* written twice, or save the file as TSV",
+        ),
         ("t.jsonl", b'{"text": "a", "label": 1}\nnonsense\n', CouldNotRun, "line 2 of .* is not JSON"),
         ("t.jsonl", b"[1]\n", CouldNotRun, "line 1 of .* must be an object"),
         ("t.parquet", b"no parquet", CouldNotRun, "is not a Parquet file"),

@@ -1,7 +1,8 @@
 """Labelled texts: read from a file or a hub, tidied, counted, and split so that no text is on both sides.
 
 A text is known by its clean form (lower case, single spaces): two rows with the same clean form are the same text.
-Everything that is left out is counted, so that a report can say it.
+Across a split texts are compared more strictly, by their letters and digits alone, so that "Great film!" does not
+train a model that is judged on "great film". Everything that is left out is counted, so that a report can say it.
 """
 
 import csv
@@ -9,18 +10,19 @@ import io
 import json
 import math
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.tasks.tokenizers import clean
 
-__all__ = ["Collection", "Columns", "LabelledText", "Split", "read_texts", "shared_texts", "split_by_row",
-           "split_by_text", "split_given", "tidied"]  # fmt: skip
+__all__ = ["Collection", "Columns", "LabelledText", "Split", "letters_of", "read_texts", "shared_texts",
+           "split_by_row", "split_by_text", "split_given", "tidied"]  # fmt: skip
 
 _SPLITS = {
     "train": ("train", "training"),
@@ -88,11 +90,36 @@ def read_texts(source: str, columns: Columns | None = None) -> list[dict[str, An
         raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
 
 
+def letters_of(text: str) -> str:
+    """Return what texts are compared by across a split: letters, marks and digits, in one Unicode form and one case.
+
+    A text that has none of them, such as ":)", is compared by its other characters.
+
+    >>> letters_of("Great  film!") == letters_of("great film"), letters_of(":)")
+    (True, ':)')
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return folded.translate(_LETTERS) or "".join(folded.split())
+
+
+class _Letters(dict[int, int | None]):
+    """What `str.translate` keeps, found out once for each character."""
+
+    def __missing__(self, code: int) -> int | None:
+        self[code] = code if unicodedata.category(chr(code))[0] in "LMN" else None
+        return self[code]
+
+
+_LETTERS = _Letters()
+
+
 def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
     """Turn raw rows into distinct texts with one label each, and count what was left out.
 
     A text that stands there twice with one label is kept once, in the first of the splits train, validation, test; one
-    with two labels is left out. Labels become texts: 1.0 and 1 are the same, True is "true".
+    with two labels is left out. Of texts that are alike by `letters_of` in several splits, those in the first of them
+    are kept. Where any row says its split, one that does not is left out. Labels become texts: 1.0 and 1 are the same,
+    True is "true".
 
     Raises:
         WrongUsage: nothing is left, there is one class only, or the labels are no classes.
@@ -100,10 +127,12 @@ def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
     counts: Counter[str] = Counter()
     labels_of: defaultdict[str, set[str]] = defaultdict(set)
     first: dict[str, LabelledText] = {}
+    raw = list(raw)
+    has_split = any(_as_split(row.get("split")) is not None for row in raw)
     for row in raw:
         counts["rows read"] += 1
         label, split = _as_label(row.get("label")), _as_split(row.get("split"))
-        if row.get("text") is None or label is None or split == "":
+        if _is_missing(row.get("text")) or label is None or (has_split and split is None):
             counts["rows with a missing text, label or split, left out"] += 1
             continue
         # Half a surrogate pair, which JSON can hold, is no character and could not be written down.
@@ -118,14 +147,23 @@ def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
             counts["repeated texts, kept once"] += 1
             if split is not None and split != first[key].split:
                 counts["of these repeated across the file's splits, kept in one"] += 1
-                found = min(found, first[key], key=lambda each: list(_SPLITS).index(each.split or "test"))
-                first[key] = found
+                first[key] = min(found, first[key], key=_split_number)
             continue
         first[key] = found
     twofold = {key for key, labels in labels_of.items() if len(labels) > 1}
     rows = [row for key, row in first.items() if key not in twofold]
     if twofold:
         counts["texts with two labels, left out"] = len(twofold)
+    alike: defaultdict[str, list[LabelledText]] = defaultdict(list)
+    for each in rows:
+        alike[letters_of(each.text)].append(each)
+    if len(alike) < len(rows):
+        counts["texts alike another but for punctuation or Unicode form"] = len(rows) - len(alike)
+    earliest = {key: min(map(_split_number, group)) for key, group in alike.items()}
+    kept = [each for each in rows if _split_number(each) == earliest[letters_of(each.text)]]
+    if len(kept) < len(rows):
+        counts["of these in a later one of the file's splits, left out"] = len(rows) - len(kept)
+    rows = kept
     counts["texts used"] = len(rows)
     classes = {row.label for row in rows}
     if len(classes) < 2:
@@ -154,11 +192,11 @@ def split_by_text(
 ) -> tuple[list[LabelledText], list[LabelledText]]:
     """Hold out a share of the distinct texts of each class, with all their rows: no text is on both sides.
 
-    A class with a single text keeps it in training.
+    Texts are told apart by `letters_of`. A class with a single text keeps it in training.
     """
     groups: defaultdict[str, list[LabelledText]] = defaultdict(list)
     for row in rows:
-        groups[clean(row.text)].append(row)
+        groups[letters_of(row.text)].append(row)
     return _stratified(list(groups.values()), share, generator)
 
 
@@ -203,8 +241,8 @@ def split_given(rows: Sequence[LabelledText], share: float, generator: torch.Gen
 
 
 def shared_texts(one: Iterable[LabelledText], other: Iterable[LabelledText]) -> int:
-    """Count the distinct texts that are on both sides."""
-    return len({clean(row.text) for row in one} & {clean(row.text) for row in other})
+    """Count the distinct texts, told apart by `letters_of`, that are on both sides."""
+    return len({letters_of(row.text) for row in one} & {letters_of(row.text) for row in other})
 
 
 def _stratified(
@@ -223,8 +261,17 @@ def _stratified(
     return kept_rows, [row for number in sorted(held) for row in groups[number]]
 
 
+def _split_number(row: LabelledText) -> int:
+    """Return the place of a row's split among training, validation and test; rows without one all have the same."""
+    return 0 if row.split is None else list(_SPLITS).index(row.split)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
 def _as_label(value: Any) -> str | None:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if _is_missing(value):
         return None
     if isinstance(value, bool):
         return str(value).lower()
@@ -234,12 +281,10 @@ def _as_label(value: Any) -> str | None:
 
 
 def _as_split(value: Any) -> str | None:
-    """Return the split's usual name; None where the file has no split, "" where this row's is missing."""
-    if value is None:
-        return None
-    word = str(value).strip().lower()
+    """Return the split's usual name; None where it is missing."""
+    word = "" if _is_missing(value) else str(value).strip().lower()
     if not word:
-        return ""
+        return None
     for name, spellings in _SPLITS.items():
         if word in spellings:
             return name
@@ -260,12 +305,35 @@ def _pick(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
     return chosen | ({"split": columns.split} if columns.split in names else {})
 
 
-def _read_csv(path: Path, columns: Columns, *, delimiter: str = ",") -> list[dict[str, Any]]:
+def _read_csv(path: Path, columns: Columns) -> list[dict[str, Any]]:
+    try:
+        return _read_cells(path, columns, delimiter=",")
+    except csv.Error as error:
+        raise CouldNotRun(
+            f"{path} is not clean CSV, {error}. Put each text that holds a comma or a quote into quotes, with every "
+            "quote inside it written twice, or save the file as TSV, where quotes may stand alone."
+        ) from None
+
+
+def _read_tsv(path: Path, columns: Columns) -> list[dict[str, Any]]:
+    try:
+        return _read_cells(path, columns, delimiter="\t")
+    except csv.Error:  # many a TSV knows no quoting: there a quote is a character like any other
+        pass
+    try:
+        return _read_cells(path, columns, delimiter="\t", quoting=csv.QUOTE_NONE)
+    except csv.Error as error:
+        raise CouldNotRun(f"{path} is not clean TSV, {error}.") from None
+
+
+def _read_cells(
+    path: Path, columns: Columns, *, delimiter: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
+) -> list[dict[str, Any]]:
     # A text may hold line separators other than \n, so the csv module sees the characters as they are.
     stream = io.StringIO(_decoded(path), newline="")
     limit = csv.field_size_limit(2**31 - 1)
     try:
-        reader = csv.reader(stream, delimiter=delimiter, strict=True)
+        reader = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
         header = next(reader, [])
         if not header:
             raise WrongUsage(f"{path} is empty; expected a first line with the names of the columns.")
@@ -277,18 +345,13 @@ def _read_csv(path: Path, columns: Columns, *, delimiter: str = ",") -> list[dic
                 rows.append({name: cells[place] if whole else None for name, place in places.items()})
         return rows
     except csv.Error as error:
-        raise CouldNotRun(f"{path} is not clean {path.suffix[1:].upper()}, line {reader.line_num}: {error}.") from None
+        raise csv.Error(f"line {reader.line_num}: {error}") from None
     finally:
         csv.field_size_limit(limit)
 
 
-def _read_tsv(path: Path, columns: Columns) -> list[dict[str, Any]]:
-    return _read_csv(path, columns, delimiter="\t")
-
-
 def _read_jsonl(path: Path, columns: Columns) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    chosen: dict[str, str] = {}
+    values: list[dict[str, Any]] = []
     for number, line in enumerate(_decoded(path).split("\n"), 1):
         if not line.strip():
             continue
@@ -298,9 +361,12 @@ def _read_jsonl(path: Path, columns: Columns) -> list[dict[str, Any]]:
             raise CouldNotRun(f"line {number} of {path} is not JSON: {error}.") from None
         if not isinstance(value, dict):
             raise CouldNotRun(f"line {number} of {path} must be an object with texts and labels; got {line[:60]!r}.")
-        chosen = chosen or _pick(list(value), columns, f"line {number} of {path}")
-        rows.append({name: value.get(column) for name, column in chosen.items()})
-    return rows
+        values.append(value)
+    if not values:
+        return []
+    # A line may leave out what another has, so the columns are those of all lines together.
+    chosen = _pick(list(dict.fromkeys(name for value in values for name in value)), columns, str(path))
+    return [{name: value.get(column) for name, column in chosen.items()} for value in values]
 
 
 def _read_parquet(path: Path, columns: Columns) -> list[dict[str, Any]]:

@@ -35,10 +35,14 @@ class SentimentConfig(Config):
     main: ModelName = option("mini", "the model that is saved as the run's own, shown and traced; the other is beside")
     show: str | None = option(None, "texts to look into, parted by |; none: some of the test texts")
     seeds: int = option(3, "trainings of each model, each with its own initial weights", low=1, high=1_000)
-    tokenizer: Literal["word", "subword"] = option("word", "of mini: words, or pieces of words by byte-pair encoding")
+    tokenizer: Literal["word", "subword"] = option(
+        "word", "of mini: what stands between spaces, or pieces by byte-pair encoding"
+    )
     vocab_size: int = option(10_000, "ids of mini's vocabulary at most", low=3, high=10_000_000)
-    max_length: int = option(32, "tokens of a text that mini reads", low=1, high=100_000)
-    d_model: int = option(64, "width of mini's residual stream", low=1, high=4_096)
+    max_length: int = option(32, "tokens of a text that mini reads, CLS included", low=2, high=100_000)
+    d_model: int = option(
+        64, "width of mini's residual stream; its token vectors start with spread 1/√d_model", low=1, high=4_096
+    )
     num_heads: int = option(8, "attention heads of mini; they divide d_model", low=1, high=256)
     num_layers: int = option(2, "blocks of mini", low=1, high=48)
     d_ff: int = option(256, "width inside mini's feed-forward part", low=1, high=16_384)
@@ -50,10 +54,12 @@ class SentimentConfig(Config):
         low=1,
     )
     batch_size: int = option(16, "texts of a step of mini", low=1, high=100_000)
-    learning_rate: float = option(1e-3, "of Adam, both models", low=0.0, high=10.0)
-    weight_decay: float = option(0.01, "decoupled weight decay, both models", low=0.0, high=10.0)
+    learning_rate: float = option(1e-3, "of AdamW, both models, the gradient's norm clipped to 1.0", low=0.0, high=10.0)
+    weight_decay: float = option(0.01, "of AdamW (decoupled from the gradient), both models", low=0.0, high=10.0)
     best_vocab_size: int = option(500_000, "ids of the best model at most; fewer where there are many classes", low=3)
-    best_max_length: int = option(4_096, "tokens of a text that the best model reads", low=1, high=1_000_000)
+    best_max_length: int = option(
+        4_096, "tokens of a text that the best model reads, CLS included", low=2, high=1_000_000
+    )
     best_width: int = option(16, "width of the best model's residual stream; at least the classes", low=2, high=4_096)
     best_epochs: int = option(4, "epochs of the best model", low=1, high=10_000)
     best_batch_size: int = option(64, "texts of a step of the best model", low=1, high=100_000)

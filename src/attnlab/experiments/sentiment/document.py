@@ -1,25 +1,29 @@
 """What a run of `sentiment` shows: verdicts beside baselines, the data, the curves, the maps, and pictures."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.intervals import Interval
 from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
-from attnlab.experiments.sentiment.data import Data
+from attnlab.experiments.sentiment.data import FEWEST_TO_TELL, Data
 from attnlab.experiments.sentiment.judging import (
     Outcome,
     accuracy_interval,
     difference_interval,
     majority_accuracy,
     mcnemar,
+    points,
 )
 from attnlab.experiments.sentiment.looking import (
-    accuracy_without_attention,
+    correct_without_attention,
     maps_of,
     strongest_parts,
     texts_to_show,
@@ -33,6 +37,7 @@ from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean
 __all__ = ["make_document"]
 
 _OVERFITTING = 0.10  # of accuracy, between training and validation
+_FEWEST_TO_JUDGE = 100  # validation texts below which a gap of so many points could be chance
 
 
 def make_document(config: SentimentConfig, context: Run, data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -51,7 +56,7 @@ def make_document(config: SentimentConfig, context: Run, data: Data, outcomes: S
         ),
         "facts": [
             ["seed", str(context.seed)],
-            ["data", config.data or "built-in verdicts"],
+            ["data", _data_name(config) or "built-in verdicts"],
             ["classes", ", ".join(data.classes) if len(data.classes) <= 6 else f"{len(data.classes):,}"],
             ["training texts", f"{len(data.fair.split.train):,}"],
             ["test texts", f"{data.fair.num_judged:,}"],
@@ -61,7 +66,7 @@ def make_document(config: SentimentConfig, context: Run, data: Data, outcomes: S
         "sections": [
             _accuracy_section(data, outcomes),
             _result_table(data, outcomes),
-            _reading_section(data, outcomes),
+            _reading_section(config, data, outcomes),
             _data_section(config, data, fair),
             *_curve_sections(outcomes),
             *(_attention_section(name, main, fair, shown) for name in fair.models),
@@ -70,9 +75,14 @@ def make_document(config: SentimentConfig, context: Run, data: Data, outcomes: S
             *recurrence_sections(model, fair.prepared[main], [text for text, _ in shown]),
             positions_section(model, fair.prepared[main], _text_with_repeat(data, fair, main, shown[0][0])),
             parameters_section(model),
-            settings_section(config),
+            settings_section(dataclasses.replace(config, data=_data_name(config))),
         ],
     }
+
+
+def _data_name(config: SentimentConfig) -> str | None:
+    """Return the name of the file without its folders, which are of this machine alone, or owner/name on the hub."""
+    return Path(config.data).name if config.data is not None and Path(config.data).is_file() else config.data
 
 
 def _percent(share: float) -> str:
@@ -118,6 +128,8 @@ def _result_table(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
             size = sum(count_from_model(found[0].model).values())
             spread = f"{_percent(min(each))} to {_percent(max(each))}"
             rows.append([arrangement.name, name, *_shown(correct), spread, size, gain])
+            if name == "best":
+                rows.append(_before_row(data, arrangement.name, outcome, size))
         for baseline in outcome.baselines:
             size = baseline.num_parameters
             rows.append([arrangement.name, baseline.name, *_shown(baseline.correct), "one training", size, ""])
@@ -134,6 +146,16 @@ def _result_table(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
+def _before_row(data: Data, where: str, outcome: Outcome, size: int) -> list[Any]:
+    """List the best model as it was before any training."""
+    before, found = outcome.mean_before("best"), outcome.models["best"]
+    each = [float(model.correct_before.double().mean()) for model in found]
+    gains = [_gain(before, found[0].correct_before, baseline.correct) for baseline in outcome.baselines]
+    gain = "too few texts to tell" if data.is_built_in else "; ".join(gains)
+    spread = f"{_percent(min(each))} to {_percent(max(each))}"
+    return [where, "best, before training", *_shown(before), spread, size, gain]
+
+
 def _shown(correct: Tensor) -> tuple[str, str]:
     """Write an accuracy and its interval."""
     interval = accuracy_interval(correct)
@@ -147,15 +169,17 @@ def _gain(mean: Tensor, first: Tensor, baseline: Tensor) -> str:
     return f"{gain.value * 100:+.1f} ({ends}, p {mcnemar(first, baseline):.2g})"
 
 
-def _reading_section(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _reading_section(config: SentimentConfig, data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Say in words what the numbers allow one to say."""
     fair = outcomes[0]
     said = []
     if not data.can_tell:
         said.append(
             f"{data.fair.num_judged} distinct test texts are too few to tell: a 95 % interval on so few is wide, and "
-            "no claim of skill is made here. Real texts come with --set data=FILE text=COLUMN label=COLUMN."
+            f"no claim of skill is made on fewer than {FEWEST_TO_TELL}."
         )
+        if data.is_built_in:
+            said.append("Real texts come with --set data=FILE text=COLUMN label=COLUMN.")
     for arrangement, outcome in list(zip(data.arrangements, outcomes, strict=True))[1:]:
         said.append(
             f"The split by row is a trap: {arrangement.shared:,} of its {arrangement.num_judged:,} held-out texts "
@@ -169,30 +193,64 @@ def _reading_section(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
             "better" if gain.low > 0 else "worse" if gain.high < 0 else "no difference that these texts can show"
         )
         said.append(
-            f"The best model against {baseline.name}: {gain.value * 100:+.1f} points on the same texts, "
-            f"{gain.low * 100:+.1f} to {gain.high * 100:+.1f} with 95 % confidence: {found_out}."
+            f"The best model against {baseline.name}: {points(gain)} on the same texts, with 95 % confidence: "
+            f"{found_out}."
         )
+    if data.can_tell:
+        said.append(_sources_of_skill(fair))
+    num_validation = len({clean(row.text) for row in data.fair.split.validation})
     for name, found in fair.models.items():
-        last = found[0].epochs[-1]
-        kept = next(line for line in found[0].epochs if line["step"] == found[0].trained.best_step)
-        gap = last["train_accuracy"] - last["accuracy"]
-        judged = (
-            "overfitting: it knows its texts better than the task"
-            if gap > _OVERFITTING
-            else "no overfitting to speak of"
-        )
-        said.append(
-            f"{name}: after {len(found[0].epochs)} epochs {_percent(last['train_accuracy'])} of the training texts and "
-            f"{_percent(last['accuracy'])} of the validation texts are right, a gap of {gap * 100:.1f} points "
-            f"({judged}). Kept are the weights of the best validation, after epoch {found[0].epochs.index(kept) + 1}."
-        )
-    for name, found in fair.models.items():
-        without = accuracy_without_attention(found[0], fair.prepared[name])
-        said.append(
-            f"What attention is worth in {name}: with every attention silenced the first training gets "
-            f"{_percent(without)} of the test texts right, with it {_percent(found[0].accuracy)}."
-        )
+        said.append(_overfitting_words(name, found, num_validation))
+    said.append(
+        f"How they were trained: AdamW, which is Adam with the weight decay of {config.weight_decay:g} taken apart "
+        f"from the gradient, at a rate of {config.learning_rate:g}, with the gradient's norm clipped to 1.0; the token "
+        "vectors of mini start with spread 1/√d_model, so that the embedding's factor √d_model makes it 1."
+    )
     return {"kind": "text", "title": "What this says", "text": "\n\n".join(said)}
+
+
+def _sources_of_skill(fair: Outcome) -> str:
+    """Say what counting, training and attention are each worth."""
+    correct, before = fair.mean_correct("best"), fair.mean_before("best")
+    gain = difference_interval(correct, before)
+    adds = "better" if gain.low > 0 else "worse" if gain.high < 0 else "no difference that these texts can show"
+    said = (
+        f"Where the best model's accuracy comes from: {_percent(float(before.mean()))} is there before any training, "
+        "by naive Bayes over words, beginnings of words and pairs of words, counted and not trained. Training adds "
+        f"{points(gain)}, with 95 % confidence: {adds}."
+    )
+    for name, found in fair.models.items():
+        without = torch.stack([correct_without_attention(each, fair.prepared[name]).double() for each in found]).mean(0)
+        said += (
+            f" What attention is worth in {name}: with every attention silenced {_percent(float(without.mean()))} of "
+            f"the test texts come out right; it adds {points(difference_interval(fair.mean_correct(name), without))}."
+        )
+    return said
+
+
+def _overfitting_words(name: ModelName, found: Sequence[TrainedModel], num_validation: int) -> str:
+    """Judge the gap between training and validation after the last epoch, by the mean of all trainings."""
+    last = [each.epochs[-1] for each in found]
+    seen, held = (sum(line[figure] for line in last) / len(last) for figure in ("train_accuracy", "accuracy"))
+    gap = seen - held
+    judged = (
+        f"with {num_validation} validation texts too few to tell"
+        if num_validation < _FEWEST_TO_JUDGE
+        else "overfitting: it knows its texts better than the task"
+        if gap > _OVERFITTING
+        else "no overfitting to speak of"
+    )
+    epochs = sorted(len(each.epochs) for each in found)
+    kept = sorted([line["step"] for line in each.epochs].index(each.trained.best_step) + 1 for each in found)
+    return (
+        f"{name}: after {_range(epochs)} epochs {_percent(seen)} of the training texts and {_percent(held)} of the "
+        f"validation texts are right (mean of {len(found)} trainings), a gap of {gap * 100:.1f} points ({judged}). "
+        f"Kept are the weights of the best validation, after epoch {_range(kept)}."
+    )
+
+
+def _range(ordered: Sequence[int]) -> str:
+    return str(ordered[0]) if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
 def _data_section(config: SentimentConfig, data: Data, fair: Outcome) -> dict[str, Any]:

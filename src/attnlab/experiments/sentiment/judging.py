@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,11 +15,20 @@ from attnlab.experiments.sentiment.config import ModelName
 from attnlab.experiments.sentiment.data import Data
 from attnlab.experiments.sentiment.looking import padding_changes, weigh
 from attnlab.experiments.sentiment.training import Prepared, TrainedModel
+from attnlab.experiments.sentiment.unseen import EPOCHS, Unseen
 from attnlab.models.parameters import count_from_config, count_from_model
 from attnlab.tasks.texts import LabelledText, shared_texts
 from attnlab.tasks.tokenizers import SPECIALS, UNK, PartTokenizer, TextTokenizer, clean, open_tokenizer
 
-__all__ = ["Outcome", "accuracy_interval", "difference_interval", "judge_claims", "majority_accuracy", "mcnemar"]
+__all__ = [
+    "Outcome",
+    "accuracy_interval",
+    "difference_interval",
+    "judge_claims",
+    "majority_accuracy",
+    "mcnemar",
+    "points",
+]
 
 _TOLERANCE = 1e-5
 
@@ -35,14 +44,19 @@ class Outcome(NamedTuple):
         """Return, for each test text, in which share of the trainings it came out right: (texts,)."""
         return torch.stack([each.correct.double() for each in self.models[name]]).mean(0)
 
+    def mean_before(self, name: ModelName) -> Tensor:
+        """Return the same for the models as they were before any training: (texts,)."""
+        return torch.stack([each.correct_before.double() for each in self.models[name]]).mean(0)
 
-def judge_claims(data: Data, outcomes: Sequence[Outcome]) -> list[Claim]:
+
+def judge_claims(data: Data, outcomes: Sequence[Outcome], unseen: Unseen | None) -> list[Claim]:
     """Say what holds; the first outcome is that of the split without leaks."""
     fair = outcomes[0]
     claims = [
         _padding_claim(fair),
         _weights_claim(fair),
         _split_claim(data),
+        *([_unseen_claim(unseen)] if unseen is not None else []),
         *([_leak_claim(data)] if len(data.arrangements) > 1 else []),
         _parameters_claim(fair),
         _tokenizer_claim(fair),
@@ -85,29 +99,34 @@ def majority_accuracy(train: Sequence[LabelledText], test: Sequence[LabelledText
 
 def _padding_claim(fair: Outcome) -> Claim:
     found = {name: padding_changes(each[0].model, fair.prepared[name]) for name, each in fair.models.items()}
-    first = next(iter(found.values()))
+    first, pads = next(iter(found.values())), [each.num_pads for each in found.values()]
     difference, turned = max(each.difference for each in found.values()), sum(each.turned for each in found.values())
     return Claim(
         "padding_changes_nothing",
         f"the verdict does not depend on the padding: nobody looks at PAD and the mean leaves it out (both models, "
-        f"{first.num_texts:,} texts, {first.num_paddings} lengths of padding each)",
-        f"logits at most {difference:.1e} apart, {turned} verdicts turned",
-        f"{_TOLERANCE:.0e}, 0 turned",
-        difference <= _TOLERANCE and turned == 0,
+        f"{first.num_texts:,} texts, cut to half of what a model reads, {first.num_paddings} lengths of padding each)",
+        f"logits at most {difference:.1e} apart, {turned} verdicts turned, {_listed(found, pads)} PAD added",
+        f"{_TOLERANCE:.0e}, 0 turned, some PAD in each",
+        difference <= _TOLERANCE and turned == 0 and min(pads) > 0,
     )
 
 
 def _weights_claim(fair: Outcome) -> Claim:
     found = [weigh(each[0].model, fair.prepared[name]) for name, each in fair.models.items()]
+    pads = [each.num_pads for each in found]
     from_one, on_padding = max(each.from_one for each in found), max(each.on_padding for each in found)
     return Claim(
         "weights_add_up",
         f"every row of weights of every head and layer sums to 1 and gives PAD nothing, in padded batches of both "
         f"models ({sum(each.num_rows for each in found):,} rows)",
-        f"at most {from_one:.1e} from 1, {on_padding:g} on PAD",
-        f"{_TOLERANCE:.0e}, exactly 0",
-        from_one <= _TOLERANCE and on_padding == 0.0,
+        f"at most {from_one:.1e} from 1, {on_padding:g} on PAD, {_listed(fair.models, pads)} PAD seen",
+        f"{_TOLERANCE:.0e}, exactly 0, some PAD in each",
+        from_one <= _TOLERANCE and on_padding == 0.0 and min(pads) > 0,
     )
+
+
+def _listed(names: Iterable[str], counts: Sequence[int]) -> str:
+    return " and ".join(f"{name} {count:,}" for name, count in zip(names, counts, strict=True))
 
 
 def _split_claim(data: Data) -> Claim:
@@ -118,10 +137,22 @@ def _split_claim(data: Data) -> Claim:
     shared = sum(shared_texts(one, other) for one, other in pairs)
     return Claim(
         "split_shares_no_text",
-        "no text, compared in its clean form, is on two sides of the split that the models are judged on",
+        "no text, compared by its letters and digits, is on two sides of the split that the models are judged on",
         f"{shared:,} shared",
         "0 shared",
         shared == 0,
+    )
+
+
+def _unseen_claim(unseen: Unseen) -> Claim:
+    return Claim(
+        "test_is_never_seen",
+        f"nothing that is learnt or chosen depends on the test texts: with {unseen.num_exchanged:,} of them replaced "
+        f"by nonsense of other labels, a short training of each model ({unseen.num_training:,} of the training texts, "
+        f"{EPOCHS} epochs) has byte for byte the same tokenizer, initial weights, losses, best step and weights",
+        ", ".join(unseen.differences) + " differ" if unseen.differences else "nothing differs",
+        "nothing differs",
+        not unseen.differences,
     )
 
 
@@ -183,11 +214,18 @@ def _majority_claim(data: Data, fair: Outcome) -> Claim:
     split, total = data.fair.split, data.fair.num_judged
     majority = majority_accuracy(split.train, split.test)
     intervals = {name: accuracy_interval(fair.mean_correct(name)) for name in fair.models}
+    alone = {
+        name: sum(accuracy_interval(each.correct).low > majority for each in found)
+        for name, found in fair.models.items()
+    }
     return Claim(
         "beats_the_majority",
         f"both models are right more often than the most frequent class, by the low end of their 95 % intervals "
-        f"({total:,} test texts that no training saw)",
-        ", ".join(f"{name} {each.value:.1%} (from {each.low:.1%})" for name, each in intervals.items()),
+        f"({total:,} test texts that no training saw; mean of the trainings, and how many of them do so alone)",
+        ", ".join(
+            f"{name} {each.value:.1%} (from {each.low:.1%}; {alone[name]} of {len(fair.models[name])} trainings)"
+            for name, each in intervals.items()
+        ),
         f"above {majority:.1%}",
         all(each.low > majority for each in intervals.values()),
     )
@@ -196,11 +234,20 @@ def _majority_claim(data: Data, fair: Outcome) -> Claim:
 def _baseline_claim(fair: Outcome) -> Claim:
     baseline, best = fair.baselines[0], fair.models["best"]
     gain = difference_interval(fair.mean_correct("best"), baseline.correct)
+    start = difference_interval(fair.mean_before("best"), baseline.correct)
+    training = difference_interval(fair.mean_correct("best"), fair.mean_before("best"))
+    alone = sum(difference_interval(each.correct, baseline.correct).low > 0 for each in best)
     return Claim(
         "best_beats_tfidf",
-        f"the best model is right more often than {baseline.name} on the same {len(baseline.correct):,} "
-        f"test texts (mean of {len(best)} trainings, paired 95 % interval)",
-        f"{gain.value * 100:+.1f} points ({gain.low * 100:+.1f} to {gain.high * 100:+.1f})",
+        f"the best model is right more often than {baseline.name} on the same {len(baseline.correct):,} test texts "
+        f"(mean of {len(best)} trainings, paired 95 % interval); of the gain, {start.value * 100:+.1f} points are "
+        f"there before any training, by naive Bayes over words, beginnings and pairs; training adds {points(training)}",
+        f"{points(gain)}; {alone} of {len(best)} trainings alone",
         "interval above 0",
         gain.low > 0,
     )
+
+
+def points(difference: Interval) -> str:
+    """Write a difference of accuracies in points, with its interval."""
+    return f"{difference.value * 100:+.1f} points ({difference.low * 100:+.1f} to {difference.high * 100:+.1f})"

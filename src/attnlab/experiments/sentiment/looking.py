@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from attnlab.experiments.sentiment.coding import Coded, make_batch, ordered_batches
+from attnlab.experiments.sentiment.coding import Coded, make_batch
 from attnlab.experiments.sentiment.training import Prepared, TrainedModel, answer
 from attnlab.look.recording import record
 from attnlab.look.trace import HeadTrace, Step, Trace
@@ -17,7 +17,7 @@ from attnlab.tasks.tokenizers import PartTokenizer, TextTokenizer, clean
 __all__ = [
     "Padded",
     "Weighed",
-    "accuracy_without_attention",
+    "correct_without_attention",
     "maps_of",
     "padding_changes",
     "strongest_parts",
@@ -33,20 +33,25 @@ _LONGEST_SHOWN = 18  # tokens of a text that is shown, where there are such
 
 
 class Padded(NamedTuple):
-    """What padding changed: the largest difference of a logit, verdicts that turned, and how much was compared."""
+    """What padding changed: the largest difference of a logit, verdicts that turned, and how much was compared.
+
+    num_pads counts the PAD tokens that were really added, over all texts and paddings.
+    """
 
     difference: float
     turned: int
     num_texts: int
     num_paddings: int
+    num_pads: int
 
 
 class Weighed(NamedTuple):
-    """Attention weights added up: how far a row's sum is from 1 at most, the largest weight on PAD, rows seen."""
+    """Attention weights added up: how far a row's sum is from 1 at most, the largest weight on PAD, rows, PAD seen."""
 
     from_one: float
     on_padding: float
     num_rows: int
+    num_pads: int
 
 
 @torch.no_grad()
@@ -67,44 +72,54 @@ def trace_one(model: Encoder, tokenizer: TextTokenizer, classes: Sequence[str], 
 
 @torch.no_grad()
 def padding_changes(model: Encoder, prepared: Prepared) -> Padded:
-    """Read texts alone and without padding, then with padding of several lengths, and compare."""
-    coded = Coded(prepared.test.ids[:_MOST_PADDED], prepared.test.labels[:_MOST_PADDED])
+    """Read texts alone and without padding, then with padding of several lengths, and compare.
+
+    A text is cut to half of what the model reads, so that there is room for padding behind each.
+    """
+    most = prepared.tokenizer.max_length
+    ids_of = [ids[: most // 2] for ids in prepared.test.ids[:_MOST_PADDED]]
+    coded = Coded(ids_of, prepared.test.labels[:_MOST_PADDED])
     paddings = [1, 7, _FURTHEST]
-    difference, turned = 0.0, 0
-    for place, ids in enumerate(coded.ids):
+    difference, turned, num_pads = 0.0, 0, 0
+    for place, ids in enumerate(ids_of):
         alone = model(ids.unsqueeze(0), real=torch.ones(1, len(ids), dtype=torch.bool))[0]
         for more in paddings:
-            length = min(len(ids) + more, prepared.tokenizer.max_length)
-            batch = make_batch(coded, [place], length=length)
+            batch = make_batch(coded, [place], length=min(len(ids) + more, most))
             padded = model(batch.tokens, real=batch.real)[0]
             difference = max(difference, float((padded - alone).abs().max()))
             turned += int(padded.argmax() != alone.argmax())
-    return Padded(difference, turned, len(coded.ids), len(paddings))
+            num_pads += int((~batch.real).sum())
+    return Padded(difference, turned, len(ids_of), len(paddings), num_pads)
 
 
 @torch.no_grad()
 def weigh(model: Encoder, prepared: Prepared) -> Weighed:
-    """Add up every row of weights, of real tokens and of padding, over texts in padded batches."""
-    coded = Coded(prepared.test.ids[:_MOST_WEIGHED], prepared.test.labels[:_MOST_WEIGHED])
-    from_one, on_padding, num_rows = 0.0, 0.0, 0
-    for _, batch in ordered_batches(coded):
+    """Add up every row of weights, of real tokens and of padding: pairs of a whole text and one cut to half."""
+    most = prepared.tokenizer.max_length
+    ids_of = [ids[: most // 2] if place % 2 else ids for place, ids in enumerate(prepared.test.ids[:_MOST_WEIGHED])]
+    coded = Coded(ids_of, prepared.test.labels[:_MOST_WEIGHED])
+    from_one, on_padding, num_rows, num_pads = 0.0, 0.0, 0, 0
+    for first in range(0, len(ids_of), 2):
+        pair = range(first, min(first + 2, len(ids_of)))
+        batch = make_batch(coded, pair, length=min(1 + max(len(ids_of[place]) for place in pair), most))
+        num_pads += int((~batch.real).sum())
         with record(model, "layers.*.attention.weights") as recording:
             model(batch.tokens, real=batch.real)
         for weights in recording.values():
             from_one = max(from_one, float((weights.sum(-1) - 1.0).abs().max()))
             on_padding = max(on_padding, float((weights * ~batch.real[:, None, None, :]).max()))
             num_rows += weights[..., 0].numel()
-    return Weighed(from_one, on_padding, num_rows)
+    return Weighed(from_one, on_padding, num_rows, num_pads)
 
 
 @torch.no_grad()
-def accuracy_without_attention(found: TrainedModel, prepared: Prepared) -> float:
-    """Return the test accuracy of the same weights when no attention adds anything to the stream."""
+def correct_without_attention(found: TrainedModel, prepared: Prepared) -> Tensor:
+    """Say which test texts the same weights get right when no attention adds anything to the stream: (texts,)."""
     model = copy.deepcopy(found.model)
     for name, value in model.named_parameters():
         if ".attention.output." in name:
             value.zero_()
-    return float((answer(model, prepared.test).argmax(-1) == prepared.test.labels).double().mean())
+    return answer(model, prepared.test).argmax(-1) == prepared.test.labels
 
 
 @torch.no_grad()

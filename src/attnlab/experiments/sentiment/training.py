@@ -17,7 +17,7 @@ from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import TextTokenizer
 from attnlab.train.loop import Judgement, Trained, train
 
-__all__ = ["Prepared", "TrainedModel", "answer", "build", "prepare", "train_model"]
+__all__ = ["Prepared", "TrainedModel", "answer", "build", "make_judge", "prepare", "train_model", "watched_texts"]
 
 _MOST_WATCHED = 1_000  # training texts on which the accuracy is watched
 
@@ -37,13 +37,14 @@ class Prepared(NamedTuple):
 class TrainedModel(NamedTuple):
     """One training: the model with its best weights, its curves, and its answers on the test texts.
 
-    probabilities: (texts, classes) · correct: (texts,) boolean.
+    probabilities: (texts, classes) · correct and correct_before, which is before any training: (texts,) boolean.
     """
 
     model: Encoder
     trained: Trained
     probabilities: Tensor
     correct: Tensor
+    correct_before: Tensor
 
     @property
     def accuracy(self) -> float:
@@ -77,15 +78,8 @@ def train_model(
     """Train one model on a split, and put it to the test texts."""
     name, where = prepared.name, prepared.arrangement.name
     num_texts = len(prepared.train.ids)
-    watched = Coded(prepared.train.ids[:: max(1, num_texts // _MOST_WATCHED)],
-                    prepared.train.labels[:: max(1, num_texts // _MOST_WATCHED)])  # fmt: skip
     context.stage(f"{name}, split {where}, training {member + 1} of {config.seeds}")
-
-    def judge(model: nn.Module) -> Judgement:
-        found = _measured(model, prepared.validation)
-        seen = _measured(model, watched)
-        figures = {"accuracy": found[0], "validation_loss": found[1], "train_accuracy": seen[0], "train_loss": seen[1]}
-        return Judgement((found[0], -found[1]), figures)
+    correct_before = answer(model.eval(), prepared.test).argmax(-1) == prepared.test.labels
 
     def record(line: dict[str, Any]) -> None:
         context.record({"model": name, "split": where, "member": member, **line})
@@ -95,7 +89,7 @@ def train_model(
             model,
             config.train_config(name, num_texts),
             loss=_make_loss(prepared, config),
-            judge=judge,
+            judge=make_judge(prepared, watched_texts(prepared.train, context.seed)),
             generator=seeds.generator(context.seed, NAME, "data", name, where, member),
             stop=_make_stop(config.patience_for(num_texts) if name == "mini" else None),
             observer=context.observer,
@@ -103,7 +97,27 @@ def train_model(
             record=record,
         )
     probabilities = answer(model, prepared.test)
-    return TrainedModel(model, trained, probabilities, probabilities.argmax(-1) == prepared.test.labels)
+    correct = probabilities.argmax(-1) == prepared.test.labels
+    return TrainedModel(model, trained, probabilities, correct, correct_before)
+
+
+def watched_texts(train: Coded, seed: int) -> Coded:
+    """Draw the training texts on which the accuracy is watched; a file's order may follow its classes."""
+    drawn = torch.randperm(len(train.ids), generator=seeds.generator(seed, NAME, "watched"))[:_MOST_WATCHED]
+    places = drawn.sort().values
+    return Coded([train.ids[place] for place in places.tolist()], train.labels[places])
+
+
+def make_judge(prepared: Prepared, watched: Coded) -> Callable[[nn.Module], Judgement]:
+    """Return what chooses the best epoch: the validation texts' accuracy, then their loss."""
+
+    def judge(model: nn.Module) -> Judgement:
+        found = _measured(model, prepared.validation)
+        seen = _measured(model, watched)
+        figures = {"accuracy": found[0], "validation_loss": found[1], "train_accuracy": seen[0], "train_loss": seen[1]}
+        return Judgement((found[0], -found[1]), figures)
+
+    return judge
 
 
 @torch.no_grad()
