@@ -28,16 +28,18 @@ from attnlab.parts.attend import Attention, attention_scores, attention_weights,
 from attnlab.parts.heads import MultiHeadAttention
 from attnlab.parts.norms import RMSNorm
 
-TINY = {"draws": 300, "seeds": 3, "steps": 200, "longest": 1_024, "repeats": 1}
+TINY = {"draws": 6_000, "seeds": 3, "steps": 200, "longest": 1_024, "repeats": 1}
 CLAIMS = {
     "scaling": [
         "scaled_weights_keep_their_spread",
+        "scaled_weights_do_not_know_the_width",
         "unscaled_weights_saturate",
         "score_variance_is_the_width",
         "gradient_dies_without_scaling",
     ],
     "masking": [
         "causal_weights_above_the_diagonal",
+        "causal_models_see_the_whole_past",
         "causal_models_do_not_see_the_future",
         "wrong_masks_are_caught",
     ],
@@ -55,12 +57,17 @@ CLAIMS = {
         "sinusoidal_products_know_the_distance_alone",
     ],
     "normalisation": [
-        "the_formula_is_torchs",
+        "the_formula_is_that_of_pytorch",
         "every_position_is_normed",
         "unbiased_is_smaller",
         "the_place_of_epsilon_counts_when_x_is_small",
     ],
-    "complexity": ["counts_are_torchs", "kept_weights_take_memory_with_the_square", "fused_memory_is_linear"],
+    "complexity": [
+        "counts_are_those_of_pytorch",
+        "kept_weights_take_memory_with_the_square",
+        "fused_memory_is_linear",
+        "attention_slows_down_sooner",
+    ],
 }
 
 
@@ -83,6 +90,7 @@ def cells(table, wanted):
 def failed(part, monkeypatch, module, name, replacement):
     """Run one experiment with something in it exchanged, and name the claims that fail."""
     monkeypatch.setattr(module, name, replacement)
+    monkeypatch.setattr(complexity, "_COUNTED", 1_024)  # longer ones take seconds, and show the same
     report = attnlab.run("anatomy", only=part, **TINY)
     assert [claim.name for claim in report.claims] == CLAIMS[part]
     return [claim.name for claim in report.claims if not claim.passed]
@@ -180,7 +188,7 @@ class TestScaling:
         plain = cells(table, {"d_k": 1024, "scale": "without"})
         assert plain["largest weight"].startswith("1.0000")
         assert float(plain["entropy (nats)"].split()[0]) == pytest.approx(0.08, abs=0.02)
-        assert float(plain["variance of scores"].split()[0]) == pytest.approx(1024, rel=0.05)
+        assert float(plain["variance of scores"].split()[0].replace(",", "")) == pytest.approx(1024, rel=0.05)
         scaled = cells(table, {"d_k": 64, "scale": "with 1/√d_k"})
         assert float(scaled["largest weight"].split()[0]) == pytest.approx(0.52, abs=0.03)
         assert float(scaled["gradient norm"].split()[0]) == pytest.approx(0.35, abs=0.01)
@@ -190,19 +198,29 @@ class TestScaling:
         assert few.low < few.value < few.high
         assert many.high - many.low < (few.high - few.low) / 2
 
-    def test_entropy_in_bits_is_caught(self, monkeypatch):
-        bits = lambda weights: scaling_entropy(weights) / math.log(2)  # noqa: E731
-        scaling_entropy = scaling.entropy
-        assert failed("scaling", monkeypatch, scaling, "entropy", bits) == ["scaled_weights_keep_their_spread"]
+    def test_a_scale_that_is_a_little_off_is_caught(self, monkeypatch):
+        largest = scaling.largest_weight
+        higher = lambda weights: (1.06 * largest(weights)).clamp(max=1.0)  # noqa: E731
+        found = failed("scaling", monkeypatch, scaling, "largest_weight", higher)
+        assert found == ["scaled_weights_keep_their_spread"]
+
+    def test_a_drift_with_the_width_is_caught_though_each_mean_is_within_bounds(self, monkeypatch):
+        whole = scaling.measure
+
+        def drifting(width, draws, seed):
+            found = whole(width, draws, seed)
+            shift = -0.004 * math.log2(width / 128)
+            drifted = found[True].entropy._replace(value=found[True].entropy.value + shift)
+            return {**found, True: found[True]._replace(entropy=drifted)}
+
+        found = failed("scaling", monkeypatch, scaling, "measure", drifting)
+        assert found == ["scaled_weights_do_not_know_the_width"]
 
     def test_weights_that_never_reach_1_are_caught(self, monkeypatch):
-        attend = scaling.attend
-
-        def capped(*tensors, **options):
-            found = attend(*tensors, **options)
-            return found._replace(weights=found.weights.clamp(max=0.99))
-
-        assert failed("scaling", monkeypatch, scaling, "attend", capped) == ["unscaled_weights_saturate"]
+        largest = scaling.largest_weight
+        capped = lambda weights: largest(weights).clamp(max=0.999)  # noqa: E731
+        found = failed("scaling", monkeypatch, scaling, "largest_weight", capped)
+        assert found == ["unscaled_weights_saturate"]
 
     def test_scores_of_the_wrong_size_are_caught(self, monkeypatch):
         attend = scaling.attend
@@ -235,6 +253,11 @@ class TestMasking:
 
         assert failed("masking", monkeypatch, masking, "attend", leaking) == ["causal_weights_above_the_diagonal"]
 
+    def test_a_mask_that_shows_each_token_itself_alone_is_caught(self, monkeypatch):
+        alone = lambda length: torch.eye(length, dtype=torch.bool)  # noqa: E731
+        found = failed("masking", monkeypatch, masking, "causal_mask", alone)
+        assert found == ["causal_models_see_the_whole_past"]
+
     def test_models_that_ignore_their_mask_are_caught(self, monkeypatch):
         forward = MultiHeadAttention.forward
 
@@ -255,7 +278,18 @@ class TestMaskValue:
         assert cells(table, {"dtype": "float32", "number": "-100"})["gives way"] == "-95 to -105"
         assert cells(table, {"dtype": "float32", "number": "-1e4"})["gives way"] == "-9,000 to -11,000"
         assert cells(table, {"dtype": "float16", "number": "-1e9"})["gives way"] == "never"
-        assert cells(table, {"dtype": "float16", "number": "-1e9"})["becomes"] == "-inf"
+        assert cells(table, {"dtype": "float16", "number": "-1e9"})["a tensor of it"] == "-inf"
+
+    def test_float16_refuses_a_number_beyond_its_range_and_no_other_dtype_does(self, whole):
+        table = section(whole, "Mask value in numbers")
+        refused = {(row[0], row[1]) for row in table["rows"] if row[2] == "raises"}
+        assert refused == {("float16", "-1e9")}
+        names = [each["name"] for each in section(whole, "Mask value: weight that leaks to blocked keys")["series"]]
+        assert "-1e9 in bfloat16" in names
+
+    def test_a_refusal_that_is_not_seen_is_caught(self, monkeypatch):
+        found = failed("mask_value", monkeypatch, mask_value, "refuses", lambda dtype, value: False)
+        assert found == ["minus_1e9_depends_on_the_dtype"]
 
     def test_a_boolean_mask_that_smooths_is_caught(self, monkeypatch):
         attend = mask_value.attend
@@ -322,6 +356,15 @@ class TestHeads:
             rows = torch.tensor(each["rows"])
             distances |= {distance for distance in (1, 2) if float(rows.diagonal(-distance)[2:].min()) > 0.8}
         assert distances == {1, 2}
+
+    def test_no_error_is_given_an_interval_below_0(self, whole):
+        for row in section(whole, "Heads in numbers")["rows"]:
+            median, low, high = (
+                float(part) for part in row[3].replace("(", "").replace(")", "").split() if part != "to"
+            )
+            assert 0.0 < low <= median <= high
+        for series in section(whole, "Heads: two relations at once")["series"]:
+            assert min(series["low"]) > 0.0
 
     def test_the_error_is_that_of_the_task(self):
         x, wanted = heads.make_batch(torch.Generator().manual_seed(0))
@@ -420,7 +463,7 @@ class TestNormalisation:
         norm = normalisation.layer_norm
         rounding = lambda x, **options: norm(x.float(), **options).to(x.dtype)  # noqa: E731
         found = failed("normalisation", monkeypatch, normalisation, "layer_norm", rounding)
-        assert found == ["the_formula_is_torchs"]
+        assert found == ["the_formula_is_that_of_pytorch"]
 
     def test_rms_norm_in_its_place_is_caught(self, monkeypatch):
         found = failed("normalisation", monkeypatch, normalisation, "LayerNorm", RMSNorm)
@@ -432,12 +475,19 @@ class TestNormalisation:
         found = failed("normalisation", monkeypatch, normalisation, "other_norm", hiding)
         assert found == ["unbiased_is_smaller"]
 
+    def test_the_formulas_differ_by_the_place_of_epsilon_alone(self):
+        x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        other = normalisation.other_norm(x, epsilon=0.0, correction=0)
+        torch.testing.assert_close(other, normalisation.layer_norm(x, epsilon=0.0))
+
     def test_epsilon_in_the_wrong_place_is_caught(self, monkeypatch):
         def inside(x, *, epsilon=1e-5):
             return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + epsilon).sqrt()
 
         plain = normalisation.other_norm
-        wrong = lambda x, **options: plain(x) if x.shape[-1] == 1 else inside(x, **options)  # noqa: E731
+        wrong = lambda x, *, correction=1, **options: (  # noqa: E731
+            plain(x) if x.shape[-1] == 1 else inside(x, **options) if correction == 0 else plain(x, **options)
+        )
         found = failed("normalisation", monkeypatch, normalisation, "other_norm", wrong)
         assert found == ["the_place_of_epsilon_counts_when_x_is_small"]
 
@@ -473,7 +523,7 @@ class TestComplexity:
     def test_a_miscounted_layer_is_caught(self, monkeypatch):
         three = lambda length: 3 * length * 512 * 2048  # noqa: E731
         found = failed("complexity", monkeypatch, complexity, "feed_forward_count", three)
-        assert found == ["counts_are_torchs"]
+        assert found == ["counts_are_those_of_pytorch"]
 
     def test_memory_that_forgets_the_weights_is_caught(self, monkeypatch):
         outputs_only = lambda work: torch.as_tensor(getattr(work(), "output", work())).nbytes  # noqa: E731
@@ -486,6 +536,15 @@ class TestComplexity:
 
         found = failed("complexity", monkeypatch, sys.modules["attnlab.parts.attend"], "_fused", unfused)
         assert found == ["fused_memory_is_linear"]
+
+    def test_a_clock_that_stands_still_is_caught(self, monkeypatch):
+        found = failed("complexity", monkeypatch, measuring, "_seconds", lambda work, calls: 1e-3)
+        assert found == ["attention_slows_down_sooner"]
+
+    @pytest.mark.parametrize("longest", [1_025, 1_056, 3_072])
+    def test_a_longest_that_doubling_does_not_reach_is_refused(self, longest):
+        with pytest.raises(WrongUsage, match="32 doubled again and again, such as"):
+            attnlab.run("anatomy", longest=longest)
 
     def test_too_little_memory_is_said_with_what_to_do(self, monkeypatch):
         def full(work):

@@ -8,6 +8,7 @@ import torch
 from attnlab.look import largest_change, largest_leak
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.seeds import isolated
+from attnlab.sites import SitedModule
 
 TOKENS = torch.randint(11, (4, 7), generator=torch.Generator().manual_seed(0))
 
@@ -37,6 +38,20 @@ def test_a_mean_over_the_sequence_is_a_leak_to_both():
     model = leaking(decoder(), lambda y: 1e-3 * y.mean(1, keepdim=True))
     assert largest_leak(model, TOKENS) > 0
     assert largest_change(model, TOKENS) > 0
+
+
+def test_the_leak_is_the_largest_derivative_of_one_output_by_one_input():
+    generator = torch.Generator().manual_seed(0)
+    table, mixing, weight = (torch.randn(shape, generator=generator) for shape in ((11, 5), (7, 7), (5, 3)))
+
+    class Linear(SitedModule):
+        sites = ("embedding",)
+
+        def forward(self, tokens):
+            return mixing @ self.visit("embedding", table[tokens]) @ weight
+
+    expected = float(mixing.triu(1).abs().max() * weight.abs().max())
+    assert largest_leak(Linear(), TOKENS) == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_leak_without_a_gradient_is_seen_by_the_change():

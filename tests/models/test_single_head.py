@@ -91,9 +91,11 @@ def test_the_eight_panels_of_the_reference_can_be_pictured():
     maps = section["choices"][0]["maps"]
     assert [each["title"].split(":")[0] for each in maps] == list(panels._fields)
     assert maps[0]["title"] == "Km: 0 to 9"
-    assert maps[0]["rows"][0] == [0.0, 1 / 9]
+    assert maps[0]["rows"][0] == [0.0, 1.0]
+    assert (maps[0]["low"], maps[0]["high"]) == (0.0, 9.0)
     assert maps[1]["title"] == "Qm: all 1"
-    assert maps[1]["rows"][0] == [0.5, 0.5]
+    assert maps[1]["rows"][0] == [1.0, 1.0]
+    assert maps[1]["low"] == 1.0 < maps[1]["high"]
     assert (maps[6]["row_labels"], maps[6]["column_labels"]) == (["A", "B"], ["A", "B"])
     assert maps[7]["column_labels"] == ["sign"]
     assert maps[5]["rows"][1] == [None]

@@ -17,7 +17,11 @@ __all__ = ["largest_change", "largest_leak"]
 
 
 def largest_leak(model: nn.Module, tokens: Tensor, *, site: str = "embedding") -> float:
-    """Return the largest |d output_i / d embedding_j| over all inputs and all j > i; 0.0 is causal, NaN is neither.
+    """Return the largest |d output_ic / d embedding_jk| over all inputs, channels and j > i; NaN tells nothing.
+
+    0.0 is causal. A random combination of the channels of an output is asked first: where it does not depend on
+    anything later, no channel does (but by a chance of nought). Only where it does is each channel asked by itself, so
+    that a causal model costs one backward pass for each position, and a leaking one as many as it has channels.
 
     Args:
         model: maps tokens (batch, length) to one vector for each position, and shows the site.
@@ -27,15 +31,21 @@ def largest_leak(model: nn.Module, tokens: Tensor, *, site: str = "embedding") -
     leaf = _Leaf(site)
     with installed(model, leaf), torch.enable_grad():
         outputs = model(tokens)
-        assert leaf.value is not None
+        source = leaf.value
+        assert source is not None
+
+        def later(said: Tensor, position: int) -> float:
+            """The largest derivative of a sum over inputs, which do not depend on one another."""
+            (gradient,) = torch.autograd.grad(said.sum(), source, retain_graph=True)
+            return float(gradient[:, position + 1 :].abs().max())
+
         largest = 0.0
         for position in range(tokens.shape[1] - 1):
-            # Signs alternate at random, so that contributions of several channels cannot cancel.
-            signs = torch.randn(
-                outputs[:, position].shape, generator=torch.Generator().manual_seed(position), dtype=outputs.dtype
-            )
-            (gradient,) = torch.autograd.grad((outputs[:, position] * signs).sum(), leaf.value, retain_graph=True)
-            largest = _larger(largest, float(gradient[:, position + 1 :].abs().max()))
+            output = outputs[:, position]
+            signs = torch.randn(output.shape, generator=torch.Generator().manual_seed(position), dtype=output.dtype)
+            if later(output * signs, position) != 0.0:
+                for channel in output.unbind(-1):
+                    largest = _larger(largest, later(channel, position))
         return _larger(largest, 0.0 if bool(torch.isfinite(outputs).all()) else float("nan"))
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from attnlab import seeds
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.experiments.anatomy.config import NAME, SHORTEST, AnatomyConfig
 from attnlab.experiments.anatomy.measuring import Times, multiply_adds, peak_memory, times
 from attnlab.experiments.anatomy.shown import Shown
 from attnlab.experiments.claims import Claim
@@ -25,7 +25,7 @@ from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
 __all__ = ["attention_count", "crossing", "feed_forward_count", "show", "weights_bytes"]
 
 _D_MODEL, _NUM_HEADS, _D_FF = 512, 8, 2048
-_SHORTEST = 32
+_COUNTED = 2048  # tokens, up to which the counts are compared with PyTorch's
 _EXPLICIT, _FUSED, _FEED_FORWARD = "attention, weights kept", "attention, fused", "feed-forward"
 
 
@@ -71,7 +71,7 @@ def show(config: AnatomyConfig, context: Run) -> Shown:
     attention.eval()
     feed_forward.eval()
     try:
-        counted = _counted(attention, feed_forward, [each for each in lengths if each <= 1024])
+        counted = _counted(attention, feed_forward, _doubling(_COUNTED))
         costs = _measured(attention, feed_forward, lengths, config.repeats, context)
     except RuntimeError as error:
         if "memory" not in str(error).lower():
@@ -109,7 +109,7 @@ def crossing(lengths: list[int], ratios: list[float]) -> float | None:
 
 
 def _doubling(longest: int) -> list[int]:
-    lengths = [_SHORTEST]
+    lengths = [SHORTEST]
     while 2 * lengths[-1] <= longest:
         lengths.append(2 * lengths[-1])
     return lengths
@@ -125,7 +125,7 @@ def _works(attention: MultiHeadAttention, feed_forward: nn.Module, length: int) 
 
 
 def _counted(attention: MultiHeadAttention, feed_forward: nn.Module, lengths: list[int]) -> dict[int, tuple[int, ...]]:
-    """Return what torch counts at each length: attention, feed-forward, bytes of the weights."""
+    """Return what PyTorch counts at each length: attention, feed-forward, bytes of the weights."""
     counted: dict[int, tuple[int, ...]] = {}
     for length in sorted({*lengths, _D_FF - 2 * _D_MODEL}):
         works = _works(attention, feed_forward, length)
@@ -171,20 +171,23 @@ def _claims(counted: dict[int, tuple[int, ...]], costs: Costs) -> list[Claim]:
     agreeing = sum(counted[each] == expected[each] for each in counted)
     equal = _D_FF - 2 * _D_MODEL
     explicit, fused = _growth(costs[_EXPLICIT]), _growth(costs[_FUSED])
+    last = max(costs[_EXPLICIT])
+    slower, steady = (_times_slower(costs[name], last) for name in (_EXPLICIT, _FEED_FORWARD))
     return [
         Claim(
-            "counts_are_torchs",
+            "counts_are_those_of_pytorch",
             "multiply-adds 4·L·d² + 2·L²·d for attention and 2·L·d·d_ff for feed-forward, and 4·h·L² bytes of weights, "
-            f"are what torch counts up to {max(counted):,} tokens; at L = d_ff - 2d = {equal:,} attention overtakes",
-            f"{agreeing}/{len(counted)} lengths; at {equal:,}: {counted[equal][0]:,} and {counted[equal][1]:,}",
-            f"{len(counted)}/{len(counted)}; equal",
+            f"are what PyTorch counts up to {max(counted):,} tokens; at L = d_ff - 2d = {equal:,} attention overtakes",
+            f"{agreeing} of {len(counted)} lengths agree; at {equal:,}: {counted[equal][0] / 1e6:,.1f} and "
+            f"{counted[equal][1] / 1e6:,.1f} million",
+            f"{len(counted)} of {len(counted)}; equal at {equal:,}",
             agreeing == len(counted) and counted[equal][0] == counted[equal][1],
         ),
         Claim(
             "kept_weights_take_memory_with_the_square",
             "with its weights kept, attention's peak memory grows with the square of the length "
             f"({explicit.first:,} to {explicit.last:,} tokens): the exponent",
-            f"{explicit.memory:.2f}",
+            f"length to the power of {explicit.memory:.2f}",
             "1.80 to 2.20",
             1.8 <= explicit.memory <= 2.2,
         ),
@@ -192,11 +195,24 @@ def _claims(counted: dict[int, tuple[int, ...]], costs: Costs) -> list[Claim]:
             "fused_memory_is_linear",
             f"with the fused kernel, attention's peak memory grows with the length itself ({fused.first:,} to "
             f"{fused.last:,} tokens): the exponent",
-            f"{fused.memory:.2f}",
+            f"length to the power of {fused.memory:.2f}",
             "0.80 to 1.20",
             0.8 <= fused.memory <= 1.2,
         ),
+        Claim(
+            "attention_slows_down_sooner",
+            f"by the clock, {last:,} tokens take attention with its weights kept far more than {SHORTEST} do, and the "
+            "factor is larger than the feed-forward part's (medians of interleaved rounds; coarse, for the machine "
+            "has its share)",
+            f"{slower:.0f} times as long, feed-forward {steady:.0f} times",
+            "at least 10 times, and at least twice feed-forward's",
+            slower >= 10.0 and slower >= 2.0 * steady,
+        ),
     ]
+
+
+def _times_slower(cost: dict[int, Measured], last: int) -> float:
+    return cost[last].times.median / cost[SHORTEST].times.median
 
 
 def _crossing_text(costs: Costs, name: str) -> str:
@@ -289,8 +305,7 @@ def _sections(costs: Costs, repeats: int) -> list[dict[str, Any]]:
             "title": "Complexity: how fast it grows",
             "caption": (
                 "The power of the length that time and peak memory grow with, over the last three lengths: 1 is in "
-                "proportion, 2 with the square. Time depends on the machine and on what else it does; no claim is made "
-                "of it."
+                "proportion, 2 with the square. Time depends on the machine and on what else it does."
             ),
             "columns": ["part", "from", "to", "time", "peak memory"],
             "rows": [

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from attnlab.configs import Config, option
+from attnlab.errors import WrongUsage
 
-__all__ = ["NAME", "AnatomyConfig"]
+__all__ = ["NAME", "SHORTEST", "AnatomyConfig"]
 
 NAME = "anatomy"
+SHORTEST = 32  # tokens, the first length that complexity measures
 
 Part = Literal["all", "scaling", "masking", "mask_value", "rank", "heads", "position", "normalisation", "complexity"]
 
@@ -17,11 +19,25 @@ Part = Literal["all", "scaling", "masking", "mask_value", "rank", "heads", "posi
 class AnatomyConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"draws": 1_000, "steps": 150, "repeats": 2, "longest": 1_024}
+    QUICK: ClassVar[Mapping[str, Any]] = {"steps": 200, "repeats": 2, "longest": 1_024}
 
     only: Part = option("all", "which of the eight experiments to run")
-    draws: int = option(2_000, "random draws for each number", low=200, high=100_000)
+    draws: int = option(6_000, "random draws for each number", low=200, high=100_000)
     seeds: int = option(10, "models with their own initial weights, where models are looked at", low=2, high=1_000)
-    steps: int = option(300, "training steps of `heads`", low=1, high=1_000_000)
-    longest: int = option(2_048, "longest input that `complexity` measures, in tokens", low=1_024, high=4_096)
-    repeats: int = option(5, "times that `complexity` takes each time, of which the median counts", low=1, high=1_000)
+    steps: int = option(300, "training steps of the part heads", low=1, high=1_000_000)
+    longest: int = option(
+        2_048, "longest input that complexity measures, in tokens: 32 doubled again and again", low=1_024, high=4_096
+    )
+    repeats: int = option(
+        5, "rounds in which complexity takes its times, of which the median counts", low=1, high=1_000
+    )
+
+    def validate(self) -> None:
+        """Refuse a longest input that doubling does not reach."""
+        doublings, rest = divmod(self.longest, SHORTEST)
+        if rest or doublings & (doublings - 1):
+            below = SHORTEST << (self.longest // SHORTEST).bit_length() - 1
+            raise WrongUsage(
+                f"longest must be {SHORTEST} doubled again and again, such as {below:,} or {2 * below:,}; "
+                f"got {self.longest:,}."
+            )

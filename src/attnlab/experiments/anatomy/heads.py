@@ -8,7 +8,7 @@ bound by this; training finds out whether they help. Two heads of half the width
 need one row each.
 """
 
-from statistics import median
+from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +19,7 @@ from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
 from attnlab.experiments.anatomy.shown import Shown, interval_text, least
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.intervals import mean_interval, share_interval
+from attnlab.experiments.intervals import Interval, share_interval
 from attnlab.parts.attend import weighted_values
 from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
 from attnlab.parts.positions import Rotary
@@ -126,30 +126,31 @@ def _claims(trials: dict[int, Trial], floor: float) -> list[Claim]:
     solved = sum(error <= _SOLVED for error in two.errors)
     total = len(two.errors)
     stuck = sum(0.45 <= error <= 0.6 for error in one.errors)
+    share = share_interval(solved, total)
     counts = sorted({trial.parameters for trial in trials.values()})
     return [
         Claim(
             "one_row_of_weights_is_not_enough",
             "no row of weights leaves less than half of the task undone, even with the best linear read-out of what it "
             "gathers (53 rows; ½ by proof, up to sampling)",
-            f"{floor:.3f}",
+            f"at least {floor:.3f} undone",
             "0.48 to 0.52",
             0.48 <= floor <= 0.52,
         ),
         Claim(
             "one_head_stays_there",
             "trained on two relations at once, one head of the full width leaves half of the task undone, in each seed",
-            f"{stuck}/{total} seeds; {min(one.errors):.3f} to {max(one.errors):.3f}",
-            f"{total}/{total}; 0.45 to 0.60",
+            f"{stuck}/{total} seeds; errors {min(one.errors):.3f} to {max(one.errors):.3f}",
+            f"{total}/{total} seeds; errors 0.45 to 0.60",
             stuck == total,
         ),
         Claim(
             "two_heads_solve_it",
             f"trained on the same, two heads of half the width, of as many parameters, bring the error to at most "
             f"{_SOLVED} in at least 9 of 10 seeds",
-            f"{solved}/{total} seeds; {min(two.errors):.4f} to {max(two.errors):.4f}; "
-            f"{' and '.join(map(str, counts))} parameters",
-            f"at least {-(-9 * total // 10)}/{total}; one count",
+            f"{solved}/{total} seeds ({share.low:.0%} to {share.high:.0%}); errors {min(two.errors):.4f} to "
+            f"{max(two.errors):.4f}; {' and '.join(map(str, counts))} parameters",
+            f"at least {-(-9 * total // 10)}/{total} seeds; as many parameters",
             solved >= 0.9 * total and len(counts) == 1,
         ),
     ]
@@ -164,7 +165,8 @@ def _sections(trials: dict[int, Trial], config: AnatomyConfig, seed: int) -> lis
             "caption": (
                 "Wanted: the first half of the channels of the token before, the second half of the one before it. "
                 "One head has one row of weights for all channels and stays at ½; two heads of half the width, with "
-                f"the same {trials[1].parameters} parameters, have one each. Means over {config.seeds} seeds."
+                f"the same {trials[1].parameters} parameters, have one each. "
+                f"Medians and quartiles over {config.seeds} seeds."
             ),
             "x_label": "step",
             "y_label": "mean squared error (of a variance of 1)",
@@ -175,11 +177,29 @@ def _sections(trials: dict[int, Trial], config: AnatomyConfig, seed: int) -> lis
         {
             "kind": "table",
             "title": "Heads in numbers",
-            "caption": f"Error on tokens held out, mean over {config.seeds} seeds; solved is an error up to {_SOLVED}.",
-            "columns": ["heads", "width of each", "parameters", "error", "solved", "95 % interval of the share"],
+            "caption": (
+                f"Error on tokens held out, median over {config.seeds} seeds (and quartiles); solved is an error up to "
+                f"{_SOLVED}."
+            ),
+            "columns": [
+                "heads",
+                "width of each",
+                "parameters",
+                "median error (quartiles)",
+                "solved",
+                "95 % interval of the share",
+            ],
             "rows": [_row(count, trial) for count, trial in trials.items()],
         },
     ]
+
+
+def median_and_quartiles(errors: list[float]) -> Interval:
+    """Return the median and the two quartiles, which are never negative where no error is."""
+    if len(errors) == 1:
+        return Interval(errors[0], errors[0], errors[0])
+    low, middle, high = quantiles(errors, n=4, method="inclusive")
+    return Interval(middle, low, high)
 
 
 def _row(count: int, trial: Trial) -> list[Any]:
@@ -189,25 +209,25 @@ def _row(count: int, trial: Trial) -> list[Any]:
         count,
         _WIDTH // count,
         trial.parameters,
-        interval_text(mean_interval(whole), 4) if whole else "n/a",
+        interval_text(median_and_quartiles(whole), 4) if whole else "n/a",
         f"{solved.value:.0%}",
         f"{solved.low:.0%} to {solved.high:.0%}",
     ]
 
 
 def _curve(name: str, trial: Trial) -> dict[str, Any]:
-    """Return the mean error over seeds at each judgement; a seed whose training broke is left out."""
+    """Return the median error over seeds at each judgement, and the quartiles; a seed that broke is left out."""
     lines: dict[int, list[float]] = {}
     for each in trial.trained:
         for line in each.metrics if each is not None else []:
             if "error" in line:
                 lines.setdefault(line["step"], []).append(line["error"])
-    found = [mean_interval(errors) for errors in lines.values()]
+    found = [median_and_quartiles(errors) for errors in lines.values()]
     return {
         "name": name,
         "x": list(lines),
         "y": [each.value for each in found],
-        "low": [max(0.0, each.low) for each in found],
+        "low": [each.low for each in found],
         "high": [each.high for each in found],
     }
 

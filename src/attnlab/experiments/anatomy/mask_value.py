@@ -68,6 +68,17 @@ def filled_weights(scores: Tensor, value: float) -> Tensor:
     return scores.masked_fill(~_ALLOWED, torch.tensor(value, dtype=scores.dtype)).softmax(-1)
 
 
+def refuses(dtype: torch.dtype, value: float) -> bool:
+    """Tell whether `masked_fill` raises for the number, as it does where it lies beyond the dtype's range."""
+    try:
+        torch.zeros(1, dtype=dtype).masked_fill(torch.tensor([True]), value)
+    except RuntimeError as error:
+        if "overflow" not in str(error):
+            raise
+        return True
+    return False
+
+
 def _fits(scores: Tensor, dtype: torch.dtype) -> bool:
     return bool(torch.isfinite(scores.to(dtype)).all())
 
@@ -131,6 +142,7 @@ def _claims(leaks: Leaks, ours: list[float], dead: dict[torch.dtype, DeadRow]) -
     after = least(leak for dtype in wide for leak in _at(leaks, dtype, -1e9, 1e10, 1e10))
     blocked = least(dead[dtype].on_blocked for dtype in wide)
     half = float(torch.tensor(-1e9, dtype=torch.float16))
+    refused = refuses(torch.float16, -1e9) and not any(refuses(dtype, -1e9) for dtype in wide)
     leaked = most(ours)
     zeros = most(number for each in dead.values() for number in (each.attend_output, each.attend_gradient))
     naive = sum(math.isnan(each.naive_output) and math.isnan(each.naive_gradient) for each in dead.values())
@@ -138,7 +150,7 @@ def _claims(leaks: Leaks, ours: list[float], dead: dict[torch.dtype, DeadRow]) -
         Claim(
             "boolean_masks_leak_nothing",
             "with a boolean mask the weight on a blocked key is exactly 0, in each dtype, however low the true scores",
-            f"{leaked:g} over {len(ours)} pairs of dtype and level",
+            f"largest {leaked:g}, over {len(ours)} pairs of dtype and level",
             "exactly 0",
             leaked == 0.0,
         ),
@@ -146,20 +158,21 @@ def _claims(leaks: Leaks, ours: list[float], dead: dict[torch.dtype, DeadRow]) -
             "minus_100_gives_way",
             "-100 in place of -inf leaks nothing that shows at ordinary scores (around -10 and above), and all the "
             "weight when the true scores are around -150, in each dtype",
-            f"at most {ordinary:.0e}; at least {deep:.6f}",
-            "at most 1e-30; at least 0.999",
+            f"at -10 at most {ordinary:.0e}; at -150 at least {deep:.6f}",
+            "at -10 at most 1e-30; at -150 at least 0.999",
             ordinary <= 1e-30 and deep >= 0.999,
         ),
         Claim(
             "minus_1e9_depends_on_the_dtype",
-            "-1e9 holds down to scores of -1e8 and gives way below itself; a row that is all blocked then looks at "
-            "what is blocked; in float16 it becomes -inf, and such a row NaN",
-            f"{before:g} and {after:g}; {blocked:g} of the weight on blocked keys; float16: {half:g}, "
-            f"{number_text(dead[torch.float16].on_blocked)}",
-            "0 and 1; 1; -inf, NaN",
+            "-1e9 holds down to scores of -1e8 and gives way below itself, and a row that is all blocked looks at "
+            "what is blocked; in float16 masked_fill refuses it, a tensor of it is -inf, and such a row NaN",
+            f"leaks {before:g} at -1e8, {after:g} at -1e10, {blocked:g} in a blocked row; float16: "
+            f"{'refused' if refused else 'taken'}, {half:g}, {number_text(dead[torch.float16].on_blocked)}",
+            "0 at -1e8, 1 at -1e10, 1 in a blocked row; float16: refused, -inf, NaN",
             before == 0.0
             and after >= 0.999
             and blocked >= 0.99
+            and refused
             and half == -math.inf
             and math.isnan(dead[torch.float16].on_blocked),
         ),
@@ -167,8 +180,8 @@ def _claims(leaks: Leaks, ours: list[float], dead: dict[torch.dtype, DeadRow]) -
             "blocked_rows_are_zeros",
             "a query that may look at nothing gets zeros from attend, forward and in its gradient, in each dtype; the "
             "usual softmax of -inf gives NaN in both",
-            f"{number_text(zeros)}; NaN in {naive} of {len(dead)} dtypes",
-            f"exactly 0; {len(dead)} of {len(dead)}",
+            f"attend: largest number {number_text(zeros)}; usual softmax: NaN in {naive} of {len(dead)} dtypes",
+            f"attend: exactly 0; usual softmax: NaN in {len(dead)} of {len(dead)}",
             zeros == 0.0 and naive == len(dead),
         ),
     ]
@@ -195,7 +208,8 @@ def _sections(leaks: Leaks, dead: dict[torch.dtype, DeadRow], draws: int) -> lis
             "caption": (
                 "Eight keys, four of them blocked by a number in place of -inf. The true scores are normal around the "
                 "level given. As soon as they lie below the number, the blocked keys take everything. In float16, "
-                "-1e9 has become -inf and holds, as far as float16 reaches (65,504). "
+                "-1e9 (given as a tensor, for masked_fill refuses it) is -inf and holds, as far as float16 reaches "
+                "(65,504). bfloat16 has float32's range and only coarser steps. "
                 f"Means over {draws:,} draws."
             ),
             "x_label": "how far the true scores lie below zero",
@@ -207,7 +221,11 @@ def _sections(leaks: Leaks, dead: dict[torch.dtype, DeadRow], draws: int) -> lis
                     "x": list(_LEVELS),
                     "y": leaks[dtype, value],
                 }
-                for dtype, value in [*((torch.float32, value) for value in _VALUES), (torch.float16, -1e9)]
+                for dtype, value in [
+                    *((torch.float32, value) for value in _VALUES),
+                    (torch.bfloat16, -1e9),
+                    (torch.float16, -1e9),
+                ]
             ],
         },
         {
@@ -215,13 +233,25 @@ def _sections(leaks: Leaks, dead: dict[torch.dtype, DeadRow], draws: int) -> lis
             "title": "Mask value in numbers",
             "caption": (
                 f"Weight on blocked keys, means over {draws:,} draws, for true scores around three levels; and between "
-                "which levels it goes from under 0.1 to over 0.9. A boolean mask: 0 everywhere."
+                "which levels it goes from under 0.1 to over 0.9. Where masked_fill(mask, number) raises, because the "
+                "number cannot be converted without overflow, a tensor of the number was put in. A boolean mask: 0 "
+                "everywhere."
             ),
-            "columns": ["dtype", "number", "becomes", "scores at -10", "at -90", "at -150", "gives way"],
+            "columns": [
+                "dtype",
+                "number",
+                "masked_fill",
+                "a tensor of it",
+                "scores at -10",
+                "at -90",
+                "at -150",
+                "gives way",
+            ],
             "rows": [
                 [
                     _name(dtype),
                     name,
+                    "raises" if refuses(dtype, value) else "works",
                     f"{float(torch.tensor(value, dtype=dtype)):g}",
                     *(f"{leaks[dtype, value][_LEVELS.index(level)]:.3g}" for level in (10.0, 90.0, 150.0)),
                     _gives_way(leaks, dtype, value),

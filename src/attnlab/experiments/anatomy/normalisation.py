@@ -6,6 +6,7 @@ x, NaN at a width of 1, and far larger where x is so small that ε matters.
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,10 +28,14 @@ _SCALES = tuple(10.0 ** (exponent / 2) for exponent in range(-16, 7))
 _LENGTH, _WIDTH = 6, 64
 
 
-def other_norm(x: Tensor, *, epsilon: float = _EPSILON) -> Tensor:
-    """`(x - mean) / (deviation + ε)`, the deviation unbiased: the other formula (..., d_model) -> the same."""
+def other_norm(x: Tensor, *, epsilon: float = _EPSILON, correction: int = 1) -> Tensor:
+    """`(x - mean) / (deviation + ε)`, the other formula: (..., d_model) -> the same.
+
+    The deviation divides by `d_model - correction`: 1 is the unbiased one, 0 the biased one, which is PyTorch's.
+    """
     centred = x - x.mean(-1, keepdim=True)
-    variance = centred.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)  # 0/0 at a width of 1, as torch.std has it
+    # 0/0 at a width of 1, as torch.std has it
+    variance = centred.square().sum(-1, keepdim=True) / (x.shape[-1] - correction)
     return centred / (variance.sqrt() + epsilon)
 
 
@@ -50,7 +55,7 @@ def show(config: AnatomyConfig, context: Run) -> Shown:
     shrunk = {width: _shrinkage(x) for width, x in draws.items() if width > 1}
     sizes = {
         "ε inside the root (PyTorch's)": [_size(layer_norm, scale) for scale in _SCALES],
-        "ε outside": [_size(other_norm, scale) for scale in _SCALES],
+        "ε outside": [_size(partial(other_norm, correction=0), scale) for scale in _SCALES],
     }
     before = _uneven(config.draws, generator)
     with torch.no_grad():
@@ -81,8 +86,8 @@ def _shrinkage(x: Tensor) -> float:
 
 
 def _size(norm: Any, scale: float) -> float:
-    """Return the root mean square of what a norm makes of a vector whose own is `scale`, mean 0, width 1,000."""
-    x = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(500)  # so wide that the bias hardly counts
+    """Return the root mean square of what a norm makes of a vector whose own is `scale`, of mean 0."""
+    x = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(_WIDTH // 2)
     return float(norm(scale * x, epsilon=_EPSILON).square().mean().sqrt())
 
 
@@ -107,39 +112,39 @@ def _claims(
         for scale, mine, other in zip(_SCALES, inside, outside, strict=True)
         for found, expected in (
             (mine, scale / math.sqrt(scale**2 + _EPSILON)),
-            (other, scale / (math.sqrt(1000 / 999) * scale + _EPSILON)),
+            (other, scale / (scale + _EPSILON)),
         )
     )
     small = min(range(len(_SCALES)), key=lambda index: abs(_SCALES[index] - 1e-4))
     return [
         Claim(
-            "the_formula_is_torchs",
+            "the_formula_is_that_of_pytorch",
             f"layer norm written from its formula gives what PyTorch's gives, in float64, at widths from 1 to "
             f"{max(_WIDTHS):,} and sizes from 1e-4 to 100",
-            f"{apart:.0e} apart",
-            "at most 1e-10",
+            f"at most {apart:.0e} apart",
+            "at most 1e-10 apart",
             apart <= 1e-10,
         ),
         Claim(
             "every_position_is_normed",
             "after layer norm every position has mean 0 and variance 1, whatever its own were before",
             f"means up to {means:.0e}; variances {low:.5f} to {high:.5f}",
-            "at most 1e-10; 0.995 to 1.001",
+            "means up to 1e-10; variances 0.995 to 1.001",
             means <= 1e-10 and low >= 0.995 and high <= 1.001,
         ),
         Claim(
             "unbiased_is_smaller",
             "with the unbiased deviation the output is √((d-1)/d) of PyTorch's, at every width from 2, and NaN at 1",
-            f"{off:.0e} from that; {number_text(biased[1])} at width 1",
-            "at most 1e-09; NaN",
+            f"at most {off:.0e} from that; {number_text(biased[1])} at width 1",
+            "at most 1e-09 from that; NaN at width 1",
             off <= 1e-9 and math.isnan(biased[1]),
         ),
         Claim(
             "the_place_of_epsilon_counts_when_x_is_small",
             "the size of the output is s/√(s² + ε) with ε inside the root and s/(s + ε) outside, for x of every size s "
-            "from 1e-8 to 1,000; at s = 1e-4",
-            f"{wrong:.0e} from that; {inside[small]:.4f} and {outside[small]:.4f}",
-            "at most 1e-06",
+            "from 1e-8 to 1,000, all else alike (biased deviation)",
+            f"at most {wrong:.1g} from that; at s = 1e-4: {inside[small]:.4f} inside, {outside[small]:.4f} outside",
+            "at most 1e-06 from that",
             wrong <= 1e-6,
         ),
     ]
@@ -171,8 +176,9 @@ def _sections(
             "figure": "normalisation-epsilon",
             "title": "Normalisation: where ε stands",
             "caption": (
-                f"How large the output is for x of size s, ε = {_EPSILON:g}. Inside the root ε counts as soon as s is "
-                f"near √ε = {math.sqrt(_EPSILON):.4f}; outside, only near ε itself. In between, the formulas differ "
+                f"How large the output is for x of size s, ε = {_EPSILON:g}, the deviation biased in both. "
+                f"Inside the root ε counts as soon as s is near √ε = {math.sqrt(_EPSILON):.4f}; "
+                "outside, only near ε itself. In between, the formulas differ "
                 "many times over."
             ),
             "x_label": "size of x (root mean square)",

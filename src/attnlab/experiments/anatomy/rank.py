@@ -6,10 +6,11 @@ itself, and is bound by neither.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
@@ -21,6 +22,7 @@ from attnlab.look.statistics import numerical_rank
 from attnlab.parts.attend import attend
 from attnlab.parts.feed_forward import FeedForward
 from attnlab.parts.heads import multi_head_attention
+from attnlab.parts.linear import use_matrix_path
 
 __all__ = ["show"]
 
@@ -38,8 +40,8 @@ def show(config: AnatomyConfig, context: Run) -> Shown:
     ways: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
         "one head": one_head,
         f"{_NUM_HEADS} heads joined": joined_heads,
-        "feed-forward, no biases": lambda x, _: feed_forward(x, context.seed, bias=False),
-        "feed-forward": lambda x, _: feed_forward(x, context.seed, bias=True),
+        "feed-forward, no biases": partial(feed_forward, bias=False),
+        "feed-forward": partial(feed_forward, bias=True),
     }
     signs: list[int] = []  # that the rows of each input of rank 1 have, beside one another
     ranks: Ranks = {name: {} for name in ways}
@@ -53,10 +55,11 @@ def show(config: AnatomyConfig, context: Run) -> Shown:
                 output = way(left @ right, generator)
             ranks[name][rank] = numerical_rank(output, tolerance=_TOLERANCE).tolist()
         context.step(rank, _WIDTH)
-    one, joined, bare, biased = (max(found[1]) for found in ranks.values())
+    one, joined, bare, biased = (found[1] for found in ranks.values())
     summary = (
-        f"Rank. Of inputs of rank 1, one head makes rank {one} at most, {_NUM_HEADS} heads joined make {joined}, a "
-        f"feed-forward layer {bare} without biases and {biased} with."
+        f"Rank. Of inputs of rank 1, one head makes rank {_range(one)}, {_NUM_HEADS} heads joined make "
+        f"{_range(joined)}, a feed-forward layer {_range(bare)} without biases and {_range(biased)} with, on average "
+        f"{sum(biased) / draws:.1f}."
     )
     return Shown(summary, _claims(ranks, signs, draws), _sections(ranks, draws))
 
@@ -68,20 +71,33 @@ def one_head(value: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def joined_heads(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Attend with several heads of random weights, the same for all draws: (draw, length, width) -> the same."""
+    """Attend with several heads, of random weights for each draw: (draw, length, width) -> the same."""
     with seeds.isolated(0):  # the initial weights are exchanged at once
         attention = multi_head_attention(_WIDTH, _NUM_HEADS, bias=False).double()
-    for parameter in attention.parameters():
-        parameter.data = torch.randn(parameter.shape, generator=generator, dtype=x.dtype)
-    output: Tensor = attention(x).output
-    return output
+    return _with_weights_of_its_own(attention, lambda found: found.output, x, generator)
 
 
-def feed_forward(x: Tensor, seed: int, *, bias: bool) -> Tensor:
-    """Send each row through a ReLU layer of initial weights: (draw, length, width) -> the same."""
-    with seeds.isolated(seed, NAME, "rank"):
+def feed_forward(x: Tensor, generator: torch.Generator, *, bias: bool) -> Tensor:
+    """Send each row through a ReLU layer, of random weights for each draw: (draw, length, width) -> the same."""
+    with seeds.isolated(0):  # as above
         part = FeedForward(_WIDTH, 4 * _WIDTH, bias=bias).double()
-    output: Tensor = part(x)
+    return _with_weights_of_its_own(part, lambda found: found, x, generator)
+
+
+def _with_weights_of_its_own(
+    part: nn.Module, output_of: Callable[[Any], Tensor], x: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Send each draw through the part with standard normal weights (and biases) drawn for it alone."""
+    weights = {
+        name: torch.randn((len(x), *parameter.shape), generator=generator, dtype=x.dtype)
+        for name, parameter in part.named_parameters()
+    }
+
+    def one(drawn: dict[str, Tensor], each: Tensor) -> Tensor:
+        return output_of(torch.func.functional_call(part, drawn, (each,)))
+
+    with use_matrix_path("default"):
+        output: Tensor = torch.func.vmap(one)(weights, x.unsqueeze(1)).squeeze(1)
     return output
 
 
@@ -106,16 +122,18 @@ def _claims(ranks: Ranks, signs: list[int], draws: int) -> list[Claim]:
             "joined_heads_exceed_the_rank",
             f"{_NUM_HEADS} heads joined make more than rank 1 of inputs of rank 1, up to {_NUM_HEADS}, "
             f"and never more than {_NUM_HEADS} times the rank",
-            f"{exceeding:,}/{draws:,} draws above 1, highest {max(joined[1])}; {over} above {_NUM_HEADS} times",
-            f"{draws:,}/{draws:,}, highest {_NUM_HEADS}; 0",
+            f"more than 1 in {exceeding:,}/{draws:,} draws, at most {max(joined[1])}; "
+            f"beyond {_NUM_HEADS} times in {over}",
+            f"more than 1 in all {draws:,}, at most {_NUM_HEADS}; beyond {_NUM_HEADS} times in 0",
             exceeding == draws and max(joined[1]) == _NUM_HEADS and over == 0,
         ),
         Claim(
             "feed_forward_bends",
             "a ReLU layer without biases makes of rank 1 exactly one direction for each sign that its rows have (rank "
             "2, but where all rows point one way), and one with biases makes more than 2",
-            f"{bent:,}/{draws:,} draws; {more:,}/{draws:,}, on average {sum(biased[1]) / draws:.1f}",
-            f"{draws:,}/{draws:,}; {draws:,}/{draws:,}",
+            f"one for each sign in {bent:,}/{draws:,} draws; more than 2 in {more:,}/{draws:,}, on average "
+            f"{sum(biased[1]) / draws:.1f}",
+            f"both in all {draws:,}",
             bent == draws and more == draws,
         ),
     ]
@@ -133,7 +151,8 @@ def _sections(ranks: Ranks, draws: int) -> list[dict[str, Any]]:
             "title": "Rank: what goes in and what comes out",
             "caption": (
                 f"Inputs of {_LENGTH} tokens, {_WIDTH} wide, of every rank; mean rank of the output over {draws:,} "
-                "draws each. One head never leaves the line of equal ranks; several heads joined do, and so does a "
+                "draws each, of inputs and of weights. "
+                "One head never leaves the line of equal ranks; several heads joined do, and so does a "
                 "feed-forward layer."
             ),
             "x_label": "rank of the input (of V, for one head)",

@@ -40,10 +40,13 @@ def number_text(value: float, form: str = "g") -> str:
 
 
 def interval_text(interval: Interval, digits: int = 3) -> str:
-    """Write a mean with its 95 % interval.
+    """Write a mean with its 95 % interval, whole numbers from 100 on.
 
     >>> interval_text(Interval(0.5, 0.4, 0.6), 1)
     '0.5 (0.4 to 0.6)'
+    >>> interval_text(Interval(1014.38, 1009.6, 1019.1), 2)
+    '1,014 (1,010 to 1,019)'
     """
-    value, low, high = (f"{number:.{digits}f}" for number in interval)
+    places = 0 if abs(interval.value) >= 100 else digits
+    value, low, high = (f"{number:,.{places}f}" for number in interval)
     return f"{value} ({low} to {high})"
