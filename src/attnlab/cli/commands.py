@@ -198,9 +198,7 @@ def _run_all(parent: Path, wanted: Mapping[str, str], *, seed: int, quick: bool,
     broken: dict[str, AttnlabError] = {}
     for name in registry.EXPERIMENTS:
         try:
-            report = _run_one(
-                name, None, settings[name], seed=seed, quick=quick, quiet=quiet or as_json, parent=parent
-            )
+            report = _run_one(name, None, settings[name], seed=seed, quick=quick, quiet=quiet or as_json, parent=parent)
         except AttnlabError as error:
             broken[name] = error
             terminal.complain(f"{name}: {error}", error.exit_status)

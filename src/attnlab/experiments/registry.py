@@ -112,9 +112,7 @@ def run(
     return open_run(folder.path)
 
 
-def config(
-    name: str, settings: Mapping[str, str] | None = None, *, quick: bool = False, **fields: Any
-) -> Config:
+def config(name: str, settings: Mapping[str, str] | None = None, *, quick: bool = False, **fields: Any) -> Config:
     """Make an experiment's config: its defaults (or quick ones), then fields as values, then settings as texts."""
     config_class = find(name).config_class
     small = config_class.QUICK if quick else {}

@@ -119,7 +119,7 @@ class RecallTask:
         )
 
     def sample_held_out(self, batch_size: int, generator: torch.Generator) -> Facts:
-        """Draw facts of which one, the one asked, is a held-out pair, all held-out pairs being as likely."""
+        """Draw facts of which the one asked is a held-out pair, all of these being as likely; others may be so too."""
         grid = torch.arange(self.num_keys).unsqueeze(-1), torch.arange(self.num_values)
         pairs = self.is_held_out(*grid).nonzero()
         asked = pairs[torch.randint(len(pairs), (batch_size,), generator=generator)]

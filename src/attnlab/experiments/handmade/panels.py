@@ -37,8 +37,8 @@ def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> dict[str, Any]:
         "caption": (
             "Choose a task and an input. Km, Qm and Vm make keys K, queries Q and values V of it; attention is "
             "softmax(Q Kᵀ/√d_qk), and the output is attention V. The colours of each panel are rescaled to its own "
-            "range, which stands in its title. The matrices by hand and learned look nothing alike, nor do K and Q; the outputs are what "
-            "the task asks for."
+            "range, which stands in its title. The matrices by hand and learned look nothing alike, nor do K and Q; "
+            "the outputs are what the task asks for."
         ),
         "choices": [
             _panels_choice(design, cohort, text) for design, cohort in pairs for text in _INPUTS[design.task.rule]

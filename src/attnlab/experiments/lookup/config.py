@@ -27,16 +27,18 @@ class LookupConfig(Config):
         "seeds": 3,
         "control_seeds": 1,
         "patience": 1,
+        "own_patience": 1,
         "samples": 1_000,
         "learning_rate": 1e-3,
         "recall_seeds": 1,
-        "recall_steps": 300,
+        "recall_steps": 600,
+        "recall_ramp": 20,
     }
 
     part: Literal["all", "fixed", "recall"] = option("all", "the fixed table, facts drawn afresh, or both")
     samples: int = option(5_000, "size of the data set, parted 80/10/10", low=10, high=1_000_000)
     pad_to: int | None = option(
-        None, "tokens that sources and targets are padded to; none: no padding", low=5, high=MAX_LENGTH
+        10, "tokens that sources and targets are padded to in training; none: no padding", low=5, high=MAX_LENGTH
     )
     d_model: int = option(64, "width of the residual stream", low=1, high=4_096)
     num_heads: int = option(4, "attention heads; they divide d_model", low=1, high=256)
@@ -48,8 +50,11 @@ class LookupConfig(Config):
     control_seeds: int = option(3, "models trained with an encoder that is told the order", low=1, high=1_000)
     epochs: int = option(50, "most times that the training samples are gone through", low=1, high=100_000)
     patience: int | None = option(
-        2, "epochs in a row with every validation sample right after which training ends; none: all epochs", low=1
+        2,
+        "epochs in a row with every validation sample right after which training ends, but of the run's own model",
+        low=1,
     )
+    own_patience: int | None = option(None, "the same for the run's own model; none: all epochs", low=1)
     batch_size: int = option(32, "samples of a step", low=1, high=100_000)
     learning_rate: float = option(1e-4, "rate of Adam, constant", low=0.0, high=10.0)
     variant: Literal["all", "loose", "bound", "ordered"] = option(
@@ -64,9 +69,11 @@ class LookupConfig(Config):
     recall_heads: int = option(4, "attention heads; they divide recall_d_model", low=1, high=256)
     recall_layers: int = option(1, "blocks of the encoder, and of the decoder", low=1, high=48)
     recall_positions: PositionKind = option("learned", "of the encoder that reads the ordered facts")
-    recall_steps: int = option(400, "most optimiser steps; a variant that is perfect ends sooner", low=1, high=10**7)
+    recall_steps: int = option(
+        1_200, "most optimiser steps; a model that has learned all there is ends sooner", low=1, high=10**7
+    )
     recall_ramp: int = option(
-        20, "steps after which a training sample may hold one fact more, from 1 to k", low=1, high=10**7
+        40, "steps after which a training sample may hold one fact more, from 1 to k", low=1, high=10**7
     )
     recall_batch_size: int = option(64, "samples of a step, each asking all its facts", low=1, high=100_000)
     recall_learning_rate: float = option(3e-3, "rate of Adam, constant", low=0.0, high=10.0)

@@ -5,12 +5,14 @@ from typing import Any
 
 import torch
 
+from attnlab.draw.markup import plural
 from attnlab.experiments.intervals import mean_interval
 from attnlab.experiments.lookup.config import NAME, LookupConfig
-from attnlab.experiments.lookup.fixed import KINDS, FixedFound
+from attnlab.experiments.lookup.fixed import KINDS, FixedFound, Member
 from attnlab.experiments.lookup.recall import Recalled
 from attnlab.experiments.lookup.recall_document import recall_facts, recall_sections, recall_words
 from attnlab.experiments.lookup.traces import attention_maps, trace_sources
+from attnlab.experiments.lookup.wording import difference_text, range_text
 from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.look.trace import Trace
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -79,30 +81,69 @@ def _fixed_words(fixed: FixedFound) -> list[str]:
         "The encoder is told no positions, so what it holds is a set of words, and the decoder can find things in it "
         f"by content alone. {same} The "
         f"logits differ by {single:.0e} at most in float32 and {double:.0e} in float64 (sums added up in another "
-        f"order are rounded otherwise). Told positions, the encoder does see the order: the logits move by {least:.2g} "
-        f"to {most:.2g}, and {moved:,} of {of:,} decoded outputs change.",
+        f"order are rounded otherwise). Told positions, the encoder does see the order: the logits move by "
+        f"{range_text(least, most)}, "
+        + (f"and {moved:,} of {of:,} decoded outputs change." if moved else "though no decoded output changes."),
         "One would think that the heads of the cross-attention look at the value, to copy it. "
         f"{verdict}: looking from [SOS], {more_value} of {len(heads)} heads give more weight to the value than to the "
         f"key ({len(heads) - more_value} the other way round); the key gets {key:.2f} on average and the value "
-        f"{value:.2f}, where an even spread over five words would give 0.20. There are only "
-        "three sets of words, all of them in training, and each holds a word that no other has: it is enough to "
-        "recognise the set. The map is kept in the weights, and nothing has to be copied.",
+        f"{value:.2f}, where an even spread over five words would give 0.20. There are only three sets of words, "
+        f"{_seen_sets(fixed)} in training, and each holds a word that no other has: to recognise the set would be "
+        "enough.",
+        _probe_words(fixed),
     ]
+
+
+def _seen_sets(fixed: FixedFound) -> str:
+    """Say how many of the three sets of words the models were trained on."""
+    seen = [len(torch.unique(task.key_of(member.split.train))) for member in fixed.members]
+    return "all of them" if min(seen) == len(task.FACTS) else f"{min(seen)} of them at least"
+
+
+def _probe_words(fixed: FixedFound) -> str:
+    """Say from the answers to mismatched pairs whether the value is copied or the key looked up."""
+    follow, own, other = (sum(getattr(each, name) for each in fixed.probed) for name in _PROBED)
+    number = follow + own + other
+    pairs = len(fixed.probed)
+    words = (
+        f"Is the value copied then, or is the table kept in the weights? Pairs that no fact has tell: {pairs} keys "
+        f"with a value that is not theirs, put to {len(fixed.members)} {plural(len(fixed.members), 'model')}. Of "
+        f"{number} answers {follow} are the value shown, {own} the key's own, which does not stand there, and {other} "
+        "something else. "
+    )
+    if follow == number:
+        return words + "So here the value that is shown is copied."
+    if own == number:
+        return words + "So here the key decides, by a table kept in the weights."
+    return words + "So both happen: in training the two ways give the same answers, and nothing prefers one of them."
+
+
+_PROBED = ("follow_shown", "say_own", "other")
 
 
 def _fixed_facts(config: LookupConfig, fixed: FixedFound) -> list[list[str]]:
-    steps = [member.trained.metrics[-1]["step"] for member in fixed.members if member.trained is not None]
-    epochs = max(steps) / config.steps_per_epoch()
-    ended = f"{epochs:g} of {config.epochs} epochs"
-    if config.patience is not None and max(steps) < config.train_config().steps:
-        every = "the model" if len(fixed.members) == 1 else f"each of {len(fixed.members)} models"
-        ended += f": {every} had then been right on all validation samples for {config.patience} in a row"
+    own = _epochs(config, fixed.members[:1])
+    ended = f"this run's model {own:g} of {config.epochs} {plural(config.epochs, 'epoch')}"
+    if len(fixed.members) > 1:
+        others = _epochs(config, fixed.members[1:])
+        ended += f", the others {others:g} at most"
+        if config.patience is not None and others < config.epochs:
+            ended += (
+                f" (every validation sample right in {config.patience} {plural(config.patience, 'epoch')} in a row)"
+            )
+    ended += "; no padding" if config.pad_to is None else f"; padded to {config.pad_to} tokens"
     first = fixed.members[0]
     return [
-        ["models", f"{len(fixed.members)} seeds, {len(fixed.controls)} of the control"],
+        ["models", f"{len(fixed.members)} {plural(len(fixed.members), 'seed')}, {len(fixed.controls)} of the control"],
         ["data", f"{config.samples:,} samples, of 72 distinct sources; {len(first.split.test):,} for the test"],
         ["training", ended],
     ]
+
+
+def _epochs(config: LookupConfig, members: list[Member]) -> float:
+    """The most epochs that any of these models was trained for."""
+    steps = [member.trained.metrics[-1]["step"] for member in members if member.trained is not None]
+    return max(steps, default=0) / config.steps_per_epoch()
 
 
 def _fixed_sections(main: EncoderDecoder, fixed: FixedFound) -> list[dict[str, Any]]:
@@ -120,7 +161,8 @@ def _fixed_sections(main: EncoderDecoder, fixed: FixedFound) -> list[dict[str, A
                 "Choose a source and step through its answer. At each step the decoder looks back over what it has "
                 "said (attention), and over the words of the source (cross-attention, whose rows are over those)."
             ),
-            "traces": [each.to_mapping() for each in shown],
+            # Of inputs equally varied the page opens with the last, and the maps with the first: let these be the same.
+            "traces": [each.to_mapping() for each in (*shown[1:], shown[0])],
         },
         {
             "kind": "maps",
@@ -134,6 +176,7 @@ def _fixed_sections(main: EncoderDecoder, fixed: FixedFound) -> list[dict[str, A
         },
         _mass_bars(fixed),
         _mass_table(fixed),
+        _probe_table(fixed),
         _scramble_table(fixed),
         _verdicts(traces),
         *_curves(fixed),
@@ -161,7 +204,8 @@ def _mass_bars(fixed: FixedFound) -> dict[str, Any]:
         "caption": (
             "Weight that each head of this run's model gives to the key, the value, and the other three words "
             "together when it looks from [SOS], on average over the test samples; and the mean over all heads and "
-            f"{len(fixed.masses)} seeds, with its 95 % interval over the seeds. Padding gets exactly 0."
+            f"{len(fixed.masses)} {plural(len(fixed.masses), 'seed')}, with its 95 % interval over "
+            "the seeds. Padding gets exactly 0."
         ),
         "y_label": "share of the weight",
         "groups": [*(f"head {head}" for head in range(len(own))), "all heads, all seeds"],
@@ -192,9 +236,28 @@ def _mass_table(fixed: FixedFound) -> dict[str, Any]:
     }
 
 
+def _probe_table(fixed: FixedFound) -> dict[str, Any]:
+    return {
+        "kind": "table",
+        "title": "A key beside a value that is not its own",
+        "caption": (
+            "No fact has these pairs, and no training showed them. How many of the models answer with the value that "
+            "is shown, with the one that the table has for the key, or with something else."
+        ),
+        "columns": ["key", "value shown", "the key's own", "says the value shown", "says the key's own", "other"],
+        "rows": [list(each) for each in fixed.probed],
+    }
+
+
 def _scramble_table(fixed: FixedFound) -> dict[str, Any]:
     rows = [
-        [name, index, each.outputs_changed, each.num_orders, f"{each.difference32:.1e}", f"{each.difference64:.1e}"]
+        [
+            name,
+            index,
+            each.outputs_changed,
+            each.num_orders,
+            *(map(difference_text, (each.difference32, each.difference64))),
+        ]
         for name, found in (("no positions", fixed.scrambled), ("told positions (control)", fixed.controls))
         for index, each in enumerate(found)
     ]

@@ -25,12 +25,14 @@ __all__ = [
     "FixedFound",
     "Masses",
     "Member",
+    "Probed",
     "Scrambled",
     "build_model",
     "decoder_leak",
     "greedy_decode",
     "is_right",
     "measure_masses",
+    "probe",
     "scramble",
     "train_members",
 ]
@@ -75,6 +77,17 @@ class Masses(NamedTuple):
     largest_on_padding: float
 
 
+class Probed(NamedTuple):
+    """What models answer on a pair that no fact has: of so many models, the value shown, the key's own, or neither."""
+
+    key: str
+    shown: str
+    own: str
+    follow_shown: int
+    say_own: int
+    other: int
+
+
 def build_model(
     config: LookupConfig, seed: int, index: int = 0, *, encoder_positions: PositionKind = "none"
 ) -> EncoderDecoder:
@@ -87,33 +100,38 @@ def train_members(
     config: LookupConfig,
     context: Run,
     models: list[EncoderDecoder],
+    *,
+    patience: int | None,
+    first: int = 0,
 ) -> list[Member]:
     """Train models side by side, each on a data set of its own, until all have had enough.
 
+    They are counted from `first`.
+
     Raises:
-        CouldNotRun: the training of the first, which is the run's own, broke.
+        CouldNotRun: the training of number 0, which is the run's own, broke.
     """
     splits = [
         task.make_split(config.samples, seeds.generator(context.seed, NAME, "data", index))
-        for index in range(len(models))
+        for index in range(first, first + len(models))
     ]
-    generators = [seeds.generator(context.seed, NAME, "order", index) for index in range(len(models))]
+    generators = [seeds.generator(context.seed, NAME, "order", index) for index in range(first, first + len(models))]
     trained = train_population(
         models,
         config.train_config(),
-        draw=_Epochs(splits, generators, config),
+        draw=_Epochs(splits, generators, config, reads_sets=models[0].config.encoder_positions == "none"),
         loss=_loss,
         judge=_Judge(models, splits),
         generators=generators,
-        stop=lambda judgement: judgement.figures["perfect_epochs"] >= (config.patience or config.epochs + 1),
+        stop=lambda judgement: judgement.figures["perfect_epochs"] >= (patience or config.epochs + 1),
         observer=context.observer,
         num_threads=1,
     )
-    if trained[0] is None:
+    if first == 0 and trained[0] is None:
         raise CouldNotRun("the training was no longer finite. Try a smaller learning_rate.")
     return [
         Member(number, model.eval(), split, each)
-        for number, (model, split, each) in enumerate(zip(models, splits, trained, strict=True))
+        for number, (model, split, each) in enumerate(zip(models, splits, trained, strict=True), first)
     ]
 
 
@@ -125,25 +143,38 @@ class FixedFound(NamedTuple):
     masses: list[Masses]
     control_model: EncoderDecoder
     controls: list[Scrambled]
+    probed: list[Probed]
 
 
 class _Epochs:
-    """Batches that go through each member's training samples in an order drawn anew for each epoch."""
+    """Batches that go through each member's training samples in an order drawn anew for each epoch.
 
-    def __init__(self, splits: list[task.Split], generators: list[torch.Generator], config: LookupConfig) -> None:
-        self._batches = {
-            id(generator): task.make_batch(split.train, length=config.pad_to)
-            for generator, split in zip(generators, splits, strict=True)
-        }
-        self._left = {key: torch.empty(0, dtype=torch.int64) for key in self._batches}
-        self._size = config.batch_size
+    A batch is rows and how often each is in it. To a reader of sets the orders of the same words are one row, so three
+    rows and their numbers are any batch, with the same gradient but for rounding.
+    """
+
+    def __init__(
+        self, splits: list[task.Split], generators: list[torch.Generator], config: LookupConfig, *, reads_sets: bool
+    ) -> None:
+        self._rows, self._which = dict[int, task.Batch](), dict[int, Tensor]()
+        for generator, split in zip(generators, splits, strict=True):
+            rows, which = split.train, torch.arange(len(split.train))
+            if reads_sets:
+                rows = task.all_sources()[:: len(task.all_sources()) // len(task.FACTS)]
+                which = (task.key_of(split.train).unsqueeze(-1) == task.key_of(rows)).int().argmax(-1)
+            self._rows[id(generator)], self._which[id(generator)] = task.make_batch(rows, length=config.pad_to), which
+        self._left = {key: torch.empty(0, dtype=torch.int64) for key in self._rows}
+        self._size, self._reads_sets = config.batch_size, reads_sets
 
     def __call__(self, generator: torch.Generator) -> tuple[Tensor, ...]:
-        batch, left = self._batches[id(generator)], self._left[id(generator)]
+        key = id(generator)
+        rows, which, left = self._rows[key], self._which[key], self._left[key]
         while len(left) < self._size:
-            left = torch.cat((left, torch.randperm(len(batch.source), generator=generator)))
-        chosen, self._left[id(generator)] = left[: self._size], left[self._size :]
-        return tuple(part[chosen] for part in batch)
+            left = torch.cat((left, torch.randperm(len(which), generator=generator)))
+        chosen, self._left[key] = which[left[: self._size]], left[self._size :]
+        if self._reads_sets:
+            return (*rows, torch.bincount(chosen, minlength=len(rows.source)))
+        return (*(part[chosen] for part in rows), torch.ones(self._size, dtype=torch.int64))
 
 
 class _Judge:
@@ -164,11 +195,22 @@ class _Judge:
 
 
 def _loss(
-    model: nn.Module, source: Tensor, source_real: Tensor, given: Tensor, wanted: Tensor, target_real: Tensor
+    model: nn.Module,
+    source: Tensor,
+    source_real: Tensor,
+    given: Tensor,
+    wanted: Tensor,
+    target_real: Tensor,
+    times: Tensor | None = None,
 ) -> Tensor:
-    """Return the mean next-token cross-entropy over the real tokens of the targets, teacher-forced."""
+    """Return the mean next-token cross-entropy over the real tokens of the targets, teacher-forced.
+
+    times (batch,): how often each row counts; None counts each once.
+    """
     logits = model(source, given, real=source_real, target_mask=target_real[:, None, None, :])
-    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=task.PAD)
+    losses = F.cross_entropy(logits.transpose(1, 2), wanted, ignore_index=task.PAD, reduction="none")
+    counts = target_real if times is None else target_real * times.unsqueeze(-1)
+    return (losses * counts).sum() / counts.sum()
 
 
 @torch.no_grad()
@@ -186,6 +228,20 @@ def is_right(model: EncoderDecoder, sources: Tensor) -> Tensor:
         same = decoded[:, : wanted.shape[1]] == wanted[:, : decoded.shape[1]]
         found.append(same.all(-1) & (decoded.shape[1] >= wanted.shape[1]))
     return torch.cat(found)
+
+
+def probe(models: list[EncoderDecoder]) -> list[Probed]:
+    """Ask models about a key beside a value that is not its own: is the value copied, or the key looked up?"""
+    found = []
+    for key, own in task.FACTS.items():
+        for shown in task.FACTS.values():
+            if shown in (key, own):
+                continue
+            source = task.parse(f"NAME COLOR {key} ITEM {shown}").unsqueeze(0)
+            said = [task.VOCABULARY[int(greedy_decode(model, source)[0, 0])] for model in models]
+            both = said.count(shown), said.count(own)
+            found.append(Probed(key, shown, own, *both, len(said) - sum(both)))
+    return found
 
 
 @torch.no_grad()

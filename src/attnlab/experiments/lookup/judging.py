@@ -2,11 +2,13 @@
 
 import math
 
+from attnlab.draw.markup import plural
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.intervals import mean_interval
+from attnlab.experiments.intervals import mean_interval, share_interval
 from attnlab.experiments.lookup.config import LookupConfig
 from attnlab.experiments.lookup.fixed import FixedFound, decoder_leak, is_right
 from attnlab.experiments.lookup.recall import Recalled
+from attnlab.experiments.lookup.wording import range_text, share_text
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.parameters import count_from_config, count_from_model
 from attnlab.tasks.recall import RecallTask
@@ -23,20 +25,20 @@ _LEARNED = 0.99
 
 def fixed_claims(found: FixedFound) -> list[Claim]:
     """Say what holds of the models of the fixed table."""
-    members, scrambled, masses, _, controls = found
+    members, scrambled, masses, _, controls, _ = found
     right = [is_right(member.model, member.split.test) for member in members]
     num_right, num_all = sum(int(each.sum()) for each in right), sum(len(each) for each in right)
     perfect = sum(bool(each.all()) for each in right)
     changed, orders = sum(each.outputs_changed for each in scrambled), sum(each.num_orders for each in scrambled)
     single, double = (_largest([getattr(each, f"difference{bits}") for each in scrambled]) for bits in (32, 64))
-    least = min(each.difference64 for each in controls)
+    least, most = (pick(each.difference64 for each in controls) for pick in (min, max))
     moved, moved_of = sum(each.outputs_changed for each in controls), sum(each.num_orders for each in controls)
     error, padded = (_largest([getattr(each, name) for each in masses]) for name in ("largest_error", _PADDED))
     return [
         Claim(
             "decoded_right",
             "every test sample is decoded exactly right, the value and then [EOS], by every model",
-            f"{num_right:,}/{num_all:,}, perfect in {perfect} of {len(members)} seeds",
+            f"{num_right:,}/{num_all:,}, perfect in {perfect} of {len(members)} {plural(len(members), 'seed')}",
             f"{num_all:,}/{num_all:,}, {len(members)} of {len(members)}",
             num_right == num_all,
         ),
@@ -58,7 +60,10 @@ def fixed_claims(found: FixedFound) -> list[Claim]:
             "control_sees_order",
             "with an encoder that is told positions the logits do differ, so that the test can fail (float64); "
             "whether the decoded output changes too is reported, not claimed",
-            f"at least {least:.2g} apart in each of {len(controls)} seeds; {moved:,} of {moved_of:,} outputs differ",
+            f"logits {range_text(least, most)} apart ({len(controls)} {plural(len(controls), 'seed')}), "
+            + (
+                f"and {moved:,} of {moved_of:,} decoded outputs change" if moved else "though no decoded output changes"
+            ),
             f"more than {_SEEN:g} apart",
             least > _SEEN,
         ),
@@ -113,7 +118,8 @@ def recall_claims(config: LookupConfig, recalled: list[Recalled]) -> list[Claim]
         Claim(
             "asked_pairs_are_new",
             "no pair of a key and a value by which the models are judged as held out occurred in their training",
-            f"{both:,} of {asked:,} pairs asked; training showed {shown_share(config, recalled):.1%} of the others",
+            f"{f'{both:,}' if both else 'none'} of the {asked:,} {plural(asked, 'pair')} asked was ever trained on; "
+            f"training showed {share_text(shown_share(config, recalled))} of the others",
             "0",
             both == 0,
         )
@@ -134,15 +140,18 @@ def shown_share(config: LookupConfig, recalled: list[Recalled]) -> float:
 
 
 def _loose_claim(loose: Recalled, config: LookupConfig) -> Claim:
-    chance = config.recall_task("loose").chance
+    chance, number = config.recall_task("loose").chance, len(loose.new)
+    near = min(_NEAR_CHANCE, chance / 2)
     mean, low, high = mean_interval(loose.new)
+    shown = min(loose.named)
     return Claim(
         "loose_at_chance",
-        f"a set of single words cannot bind {config.recall_facts} facts: whatever reads it is right with 1/k of new "
-        f"facts, which is the chance, 3 points more or less (mean of {len(loose.new)} seeds)",
-        f"{mean:.1%}{_interval_text(low, high)}",
-        f"{chance - _NEAR_CHANCE:.1%} to {chance + _NEAR_CHANCE:.1%}",
-        abs(mean - chance) <= _NEAR_CHANCE,
+        f"a set of single words cannot bind {config.recall_facts} {plural(config.recall_facts, 'fact')}: a model that "
+        "has learned to answer with one of the values shown is right with 1/k of new facts, which is the chance "
+        f"(mean of {number} {plural(number, 'seed')})",
+        f"right {share_text(mean)}{_interval_text(low, high)}; a value shown {share_text(shown)} at least",
+        f"right {share_text(chance - near)} to {share_text(min(1.0, chance + near))}; a value shown {_LEARNED:.0%}",
+        abs(mean - chance) <= near and shown >= _LEARNED,
     )
 
 
@@ -154,18 +163,23 @@ def _learned_claim(recalled: Recalled) -> Claim:
     # A model counts by the worse of its two accuracies.
     worst = [min(pair) for pair in zip(recalled.new, recalled.held_out, strict=True)]
     good = sum(each >= _LEARNED for each in worst)
+    _, low, high = share_interval(good, len(worst))
     return Claim(
         f"{recalled.variant}_reads_new_facts",
         f"{what} to look new facts up: every model, on facts never seen and on pairs that never occurred in training",
-        f"{good} of {len(worst)} seeds; new facts {min(recalled.new):.1%} at least, "
-        f"new pairs {min(recalled.held_out):.1%}",
+        f"{good} of {len(worst)} {plural(len(worst), 'seed')} ({_percents(low, high)} of seeds, 95 % interval); "
+        f"new facts {share_text(min(recalled.new))} at least, new pairs {share_text(min(recalled.held_out))}",
         f"{_LEARNED:.0%} in {len(worst)} of {len(worst)}",
         good == len(worst),
     )
 
 
 def _interval_text(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f" ({low:.1%} to {high:.1%})"
+    return "" if math.isnan(low) else f" ({share_text(low)} to {share_text(high)})"
+
+
+def _percents(low: float, high: float) -> str:
+    return f"{low:.0%} to {high:.0%}"
 
 
 def _largest(values: list[float]) -> float:

@@ -5,11 +5,12 @@ from typing import Any
 
 from torch import nn
 
+from attnlab.draw.markup import plural
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Findings, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.experiments.lookup.document import make_document
-from attnlab.experiments.lookup.fixed import FixedFound, build_model, measure_masses, scramble, train_members
+from attnlab.experiments.lookup.fixed import FixedFound, build_model, measure_masses, probe, scramble, train_members
 from attnlab.experiments.lookup.judging import fixed_claims, model_claims, recall_claims
 from attnlab.experiments.lookup.recall import Recalled, build_recall_model, train_variant
 from attnlab.experiments.lookup.traces import trace_facts, trace_sources
@@ -80,23 +81,28 @@ def _shown_variant(config: LookupConfig) -> Variant:
 
 
 def _fixed(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedFound:
-    context.stage(f"a fixed table, {config.seeds} seeds")
-    others = [build_model(config, context.seed, index) for index in range(1, config.seeds)]
-    members = train_members(config, context, [main, *others])
+    context.stage("a fixed table, this run's model")
+    members = train_members(config, context, [main], patience=config.own_patience)
     _record(context, members[0].trained, "fixed")
+    others = [build_model(config, context.seed, index) for index in range(1, config.seeds)]
+    if others:
+        context.stage(f"the same table, {len(others)} more {plural(len(others), 'seed')}")
+        members += train_members(config, context, others, patience=config.patience, first=1)
     context.stage("the control, told the order")
     told = [
         build_model(config, context.seed, index, encoder_positions=config.control_positions)
         for index in range(config.control_seeds)
     ]
-    controls = train_members(config, context, told)
+    controls = train_members(config, context, told, patience=config.patience)
     context.stage("every order of every source")
     scrambled, masses = [], []
     for done, member in enumerate(members, 1):
         scrambled.append(scramble(member.model))
         masses.append(measure_masses(member.model, member.split.test))
         context.step(done, len(members))
-    return FixedFound(members, scrambled, masses, controls[0].model, [scramble(each.model) for each in controls])
+    control_scrambled = [scramble(each.model) for each in controls]
+    probed = probe([member.model for member in members])
+    return FixedFound(members, scrambled, masses, controls[0].model, control_scrambled, probed)
 
 
 def _recalled(config: LookupConfig, context: Run, variant: Variant, main: EncoderDecoder | None) -> Recalled:

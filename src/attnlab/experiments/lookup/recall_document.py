@@ -3,9 +3,11 @@
 import math
 from typing import Any
 
+from attnlab.draw.markup import plural
 from attnlab.experiments.intervals import mean_interval
 from attnlab.experiments.lookup.config import LookupConfig
 from attnlab.experiments.lookup.recall import Recalled
+from attnlab.experiments.lookup.wording import power_text, rounded_share, share_text
 
 __all__ = ["recall_facts", "recall_sections", "recall_words"]
 
@@ -20,31 +22,39 @@ def recall_words(config: LookupConfig, recalled: list[Recalled]) -> list[str]:
     """Say what was found."""
     number = config.recall_facts
     sets = math.comb(config.recall_keys, number) * math.perm(config.recall_values, number)
+    first = "So the second part draws the facts" if config.has_fixed else "The facts are drawn"
+    held_out = int(recalled[0].asked_held_out.sum())
     opening = (
-        f"So the second part draws the facts afresh: {number} keys with {number} values, paired at random, a key as "
-        f"the question. There are {sets:.0e} such sets of facts; the models saw at most "
-        f"{max(each.samples for each in recalled):,} each, and one in {config.recall_held_out} pairs of a key and a "
-        "value they never saw together at all. No weight can know the answer: it has to be read."
+        f"{first} afresh: {number} {plural(number, 'key')} with {number} {plural(number, 'value')}, paired at random, "
+        f"a key as the question. There are {power_text(sets)} such sets of facts; a model saw at most "
+        f"{max(each.samples for each in recalled):,} of them, and {held_out} of the "
+        f"{config.recall_keys * config.recall_values:,} pairs of a key and a value, asked afterwards, it never saw "
+        "together at all. No weight can know the answer: it has to be read."
     )
-    said = {
-        "loose": (
-            "Written as loose words, the facts cannot be read: the words are the same whichever key has which value, "
-            f"so every answer is right with 1/k = {1 / number:.1%}, and {{new:.1%}} is what was measured."
-        ),
-        "bound": (
-            "With key and value bound into one token (their vectors are added), {new:.1%} are right, and {held:.1%} "
-            "of pairs that never occurred in training; still no order is told."
-        ),
-        "ordered": (
-            "The loose words again, but with positions: {new:.1%}, and {held:.1%} of pairs never seen. It is "
-            "for the encoder to bind each value to the key beside it."
-        ),
-    }
-    found = [
-        said[each.variant].format(new=mean_interval(each.new).value, held=mean_interval(each.held_out).value)
-        for each in recalled
-    ]
-    return [opening, " ".join(found)]
+    return [opening, " ".join(_said(config, each) for each in recalled)]
+
+
+def _said(config: LookupConfig, found: Recalled) -> str:
+    new, held = (share_text(mean_interval(each).value) for each in (found.new, found.held_out))
+    number = config.recall_facts
+    if found.variant == "bound":
+        return (
+            f"With key and value bound into one token (their vectors are added), {new} are right, and {held} of pairs "
+            "that never occurred in training; still no order is told."
+        )
+    if found.variant == "ordered":
+        return (
+            f"The loose words, but with positions: {new}, and {held} of pairs never seen. It is for the encoder to "
+            "bind each value to the key beside it."
+        )
+    if number == 1:
+        return f"Written as loose words, a single fact needs no binding, for only one value is there: {new} are right."
+    return (
+        "Written as loose words, the facts cannot be read: the words are the same whichever key has which value, so "
+        f"no answer can be right more often than 1/k = {share_text(1 / number)}, and {new} is what was measured. The "
+        f"models did learn what can be learned: {share_text(mean_interval(found.named).value)} of their answers are "
+        "one of the values shown."
+    )
 
 
 def recall_facts(config: LookupConfig, recalled: list[Recalled]) -> list[list[str]]:
@@ -52,7 +62,7 @@ def recall_facts(config: LookupConfig, recalled: list[Recalled]) -> list[list[st
     steps = ", ".join(f"{each.variant} {each.steps:,}" for each in recalled)
     return [
         ["new facts", f"{config.recall_facts} of {config.recall_keys} keys and {config.recall_values} values"],
-        ["steps on new facts", f"{steps}; {config.recall_seeds} seeds each"],
+        ["steps on new facts", f"{steps} at most; {config.recall_seeds} {plural(config.recall_seeds, 'seed')} each"],
     ]
 
 
@@ -81,7 +91,8 @@ def _accuracy_bars(config: LookupConfig, recalled: list[Recalled]) -> dict[str, 
         "title": "Facts that are new each time",
         "caption": (
             f"Answers that are right, of {config.recall_judged:,} new samples for each of {len(recalled[0].new)} "
-            "seeds, with 95 % intervals over the seeds. Loose words may fall below chance where the pair asked "
+            f"{plural(len(recalled[0].new), 'seed')}, with 95 % intervals over the seeds. "
+            "Loose words may fall below chance where the pair asked "
             "never occurred in training: the models learn that much, and exclude it."
         ),
         "y_label": "share right",
@@ -153,5 +164,6 @@ def _course(recalled: list[Recalled]) -> dict[str, Any]:
 
 def _within(figures: list[float]) -> tuple[float, float, float]:
     """Return the mean of shares and its interval, kept within 0 and 1; of one value the interval is the value."""
-    value, low, high = mean_interval(figures)
+    mean, low, high = mean_interval(figures)
+    value = rounded_share(mean)
     return (value, value, value) if math.isnan(low) else (value, max(low, 0.0), min(high, 1.0))

@@ -38,6 +38,8 @@ def trace_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Trace:
             f"expected facts, then ? and a key from k1 to k{recall.num_keys}, such as {_EXAMPLE}; got {text!r}."
         )
     pairs = recall.parse(facts_text)
+    if keys.index(question) not in pairs[:, 0]:
+        raise WrongUsage(f"{question} is not among the facts, so there is nothing to find; ask one of their keys.")
     if recall.variant == "ordered" and len(pairs) != recall.num_facts:
         raise WrongUsage(f"this model is told positions and knows only {recall.num_facts} facts; got {len(pairs)}.")
     source = pairs if recall.variant == "bound" else pairs.flatten()
