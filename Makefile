@@ -18,7 +18,7 @@ test: $(VENV)/test.done
 	$(BIN)/pytest -n 2
 
 # The long campaigns, beside the short samples of them that `make test` runs.
-test-slow: $(VENV)/test.done
+test-slow: $(VENV)/slow.done
 	$(BIN)/pytest -n 2 -m "slow or not slow"
 
 check: $(VENV)/test.done $(VENV)/check.done

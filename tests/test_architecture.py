@@ -221,7 +221,7 @@ def test_the_readme_map_names_every_file_of_the_package_and_no_other():
     on_disk = [
         str(path.relative_to(ROOT))
         for path in sorted(PACKAGE.rglob("*"))
-        if path.suffix in {".py", ".js", ".css", ".html"} and "__pycache__" not in path.parts
+        if path.suffix in {".py", ".js", ".css", ".html", ".h"} and "__pycache__" not in path.parts
         and not (path.name == "__init__.py" and path.parent != PACKAGE)
     ]  # fmt: skip
     assert sorted(mapped) == sorted(on_disk)

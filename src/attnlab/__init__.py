@@ -24,17 +24,21 @@ _HOME = {
     "block_mask": "attnlab.parts.masks",
     "causal_mask": "attnlab.parts.masks",
     "generate": "attnlab.models",
-    "load": "attnlab.models:load_model",
+    "load": "attnlab.experiments",
     "multi_head_attention": "attnlab.parts.heads",
+    "open_population": "attnlab.experiments",
     "open_run": "attnlab.experiments",
     "padding_mask": "attnlab.parts.masks",
     "prefix_mask": "attnlab.parts.masks",
     "prove": "attnlab.design",
     "record": "attnlab.look",
+    "resume": "attnlab.experiments",
     "run": "attnlab.experiments",
     "save_model": "attnlab.models",
+    "search": "attnlab.experiments.search",
     "sliding_window_mask": "attnlab.parts.masks",
-    "train_population": "attnlab.train",
+    "sweep": "attnlab.experiments.sweeps",
+    "train_population": "attnlab.experiments",
     "use_matrix_path": "attnlab.parts.linear",
 }
 
@@ -43,8 +47,14 @@ __all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604
 if TYPE_CHECKING:
     from attnlab.design import prove as prove
     from attnlab.errors import AttnlabError as AttnlabError
+    from attnlab.experiments import load as load
+    from attnlab.experiments import open_population as open_population
     from attnlab.experiments import open_run as open_run
+    from attnlab.experiments import resume as resume
     from attnlab.experiments import run as run
+    from attnlab.experiments import train_population as train_population
+    from attnlab.experiments.search import search as search
+    from attnlab.experiments.sweeps import sweep as sweep
     from attnlab.look import record as record
     from attnlab.models import Decoder as Decoder
     from attnlab.models import DecoderConfig as DecoderConfig
@@ -55,7 +65,6 @@ if TYPE_CHECKING:
     from attnlab.models import SingleHead as SingleHead
     from attnlab.models import SingleHeadConfig as SingleHeadConfig
     from attnlab.models import generate as generate
-    from attnlab.models import load_model as load  # noqa: F401
     from attnlab.models import save_model as save_model
     from attnlab.parts.attend import attend as attend
     from attnlab.parts.heads import multi_head_attention as multi_head_attention
@@ -66,7 +75,6 @@ if TYPE_CHECKING:
     from attnlab.parts.masks import padding_mask as padding_mask
     from attnlab.parts.masks import prefix_mask as prefix_mask
     from attnlab.parts.masks import sliding_window_mask as sliding_window_mask
-    from attnlab.train import train_population as train_population
 
 
 def __getattr__(name: str) -> Any:

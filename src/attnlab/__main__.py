@@ -1,8 +1,6 @@
 """`python -m attnlab` is the command `attnlab`."""
 
-import sys
-
-from attnlab.cli import main
+from attnlab.cli import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

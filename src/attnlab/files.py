@@ -1,4 +1,4 @@
-"""Files that are either whole or not there.
+"""Files that are either whole or not there, in folders with one writer.
 
 Everything is written to a temporary neighbour, synced, and renamed over its goal, so that neither a kill nor a full
 disk can leave half a file or destroy the one before it. JSON is read strictly: no NaN, no key twice.
@@ -7,6 +7,7 @@ disk can leave half a file or destroy the one before it. JSON is read strictly: 
 import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +16,42 @@ from typing import Any
 
 from attnlab.errors import AttnlabError, CouldNotRun
 
-__all__ = ["explained", "read_json", "read_json_lines", "write_bytes", "write_json", "write_text"]
+__all__ = [
+    "LOCK",
+    "CouldNotWrite",
+    "Taken",
+    "check_room",
+    "explained",
+    "locked",
+    "read_json",
+    "read_json_lines",
+    "remove_remains",
+    "write_bytes",
+    "write_json",
+    "write_text",
+]
+
+LOCK = ".lock"
+"""The file that stands in a folder while somebody writes there."""
+
+
+class CouldNotWrite(CouldNotRun):
+    """The disk is full, or the place may not be written; what stood there before is as it was."""
+
+
+class Taken(CouldNotRun):
+    """Somebody else writes into the folder; `writer` says who."""
+
+    def __init__(self, folder: Path, writer: str) -> None:
+        super().__init__(f"{writer} is writing into {folder}: wait until it has ended, or choose another folder.")
+        self.writer = writer
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace a file in one step; on any failure the old one is still there.
 
     Raises:
-        CouldNotRun: the disk is full, the folder is missing or may not be written, with path and size.
+        CouldNotWrite: the disk is full, the folder is missing or may not be written, with path and size.
     """
     with explained(path, len(content)):
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
@@ -95,7 +124,81 @@ def explained(path: Path, size: int | None = None) -> Iterator[None]:
             errno.ENAMETOOLONG: "Choose a shorter name with --out.",
             errno.EFBIG: "Files this large are not allowed here: choose another folder with --out.",
         }.get(error.errno or 0, "")
-        raise CouldNotRun(f"could not write {what}: {error.strerror or error}. {advice}".strip()) from None
+        raise CouldNotWrite(f"could not write {what}: {error.strerror or error}. {advice}".strip()) from None
+
+
+def check_room(path: Path, size: int, what: str) -> None:
+    """Refuse to begin where it is known that there is too little room.
+
+    Raises:
+        CouldNotWrite: fewer bytes are free than `what` needs.
+    """
+    standing = next(each for each in (path, *path.absolute().parents) if each.exists())
+    usage = shutil.disk_usage(standing)
+    if usage.free < size and usage.total:  # a place of no size at all is no disk; writing there says why it fails
+        raise CouldNotWrite(
+            f"could not write {path}: only {usage.free:,} bytes are free there and {what} needs {size:,}. "
+            "Free some space, or choose another folder with --out."
+        )
+
+
+def remove_remains(folder: Path) -> None:
+    """Remove the temporary files that a killed writer left, here and below; only for who holds the lock."""
+    with explained(folder):
+        for path in folder.rglob(".*.part"):
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Be the only one who writes into a folder, which must be there.
+
+    The system frees a lock when its process ends, however it ends: none is ever stale. Where the file system knows no
+    locks, there are none.
+
+    Raises:
+        Taken: somebody else holds it.
+        CouldNotWrite: the folder may not be written.
+    """
+    handle = _lock(folder)
+    try:
+        yield
+    finally:
+        (folder / LOCK).unlink(missing_ok=True)  # still ours, so nobody else's can be removed
+        os.close(handle)
+
+
+def _lock(folder: Path) -> int:
+    import fcntl  # not on every system
+
+    file = folder / LOCK
+    while True:
+        with explained(file):
+            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                number = os.read(handle, 20).decode(errors="replace")
+                os.close(handle)
+                is_us = number == str(os.getpid())
+                writer = "this process" if is_us else f"process {number}" if number else "another process"
+                raise Taken(folder, writer) from None
+            except OSError as error:
+                if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                    raise
+            if _is_still_there(file, handle):
+                os.ftruncate(handle, 0)
+                os.write(handle, str(os.getpid()).encode())
+                return handle
+            os.close(handle)
+
+
+def _is_still_there(file: Path, handle: int) -> bool:
+    """Say whether a lock is that of the file: its holder may have let go of it just now, and taken the file along."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(file))
+    except FileNotFoundError:
+        return False
 
 
 def _text(path: Path) -> str:

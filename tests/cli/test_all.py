@@ -59,9 +59,9 @@ def test_out_names_the_folder_of_all_runs_and_json_is_json(capsys):
 
 def test_one_that_cannot_run_is_told_and_the_others_run(capsys, monkeypatch):
     from attnlab.errors import CouldNotRun
-    from attnlab.experiments.sorting import sorter
+    from attnlab.experiments import experiment
 
-    whole, calls = sorter.train, []
+    whole, calls = experiment.train_together, []
 
     def fail_first(*args, **options):
         calls.append(1)
@@ -69,7 +69,7 @@ def test_one_that_cannot_run_is_told_and_the_others_run(capsys, monkeypatch):
             raise CouldNotRun("the training was no longer finite.")
         return whole(*args, **options)
 
-    monkeypatch.setattr(sorter, "train", fail_first)
+    monkeypatch.setattr(experiment, "train_together", fail_first)
     status, out, err = run(capsys, "run", "all", "-q", "--set", *TINY)
     assert status == 3
     assert "first: the training was no longer finite." in err
@@ -77,12 +77,12 @@ def test_one_that_cannot_run_is_told_and_the_others_run(capsys, monkeypatch):
 
 
 def test_interrupting_names_the_run_that_was_stopped(capsys, monkeypatch):
-    from attnlab.experiments.sorting import sorter
+    from attnlab.experiments import experiment
 
     def interrupt(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sorter, "train", interrupt)
+    monkeypatch.setattr(experiment, "train_together", interrupt)
     status, _, err = run(capsys, "run", "all", "-q", "--set", *TINY)
     assert status == 130
     assert "runs/first" in err

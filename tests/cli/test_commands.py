@@ -164,7 +164,7 @@ def test_a_disk_with_too_little_room_is_said_before_the_training(capsys, mount):
 
 def test_a_really_full_disk_is_said_and_loses_nothing(capsys, mount, monkeypatch):
     monkeypatch.setattr("attnlab.experiments.folder._LEAST_FREE", 0)
-    folder = mount("size=64k")
+    folder = mount("size=160k")
     (folder / "precious.txt").write_text("mine")
     status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(folder / "r"), "--set", *TINY)
     assert status == 3
@@ -201,7 +201,7 @@ def test_interrupting_a_run_is_status_130_and_names_what_is_kept(capsys, tmp_pat
     def interrupt(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnlab.train.loop.learning_rate", interrupt)
+    monkeypatch.setattr("attnlab.train.loop.Schedule", interrupt)
     status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY)
     assert status == 130
     assert "stopped" in err
@@ -348,6 +348,22 @@ def test_an_import_that_an_interrupt_broke_is_an_interrupt(capsys, monkeypatch):
     failing_with(monkeypatch, ImportError("no interrupt, no excuse"))
     with pytest.raises(ImportError, match="no excuse"):
         main(["list"])
+
+
+def test_an_import_that_an_interrupt_broke_within_a_run_names_the_run_too(capsys, tmp_path, monkeypatch):
+    def broken(*args):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("cannot import name 'x' from a partially initialised module") from None
+
+    monkeypatch.setattr("attnlab.experiments.report.render_page", broken)
+    folder = tmp_path / "r"
+    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(folder), "--set", *TINY)
+    kept = f"what it has so far is in {folder}: go on with attnlab resume {folder}"
+    assert (status, err) == (130, f"attnlab: stopped by you; {kept}\n")
+    monkeypatch.undo()
+    assert run(capsys, "resume", str(folder), "-q")[0] == 1
 
 
 def test_an_ignored_interrupt_stays_ignored(monkeypatch):

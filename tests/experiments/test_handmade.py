@@ -1,3 +1,4 @@
+import copy
 import json
 import math
 
@@ -7,10 +8,13 @@ import torch
 import attnlab
 from attnlab.design import check_record, design_for, designs, prove
 from attnlab.errors import WrongUsage
+from attnlab.experiments.experiment import Run
 from attnlab.experiments.handmade import HandmadeConfig, comparing, document, judging, learning, workshop
 from attnlab.models import SingleHead
 from attnlab.parts.reference import single_head as reference
-from attnlab.tasks.vectors import PADDING, VectorTask
+from attnlab.tasks.vectors import VectorTask
+from attnlab.train import Judgement, Member, train_together
+from attnlab.train.observer import Silent
 
 SMALL = {**HandmadeConfig.QUICK, "seeds": 3}
 TINY = {"steps": 3, "seeds": 2, "draws": 5}
@@ -27,8 +31,8 @@ def learned(tmp_path_factory):
     cohorts = {}
     whole = workshop.train_cohort
 
-    def kept(design, config, seed, **options):
-        cohorts[design.name] = whole(design, config, seed, **options)
+    def kept(design, config, context, **options):
+        cohorts[design.name] = whole(design, config, context, **options)
         return cohorts[design.name]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -112,10 +116,10 @@ def test_heads_that_learned_too_little_are_caught(rule, learned, again, monkeypa
     real = learning.train_cohort
     short = HandmadeConfig(**{**SMALL, "steps": 200})
 
-    def hurried(design, config, seed, **options):
+    def hurried(design, config, context, **options):
         if design.name != rule:
             return learned[1][design.name]
-        return real(design, short, seed, **options)._replace(
+        return real(design, short, context, **options)._replace(
             losses=learned[1][rule].losses, steps=learned[1][rule].steps
         )
 
@@ -153,27 +157,27 @@ def test_a_record_whose_values_are_not_the_class_s_is_caught(again, monkeypatch)
     assert again() == ["record_checks"]
 
 
-def test_heads_trained_together_end_where_each_would_end_alone():
-    design, config = design_for("unique"), HandmadeConfig(steps=150, seeds=3)
-    for is_learned in (False, True):
-        heads = [learning.initial_head(design, is_learned, 0, member).double() for member in range(3)]
-        drawn = [learning.sequences(design.task, 0, member, config.steps) for member in range(3)]
-        blocks = [torch.stack(block, 1) for block in zip(*drawn, strict=True)]
-        together, _ = learning.train_stacked(design.task, heads, blocks, 0.05)
-        for head, ids, found in zip(heads, drawn, together, strict=True):
-            alone = train_alone(head, design.task, torch.cat(ids).long(), 0.05)
-            for name, value in alone.state_dict().items():
-                torch.testing.assert_close(found.state_dict()[name], value, atol=1e-12, rtol=0)
+@pytest.mark.parametrize("is_learned", [False, True])
+def test_heads_trained_together_end_where_each_would_end_alone(is_learned):
+    design, settings = design_for("unique"), HandmadeConfig(steps=150, learning_rate=0.05).train_config()
+    heads = [learning.initial_head(design, is_learned, 0, member).double() for member in range(3)]
+    draws = [learning.make_draw(design.task, 0, member, torch.float64) for member in range(3)]
+    judge = lambda model: Judgement((0.0,), {})  # noqa: E731
+    members = [Member(copy.deepcopy(head), settings, *each, judge) for head, *each in zip(heads, draws, strict=True)]
+    train_together(members, learning.loss)
+    for head, draw, member in zip(heads, draws, members, strict=True):
+        alone = train_alone(head, [part for first in (0, 50, 100) for part in zip(*draw(first, 50), strict=True)], 0.05)
+        for name, value in alone.state_dict().items():
+            torch.testing.assert_close(member.model.state_dict()[name], value, atol=1e-12, rtol=0)
 
 
-def train_alone(head, task, rows, rate):
+def train_alone(head, batches, rate):
     """Train one head as a textbook says, one unpadded sequence a step."""
     optimiser = torch.optim.SGD(head.parameters(), lr=rate)
-    for row in rows:
-        ids = row[row != PADDING].unsqueeze(0)
-        output = head(task.vectors(ids, torch.float64)).output
-        counted = task.counted(ids)
-        loss = torch.nn.functional.mse_loss(output[counted], task.target(ids, torch.float64)[counted])
+    for x, target, share, real in batches:
+        output = head(x[real].unsqueeze(0)).output
+        counted = share[real].squeeze(-1) > 0
+        loss = torch.nn.functional.mse_loss(output[0, counted], target[real][counted])
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -183,12 +187,19 @@ def train_alone(head, task, rows, rate):
 def test_a_seed_learns_the_same_whoever_else_learns():
     design = design_for("copy_first")
     few, more = (
-        learning.train_cohort(design, HandmadeConfig(steps=60, seeds=seeds), 0, has_learned_positions=True)
+        learning.train_cohort(design, HandmadeConfig(steps=60, seeds=seeds), Run(0), has_learned_positions=True)
         for seeds in (2, 5)
     )
     for one, other in zip(few.heads, more.heads[:2], strict=True):
         torch.testing.assert_close(one.matrices().Km, other.matrices().Km, atol=1e-6, rtol=0)
     assert few.heads[0].matrices().Km.tolist() != few.heads[1].matrices().Km.tolist()
+
+
+def test_the_curve_is_the_mean_of_200_steps_and_of_what_is_left_over():
+    notes = {50: 1.0, 100: 2.0, 150: 3.0, 200: 6.0, 250: 4.0, 260: 10.0}
+    steps, losses = learning.blocks(list(notes), [torch.tensor([loss]) for loss in notes.values()])
+    assert steps == [200, 260]
+    assert losses.flatten().tolist() == [3.0, 5.0]
 
 
 def test_heads_whose_training_breaks_fail_their_claims_and_nothing_else(tmp_path):
@@ -266,15 +277,36 @@ def test_the_same_seed_gives_the_same_heads_and_another_seed_others():
 
 
 def test_an_interruption_gets_through(monkeypatch):
-    class Impatient:
-        def stage(self, name):
-            pass
-
+    class Impatient(Silent):
         def step(self, step, steps, figures):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         attnlab.run("handmade", observer=Impatient(), **TINY)
+
+
+@pytest.mark.parametrize(("rule", "positions"), [("identity", "both"), ("copy_first", "learned"), ("unique", "both")])
+def test_the_heads_of_a_population_are_those_of_runs_with_their_seeds(rule, positions):
+    config = HandmadeConfig(learned=rule, positions=positions, steps=450)
+    learned = workshop.lesson([config, config], [3, 4])
+    found = train_together(learned.members, learned.loss)
+    for seed, member, trained in zip((3, 4), learned.members, found.members, strict=True):
+        is_learned = positions == "learned"
+        cohort = learning.train_cohort(design_for(rule), config, Run(seed), has_learned_positions=is_learned)
+        for name, value in cohort.heads[0].state_dict().items():
+            torch.testing.assert_close(member.model.state_dict()[name], value, atol=1e-5, rtol=1e-5)
+        concluded = workshop.conclude(member.model, trained, config, Run(seed))
+        names = [f"learned_{rule}{'_positions' if is_learned else ''}", "only_the_product_counts", "parameters_counted"]
+        assert [each.name for each in concluded.claims][:3] == names
+        assert concluded.document["title"].startswith(f"handmade: {rule}")
+
+
+def test_what_a_population_is_judged_by_is_what_the_proof_says():
+    design, judge = design_for("unique"), learning.make_judge(design_for("unique").task)
+    assert judge(design.model(torch.float32)).score[0] == 1.0
+    head = learning.initial_head(design, False, 0, 0)
+    proof = prove(head, design.task)
+    assert float(judge(head).score[0]) == pytest.approx(1 - proof.failures / proof.inputs)
 
 
 def test_settings_that_cannot_be_are_refused():

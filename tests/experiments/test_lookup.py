@@ -8,12 +8,15 @@ import torch
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import registry
+from attnlab.experiments.experiment import Run
 from attnlab.experiments.lookup import LookupConfig, fixed, judging, lookup, recall
 from attnlab.experiments.lookup.recall import build_recall_model
 from attnlab.models.embedding import Embedding
 from attnlab.models.encoder_decoder import EncoderDecoder, Stack
 from attnlab.tasks import lookup as task
 from attnlab.tasks.recall import RecallTask
+from attnlab.train import train_together
+from attnlab.train.observer import Silent
 
 TINY = {
     "seeds": 2, "control_seeds": 1, "samples": 400, "epochs": 20, "patience": 1, "own_patience": 1,
@@ -163,7 +166,6 @@ def test_held_out_pairs_that_occur_in_training_are_caught(monkeypatch):
 
 
 def test_a_seed_that_does_not_learn_is_counted(monkeypatch):
-    monkeypatch.setattr(fixed, "is_right", lambda model, sources: torch.ones(len(sources), dtype=torch.bool))
     monkeypatch.setattr(judging, "is_right", lambda model, sources: torch.arange(len(sources)) > 0)
     report = attnlab.run("lookup", **TABLE)
     assert failed(report) == {"decoded_right"}
@@ -213,21 +215,99 @@ def test_masses_tell_the_key_from_the_value_and_the_rows_apart(monkeypatch):
     assert mean.tolist() == [[[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]]
 
 
+def gradient_of(model, loss, batch):
+    model.zero_grad()
+    loss(model, *batch).backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
 def test_three_sets_and_their_numbers_are_any_batch_with_the_same_gradient():
-    config = LookupConfig()
+    config = LookupConfig(samples=400)
     model = lookup.build_model(config, 0).double()
-    split = task.make_split(400, torch.Generator().manual_seed(0))
+    told = lookup.build_model(config, 0, encoder_positions="sinusoidal")  # who is told the order is given the rows
     gradients = []
-    for reads_sets in (True, False):
-        generator = torch.Generator().manual_seed(1)
-        batch = fixed._Epochs([split], [generator], config, reads_sets=reads_sets)(generator)
-        assert batch[0].shape == ((3, 10) if reads_sets else (32, 10))
-        assert int(batch[-1].sum()) == 32
-        model.zero_grad()
-        fixed._loss(model, *batch).backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    for reader in (model, told):
+        learner, reads_sets = fixed.learner(reader, config, 0), reader is model
+        batch = [part[0] for part in learner.draw(0, 1)]
+        assert batch[0].shape == ((3,) if reads_sets else (32, 10))
+        gradients.append(gradient_of(model, fixed.make_loss(config, reads_sets=reads_sets), batch))
+    assert int(learner.draw(0, 1)[0][0].count_nonzero()) == 32 * 5
     assert float(gradients[0].abs().max()) > 1e-3
     torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
+
+
+def test_each_epoch_shows_every_training_sample_once_and_no_two_in_one_order():
+    config = LookupConfig(samples=400, batch_size=30)  # 320 samples: epochs end within a batch
+    told = lookup.build_model(config, 0, encoder_positions="sinusoidal")
+    draw, train = fixed.learner(told, config, 0).draw, fixed.split_of(config, 0).train
+    passed = draw(0, 32)[0][..., :5].reshape(-1, 5).tolist()  # 960 samples
+    epochs = [passed[start : start + 320] for start in (0, 320, 640)]
+    assert all(sorted(epoch) == sorted(train.tolist()) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+
+
+@pytest.mark.parametrize("variant", ["loose", "bound", "ordered"])
+def test_what_a_step_is_given_does_not_depend_on_where_drawing_begins(variant):
+    config = LookupConfig()
+    for draw in (
+        recall.make_recall_draw(config, variant, 0),
+        fixed.learner(lookup.build_model(config, 0), config, 0).draw,
+        fixed.learner(lookup.build_model(config, 0, encoder_positions="learned"), config, 0).draw,
+    ):
+        whole, part = draw(0, 130), draw(95, 20)
+        assert all(torch.equal(one[95:115], other) for one, other in zip(whole, part, strict=True))
+
+
+def test_the_pairs_that_training_showed_are_those_that_were_drawn():
+    config = LookupConfig(recall_batch_size=2)
+    for steps in (1, 60):
+        source, real, *_ = recall.make_recall_draw(config, "bound", 0, 3)(0, steps)
+        pairs = source[real]
+        shown = torch.zeros(32, 32, dtype=torch.bool)
+        shown[pairs[:, 0], pairs[:, 1] - 32] = True
+        assert torch.equal(recall.shown_pairs(config, "bound", 0, 3, steps), shown)
+    assert 0 < int(recall.shown_pairs(config, "bound", 0, 3, 1).sum()) <= 2  # one fact a sample at first
+
+
+def test_a_run_goes_on_from_each_of_its_checkpoints_to_the_same_bytes(tmp_path):
+    class Stopping(Silent):
+        """Stops the run at the first step of its third training."""
+
+        stages = 0
+
+        def stage(self, name):
+            self.stages += 1
+
+        def step(self, step, steps, figures):
+            if self.stages == 3:
+                raise KeyboardInterrupt
+
+    settings = {**SMALL, "epochs": 2, "recall_steps": 5, "seeds": 3, "variant": "bound"}
+    with pytest.raises(KeyboardInterrupt):
+        attnlab.run("lookup", out=tmp_path / "stopped", observer=Stopping(), **settings)
+    begun = {path.name for path in (tmp_path / "stopped" / "checkpoints").iterdir()}
+    assert begun == {"fixed", "fixed-others", "fixed-control"}
+    attnlab.run("lookup", out=tmp_path / "stopped", resume=True, **settings)
+    attnlab.run("lookup", out=tmp_path / "whole", **settings)
+    for file in ("model.safetensors", "models/bound/model.safetensors", "claims.json", "metrics.jsonl"):
+        assert (tmp_path / "stopped" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+@pytest.mark.parametrize("settings", [TABLE, {**FEW, "variant": "bound"}], ids=["fixed", "recall"])
+def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed(settings):
+    config = LookupConfig(**settings)
+    learned = lookup.lesson([config], [5])
+    (trained,) = train_together(learned.members, learned.loss, stop=learned.stop, num_threads=1).members
+    model = learned.members[0].model
+    report = attnlab.run("lookup", seed=5, **settings)
+    for name, value in report.model.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value)
+    assert learned.is_solved(trained.judgement)
+    found = lookup.conclude(model, trained, config, Run(5))
+    by_name = {each.name: each for each in report.claims}
+    assert {each.name for each in found.claims} == by_name.keys() - {"control_sees_order"}
+    assert all(each.passed for each in found.claims)
+    assert found.document["facts"][0] == ["seed", "5"]
 
 
 def test_mismatched_pairs_are_counted_by_what_is_said(monkeypatch):
@@ -368,10 +448,7 @@ def test_every_option_works(settings):
 
 
 def test_an_interrupted_run_stops_at_once_and_shows_as_unfinished(tmp_path):
-    class Impatient:
-        def stage(self, name):
-            pass
-
+    class Impatient(Silent):
         def step(self, step, steps, figures):
             raise KeyboardInterrupt
 

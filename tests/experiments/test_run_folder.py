@@ -1,6 +1,7 @@
 """The run folder: one owner, nothing overwritten, and damage that is named."""
 
 import json
+import re
 import shutil
 import threading
 from dataclasses import replace
@@ -62,8 +63,8 @@ def test_of_two_runs_that_find_the_folder_empty_one_gets_it(tmp_path, monkeypatc
 
     def create(name):
         try:
-            RunFolder.create(tmp_path / "run", {"name": name})
-            outcomes[name] = "made"
+            with RunFolder.create(tmp_path / "run", {"name": name}):
+                outcomes[name] = "made"
         except FolderTaken as error:
             outcomes[name] = str(error)
 
@@ -74,7 +75,7 @@ def test_of_two_runs_that_find_the_folder_empty_one_gets_it(tmp_path, monkeypatc
         thread.join()
     winner, loser = sorted("ab", key=lambda name: outcomes[name] != "made")
     assert outcomes[winner] == "made"
-    assert "holds a run already, and nothing is overwritten" in outcomes[loser]
+    assert re.search(r"holds a run .*already, and nothing is overwritten", outcomes[loser])
     assert json.loads((tmp_path / "run" / "config.json").read_text()) == {"name": winner}
 
 

@@ -9,6 +9,7 @@ import torch
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import registry
+from attnlab.experiments.experiment import Run
 from attnlab.experiments.sentiment import (
     SentimentConfig,
     baseline,
@@ -23,6 +24,8 @@ from attnlab.experiments.sentiment import (
 )
 from attnlab.tasks.texts import LabelledText
 from attnlab.tasks.tokenizers import PartTokenizer, WordTokenizer
+from attnlab.train import train_together
+from attnlab.train.observer import Silent
 
 TINY = {"seeds": 1, "epochs": 1, "best_epochs": 1, "baseline": False, "repeats": 2}
 LEARNING = {"seeds": 1, "epochs": 2, "best_epochs": 1, "batch_size": 64, "learning_rate": 3e-3, "d_model": 16,
@@ -373,6 +376,22 @@ def test_a_training_without_a_better_validation_ends_early():
     assert len([line for line in judged if line["split"] == "by text"]) == 3  # the first is the best, and two more
 
 
+@pytest.mark.parametrize("main", ["mini", "best"])
+def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed_on_the_shared_split(main):
+    settings = {**TINY, "epochs": 2, "main": main}
+    config = SentimentConfig(**settings)
+    learned = classifier.lesson([config, config], [5, 6])
+    found = train_together(learned.members, learned.loss, stop=learned.stop, num_threads=1)
+    model, trained = learned.members[0].model, found.members[0]
+    report = attnlab.run("sentiment", seed=5, split_seed=0, **settings)
+    for name, value in report.model.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value)
+    concluded = classifier.conclude(model, trained, config, Run(5))
+    assert [each.passed for each in concluded.claims] == [True] * 4
+    assert "both models" not in json.dumps([each.to_mapping() for each in concluded.claims])
+    assert classifier.trace_text(model, config, "a warm film").steps[0].candidates == ("negative", "positive")
+
+
 def test_given_texts_are_looked_into():
     report = attnlab.run("sentiment", show="a warm film | not a zebra", **TINY)
     assert [each["label"] for each in section(report, "Where best looks")["choices"]] == ["a warm film", "not a zebra"]
@@ -437,10 +456,7 @@ def test_texts_of_stop_words_alone_leave_the_small_baseline_out():
 
 
 def test_an_interrupted_run_ends_at_once(tmp_path):
-    class Impatient:
-        def stage(self, name):
-            pass
-
+    class Impatient(Silent):
         def step(self, step, steps, figures):
             raise KeyboardInterrupt
 
@@ -470,10 +486,9 @@ def test_the_best_model_starts_as_naive_bayes():
 def test_an_epoch_shows_every_text_once():
     rows = [LabelledText("w " * (number % 7 + 1), "a") for number in range(50)]
     coded = coding.code(rows, WordTokenizer(["w"], 20), ["a"])
-    coded = coded._replace(labels=torch.arange(50))
-    batches = list(coding.epoch_batches(coded, 8, torch.Generator().manual_seed(0)))
-    assert sorted(number for batch in batches for number in batch.labels.tolist()) == list(range(50))
-    assert max(len(batch.labels) for batch in batches) == 8
+    chosen = coding.epoch_order(coded, 8, torch.Generator().manual_seed(0))
+    assert sorted(place for batch in chosen for place in batch) == list(range(50))
+    assert max(len(batch) for batch in chosen) == 8
     places = [place for some, _ in coding.ordered_batches(coded, 16) for place in some]
     assert sorted(places) == list(range(50))
 

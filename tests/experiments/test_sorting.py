@@ -1,15 +1,18 @@
 import json
+import signal
 
 import pytest
 import torch
 
 import attnlab
+from attnlab import seeds
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim, read_claims
 from attnlab.experiments.folder import free_name, list_runs
 from attnlab.experiments.sorting import SortingConfig, judging
 from attnlab.experiments.sorting import sorter as sorting
+from attnlab.train.checkpoint import latest_checkpoint
 
 QUICK = {"steps": 1_200, "learning_rate": 1e-2, "evaluate_every": 200}
 TINY = {"steps": 20, "evaluate_every": 10}
@@ -70,18 +73,21 @@ def test_a_miscounted_part_is_caught(monkeypatch):
 def test_the_loss_on_counted_rows_is_the_loss_on_the_drawn_batch():
     config = SortingConfig()
     task, model = config.sequence_task(), sorting.build_model(config, 0).double()
-    drawn = torch.randint(27, (128,), generator=torch.Generator().manual_seed(0))
-    plain = judging.exact_loss(model, task.rows(task.all_prompts())[drawn])
-    counted = sorting.make_batch_loss(task, 128)(model, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(counted, plain, atol=1e-14, rtol=0)
+    (counts,) = sorting.make_draw(task, 128, seed=0)(50, 3)
+    drawn = torch.randint(27, (3, 128), generator=seeds.generator(0, "sorting", "data", 50))
+    for step in range(3):
+        plain = judging.exact_loss(model, task.rows(task.all_prompts())[drawn[step]])
+        counted = sorting.make_loss(task, 128)(model, counts[step])
+        torch.testing.assert_close(counted, plain, atol=1e-14, rtol=0)
 
 
 def test_a_batch_smaller_than_the_domain_is_drawn_from_it():
     config = SortingConfig()
     task, model = config.sequence_task(), sorting.build_model(config, 0)
-    drawn = task.sample(26, torch.Generator().manual_seed(0))
-    loss = sorting.make_batch_loss(task, 26)(model, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(loss, judging.exact_loss(model, task.rows(drawn)))
+    (rows,) = sorting.make_draw(task, 26, seed=0)(0, 2)
+    assert rows.shape == (2, 26, 7)
+    assert all(tuple(row) in set(map(tuple, task.rows(task.all_prompts()).tolist())) for row in rows[0].tolist())
+    torch.testing.assert_close(sorting.make_loss(task, 26)(model, rows[1]), judging.exact_loss(model, rows[1]))
 
 
 def test_the_separator_is_never_an_answer():
@@ -127,9 +133,10 @@ def test_a_run_folder_holds_everything_and_opens_again(learned):
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert names >= {
         "config.json", "claims.json", "metrics.jsonl", "model.safetensors", "report.html", "report.json",
-        "checkpoints/best.safetensors", "checkpoints/last.safetensors", "figures/loss.png", "figures/loss.svg",
+        "figures/loss.png", "figures/loss.svg",
         "figures/attention.png", "figures/attention.svg",
     }  # fmt: skip
+    assert latest_checkpoint(folder / "checkpoints" / "sorting").facts["step"] == QUICK["steps"]
     again = attnlab.open_run(folder)
     assert again.claims == learned.claims
     assert again.config["seed"] == 0
@@ -214,16 +221,19 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 
 def test_an_interrupted_run_shows_as_unfinished_and_keeps_its_checkpoint(tmp_path):
     class Impatient:
+        def stage(self, name): ...
         def step(self, step, steps, figures):
-            if step >= 15:
-                raise KeyboardInterrupt
+            if "accuracy" in figures:
+                signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         attnlab.run("sorting", out=tmp_path / "run", observer=Impatient(), **TINY)
     with pytest.raises(CouldNotRun, match="is unfinished"):
         attnlab.open_run(tmp_path / "run")
     assert list_runs(tmp_path)[0]["state"] == "unfinished"
-    assert (tmp_path / "run" / "checkpoints" / "last.safetensors").exists()
+    assert latest_checkpoint(tmp_path / "run" / "checkpoints" / "sorting").facts["step"] == 10
+    attnlab.resume(tmp_path / "run")
+    assert list_runs(tmp_path)[0]["state"] == "finished"
 
 
 def test_too_little_room_is_said_before_the_training(tmp_path, monkeypatch):

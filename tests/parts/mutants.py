@@ -125,7 +125,7 @@ ATTEND = _in(
         SUM,
         REFERENCE,
     ),
-    ("softmax over the queries", ".softmax(-1)", ".softmax(-2)", SUM, REFERENCE),
+    ("softmax over the queries", "| broken, 0.0).softmax(-1)", "| broken, 0.0).softmax(-2)", SUM, REFERENCE),
     ("dead rows left uniform", "weights = weights.masked_fill(blocked, 0.0)", "pass", SUM, (*DEAD, True)),
     (
         "NaN repaired after the softmax",

@@ -1,158 +1,286 @@
+"""The training loop: what is learned, kept, judged and told, for one model and for several."""
+
 import itertools
+import math
+import threading
 
 import pytest
 import torch
 from torch import nn
 
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import WrongUsage
 from attnlab.train import Judgement, TrainConfig, train
-from attnlab.train.checkpoint import read_checkpoint
-from attnlab.train.schedule import learning_rate
+from attnlab.train.faults import NotFinite, first_not_finite
+from attnlab.train.history import History, plain
+from attnlab.train.schedule import Schedule, share_of_peak, span_at
 
-
-def line(seed=0):
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return nn.Linear(2, 1)
-
-
-def loss(model, generator):
-    x = torch.randn(16, 2, generator=generator)
-    return (model(x) - x.sum(-1, keepdim=True)).square().mean()
-
-
-@torch.no_grad()
-def judge(model):
-    x = torch.eye(2)
-    error = float((model(x) - 1).square().mean())
-    return Judgement((-error,), {"error": error})
-
-
-def fit(model, judge=judge, loss=loss, **options):
-    config = TrainConfig(**{"steps": 200, "learning_rate": 0.1, "evaluate_every": 50, **options.pop("config", {})})
-    return train(model, config, loss=loss, judge=judge, generator=torch.Generator().manual_seed(0), **options)
+from .tiny import WAYS, Watcher, fit, judge, loss, make_draw, member, network, weights
 
 
 def test_training_fits_a_line_and_leaves_the_best_weights():
-    model = line()
-    trained = fit(model)
-    assert trained.judgement.figures["error"] < 1e-3
-    assert judge(model).figures == trained.judgement.figures
-    assert not model.training
+    (only,), found = fit()
+    assert found.members[0].judgement.figures["error"] < 0.1
+    with torch.no_grad():
+        assert float(judge(only.model).figures["error"]) == pytest.approx(found.members[0].judgement.figures["error"])
+    assert not only.model.training
+
+
+def test_one_model_is_a_population_of_one():
+    model, config = network(), TrainConfig(steps=150, learning_rate=0.05, evaluate_every=60)
+    lines = []
+    trained = train(model, config, draw=make_draw(), loss=loss, judge=judge, record=lines.append)
+    (only,), found = fit()
+    assert torch.equal(model[0].weight, only.model[0].weight)
+    assert trained == found.members[0]
+    assert lines == trained.metrics
 
 
 def test_the_best_weights_are_kept_not_the_last():
-    model, calls = line(), []
+    seen = []
 
     def fickle(model):
-        calls.append({name: value.clone() for name, value in model.state_dict().items()})
-        return Judgement((1.0 if len(calls) == 2 else 0.0,), {})
+        seen.append(model[0].weight.detach().clone())
+        return Judgement((1.0 if len(seen) == 2 else 0.0,), {})
 
-    trained = fit(model, judge=fickle)
-    assert trained.best_step == 100
-    assert torch.equal(model.weight, calls[1]["weight"])
-    assert not torch.equal(model.weight, calls[3]["weight"])
-
-
-def test_two_trainings_of_one_seed_are_equal_to_the_bit():
-    one, two = line(), line()
-    fit(one)
-    fit(two)
-    assert torch.equal(one.weight, two.weight)
+    (only,), found = fit(judge=fickle)
+    assert found.members[0].best_step == 120
+    assert torch.equal(only.model[0].weight, seen[1])
+    assert not torch.equal(only.model[0].weight, seen[2])
 
 
-def test_best_and_last_checkpoints_hold_what_it_takes_to_go_on(tmp_path):
-    model = line()
-    fit(model, folder=tmp_path)
-    best, last = (read_checkpoint(tmp_path / f"{name}.safetensors") for name in ("best", "last"))
-    assert set(best.weights()) == {"weight", "bias"}
-    assert last.facts["step"] == 200
-    assert "generator" in last.tensors
-    assert {f"optimiser.0.{name}" for name in ("exp_avg", "exp_avg_sq", "step")} <= set(last.tensors)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.safetensors", "last.safetensors"]
+def test_two_trainings_of_one_seed_are_equal_to_the_bit_and_another_seed_is_not():
+    one, two, other = (fit(members=[member(seed)])[0] for seed in (0, 0, 1))
+    assert weights(one) == weights(two) != weights(other)
 
 
-def test_a_loss_that_breaks_stops_the_training_and_keeps_the_good_checkpoint(tmp_path):
-    calls = []
+@pytest.mark.parametrize(("layout", "engine"), WAYS)
+def test_each_of_several_ends_where_it_would_have_ended_alone(layout, engine):
+    members, found = fit(num=3, layout=layout, engine=engine)
+    for seed in range(3):
+        (alone,), single = fit(members=[member(seed)])
+        torch.testing.assert_close(members[seed].model.state_dict(), alone.model.state_dict(), rtol=1e-4, atol=1e-5)
+        assert found.members[seed].best_step == single.members[0].best_step
 
-    def breaking(model, generator):
-        calls.append(1)
-        return loss(model, generator) * (float("nan") if len(calls) == 120 else 1.0)
 
-    with pytest.raises(CouldNotRun, match=r"no longer finite between steps 101 and 150.*smaller learning_rate"):
-        fit(line(), loss=breaking, folder=tmp_path)
-    kept = read_checkpoint(tmp_path / "last.safetensors")
-    assert kept.facts["step"] == 100
-    assert all(torch.isfinite(value).all() for value in kept.weights().values())
+def test_members_judged_together_are_judged_as_one_by_one():
+    def one_by_one(model):
+        found = judge(model)
+        return Judgement((float(found.score[0]),), {"error": float(found.figures["error"])})  # vmap forbids float()
+
+    together, apart = (fit(num=3, judge=each)[1].history.table("error") for each in (judge, one_by_one))
+    torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-6)
+
+
+def test_lines_of_metrics_come_in_order_and_are_those_that_are_returned():
+    lines = []
+    _, found = fit(num=2, record=lambda place, line: lines.append((place, line)))
+    for place in range(2):
+        own = [line for number, line in lines if number == place]
+        assert own == found.members[place].metrics
+        assert [line["step"] for line in own] == sorted(line["step"] for line in own)
+    steps = [line["step"] for _, line in lines]
+    assert steps == sorted(steps)
+    assert [line["step"] for line in found.members[0].metrics if "error" in line] == [60, 120, 150]
+    assert {line["step"] for line in found.members[0].metrics if "loss" in line} == {50, 60, 100, 120, 150}
+
+
+def test_a_member_that_has_had_enough_keeps_its_best_and_all_of_them_end_the_training():
+    _, found = fit(num=2, stop=lambda judgements: len(judgements) == 2)
+    assert found.history.ends == [120, 120]
+    assert found.history.judged_steps == [60, 120]
+    assert all(trained.metrics[-1]["step"] == 120 for trained in found.members)
+
+
+def test_a_member_that_has_had_enough_is_not_touched_by_what_follows():
+    def patient(judgements):
+        return judgements[0].figures["error"] == first and len(judgements) == 2
+
+    _, whole = fit(num=2)
+    first = whole.history.judgements[0][0].figures["error"]
+    _, found = fit(num=2, stop=patient)
+    assert found.history.ends == [120, None]
+    assert found.members[0].best_step <= 120
+    assert found.members[1] == whole.members[1]
+    assert math.isnan(found.history.table("error")[2, 0])
+
+
+def breaking(at, tensor_of):
+    """Return data whose step `at` (counted from 1) holds a tensor that is not finite."""
+
+    def draw(first, count):
+        (x,) = make_draw()(first, count)
+        if first < at <= first + count:
+            x[at - 1 - first] = tensor_of(x[at - 1 - first])
+        return (x,)
+
+    return draw
+
+
+@pytest.mark.parametrize(("layout", "engine"), WAYS)
+@pytest.mark.parametrize("at", [1, 50, 57, 133])
+def test_a_step_that_is_not_finite_is_caught_in_that_step(at, layout, engine):
+    draw = breaking(at, lambda x: x * float("inf"))
+    with pytest.raises(
+        NotFinite, match=rf"no longer finite at step {at} \(loss (nan|inf), gradient norm nan; .*batch\)"
+    ):
+        fit(draw=draw, layout=layout, engine=engine)
+
+
+def test_a_fault_that_nobody_looks_for_would_be_seen(monkeypatch):
+    monkeypatch.setattr("attnlab.train.loop._Training._find_faults", lambda *_: None)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_step_that_is_not_finite_is_caught_in_that_step(37, "solo", "eager")
+
+
+@pytest.mark.parametrize(("layout", "engine"), WAYS)
+def test_of_several_only_the_broken_one_stops(layout, engine):
+    def trained(tensor_of):
+        members = [member(0), member(1, draw=breaking(77, tensor_of)), member(2)]
+        return fit(members=members, layout=layout, engine=engine)
+
+    members, found = trained(lambda x: x * float("nan"))
+    whole, _ = trained(lambda x: x)
+    for place in (0, 2):
+        assert weights([members[place]]) == weights([whole[place]])
+    assert found.members[1] is None
+    assert found.history.ends == [None, 76, None]
+    assert "at step 77 (loss nan" in found.history.faults[1]
+    assert all(torch.isfinite(p).all() for p in members[1].model.parameters())
+
+
+def test_all_of_several_broken_is_an_error_that_says_so():
+    draw = breaking(5, lambda x: x * float("nan"))
+    with pytest.raises(NotFinite, match="the last broke at step 5"):
+        fit(num=2, draw=draw)
+
+
+def test_a_judgement_that_is_not_finite_stops_the_training():
+    with pytest.raises(NotFinite, match=r"no longer finite at step 60 \(judged"):
+        fit(judge=lambda model: Judgement((0.0,), {"error": math.inf}))
+
+
+class TestTheFirstBadTensor:
+    @staticmethod
+    def named(model=None, loss=loss, x=None):
+        return first_not_finite(model or network(), loss, (torch.ones(4, 2) if x is None else x,))
+
+    def test_is_a_parameter(self):
+        model = network()
+        with torch.no_grad():
+            model[2].weight[0, 1] = float("nan")
+        assert self.named(model) == "the parameter 2.weight"
+
+    def test_is_in_the_batch(self):
+        assert self.named(x=torch.tensor([[1.0, float("inf")]])) == "tensor 1 of the batch"
+
+    def test_is_what_a_part_puts_out(self):
+        model = network()
+        with torch.no_grad():
+            model[0].weight.fill_(3e38)
+        assert self.named(model, x=torch.full((1, 2), 3.0)) == "the output of 0"
+
+    def test_is_the_loss(self):
+        assert self.named(loss=lambda model, x: model(x).sum() * float("inf")) == "the loss"
+
+    def test_is_the_last_gradient_of_the_model_for_they_are_made_backwards(self):
+        class Root(nn.Module):
+            def forward(self, x):
+                return (x * 0).sqrt()  # its derivative at 0 is infinite
+
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), Root(), nn.Linear(2, 1))
+        assert self.named(model, loss=lambda model, x: model(x).sum()) == "the gradient of 1.bias"
+
+    def test_leaves_no_hook_and_no_gradient(self):
+        model = network()
+        assert self.named(model) == "the norm of the whole gradient"
+        assert not any(part._forward_hooks for part in model.modules())
+        assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_the_number_of_threads_is_given_back():
     before = torch.get_num_threads()
-    fit(line(), config={"steps": 2}, num_threads=before + 1)
+    train(network(), TrainConfig(steps=2), draw=make_draw(), loss=loss, judge=judge, num_threads=before + 1)
     assert torch.get_num_threads() == before
 
 
 def test_the_observer_sees_steps_in_order_and_the_end():
-    class Watcher:
-        seen = []  # noqa: RUF012
-
-        def step(self, step, steps, figures):
-            self.seen.append((step, steps))
-
-    fit(line(), observer=Watcher())
-    assert [step for step, _ in Watcher.seen] == sorted(step for step, _ in Watcher.seen)
-    assert Watcher.seen[-1] == (200, 200)
-
-
-def test_the_gradient_is_clipped_as_a_whole(tmp_path):
-    fit(line(), config={"steps": 1, "clip": 1e-3}, folder=tmp_path)
-    # After one step AdamW's first moment is (1 - 0.9) times the gradient it was given.
-    moments = read_checkpoint(tmp_path / "last.safetensors").tensors
-    given = torch.cat([moments[f"optimiser.{index}.exp_avg"].flatten() for index in range(2)]) / 0.1
-    assert float(given.norm()) == pytest.approx(1e-3, rel=1e-3)
+    watcher = Watcher()
+    fit(num=2, observer=watcher)
+    assert watcher.steps == sorted(watcher.steps)
+    assert watcher.steps[-1] == (150, 150)
 
 
 def test_weight_decay_shrinks_weights_that_nothing_else_moves():
-    model = line()
-    before = model.weight.detach().clone()
-    fit(model, loss=lambda model, generator: 0.0 * model(torch.eye(2)).sum(), config={
-        "steps": 10, "learning_rate": 0.1, "weight_decay": 0.5, "final_share": 1.0, "evaluate_every": 10,
-    })  # fmt: skip
-    torch.testing.assert_close(model.weight, before * (1 - 0.1 * 0.5) ** 10)
+    before = network()[0].weight.detach().clone()
+    settings = {"steps": 10, "learning_rate": 0.1, "weight_decay": 0.5, "final_share": 1.0, "evaluate_every": 10}
+    (only,), _ = fit(loss=lambda model, x: 0.0 * model(x).sum(), **settings)
+    torch.testing.assert_close(only.model[0].weight, before * (1 - 0.1 * 0.5) ** 10)
 
 
-def test_a_model_that_breaks_between_logs_is_never_judged_or_saved(tmp_path):
-    judged = []
-
-    def breaking(model, generator):
-        judged.append("loss")
-        return loss(model, generator) * (float("nan") if len(judged) > 12 else 1.0)
-
-    with pytest.raises(CouldNotRun, match="no longer finite between steps 11 and 20"):
-        fit(line(), loss=breaking, folder=tmp_path, config={"evaluate_every": 10})
-    assert read_checkpoint(tmp_path / "last.safetensors").facts["step"] == 10
-
-
-def test_a_judgement_that_is_not_finite_stops_the_training():
-    with pytest.raises(CouldNotRun, match=r"no longer finite at step 50 \(judged"):
-        fit(line(), judge=lambda model: Judgement((0.0,), {"error": float("inf")}))
+def test_training_works_outside_the_main_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(fit(steps=20, evaluate_every=10)))
+    thread.start()
+    thread.join()
+    assert len(found) == 1
 
 
 def test_the_schedule_warms_up_peaks_and_ends_at_its_share():
-    rates = [learning_rate(s, peak=2.0, steps=1000, warmup_steps=100, final_share=0.1) for s in range(1000)]
+    config = TrainConfig(steps=1000, learning_rate=2.0, warmup_steps=100, final_share=0.1)
+    rates = Schedule([config]).rates(0, 1000)[:, 0].tolist()
     assert rates[0] == pytest.approx(0.02)
     assert max(rates) == rates[99] == pytest.approx(2.0)
     assert rates[-1] == pytest.approx(0.2)
     assert all(a >= b for a, b in itertools.pairwise(rates[99:]))
-    assert learning_rate(0, peak=2.0, steps=1, warmup_steps=0, final_share=0.1) == 2.0
+    assert share_of_peak(0, TrainConfig(steps=1)) == 1.0
 
 
-def test_a_warm_up_longer_than_the_training_is_refused():
+def test_each_member_has_the_rates_of_its_own_config_wherever_one_begins():
+    configs = [
+        TrainConfig(steps=100, learning_rate=rate, warmup_steps=warmup)
+        for rate, warmup in itertools.product((1, 2), (0, 9))
+    ]
+    together = Schedule(configs).rates(0, 100)
+    for place, config in enumerate(configs):
+        assert torch.equal(together[:, place], Schedule([config]).rates(0, 100)[:, 0])
+    assert torch.equal(together[37:61], Schedule(configs).rates(37, 61))
+
+
+def test_steps_are_cut_at_every_note_and_every_judgement():
+    config = TrainConfig(steps=130, evaluate_every=60)
+    cuts, step = [], 0
+    while step < 130:
+        first, step = span_at(config, step)
+        cuts.append((first, step))
+    assert cuts == [(0, 50), (50, 60), (60, 100), (100, 120), (120, 130)]
+    assert all(span_at(config, step) == (100, 120) for step in range(100, 120))
+
+
+def test_wrong_use_is_said():
     with pytest.raises(WrongUsage, match="warmup_steps must be below steps"):
         TrainConfig(steps=10, warmup_steps=10)
+    with pytest.raises(WrongUsage, match="at least one model"):
+        fit(members=[])
+    with pytest.raises(WrongUsage, match="have the same steps; got 150 and 10"):
+        fit(members=[member(0), member(1, steps=10)])
+    with pytest.raises(WrongUsage, match="have the same shapes"):
+        fit(members=[member(0), member(1, model=nn.Linear(2, 1))])
 
 
-def test_a_damaged_checkpoint_is_said(tmp_path):
-    (tmp_path / "last.safetensors").write_bytes(b"\x00" * 40)
-    with pytest.raises(CouldNotRun, match="could not read the checkpoint"):
-        read_checkpoint(tmp_path / "last.safetensors")
+def test_a_history_comes_back_from_its_state():
+    history = History(2)
+    history.note(50, torch.tensor([1.0, math.nan]), torch.ones(2), torch.full((2,), 0.1))
+    history.judged_steps.append(50)
+    history.judgements[0].append(Judgement((1.0, -2.0), {"a": 0.1, "b": 1.0}))
+    history.ends[1], history.faults[1] = 40, "at step 41"
+    again = History.from_state(*history.to_state())
+    assert again.judgements == history.judgements
+    assert (again.ends, again.faults) == (history.ends, history.faults)
+    assert [again.lines(place) for place in range(2)] == [history.lines(place) for place in range(2)]
+    assert again.lines(1) == []
+    assert History.from_state(*History(3).to_state()).num_members == 3
+
+
+def test_stacked_judgements_are_taken_apart():
+    stacked = Judgement((torch.tensor([1.0, 2.0, 3.0]),), {"a": torch.tensor([4, 5, 6])})
+    assert plain(stacked, [0, 2]) == [Judgement((1.0,), {"a": 4.0}), Judgement((3.0,), {"a": 6.0})]

@@ -1,12 +1,18 @@
 """The command line: thin commands over the library, one sentence for every error, and exit statuses to rely on.
 
-0 done and every claim passed · 1 done and a claim failed · 2 wrong usage · 3 could not run · 130 interrupted.
+0 done and every claim passed · 1 done and a claim failed · 2 wrong usage · 3 could not run · 130 interrupted ·
+143 terminated.
 """
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-__all__ = ["main"]
+__all__ = ["main", "program"]
+
+_STOPPED = (130, 143)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,3 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("attnlab: stopped by you.\n")
         return 130
+
+
+def program() -> NoReturn:
+    """Be the command `attnlab`: run one command, and end the process with its exit status."""
+    status = main()
+    if status in _STOPPED:
+        # Whoever pressed Ctrl-C wants to be gone; to take torch apart Python needs a second. All is said and written.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os._exit(status)
+    sys.exit(status)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from attnlab.experiments.claims import Claim
     from attnlab.experiments.report import Report
     from attnlab.look.trace import HeadTrace, Trace
-    from attnlab.train.loop import Observer
+    from attnlab.train.observer import Observer
 
 __all__ = [
     "ask",
@@ -36,6 +36,7 @@ __all__ = [
     "show_report",
     "show_runs",
     "show_settings",
+    "show_table",
     "show_trace",
 ]
 
@@ -152,10 +153,12 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
         is_good = run["state"] == "finished" and run["passed"] == run["claims"]
         style = "green" if is_good else "yellow" if run["state"] != "finished" else "red"
         started = str(run["started"] or "").replace("T", " ").removesuffix("+00:00")
-        table.add_row(
-            run["run"], str(run["experiment"]), str(run["seed"]), Text(run["state"], style=style), claims, started
-        )
+        seed = str(run["seed"]) if run["members"] == 1 else f"{run['seed']} … ({run['members']:,} members)"
+        table.add_row(run["run"], str(run["experiment"]), seed, Text(run["state"], style=style), claims, started)
     _out().print(table)
+    for run in runs:
+        if run["state"] == "unfinished":
+            say(f"go on with  attnlab resume {run['run']}", is_quiet=True)
 
 
 def show_experiments(summaries: Mapping[str, str]) -> None:
@@ -165,6 +168,14 @@ def show_experiments(summaries: Mapping[str, str]) -> None:
         table.add_row(name, summary)
     _out().print(table)
     say(f"attnlab settings {next(iter(summaries))} lists what can be set", is_quiet=True)
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table of words."""
+    table = _table(*columns)
+    for row in rows:
+        table.add_row(*row)
+    _out().print(table)
 
 
 def show_settings(name: str, summary: str, options: "Sequence[Option]") -> None:
@@ -194,7 +205,10 @@ def show_report(report: "Report", folder: Path) -> None:
             for row in section["rows"]:
                 table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
             console.print(table)
-    say(f"report   {folder / 'report.html'}")
+    if report.folder is None:
+        say(f"attnlab open {folder} writes its report", is_quiet=True)
+    else:
+        say(f"report   {folder / 'report.html'}")
 
 
 def show_trace(trace: "Trace") -> None:
@@ -288,6 +302,9 @@ class _Bar:
         self._figures |= figures
         self._bar.update(self._task, completed=step, total=steps, figures=_figures_text(self._figures))
 
+    def tell(self, sentence: str) -> None:
+        self._bar.console.print(Text(sentence), soft_wrap=True)
+
 
 class _Lines:
     def __init__(self, console: Console, title: str) -> None:
@@ -306,13 +323,19 @@ class _Lines:
             line = f"{self._title}{self._stage}: {step:,} of {steps:,}  {_figures_text(self._figures)}"
             self._console.print(line, soft_wrap=True)
 
+    def tell(self, sentence: str) -> None:
+        self._console.print(Text(sentence), soft_wrap=True)
+
 
 def _figures_text(figures: Mapping[str, float]) -> str:
     shown = []
     if "loss" in figures:
-        shown.append(f"loss {figures['loss']:.4f}")
+        spread = f" ({figures['loss_low']:.4f} to {figures['loss_high']:.4f})" if "loss_low" in figures else ""
+        shown.append(f"loss {figures['loss']:.4f}{spread}")
     if "accuracy" in figures:
         shown.append(f"right {figures['accuracy']:.1%}")
+    if "solved" in figures:
+        shown.append(f"solved {figures['solved']:.1%}")
     return "  ".join(shown)
 
 

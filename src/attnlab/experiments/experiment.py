@@ -9,9 +9,14 @@ from torch import nn
 
 from attnlab.experiments.claims import Claim
 from attnlab.look.trace import Trace
-from attnlab.train.loop import Observer
+from attnlab.train.config import EngineName, LayoutName
+from attnlab.train.distributed import Team, is_writer
+from attnlab.train.history import Judgement
+from attnlab.train.layouts.layout import Loss
+from attnlab.train.loop import Member, Together, Trained, train_together
+from attnlab.train.observer import Observer
 
-__all__ = ["Experiment", "Findings", "Run", "Traceable"]
+__all__ = ["Experiment", "Findings", "Learnable", "Lesson", "Run", "Traceable"]
 
 
 class Findings(NamedTuple):
@@ -41,6 +46,8 @@ class Run:
         start: is told the untrained model, once, before anything long begins (the folder is made then).
         record: takes each line of metrics.
         checkpoints: where checkpoints go; None for nowhere.
+        layout, engine: how trainings are computed.
+        team: the processes that share this run, if there are several.
     """
 
     seed: int
@@ -48,6 +55,9 @@ class Run:
     start: Callable[[nn.Module], None] = field(default=lambda model: None)
     record: Callable[[dict[str, Any]], None] = field(default=_nobody)
     checkpoints: Path | None = None
+    layout: LayoutName = "auto"
+    engine: EngineName = "auto"
+    team: Team | None = None
 
     def stage(self, name: str) -> None:
         """Tell who watches what begins now."""
@@ -58,6 +68,55 @@ class Run:
         """Tell who watches how far it is."""
         if self.observer is not None:
             self.observer.step(step, steps, figures or {})
+
+    def train(
+        self,
+        name: str,
+        members: Sequence[Member],
+        loss: Loss,
+        *,
+        stop: Callable[[Sequence[Judgement]], bool] | None = None,
+        record: Callable[[int, dict[str, Any]], None] | None = None,
+        num_threads: int | None = None,
+        has_rows: bool = False,
+    ) -> Together:
+        """Train members side by side as part of this run; `name` is that of their checkpoints' folder.
+
+        Every training of a run has a name of its own, so that a run that was stopped goes on in the right one.
+        has_rows says that the loss is a mean over the rows of a batch: several processes can then share them out, and
+        else each of them does all of it.
+        """
+        is_alone = self.team is not None and not has_rows
+        if is_alone and self.observer is not None:
+            self.observer.tell(f"The training {name} cannot be shared out: each process does all of it.")
+        return train_together(
+            members,
+            loss,
+            stop=stop,
+            observer=self.observer,
+            folder=None if self.checkpoints is None or (is_alone and not is_writer()) else self.checkpoints / name,
+            record=record,
+            layout=self.layout,
+            engine=self.engine,
+            num_threads=num_threads,
+            team=self.team if has_rows else None,
+        )
+
+
+class Lesson(NamedTuple):
+    """What an experiment's model learns, ready for many members at once.
+
+    members: each with its own seed, and config where they differ. loss, stop: as `train_together` takes them.
+    is_solved: says of a judgement whether the member can do the task. positions: what stands at each place of a row of
+    tokens, for pictures. meanings: a sentence about a figure of the judgements that its name does not explain.
+    """
+
+    members: Sequence[Member]
+    loss: Loss
+    stop: Callable[[Sequence[Judgement]], bool] | None
+    is_solved: Callable[[Judgement], bool]
+    positions: Sequence[str] = ()
+    meanings: Mapping[str, str] = {}
 
 
 class Experiment(Protocol):
@@ -81,4 +140,20 @@ class Traceable(Protocol):
 
     def trace_text(self, model: nn.Module, config: Any, text: str, *, folder: Path | None) -> Trace:
         """Trace the model; `folder` is the run's, None while it only lives in memory."""
+        ...
+
+
+@runtime_checkable
+class Learnable(Protocol):
+    """An experiment whose model can be trained for many seeds at once."""
+
+    VARYING: frozenset[str]
+    """The fields of its config in which the members of one population may differ."""
+
+    def lesson(self, configs: Sequence[Any], seeds: Sequence[int]) -> Lesson:
+        """Make the members, one for each config and seed; the configs differ in `VARYING` alone."""
+        ...
+
+    def conclude(self, model: nn.Module, trained: Trained, config: Any, context: Run) -> Findings:
+        """Judge a trained member as a run of its own would be judged."""
         ...

@@ -1,78 +1,134 @@
-"""The run folder: where a run writes, so that it can be opened again, and so that an unfinished one shows.
+"""The run folder: where a run writes, so that it can be opened again, and gone on with where it was stopped.
 
-`checkpoints/` is made first, for whoever makes it owns the folder; it holds the best and the last weights.
-`config.json` follows (all of it, with versions and seed), `metrics.jsonl` grows; `report.json`, `model.safetensors`,
-`figures/`, `report.html` and, last of all, `claims.json` are written when the run is done. A folder without
-`claims.json` is an unfinished run.
+`config.json` comes first (all settings, with versions and seed); `checkpoints/` and `metrics.jsonl` grow;
+`report.json`, `model.safetensors`, `figures/`, `report.html` and, last of all, `claims.json` are written when the run
+is done. A folder without `claims.json` is an unfinished run. While somebody writes there, the folder is locked.
 """
 
 import json
 import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 from attnlab.draw.document import check_document
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, read_claims
-from attnlab.files import explained, read_json, read_json_lines, write_json
+from attnlab.files import (
+    LOCK,
+    Taken,
+    check_room,
+    explained,
+    locked,
+    read_json,
+    read_json_lines,
+    remove_remains,
+    write_json,
+)
 
-__all__ = ["FolderTaken", "RunFiles", "RunFolder", "free_name", "list_runs", "read_run"]
+__all__ = [
+    "FolderTaken",
+    "RunFiles",
+    "RunFolder",
+    "free_name",
+    "is_finished",
+    "is_unfinished",
+    "list_runs",
+    "read_run",
+    "read_unfinished",
+]
 
 
 _LEAST_FREE = 4 * 2**20  # a run of the default size writes about half a megabyte
 _CONFIG = {"experiment": str, "seed": int, "started": str, "settings": dict, "versions": dict, "model": dict}
+_MAY_DIFFER = ("started", "versions.python", "versions.numpy")  # of a run that is gone on with
 
 
 class FolderTaken(CouldNotRun):
     """The folder holds something already; nothing of it was touched."""
 
     def __init__(self, path: Path, what: str = "a run") -> None:
+        go_on = f"go on with it (attnlab resume {path}), " if is_unfinished(path) else ""
         super().__init__(
             f"{path} holds {what} already, and nothing is overwritten: "
-            "choose another folder with --out, or remove it first."
+            f"{go_on}choose another folder with --out, or remove it first."
         )
 
 
 class RunFolder:
-    """One run's folder while it is written."""
+    """One run's folder while it is written, with what its `config.json` holds; it is locked until it is closed."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, config: Mapping[str, Any], lock: ExitStack) -> None:
+        self.path, self.config, self._lock = path, config, lock
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any]) -> "RunFolder":
+    def create(cls, path: Path, config: Mapping[str, Any]) -> Self:
         """Make the folder, which is then ours alone, and write its `config.json`.
 
         Raises:
             FolderTaken: something stands there already, perhaps since a moment ago; nothing of it is touched.
             CouldNotRun: it cannot be written.
         """
-        with explained(path):
-            if path.is_dir() and any(path.iterdir()):
-                is_run = any((path / name).exists() for name in ("config.json", "checkpoints"))
-                raise FolderTaken(path, "a run" if is_run else "something")
-            _check_room(path)
-            path.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            with explained(path):
+                _refuse_taken(path)
+                check_room(path, _LEAST_FREE, "a run")
+                path.mkdir(parents=True, exist_ok=True)
             try:
-                # Two runs may both have found the folder empty: the system lets only one of them make this.
-                (path / "checkpoints").mkdir()
-            except FileExistsError:
-                raise FolderTaken(path) from None
-        write_json(path / "config.json", config)
-        return cls(path)
+                stack.enter_context(locked(path))
+            except Taken as error:
+                raise FolderTaken(path, f"a run ({error.writer} is writing it)") from None
+            _refuse_taken(path)  # another run may have come and gone meanwhile
+            remove_remains(path)
+            write_json(path / "config.json", config)
+            return cls(path, config, stack.pop_all())
+
+    @classmethod
+    def resume(cls, path: Path, config: Mapping[str, Any], tell: Callable[[str], None]) -> Self:
+        """Take over the folder of a run that was stopped, if it is this run; its metrics are told anew.
+
+        Args:
+            path: the folder.
+            config: what `config.json` would hold, were the run begun now.
+            tell: is told of what may change the last digits.
+
+        Raises:
+            CouldNotRun: no unfinished run is there, it is being written, or it is another (every difference is shown).
+        """
+        read_unfinished(path)
+        with ExitStack() as stack:
+            stack.enter_context(locked(path))
+            begun = read_unfinished(path)
+            _refuse_another(path, begun, config, tell)
+            remove_remains(path)
+            with explained(path):
+                (path / "metrics.jsonl").unlink(missing_ok=True)
+            return cls(path, begun, stack.pop_all())
 
     @property
     def checkpoints(self) -> Path:
-        """Where the training keeps its checkpoints."""
+        """Where the trainings keep their checkpoints."""
         return self.path / "checkpoints"
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
         """Append one line to `metrics.jsonl`."""
-        file = self.path / "metrics.jsonl"
-        with explained(file), file.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(line, allow_nan=False) + "\n")
+        file, text = self.path / "metrics.jsonl", json.dumps(line, allow_nan=False) + "\n"
+        with explained(file, len(text)), file.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def free_name(parent: Path, name: str) -> Path:
@@ -106,10 +162,37 @@ def read_run(folder: Path) -> RunFiles:
     if config is None:
         raise CouldNotRun(f"{folder} holds a model, but not a run; load it with attnlab.load(folder).")
     if not (folder / "claims.json").exists():
-        raise CouldNotRun(f"the run in {folder} is unfinished: it was stopped before its claims were judged.")
+        raise CouldNotRun(
+            f"the run in {folder} is unfinished: it was stopped before its claims were judged. "
+            f"Go on with it: attnlab resume {folder}"
+        )
     claims = _read_claims(folder / "claims.json")
     document = _read_document(folder / "report.json", claims)
     return RunFiles(config, claims, read_json_lines(folder / "metrics.jsonl"), document)
+
+
+def read_unfinished(folder: Path) -> dict[str, Any]:
+    """Return the config of a run that was stopped.
+
+    Raises:
+        CouldNotRun: no run is there, or it is finished.
+    """
+    config = _read_config(folder / "config.json") if os.path.isfile(folder / "config.json") else None
+    if config is None:
+        raise CouldNotRun(f"there is no run in {folder} to go on with; begin it without --resume.")
+    if is_finished(folder):
+        raise CouldNotRun(f"the run in {folder} is finished: there is nothing to go on with.")
+    return config
+
+
+def is_finished(folder: Path) -> bool:
+    """Say whether a folder holds a run that was finished."""
+    return os.path.isfile(folder / "config.json") and os.path.exists(folder / "claims.json")
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Say whether a folder holds a run that was stopped."""
+    return os.path.isfile(folder / "config.json") and not os.path.exists(folder / "claims.json")
 
 
 def list_runs(parent: Path) -> list[dict[str, Any]]:
@@ -143,6 +226,7 @@ def _described(folder: Path) -> dict[str, Any] | None:
         "run": str(folder),
         "experiment": config.get("experiment"),
         "seed": config.get("seed"),
+        "members": _num_members(config),
         "started": config.get("started"),
         "state": state,
         "claims": len(claims),
@@ -150,15 +234,51 @@ def _described(folder: Path) -> dict[str, Any] | None:
     }
 
 
-def _check_room(path: Path) -> None:
-    standing = next(each for each in (path, *path.absolute().parents) if each.exists())
-    usage = shutil.disk_usage(standing)
-    free = usage.free
-    if free < _LEAST_FREE and usage.total:  # a place of no size at all is no disk; writing there says why it fails
-        raise CouldNotRun(
-            f"could not write {path}: only {free:,} bytes are free there and a run needs {_LEAST_FREE:,}. "
-            "Free some space, or choose another folder with --out."
-        )
+def _num_members(config: Mapping[str, Any]) -> int:
+    """Return how many models were trained side by side; an ordinary run has one."""
+    try:
+        return len(config["population"]["seeds"]) * len(config["population"]["variants"])
+    except (KeyError, TypeError):
+        return 1
+
+
+def _refuse_taken(path: Path) -> None:
+    """Refuse a folder that holds more than what a writer that was killed at once would have left."""
+    if not path.is_dir():
+        return
+    names = [each.name for each in path.iterdir()]
+    if any(name != LOCK and not (name.startswith(".") and name.endswith(".part")) for name in names):
+        raise FolderTaken(path, "a run" if "config.json" in names else "something")
+
+
+def _refuse_another(path: Path, there: Mapping[str, Any], here: Mapping[str, Any], tell: Callable[[str], None]) -> None:
+    """Hold two runs' configs against each other, field by field."""
+    old, new = dict(_flat(there)), dict(_flat(json.loads(json.dumps(here))))
+    different = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    shown = {
+        name: f"{name.removeprefix('settings.')}: {_shown(old, name)} there, {_shown(new, name)} here"
+        for name in different
+    }
+    grave = [shown[name] for name in different if name not in _MAY_DIFFER]
+    if grave:
+        raise CouldNotRun("\n  ".join([f"the run in {path} is another one, and is left as it is:", *grave]))
+    slight = [shown[name] for name in different if name != "started"]
+    if slight:
+        tell(f"The last digits may differ ({'; '.join(slight)}).")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested names, joined by dots, with their values."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _shown(values: Mapping[str, Any], name: str) -> str:
+    text = json.dumps(values[name]) if name in values else "nothing"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _read_config(file: Path) -> dict[str, Any] | None:

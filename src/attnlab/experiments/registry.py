@@ -2,22 +2,40 @@
 
 import datetime
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
+import torch
 from torch import nn
 
 from attnlab.configs import Config
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Experiment, Run, Traceable
-from attnlab.experiments.folder import RunFolder
+from attnlab.experiments.folder import RunFolder, read_unfinished
 from attnlab.experiments.report import Report, describe_run, open_run
 from attnlab.look.trace import Trace
+from attnlab.parts.linear import MatrixPath, use_matrix_path
 from attnlab.seeds import stream_seed
-from attnlab.train.loop import Observer
+from attnlab.train.checkpoint import MOST_THREADS
+from attnlab.train.config import EngineName, LayoutName
+from attnlab.train.distributed import is_writer, joined
+from attnlab.train.loggers import Loggers, check_loggers, loggers_in
+from attnlab.train.loop import using_threads
+from attnlab.train.observer import Observer
 
-__all__ = ["EXPERIMENTS", "config", "config_of", "find", "is_traceable", "run", "trace_run", "traceable"]
+__all__ = [
+    "EXPERIMENTS",
+    "computing_as",
+    "config",
+    "config_of",
+    "find",
+    "is_traceable",
+    "run",
+    "trace_run",
+    "traceable",
+]
 
 EXPERIMENTS = {
     "lookup": ("attnlab.experiments.lookup", "LookupConfig"),
@@ -52,10 +70,16 @@ def run(
     out: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
     quick: bool = False,
+    layout: LayoutName = "auto",
+    engine: EngineName = "auto",
     observer: Observer | None = None,
+    resume: bool = False,
+    loggers: Sequence[str] = (),
     **fields: Any,
 ) -> Report:
     """Run an experiment from start to finish.
+
+    Of several processes that torchrun started, the first writes and shows; the others only compute.
 
     Args:
         name: such as "sorting".
@@ -63,12 +87,17 @@ def run(
         out: the run folder to make; None keeps the report in memory (`report.save(folder)` writes it later).
         settings: config fields as texts, as `--set` gives them.
         quick: start from the experiment's small settings, which show the same in seconds.
+        layout, engine: how trainings are computed, see `choose_layout`.
         observer: is told of progress.
+        loggers: "tensorboard", "mlflow": who gets the metrics too, in files inside the run folder; a run that is gone
+            on with keeps those it has.
+        resume: go on with the run in `out` that was stopped, to the same bytes; one that is finished is opened.
         **fields: config fields as values.
 
     Raises:
         WrongUsage: an unknown name or setting, or a value out of range.
-        CouldNotRun: the folder exists, cannot be written, or the training broke.
+        CouldNotRun: the folder exists (or, with `resume`, holds no run, another, or one that is being written), it
+            cannot be written, or the training broke.
 
     >>> report = run("sorting", steps=20, evaluate_every=10)
     >>> report.passed
@@ -78,38 +107,74 @@ def run(
     stream_seed(seed)
     stated = config(name, settings, quick=quick, **fields)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    path = None if out is None else Path(out)
+    if resume and path is None:
+        raise WrongUsage("to go on with a run, name its folder.")
+    if loggers and path is None:
+        raise WrongUsage("loggers write into the run folder; name one with out.")
+    asked = check_loggers(loggers)
     folder: RunFolder | None = None
     description: dict[str, Any] = {}
+    metrics: list[dict[str, Any]] = []
+    logs: Loggers | None = None
+
+    def tell(sentence: str) -> None:
+        if observer is not None:
+            observer.tell(sentence)
 
     def start(model: nn.Module) -> None:
-        nonlocal folder
-        description.update(describe_run(name, seed, stated.to_mapping(), started, model))
-        if out is not None:
-            folder = RunFolder.create(Path(out), description)
+        nonlocal folder, logs
+        described = describe_run(
+            name, seed, stated.to_mapping(), started, model, threads=threads, layout=layout, engine=engine
+        )
+        if path is not None and is_writer():
+            opened = RunFolder.resume(path, described, tell) if resume else RunFolder.create(path, described)
+            folder = stack.enter_context(opened)
+            names = list(dict.fromkeys([*asked, *loggers_in(path)]))
+            logs = Loggers(names, path, described, tell)
+            stack.callback(logs.close)
+        description.update(described if folder is None else folder.config)
 
     def record(line: dict[str, Any]) -> None:
         if folder is not None:
             folder.add_metrics(line)
+        if logs is not None:
+            logs.log(line)
         metrics.append(line)
 
-    metrics: list[dict[str, Any]] = []
-    context = Run(seed, observer, start, record, checkpoints=None if out is None else Path(out) / "checkpoints")
-    findings = experiment.run(stated, context)
-    report = Report(
-        name,
-        description,
-        tuple(findings.claims),
-        metrics,
-        findings.document,
-        None,
-        findings.model,
-        findings.models,
-        findings.files,
-    )
-    if folder is None:
-        return report
-    report.write(folder)
-    return open_run(folder.path)
+    with ExitStack() as stack:
+        if resume and path is not None:
+            stack.enter_context(computing_as(read_unfinished(path)))
+        threads = torch.get_num_threads()
+        team = stack.enter_context(joined())
+        checkpoints = path / "checkpoints" if path is not None and (is_writer() or resume) else None
+        findings = experiment.run(stated, Run(seed, observer, start, record, checkpoints, layout, engine, team))
+        report = Report(
+            name,
+            description,
+            tuple(findings.claims),
+            metrics,
+            findings.document,
+            None,
+            findings.model,
+            findings.models,
+            findings.files,
+        )
+        if folder is None:
+            return report
+        report.write(folder)
+        return open_run(folder.path)
+
+
+@contextmanager
+def computing_as(described: Mapping[str, Any]) -> Iterator[None]:
+    """Compute with the threads and the matrix path that a run's config names, so that it goes on to the bit."""
+    threads, path = described.get("threads"), described.get("matrix_path")
+    known = next((each for each in get_args(MatrixPath) if each == path), None)
+    if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS or known is None:
+        raise CouldNotRun(f"its config names no threads and matrix path to go on with; got {threads!r} and {path!r}.")
+    with using_threads(threads), use_matrix_path(known):
+        yield
 
 
 def config(name: str, settings: Mapping[str, str] | None = None, *, quick: bool = False, **fields: Any) -> Config:

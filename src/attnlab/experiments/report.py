@@ -28,6 +28,7 @@ from attnlab.experiments.folder import RunFolder, read_run
 from attnlab.files import explained, write_bytes, write_json, write_text
 from attnlab.models.storage import describe_model, load_model, save_model, save_weights
 from attnlab.parts.linear import matrix_path_in_use
+from attnlab.train.config import EngineName, LayoutName
 
 __all__ = ["Report", "describe_run", "open_run", "versions"]
 
@@ -103,8 +104,8 @@ class Report:
         Raises:
             CouldNotRun: the folder holds something already, or cannot be written.
         """
-        made = RunFolder.create(Path(folder), self.config)
-        self.write(made)
+        with RunFolder.create(Path(folder), self.config) as made:
+            self.write(made)
         return made.path
 
     def write(self, made: RunFolder) -> None:
@@ -113,13 +114,13 @@ class Report:
         with explained(folder):
             (folder / "figures").mkdir(exist_ok=True)
             (folder / "tables").mkdir(exist_ok=True)
-        save_weights(self.model, folder / "model.safetensors")
+        if self._model is not None or self.folder is not None:  # a sweep has none
+            save_weights(self.model, folder / "model.safetensors")
         for name, model in self.models.items():
             save_model(model, folder / "models" / name)
         for name, content in self._files.items():
             write_bytes(folder / name, content)
-        if not (folder / "metrics.jsonl").exists():
-            write_text(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in self.metrics))
+        write_text(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in self.metrics))
         for name, content in self.figures.items():
             write_bytes(folder / "figures" / name, content)
         for name, table in self.tables.items():
@@ -167,11 +168,19 @@ def versions() -> dict[str, str]:
 
 
 def describe_run(
-    experiment: str, seed: int, settings: Mapping[str, Any], started: str, model: nn.Module
+    experiment: str,
+    seed: int,
+    settings: Mapping[str, Any],
+    started: str,
+    model: nn.Module,
+    *,
+    threads: int | None = None,
+    layout: LayoutName = "auto",
+    engine: EngineName = "auto",
 ) -> dict[str, Any]:
     """Return what a run's `config.json` holds.
 
-    The same seed gives the same bytes only with the same threads and matrix path, hence these.
+    The same seed gives the same bytes only with the same threads, matrix path, layout and engine, hence these.
     """
     return {
         "experiment": experiment,
@@ -179,7 +188,9 @@ def describe_run(
         "started": started,
         "settings": dict(settings),
         "versions": versions(),
-        "threads": torch.get_num_threads(),
+        "threads": threads or torch.get_num_threads(),
         "matrix_path": matrix_path_in_use(),
+        "layout": layout,
+        "engine": engine,
         "model": describe_model(model),
     }

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnlab.configs import Config, option
 from attnlab.errors import WrongUsage
+from attnlab.models.encoder import check_real
 from attnlab.parts.attend import Attention, attend, attention_scores, attention_weights, weighted_values
 from attnlab.parts.linear import Linear
 from attnlab.parts.positions import ConcatenatedPositions
@@ -107,8 +108,11 @@ class SingleHead(SitedModule):
         Km, Qm, Vm = (part.weight.detach().T.clone() for part in (self.key, self.query, self.value))
         return Matrices(Km, Qm, Vm, None if self.positions is None else self.positions.weight.detach().clone())
 
-    def forward(self, x: Tensor, *, need_weights: bool = True) -> Attention:
-        """(batch, length, input_dim) -> output (batch, length, v_dim), weights and scores (batch, 1, query, key)."""
+    def forward(self, x: Tensor, *, real: Tensor | None = None, need_weights: bool = True) -> Attention:
+        """(batch, length, input_dim) -> output (batch, length, v_dim), weights and scores (batch, 1, query, key).
+
+        real: (batch, length) boolean, False at padding, which nobody looks at; None where there is none.
+        """
         if x.dim() != 3 or x.shape[-1] != self.config.input_dim:
             raise WrongUsage(f"x must have shape (batch, length, {self.config.input_dim}); got {shape_text(x.shape)}.")
         if self.positions is not None:
@@ -120,10 +124,11 @@ class SingleHead(SitedModule):
         query = self.visit("query", self.query(x).unsqueeze(1))
         key = self.visit("key", self.key(x).unsqueeze(1))
         value = self.visit("value", self.value(x).unsqueeze(1))
+        mask = check_real(real, x)
         if self.wants("scores") or self.wants("weights"):
-            scores = self.visit("scores", attention_scores(query, key))
+            scores = self.visit("scores", attention_scores(query, key, mask))
             weights = self.visit("weights", attention_weights(scores))
             found = Attention(weighted_values(weights, value), weights, scores)
         else:
-            found = attend(query, key, value, need_weights=need_weights)
+            found = attend(query, key, value, mask, need_weights=need_weights)
         return found._replace(output=self.visit("output", found.output.squeeze(1)))

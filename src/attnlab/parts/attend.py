@@ -9,6 +9,9 @@ zeros, forward and backward; whatever stands in a blocked key or value, NaN too,
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -19,12 +22,14 @@ from attnlab.errors import WrongUsage
 from attnlab.parts.masks import Mask, as_tensor
 from attnlab.shapes import check_attention_shapes
 
-__all__ = ["Attention", "attend", "attention_scores", "attention_weights", "weighted_values"]
+__all__ = ["Attention", "attend", "attention_scores", "attention_weights", "trusted_numbers", "weighted_values"]
 
 # Magnitudes above this can overflow a product of two, even when it is blocked afterwards: such tensors take the
 # explicit path, which never computes with what it blocks.
 _LARGEST_TAME = 1e15
 _HALF = (torch.float16, torch.bfloat16)
+
+_is_trusted: ContextVar[bool] = ContextVar("numbers are trusted", default=False)
 
 
 class Attention(NamedTuple):
@@ -116,8 +121,10 @@ def attention_weights(scores: Tensor) -> Tensor:
     if scores.shape[-1] == 0:
         return scores
     largest = scores.detach().amax(-1, keepdim=True)
-    broken = ~(largest < float("inf"))
     blocked = scores.detach() == float("-inf")
+    if _is_trusted.get():
+        return scores.masked_fill(largest == float("-inf"), 0.0).softmax(-1).masked_fill(blocked, 0.0)
+    broken = ~(largest < float("inf"))
     weights = scores.masked_fill((largest == float("-inf")) | broken, 0.0).softmax(-1)
     # Also where the softmax gave 0 already: the gradient of a blocked weight may be infinite, and 0 times that is NaN.
     weights = weights.masked_fill(blocked, 0.0)
@@ -142,6 +149,20 @@ def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> 
     garbage = (~finite_value.all(-1, keepdim=True)).to(weights.dtype)
     reached = ~finite_weights.all(-1, keepdim=True) | ((weights.detach() @ garbage) > 0)
     return output.masked_fill(reached, float("nan"))
+
+
+@contextmanager
+def trusted_numbers() -> Iterator[None]:
+    """Leave out the guards against NaN and infinity inside the `with`.
+
+    For whoever watches for them otherwise, as training does: without the guards a NaN that stands in a blocked key or
+    value reaches the output. Blocked weights stay exactly 0, and dead rows stay zeros.
+    """
+    token = _is_trusted.set(True)
+    try:
+        yield
+    finally:
+        _is_trusted.reset(token)
 
 
 def _products(query: Tensor, key: Tensor, scale: float | bool | None) -> Tensor:
@@ -208,6 +229,8 @@ def _can_look(tensor: Tensor) -> bool:
 
 def _may_hold_garbage(tensor: Tensor) -> bool:
     """Say whether a tensor has NaN or infinity in it; True where nobody can look, so that it is guarded against."""
+    if _is_trusted.get():
+        return False
     return not _can_look(tensor) or not bool(torch.isfinite(tensor.detach().sum()))
 
 

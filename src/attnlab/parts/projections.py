@@ -32,7 +32,7 @@ class Projection(Protocol):
         ...
 
 
-def factorised_weight(a: Tensor, b: Tensor, *, temperature: float = 1.0, base: Tensor | None = None) -> Tensor:
+def factorised_weight(a: Tensor, b: Tensor, *, temperature: float | Tensor = 1.0, base: Tensor | None = None) -> Tensor:
     """Compute `softmax_row(A B / temperature)`, times `base` where there is one.
 
     Shapes: a (..., d_model, rank), b (..., rank, head_width), base (..., d_model, head_width) -> as base.
@@ -62,7 +62,8 @@ class FactorisedProjection(nn.Module):
         require_integer("rank", rank)
         if not temperature > 0:
             raise WrongUsage(f"temperature must be above 0; got {temperature!r}.")
-        self.temperature = temperature
+        # A buffer, so that the members of a population may differ in it; of 64 bits, so that no dtype loses any of it.
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64), persistent=False)
         self.a = nn.Parameter(torch.empty(num_heads, d_model, rank))
         self.b = nn.Parameter(torch.empty(num_heads, rank, head_width))
         self.base = nn.Parameter(torch.empty(num_heads, d_model, head_width)) if gated else None
@@ -71,6 +72,8 @@ class FactorisedProjection(nn.Module):
             nn.init.kaiming_uniform_(self.b[head], a=5**0.5)
             if self.base is not None:
                 nn.init.xavier_uniform_(self.base[head])
+
+    temperature: Tensor
 
     def effective_weight(self) -> Tensor:
         """The matrix that is applied, (head · head_width, d_model)."""
@@ -85,7 +88,7 @@ class FactorisedProjection(nn.Module):
         """What printing the module shows of it."""
         heads, d_model, rank = self.a.shape
         kind = "strict" if self.base is None else "gated"
-        return f"{d_model} -> {heads}x{self.b.shape[-1]}, {kind}, rank={rank}, temperature={self.temperature:g}"
+        return f"{d_model} -> {heads}x{self.b.shape[-1]}, {kind}, rank={rank}, temperature={float(self.temperature):g}"
 
 
 def make_projection(

@@ -1,6 +1,20 @@
 """Train: fit a model, or many at once, to a task, and keep what it takes to go on."""
 
-from attnlab.train.loop import Judgement, Observer, TrainConfig, Trained, train
-from attnlab.train.population import train_population
+from attnlab.train.config import EngineName, LayoutName, TrainConfig
+from attnlab.train.history import History, Judgement
+from attnlab.train.loop import Member, Together, Trained, train, train_together
+from attnlab.train.observer import Observer
 
-__all__ = ["Judgement", "Observer", "TrainConfig", "Trained", "train", "train_population"]
+__all__ = [
+    "EngineName",
+    "History",
+    "Judgement",
+    "LayoutName",
+    "Member",
+    "Observer",
+    "Together",
+    "TrainConfig",
+    "Trained",
+    "train",
+    "train_together",
+]

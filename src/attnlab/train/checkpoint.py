@@ -1,24 +1,37 @@
-"""Checkpoints: everything a training needs to go on, in one safetensors file.
+"""Checkpoints: everything a training needs to go on, in one safetensors file whose name says what must be in it.
 
-`model.*` are the weights, `optimiser.*` its moments, `generator` the state of the data's randomness; step, score and
-whatever else is plain stand in the file's metadata as JSON. Written in one step, so the one before survives a
-failure.
+A checkpoint is `STEP-DIGEST.safetensors`, the digest being the first 16 hexadecimal digits of the SHA-256 of all its
+bytes. It is written under another name, synced, and renamed, so it is there whole or not at all; and a file that was
+damaged since no longer fits its name. The one before is kept until the next is written.
+
+`model.*` are the weights, `first.*` and `second.*` the optimiser's moments, `best.*` the best weights so far, each
+(member, …); `history.*` is the course so far; what is plain stands in the file's metadata as JSON.
 """
 
+import hashlib
 import json
-from collections.abc import Mapping
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors
 import safetensors.torch
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from attnlab.errors import CouldNotRun
-from attnlab.files import write_bytes
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.files import explained, remove_remains, write_bytes
 
-__all__ = ["Checkpoint", "read_checkpoint", "write_checkpoint"]
+__all__ = ["MOST_THREADS", "Checkpoint", "Pace", "latest_checkpoint", "read_checkpoint", "tidy", "write_checkpoint"]
+
+MOST_THREADS = 4_096
+
+_KEPT = 2
+_NAME = re.compile(r"(\d{9})-([0-9a-f]{16})\.safetensors")
+_SECONDS = 5.0
+_MOST_SHARE = 0.02  # of the time may go into checkpoints
 
 
 class Checkpoint(NamedTuple):
@@ -27,36 +40,119 @@ class Checkpoint(NamedTuple):
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
 
-    def weights(self) -> dict[str, Tensor]:
-        """The model's parameters and buffers by name."""
-        return {name.removeprefix("model."): t for name, t in self.tensors.items() if name.startswith("model.")}
+    @property
+    def threads(self) -> int | None:
+        """How many of torch's threads computed it; None where it does not say."""
+        number = self.facts.get("threads")
+        return number if isinstance(number, int) and 1 <= number <= MOST_THREADS else None
 
 
-def write_checkpoint(
-    path: Path,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer | None,
-    generator: torch.Generator | None,
-    facts: Mapping[str, Any],
-) -> None:
-    """Write the state of a training; pass None for what a mere copy of the weights does not need."""
-    tensors = {f"model.{name}": value.detach().contiguous() for name, value in model.state_dict().items()}
-    if optimiser is not None:
-        for index, state in optimiser.state_dict()["state"].items():
-            tensors |= {
-                f"optimiser.{index}.{name}": torch.as_tensor(value).detach().contiguous()
-                for name, value in state.items()
-            }
-    if generator is not None:
-        tensors["generator"] = generator.get_state()
-    write_bytes(path, safetensors.torch.save(tensors, metadata={"facts": json.dumps(dict(facts))}))
+class Pace:
+    """When the next checkpoint is due: every so many seconds, and more seldom where one costs 2 % of them.
+
+    The seconds are ATTNLAB_CHECKPOINT_SECONDS, or 5; with 0 one is always due.
+    """
+
+    def __init__(self) -> None:
+        text = os.environ.get("ATTNLAB_CHECKPOINT_SECONDS", str(_SECONDS))
+        try:
+            self._seconds = float(text)
+        except ValueError:
+            self._seconds = -1.0
+        if not 0.0 <= self._seconds < float("inf"):
+            raise WrongUsage(f"ATTNLAB_CHECKPOINT_SECONDS must be a number of at least 0; got {text[:40]!r}.")
+        self._due = time.monotonic() + self._seconds
+
+    def is_due(self) -> bool:
+        """Say whether it is time."""
+        return time.monotonic() >= self._due
+
+    def saved(self, cost: float) -> None:
+        """Take note of a checkpoint and of the seconds that it took."""
+        self._due = time.monotonic() + (max(self._seconds, cost / _MOST_SHARE) if self._seconds else 0.0)
+
+
+def write_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
+    """Write a checkpoint, then remove all but the one before.
+
+    Raises:
+        CouldNotWrite: the disk is full, or the folder may not be written; the checkpoints before are untouched.
+    """
+    content = safetensors.torch.save(
+        {name: value.contiguous() for name, value in tensors.items()}, metadata={"facts": json.dumps(dict(facts))}
+    )
+    path = folder / f"{step:09d}-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
+    write_bytes(path, content)
+    files = _files(folder)
+    # One of a later step is from a training that went on from an earlier one, because the later was damaged.
+    kept = [each for each in files if each.name <= path.name][:_KEPT]
+    _remove(each for each in files if each not in kept)
+    return path
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint back."""
+    """Read a checkpoint back.
+
+    Raises:
+        CouldNotRun: it cannot be read, or is not what was written.
+    """
+    match = _NAME.fullmatch(path.name)
     try:
-        with safetensors.safe_open(str(path), framework="pt") as file:
-            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
-            return Checkpoint({name: file.get_tensor(name) for name in file.keys()}, facts)  # noqa: SIM118
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise CouldNotRun(f"could not read the checkpoint {path}: {error}.") from None
+        content = path.read_bytes()
+    except OSError as error:
+        raise CouldNotRun(f"could not read the checkpoint {path}: {error.strerror or error}.") from None
+    if match is None or hashlib.sha256(content).hexdigest()[:16] != match[2]:
+        raise CouldNotRun(f"the checkpoint {path} is damaged: its content does not fit the digest in its name.")
+    try:
+        tensors = safetensors.torch.load(content)
+        length = int.from_bytes(content[:8], "little")
+        facts = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["facts"])
+        if not isinstance(facts, dict):
+            raise ValueError("its facts are no object")
+    except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
+        raise CouldNotRun(f"{path} is no checkpoint of a training: {str(error)[:200]}.") from None
+    return Checkpoint(tensors, facts)
+
+
+def latest_checkpoint(folder: Path, tell: Callable[[str], None] = lambda sentence: None) -> Checkpoint | None:
+    """Return the newest checkpoint that is whole; None where there is none.
+
+    Args:
+        folder: where they are.
+        tell: is told of a newer one that could not be used.
+
+    Raises:
+        CouldNotRun: there are some, and none of them is whole.
+    """
+    damaged: CouldNotRun | None = None
+    for path in _files(folder):
+        try:
+            found = read_checkpoint(path)
+        except CouldNotRun as error:
+            damaged = damaged or error
+            continue
+        if damaged is not None:
+            tell(f"{damaged} Going on from the one before, {path.name}.")
+        return found
+    if damaged is not None:
+        raise CouldNotRun(f"{damaged} There is no other to go on from: remove {folder} to begin anew.")
+    return None
+
+
+def tidy(folder: Path) -> None:
+    """Remove what a killed writer left: temporary files, and one checkpoint too many; only for who may write."""
+    remove_remains(folder)
+    _remove(_files(folder)[_KEPT:])
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with explained(path):
+            path.unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> list[Path]:
+    """List a folder's checkpoints, the newest first."""
+    if not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), reverse=True)

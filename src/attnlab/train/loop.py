@@ -1,222 +1,392 @@
-"""The training loop: draw, predict, differentiate, clip, step; look now and then; keep the best and the last.
+"""The training loop, for one model or a thousand: draw, step, look now and then, keep the best, lose nothing.
 
-It knows neither tasks nor reports: the caller gives a loss, a judge, and places to write to.
+It knows neither tasks nor reports: the caller gives what a member learns from, a loss, a judge, and places to write
+to. How the members lie in memory and what computes their steps is the layout's business (`train/layouts`).
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.configs import Config, option
-from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.train.checkpoint import write_checkpoint
-from attnlab.train.schedule import learning_rate
+from attnlab import seeds
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.files import check_room, explained, locked
+from attnlab.parts.attend import trusted_numbers
+from attnlab.train.checkpoint import Checkpoint, Pace, latest_checkpoint, tidy, write_checkpoint
+from attnlab.train.config import EngineName, LayoutName, TrainConfig
+from attnlab.train.distributed import Team
+from attnlab.train.faults import NotFinite, first_not_finite
+from attnlab.train.history import History, Judgement, plain, summary
+from attnlab.train.interrupts import Held, held_back
+from attnlab.train.layouts.choose import choose_layout
+from attnlab.train.layouts.distributed import Distributed
+from attnlab.train.layouts.layout import Batches, Layout, Loss, Progress
+from attnlab.train.layouts.solo import batch_of
+from attnlab.train.layouts.vmap import over_members
+from attnlab.train.members import Draw, Judge, Member, Together, Trained, common_config
+from attnlab.train.observer import Observer, Silent
+from attnlab.train.resuming import describe_training, read_history, versions
+from attnlab.train.schedule import Schedule, span_at
 
-__all__ = [
-    "Judgement",
-    "Observer",
-    "Silent",
-    "TrainConfig",
-    "Trained",
-    "make_optimiser",
-    "set_rate",
-    "train",
-    "using_threads",
-]
-
-_LOG_EVERY = 50
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig(Config):
-    """How a model is trained."""
-
-    steps: int = option(1_000, "optimiser steps", low=1, high=100_000_000)
-    optimiser: Literal["adamw", "sgd"] = option("adamw", "which rule makes a step of a gradient")
-    learning_rate: float = option(1e-3, "peak learning rate", low=0.0, high=100.0)
-    warmup_steps: int = option(0, "steps of linear warm-up", low=0, high=100_000_000)
-    final_share: float = option(0.1, "share of the peak rate that the cosine ends at", low=0.0, high=1.0)
-    weight_decay: float = option(0.01, "decoupled weight decay of AdamW; sgd has none", low=0.0, high=100.0)
-    clip: float = option(1.0, "largest norm of the whole gradient", low=1e-9, high=1e9)
-    evaluate_every: int = option(500, "steps between two judgements", low=1, high=100_000_000)
-
-    def validate(self) -> None:
-        """Check what one field alone cannot tell."""
-        if self.warmup_steps >= self.steps and self.warmup_steps > 0:
-            raise WrongUsage(f"warmup_steps must be below steps; got {self.warmup_steps} and {self.steps}.")
-
-
-class Judgement(NamedTuple):
-    """What a judge says of a model: `score` decides which is best (greater is better), `figures` are written down."""
-
-    score: tuple[float, ...]
-    figures: Mapping[str, float]
-
-
-class Observer(Protocol):
-    """Who watches a training; the command line's progress bar is one."""
-
-    def stage(self, name: str) -> None:
-        """Take note of what begins now."""
-        ...
-
-    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
-        """Take note of a step (some of them, in order) and its figures."""
-        ...
-
-
-class Silent:
-    """An observer that does nothing."""
-
-    def stage(self, name: str) -> None:
-        """Do nothing."""
-
-    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-
-class Trained(NamedTuple):
-    """What a training leaves: the model holds the best weights."""
-
-    best_step: int
-    judgement: Judgement
-    metrics: list[dict[str, Any]]
+__all__ = ["Draw", "Member", "Together", "Trained", "train", "train_together", "using_threads"]
 
 
 def train(
     model: nn.Module,
     config: TrainConfig,
     *,
-    loss: Callable[[nn.Module, torch.Generator], Tensor],
-    judge: Callable[[nn.Module], Judgement],
-    generator: torch.Generator,
-    stop: Callable[[Judgement], bool] | None = None,
+    draw: Draw,
+    loss: Loss,
+    judge: Judge,
+    noise: int = 0,
+    stop: Callable[[Sequence[Judgement]], bool] | None = None,
     observer: Observer | None = None,
     folder: Path | None = None,
     record: Callable[[dict[str, Any]], None] | None = None,
+    layout: LayoutName = "auto",
+    engine: EngineName = "auto",
     num_threads: int | None = None,
 ) -> Trained:
-    """Train a model, leaving it with its best weights.
-
-    Args:
-        model: trained in place.
-        config: how.
-        loss: draws a batch from the generator and returns the mean loss, in nats.
-        judge: looks at the model now and then (in evaluation mode, without gradients).
-        generator: the randomness of the data.
-        stop: says of each judgement whether it is enough; the training then ends early.
-        observer: is told of progress.
-        folder: where `best.safetensors` and `last.safetensors` are kept; None keeps the best in memory only.
-        record: is handed each line of metrics as it comes.
-        num_threads: torch's threads meanwhile; 1 is quickest for tiny models.
+    """Train one model, leaving it with its best weights; the arguments are those of `Member` and `train_together`.
 
     Raises:
         CouldNotRun: the loss is no longer finite; the last good checkpoint is kept.
     """
-    observer = observer or Silent()
-    optimiser = make_optimiser(model.parameters(), config)
-    metrics: list[dict[str, Any]] = []
-
-    def note(line: dict[str, Any]) -> None:
-        metrics.append(line)
-        if record is not None:
-            record(line)
-
-    best: tuple[int, Judgement, dict[str, Tensor]] | None = None
-    since_log: list[Tensor] = []
-    with using_threads(num_threads):
-        model.train()
-        for step in range(config.steps):
-            rate = set_rate(optimiser, config, step)
-            optimiser.zero_grad(set_to_none=True)
-            current = loss(model, generator)
-            current.backward()  # type: ignore[no-untyped-call]
-            norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip, foreach=True)
-            optimiser.step()
-            since_log.append(current.detach())
-            done = step + 1
-            is_judged = done % config.evaluate_every == 0 or done == config.steps
-            if is_judged or done % _LOG_EVERY == 0:
-                mean = float(torch.stack(since_log).mean())
-                if not (math.isfinite(mean) and bool(torch.isfinite(norm))):
-                    raise _no_longer_finite(
-                        done - len(since_log) + 1, done, f"loss {mean}, gradient norm {float(norm)}"
-                    )
-                since_log.clear()
-                line = {"step": done, "loss": mean, "learning_rate": rate, "gradient_norm": float(norm)}
-                note(line)
-                observer.step(done, config.steps, {"loss": mean})
-            if is_judged:
-                judgement = _judged(model, judge)
-                if not all(math.isfinite(figure) for figure in judgement.figures.values()):
-                    raise _no_longer_finite(done, done, f"judged {dict(judgement.figures)}")
-                note({"step": done, **judgement.figures})
-                observer.step(done, config.steps, judgement.figures)
-                if best is None or judgement.score > best[1].score:
-                    best = (done, judgement, _copy(model))
-                    if folder is not None:
-                        write_checkpoint(folder / "best.safetensors", model, None, None, _facts(done, judgement))
-                if folder is not None:
-                    facts = {**_facts(done, judgement), "best_step": best[0]}
-                    write_checkpoint(folder / "last.safetensors", model, optimiser, generator, facts)
-                if stop is not None and stop(judgement):
-                    break
-    assert best is not None
-    best_step, judgement, weights = best
-    model.load_state_dict(weights)
-    model.eval()
-    return Trained(best_step, judgement, metrics)
-
-
-def make_optimiser(parameters: Iterable[Tensor], config: TrainConfig) -> torch.optim.Optimizer:
-    """Make the optimiser that a config names."""
-    if config.optimiser == "sgd":
-        return torch.optim.SGD(parameters, lr=config.learning_rate)
-    return torch.optim.AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True)
-
-
-def set_rate(optimiser: torch.optim.Optimizer, config: TrainConfig, step: int) -> float:
-    """Set and return the learning rate of a step, counted from 0."""
-    rate = learning_rate(
-        step,
-        peak=config.learning_rate,
-        steps=config.steps,
-        warmup_steps=config.warmup_steps,
-        final_share=config.final_share,
+    found = train_together(
+        [Member(model, config, draw, judge, noise)],
+        loss,
+        stop=stop,
+        observer=observer,
+        folder=folder,
+        record=None if record is None else lambda member, line: record(line),
+        layout=layout,
+        engine=engine,
+        num_threads=num_threads,
     )
-    for group in optimiser.param_groups:
-        group["lr"] = rate
-    return rate
+    trained = found.members[0]
+    assert trained is not None
+    return trained
 
 
-def _no_longer_finite(first: int, last: int, found: str) -> CouldNotRun:
-    where = f"at step {last}" if first == last else f"between steps {first} and {last}"
-    return CouldNotRun(
-        f"the training was no longer finite {where} ({found}); the last good checkpoint is kept. "
-        "Try a smaller learning_rate."
-    )
+def train_together(
+    members: Sequence[Member],
+    loss: Loss,
+    *,
+    stop: Callable[[Sequence[Judgement]], bool] | None = None,
+    observer: Observer | None = None,
+    folder: Path | None = None,
+    record: Callable[[int, dict[str, Any]], None] | None = None,
+    layout: LayoutName = "auto",
+    engine: EngineName = "auto",
+    num_threads: int | None = None,
+    team: Team | None = None,
+) -> Together:
+    """Train members side by side, each as if it were alone, leaving each with its best weights.
+
+    Args:
+        members: of one shape.
+        loss: called as loss(model, *batch), the mean loss in nats.
+        stop: says of a member's judgements so far, the last of them new, whether it has had enough; its best weights
+            are then settled, and the training ends when that is so of all.
+        observer: is told of progress.
+        folder: where checkpoints are kept and looked for (how often, `Pace` says): a training that finds one goes on
+            from there, to the bit, and one that was finished returns what it found. None keeps nothing.
+        record: is handed each line of metrics as it comes, with the number of its member.
+        layout, engine: how they are computed, see `choose_layout`.
+        num_threads: torch's threads meanwhile; 1 is quickest for tiny models. (The blocks of compiled lanes, which
+            depend on nobody, are shared out among the threads that torch had before.)
+        team: the processes that share this training, of which the first writes and the others only read; the loss is
+            then a mean over the rows of a batch.
+
+    Raises:
+        NotFinite: the loss of every member is no longer finite; the last good checkpoint is kept.
+        CouldNotRun: the folder holds checkpoints of another training, or damaged ones alone; or it cannot be written.
+        KeyboardInterrupt: Ctrl-C came; where there is a folder, a checkpoint of the last step is in it.
+    """
+    _check_names(layout, engine)
+    training = _Training(members, loss, stop, observer or Silent(), folder, record, team)
+    with ExitStack() as stack:
+        checkpoint = None
+        if folder is not None and (team is None or team.is_writer):
+            with explained(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder))
+            tidy(folder)
+        if team is not None:
+            # Which is also to wait until the first has set all in order.
+            team.agree(len(members), "the models to train")
+        if folder is not None:
+            checkpoint = latest_checkpoint(folder, training.tell)
+        stack.enter_context(using_threads(num_threads or (checkpoint and checkpoint.threads)))
+        return training.run(checkpoint, layout, engine)
 
 
-def _judged(model: nn.Module, judge: Callable[[nn.Module], Judgement]) -> Judgement:
-    model.eval()
-    with torch.no_grad():
-        judgement = judge(model)
-    model.train()
-    return judgement
+class _Training:
+    """A training while it goes on."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        loss: Loss,
+        stop: Callable[[Sequence[Judgement]], bool] | None,
+        observer: Observer,
+        folder: Path | None,
+        record: Callable[[int, dict[str, Any]], None] | None,
+        team: Team | None,
+    ) -> None:
+        self._config = common_config(members)
+        self._members, self._loss, self._stop = members, loss, stop
+        self._observer, self._folder, self._record, self._team = observer, folder, record, team
+        self._configs = [member.config for member in members]
+        self._models = [member.model for member in members]
+        self._judges = [member.judge if team is None else team.judge(member.judge) for member in members]
+        self._schedule = Schedule(self._configs)
+        self._history = History(len(members))
+        self._best: dict[str, Tensor] = {}
+        self._best_scores: list[tuple[float, ...] | None] = [None] * len(members)
+        self._told = 0  # how many times of the history went to `record`
+        self._since_note: list[Tensor] = []
+        self._has_checkpoint = False
+        self._workers = torch.get_num_threads()  # before `num_threads` says how many torch itself takes
+        together = team is None and len(members) > 1 and len({id(member.judge) for member in members}) == 1
+        self._judge_all = over_members(self._models, members[0].judge) if together else None
+
+    def tell(self, sentence: str) -> None:
+        """Tell who watches what is not as it was asked for."""
+        self._observer.tell(sentence)
+
+    def run(self, checkpoint: Checkpoint | None, layout_name: LayoutName, engine: EngineName) -> Together:
+        """Train until the end, from the beginning or from a checkpoint."""
+        first, end = span_at(self._config, 0)
+        drawn = self._draw(first, end)
+        noise = [member.noise for member in self._members]
+        self._facts = describe_training(self._configs, noise, drawn) if self._folder is not None else {}
+        done = 0
+        if checkpoint is not None:
+            done, layout_name, engine = self._remember(checkpoint)
+        if self._team is not None:
+            self._team.agree(done, "the step to go on from")
+        if self._is_finished(done):
+            return self._finish(layout_name)
+        layout = self._lay_out(layout_name, engine, noise, drawn)
+        if checkpoint is not None:
+            if (layout.name, layout.is_compiled) != (layout_name, engine == "compiled"):
+                self.tell(f"It began with the layout {layout_name}, {engine}: the last digits may differ.")
+            layout.load_state({name: t for name, t in checkpoint.tensors.items() if not name.startswith("history.")})
+        self._check_room(layout)
+        with held_back() as held:
+            self._advance(done, layout, held)
+        return self._finish(layout.name)
+
+    def _lay_out(self, name: LayoutName, engine: EngineName, noise: Sequence[int], drawn: Sequence[Batches]) -> Layout:
+        models, configs, tell = self._models, self._configs, self.tell
+        if self._team is not None:
+            return Distributed(models, configs, self._loss, noise, self._team)
+        return choose_layout(
+            models,
+            configs,
+            self._loss,
+            noise=noise,
+            example=drawn,
+            layout=name,
+            engine=engine,
+            workers=self._workers,
+            tell=tell,
+        )
+
+    def _advance(self, done: int, layout: Layout, held: Held) -> None:
+        """Take all steps that are left."""
+        pace = Pace()
+        while not self._is_finished(done):
+            first, end = span_at(self._config, done)
+            batches = [_without(each, done - first) for each in self._draw(first, end)]
+            progress = layout.advance(batches, self._schedule.rates(done, end), done, held.came)
+            start, done = done, done + len(progress.losses)
+            self._find_faults(progress, start, batches, layout)
+            self._since_note.append(progress.losses)
+            if done == end:
+                self._note(done, progress, layout)
+            is_stopped = held.came() if self._team is None else self._team.any(held.came())
+            if self._folder is not None and (self._is_finished(done) or is_stopped or pace.is_due()):
+                began = time.monotonic()
+                self._save(self._folder, done, layout)
+                pace.saved(time.monotonic() - began)
+            if held.came():
+                held.deliver()
+            elif is_stopped:
+                raise KeyboardInterrupt  # the signal came to another process of the team
+
+    def _draw(self, first: int, end: int) -> list[Batches]:
+        return [member.draw(first, end - first) for member in self._members]
+
+    def _is_finished(self, done: int) -> bool:
+        return done >= self._config.steps or all(end is not None for end in self._history.ends)
+
+    def _find_faults(self, progress: Progress, start: int, batches: Sequence[Batches], layout: Layout) -> None:
+        """End the members whose loss or gradient was not finite; they are as they were before that step."""
+        is_bad = ~(torch.isfinite(progress.losses) & torch.isfinite(progress.norms))
+        weights = layout.parameters() if bool(is_bad.any()) else {}
+        for place in is_bad.any(0).nonzero().flatten().tolist():
+            if not self._history.is_active(place):
+                continue
+            index = int(is_bad[:, place].int().argmax())
+            step = start + index
+            model = self._hold(place, weights).train()
+            with seeds.isolated(self._members[place].noise, "noise", step):
+                culprit = first_not_finite(model, self._loss, batch_of(batches[place], index))
+            value, norm = float(progress.losses[index, place]), float(progress.norms[index, place])
+            what = f"loss {value:g}, gradient norm {norm:g}; first in {culprit}"
+            self._end(place, step, f"at step {step + 1:,} ({what})")
+
+    def _end(self, member: int, step: int, fault: str) -> None:
+        self._history.ends[member], self._history.faults[member] = step, fault
+        if any(each is None for each in self._history.faults):
+            return
+        is_one = len(self._members) == 1
+        what = "the training was no longer finite" if is_one else "no training is finite: the last broke"
+        kept = "; the last good checkpoint is kept" if self._has_checkpoint else ""
+        raise NotFinite(f"{what} {fault}{kept}. Try a smaller learning_rate.")
+
+    def _note(self, step: int, progress: Progress, layout: Layout) -> None:
+        """Write down the loss since the last note, and judge where it is time."""
+        losses = torch.cat(self._since_note).double().mean(0)
+        self._since_note.clear()
+        self._history.note(step, losses, progress.norms[-1], self._schedule.rates(step - 1, step)[0])
+        self._observer.step(step, self._config.steps, summary(losses.tolist()))
+        if step % self._config.evaluate_every == 0 or step == self._config.steps:
+            self._judge(step, layout)
+        self._tell_lines()
+
+    @torch.no_grad()
+    def _judge(self, step: int, layout: Layout) -> None:
+        history = self._history
+        weights = layout.parameters()
+        active = [member for member in range(len(self._members)) if history.is_active(member)]
+        history.judged_steps.append(step)
+        better = []
+        for member, judgement in zip(active, self._judged(weights, active), strict=True):
+            if not all(map(math.isfinite, judgement.figures.values())):
+                self._end(member, step, f"at step {step:,} (judged {dict(judgement.figures)})")
+                continue
+            history.judgements[member].append(judgement)
+            best = self._best_scores[member]
+            if best is None or judgement.score > best:
+                self._best_scores[member] = judgement.score
+                better.append(member)
+            if self._stop is not None and self._stop(history.judgements[member]):
+                history.ends[member] = step
+        if not self._best:
+            self._best = {name: value.detach().clone() for name, value in weights.items()}
+        elif better:
+            for name, value in weights.items():
+                best_so_far = self._best[name]
+                best_so_far[better] = value.detach()[better].to(best_so_far.device)  # from a checkpoint: the CPU
+        self._observer.step(step, self._config.steps, self._seen())
+
+    @trusted_numbers()
+    def _judged(self, weights: dict[str, Tensor], active: list[int]) -> list[Judgement]:
+        if self._judge_all is not None:
+            try:
+                return plain(self._judge_all(weights), active)
+            except (RuntimeError, ValueError, TypeError):  # it looks at the numbers itself, which vmap forbids
+                self._judge_all = None
+        return [plain(self._judges[member](self._hold(member, weights).eval()))[0] for member in active]
+
+    def _seen(self) -> dict[str, float]:
+        """Sum the last judgements up for who watches: a single model's figures, or means and the share that is done."""
+        last = [own[-1].figures for own in self._history.judgements if own]
+        if len(self._members) == 1:
+            return dict(last[0]) if last else {}
+        means = {name: sum(each[name] for each in last) / len(last) for name in (last[0] if last else {})}
+        if self._stop is None:
+            return means
+        ends, faults = self._history.ends, self._history.faults
+        is_solved = [end is not None and fault is None for end, fault in zip(ends, faults, strict=True)]
+        return {**means, "solved": sum(is_solved) / len(is_solved)}
+
+    @torch.no_grad()
+    def _hold(self, member: int, weights: Mapping[str, Tensor]) -> nn.Module:
+        """Put a member's weights into its model."""
+        model = self._models[member]
+        own = model.state_dict()
+        for name, value in weights.items():
+            if own[name].data_ptr() != value[member].data_ptr():
+                own[name].copy_(value[member])
+        return model
+
+    def _tell_lines(self) -> None:
+        """Hand over the lines of metrics that were not told yet."""
+        times = len(self._history.steps)
+        if self._record is not None:
+            for time_ in range(self._told, times):
+                for member, line in self._history.lines_of(time_):
+                    self._record(member, line)
+        self._told = times
+
+    def _check_room(self, layout: Layout) -> None:
+        if self._folder is not None and (self._team is None or self._team.is_writer):
+            size = sum(value.nbytes for value in (*layout.state().values(), *layout.parameters().values()))
+            check_room(self._folder, 3 * size + 2**16, "a training of this size")
+
+    def _save(self, folder: Path, done: int, layout: Layout) -> None:
+        if self._team is not None and not self._team.is_writer:
+            return
+        tensors, facts = self._history.to_state()
+        tensors |= layout.state() | {f"best.{name}": value for name, value in self._best.items()}
+        if self._since_note:
+            tensors["since_note"] = torch.cat(self._since_note)
+        facts |= self._facts | {"versions": versions(), "threads": torch.get_num_threads()}
+        facts |= {"step": done, "layout": layout.name, "is_compiled": layout.is_compiled}
+        write_checkpoint(folder, done, tensors, facts)
+        self._has_checkpoint = True
+
+    def _remember(self, checkpoint: Checkpoint) -> tuple[int, LayoutName, EngineName]:
+        """Take over all but the layout's state, and tell again what was told until then; return step and layout."""
+        tensors, facts = checkpoint
+        assert self._folder is not None
+        self._history = read_history(checkpoint, self._facts, self._models, self._folder)
+        if facts.get("versions") != versions():
+            self.tell(
+                f"It began with {_listed(facts.get('versions', {}))}, now it is {_listed(versions())}: "
+                "the last digits may differ."
+            )
+        self._best = {name.removeprefix("best."): t for name, t in tensors.items() if name.startswith("best.")}
+        self._best_scores = [best and best[1].score for best in map(self._history.best, range(len(self._members)))]
+        self._since_note = [tensors["since_note"]] if "since_note" in tensors else []
+        self._has_checkpoint = True
+        self._tell_lines()
+        return facts["step"], facts["layout"], "compiled" if facts["is_compiled"] else "eager"
+
+    def _finish(self, layout: str) -> Together:
+        """Leave each model with its best weights."""
+        found: list[Trained | None] = []
+        for member in range(len(self._models)):
+            best = self._history.best(member)
+            self._hold(member, self._best).eval()  # of one that broke before it was judged, the last good ones
+            is_broken = best is None or self._history.faults[member] is not None
+            found.append(None if best is None or is_broken else Trained(*best, self._history.lines(member)))
+        return Together(found, self._history, layout)
 
 
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+def _check_names(layout: str, engine: str) -> None:
+    for what, name, known in (("layout", layout, get_args(LayoutName)), ("engine", engine, get_args(EngineName))):
+        if name not in known:
+            raise WrongUsage(f"there is no {what} {name!r}; {did_you_mean(str(name), known)}")
 
 
-def _facts(step: int, judgement: Judgement) -> dict[str, Any]:
-    return {"step": step, "score": list(judgement.score), "figures": dict(judgement.figures)}
+def _without(batches: Batches, count: int) -> Batches:
+    """Leave out the first batches."""
+    return batches[count:] if isinstance(batches, list) else tuple(part[count:] for part in batches)
+
+
+def _listed(names: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in names.items())
 
 
 @contextmanager

@@ -1,17 +1,62 @@
-"""The learning rate's course: a straight warm-up, then half a cosine down to a share of the peak."""
+"""What happens when: the grid of a training's steps, and the learning rate's course.
+
+The course is a straight warm-up, then half a cosine down to a share of the peak.
+"""
 
 import math
+from collections.abc import Sequence
 
-__all__ = ["learning_rate"]
+import torch
+from torch import Tensor
+
+from attnlab.train.config import TrainConfig
+
+__all__ = ["Schedule", "share_of_peak", "span_at"]
+
+_CHUNK = 50  # steps between two notes of the loss; they are drawn, and where it can be computed, in one go
 
 
-def learning_rate(step: int, *, peak: float, steps: int, warmup_steps: int, final_share: float) -> float:
-    """Return the rate of a step, counted from 0.
+def span_at(config: TrainConfig, step: int) -> tuple[int, int]:
+    """Return the span (first, end) that a step lies in: the steps are cut at every note and every judgement.
 
-    >>> [round(learning_rate(s, peak=1.0, steps=9, warmup_steps=2, final_share=0.1), 2) for s in (0, 1, 2, 5, 8)]
+    >>> span_at(TrainConfig(steps=200, evaluate_every=80), 90)
+    (80, 100)
+    """
+    grid = (_CHUNK, config.evaluate_every)
+    first = max(step - step % every for every in grid)
+    return first, min(*(step - step % every + every for every in grid), config.steps)
+
+
+def share_of_peak(step: int, config: TrainConfig) -> float:
+    """Return the rate of a step, counted from 0, as a share of the peak.
+
+    >>> config = TrainConfig(steps=9, warmup_steps=2, final_share=0.1)
+    >>> [round(share_of_peak(step, config), 2) for step in (0, 1, 2, 5, 8)]
     [0.5, 1.0, 1.0, 0.55, 0.1]
     """
-    if step < warmup_steps:
-        return peak * (step + 1) / warmup_steps
-    progress = min((step - warmup_steps) / max(steps - 1 - warmup_steps, 1), 1.0)
-    return peak * (final_share + (1 - final_share) * 0.5 * (1 + math.cos(math.pi * progress)))
+    warmup, final = config.warmup_steps, config.final_share
+    if step < warmup:
+        return (step + 1) / warmup
+    progress = min((step - warmup) / max(config.steps - 1 - warmup, 1), 1.0)
+    return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+class Schedule:
+    """The courses of several trainings; members that differ in their peak alone share one.
+
+    Each step is computed by itself (a vector cosine may round by where in a vector a step stands), so that a training
+    that goes on in the middle meets the same rates.
+    """
+
+    def __init__(self, configs: Sequence[TrainConfig]) -> None:
+        self._peaks = torch.tensor([config.learning_rate for config in configs], dtype=torch.float64)
+        shapes = [(config.steps, config.warmup_steps, config.final_share) for config in configs]
+        kinds = dict(zip(shapes, configs, strict=True))
+        places = {shape: place for place, shape in enumerate(kinds)}
+        self._kinds = list(kinds.values())
+        self._kind_of = torch.tensor([places[shape] for shape in shapes])
+
+    def rates(self, first: int, end: int) -> Tensor:
+        """Return the rates of the steps first … end - 1: (steps, member) float64."""
+        courses = [[share_of_peak(step, config) for config in self._kinds] for step in range(first, end)]
+        return torch.tensor(courses, dtype=torch.float64)[:, self._kind_of] * self._peaks

@@ -23,8 +23,10 @@ from attnlab.experiments.intervals import Interval, share_interval
 from attnlab.parts.attend import weighted_values
 from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
 from attnlab.parts.positions import Rotary
-from attnlab.train.loop import Judgement, TrainConfig, Trained
-from attnlab.train.population import train_population
+from attnlab.train.config import TrainConfig
+from attnlab.train.faults import NotFinite
+from attnlab.train.history import Judgement
+from attnlab.train.loop import Draw, Member, Trained
 
 __all__ = ["show"]
 
@@ -61,11 +63,16 @@ def show(config: AnatomyConfig, context: Run) -> Shown:
     return Shown(summary, _claims(trials, floor), _sections(trials, config, context.seed))
 
 
-def make_batch(generator: torch.Generator, size: int = _BATCH) -> tuple[Tensor, Tensor]:
-    """Draw tokens, and what the task wants from the third position on: (batch, length, width), (…, length - 2, …)."""
-    x = torch.randn(size, _LENGTH, _WIDTH, generator=generator)
+def make_batch(generator: torch.Generator, *sizes: int) -> tuple[Tensor, Tensor]:
+    """Draw tokens, and what the task wants from the third position on: (…, length, width), (…, length - 2, width)."""
+    x = torch.randn(*(sizes or (_BATCH,)), _LENGTH, _WIDTH, generator=generator)
     half = _WIDTH // 2
-    return x, torch.cat((x[:, 1:-1, :half], x[:, :-2, half:]), -1)
+    return x, torch.cat((x[..., 1:-1, :half], x[..., :-2, half:]), -1)
+
+
+def make_draw(seed: int, number: int) -> Draw:
+    """Return the data of one seed's training."""
+    return lambda first, count: make_batch(seeds.generator(seed, NAME, "heads data", number, first), count, _BATCH)
 
 
 def squared_error(model: nn.Module, x: Tensor, wanted: Tensor) -> Tensor:
@@ -77,29 +84,24 @@ def squared_error(model: nn.Module, x: Tensor, wanted: Tensor) -> Tensor:
 def train_heads(num_heads: int, config: AnatomyConfig, context: Run) -> Trial:
     """Train one attention part for each seed, all seeds together."""
     context.stage(f"heads ({num_heads})")
-    models = []
-    for number in range(config.seeds):
-        with seeds.isolated(context.seed, NAME, "heads", number):
-            models.append(multi_head_attention(_WIDTH, num_heads, position=Rotary()))
     held_out = make_batch(seeds.generator(context.seed, NAME, "heads", "judge"), _HELD_OUT)
 
     def judge(model: nn.Module) -> Judgement:
-        error = float(squared_error(model, *held_out))
-        return Judgement((-error,), {"error": error})
+        error = squared_error(model, *held_out)
+        return Judgement((-error,), {"error": error})  # type: ignore[arg-type, dict-item]  # the training makes numbers
 
     settings = TrainConfig(
         steps=config.steps, learning_rate=_RATE, weight_decay=0.0, evaluate_every=max(1, config.steps // 10)
     )
-    trained = train_population(
-        models,
-        settings,
-        draw=make_batch,
-        loss=squared_error,
-        judge=judge,
-        generators=[seeds.generator(context.seed, NAME, "heads data", number) for number in range(config.seeds)],
-        observer=context.observer,
-        num_threads=1,
-    )
+    models, members = [], []
+    for number in range(config.seeds):
+        with seeds.isolated(context.seed, NAME, "heads", number):
+            models.append(multi_head_attention(_WIDTH, num_heads, position=Rotary()))
+        members.append(Member(models[-1], settings, make_draw(context.seed, number), judge))
+    try:
+        trained = context.train(f"heads-{num_heads}", members, squared_error, num_threads=1).members
+    except NotFinite:
+        trained = [None] * len(models)
     return Trial(models, trained, sum(parameter.numel() for parameter in models[0].parameters()))
 
 

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from attnlab.configs import Config, option
+from attnlab.train.config import TrainConfig
 
-__all__ = ["NAME", "RULES", "HandmadeConfig", "LearnedPositions"]
+__all__ = ["NAME", "RULES", "HandmadeConfig", "LearnedPositions", "RuleName"]
 
 NAME = "handmade"
 
 RULES = ("identity", "copy_first", "unique")
+
+RuleName = Literal["identity", "copy_first", "unique"]
 
 LearnedPositions = Literal["one_hot", "learned", "both"]
 
@@ -31,4 +34,16 @@ class HandmadeConfig(Config):
     steps: int = option(10_001, "training steps, one sequence each", low=1, high=1_000_000)
     learning_rate: float = option(3e-2, "of plain gradient descent (SGD)", low=0.0, high=10.0)
     positions: LearnedPositions = option("both", "positions of learned heads: given as one-hot, learned too, or both")
+    learned: RuleName = option("copy_first", "the task of the heads of a population, which --seeds makes")
     draws: int = option(200, "random heads on which NumPy and PyTorch are compared", low=1, high=100_000)
+
+    def train_config(self, *, evaluate_every: int | None = None) -> TrainConfig:
+        """Return how heads learn: plain gradient descent at one rate; judged at the end alone, it leaves the last."""
+        return TrainConfig(
+            steps=self.steps,
+            optimiser="sgd",
+            learning_rate=self.learning_rate,
+            final_share=1.0,
+            clip=1e9,
+            evaluate_every=self.steps if evaluate_every is None else evaluate_every,
+        )

@@ -14,7 +14,7 @@ from attnlab.experiments.intervals import mean_interval, share_interval
 from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.models.single_head import SingleHead
 
-__all__ = ["make_document"]
+__all__ = ["make_document", "make_learned_document"]
 
 _CURVE_POINTS = 45
 _CURVE_END = 1.25  # times the needed gap
@@ -63,6 +63,33 @@ def make_document(
             _agreement_section(cohorts, comparisons),
             _record_section(proved, record),
             parameters_section(model) | {"caption": "Of the copy_first head, the run's main model, part by part."},
+            settings_section(config),
+        ],
+    }
+
+
+def make_learned_document(
+    config: HandmadeConfig, seed: int, design: Design, cohort: Cohort, comparison: Comparison
+) -> dict[str, Any]:
+    """Lay out the report of learned heads by themselves."""
+    head = cohort.heads[0]
+    return {
+        "title": f"{NAME}: {cohort.title}, learned",
+        "subtitle": (
+            f"One head learns {cohort.title}, beside the one computed by hand: {cohort.shares[0]:.2%} of all "
+            f"{cohort.task.num_inputs:,} inputs right."
+        ),
+        "facts": [
+            ["seed", str(seed)],
+            ["parameters", f"{sum(parameter.numel() for parameter in head.parameters()):,}"],
+            ["training", f"{config.steps:,} steps of SGD at {config.learning_rate:g}, one sequence each"],
+        ],
+        "sections": [
+            panels_section([(design, cohort)]),
+            _losses_section([cohort]),
+            comparison_section([(design, cohort)]),
+            _agreement_section([cohort], [comparison]),
+            parameters_section(head),
             settings_section(config),
         ],
     }

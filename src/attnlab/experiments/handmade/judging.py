@@ -15,7 +15,7 @@ from attnlab.experiments.handmade.learning import Cohort
 from attnlab.experiments.intervals import mean_interval, share_interval
 from attnlab.models.parameters import count_from_config, count_from_model
 
-__all__ = ["WRONG_GAP", "Proved", "judge_claims", "prove_design", "wrong_design"]
+__all__ = ["WRONG_GAP", "Proved", "judge_claims", "judge_learned", "prove_design", "wrong_design"]
 
 WRONG_GAP = 5.7
 """The gap that the wrong design has: it looks large enough."""
@@ -76,6 +76,12 @@ def judge_claims(
         _counted(proved.values(), cohorts),
         _record(record),
     ]
+
+
+def judge_learned(cohort: Cohort, comparison: Comparison, seed: int) -> list[Claim]:
+    """Say what holds of learned heads by themselves."""
+    claims = [_learned(cohort), _gauge({}, [cohort], seed), _counted([], [cohort])]
+    return [*claims, _agreement([cohort], [comparison])] if _is_comparable(cohort) else claims
 
 
 def _same_function(draws: int, seed: int) -> Claim:
@@ -167,7 +173,7 @@ def _agreement(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> 
             mean_interval([abs(value) for value in each.raw]).value,
         )
         for cohort, each in zip(cohorts, comparisons, strict=True)
-        if cohort.task.rule != "unique" and not cohort.has_learned_positions and each.table
+        if _is_comparable(cohort) and each.table
     ]
     return Claim(
         "agree_where_it_can_be_known",
@@ -178,6 +184,11 @@ def _agreement(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> 
         f"at least {_LEAST_CORRELATION}, and above that of Km",
         bool(found) and all(table >= _LEAST_CORRELATION and table > raw for _, _, table, raw in found),
     )
+
+
+def _is_comparable(cohort: Cohort) -> bool:
+    """Say whether learning finds the design's way: of unique and of learned positions it has others."""
+    return cohort.task.rule != "unique" and not cohort.has_learned_positions
 
 
 def _counted(proved: Iterable[Proved], cohorts: Sequence[Cohort]) -> Claim:

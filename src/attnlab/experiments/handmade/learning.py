@@ -1,8 +1,8 @@
 """Learned counterparts: the same head as the design's, from random weights, by plain gradient descent.
 
-One sequence a step, mean squared error over the outputs that count, SGD. The heads of all seeds are trained together,
-their matrices stacked (seed, width, …): every seed has its own weights and draws its own sequences, and ends where it
-would have ended alone, but for rounding (a test says so). Shorter sequences are padded, and nobody looks at padding.
+One sequence a step, mean squared error over the outputs that count, SGD. The heads of all seeds are trained together:
+every seed has its own weights and draws its own sequences, and ends where it would have ended alone, but for rounding.
+Shorter sequences are padded, and nobody looks at padding.
 """
 
 import math
@@ -10,21 +10,37 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.design import Design, Proof, prove
+from attnlab.experiments.experiment import Run
 from attnlab.experiments.handmade.config import NAME, HandmadeConfig
-from attnlab.models.single_head import Matrices, SingleHead, SingleHeadConfig
+from attnlab.models.single_head import SingleHead, SingleHeadConfig
 from attnlab.tasks.vectors import PADDING, VectorTask
+from attnlab.train import Judgement, Member
+from attnlab.train.faults import NotFinite
+from attnlab.train.loop import Draw
 
-__all__ = ["BLOCK", "CLOSE", "Cohort", "initial_head", "sequences", "train_cohort", "train_stacked"]
+__all__ = [
+    "BLOCK",
+    "CLOSE",
+    "Cohort",
+    "blocks",
+    "cohort_of",
+    "initial_head",
+    "loss",
+    "make_draw",
+    "make_judge",
+    "train_cohort",
+]
 
 CLOSE = 0.1
 """Learned outputs this near their targets count as close."""
 
 BLOCK = 200
-"""Steps whose sequences are drawn at once, and whose mean loss is one point of the curve."""
+"""Steps whose mean loss is one point of the curve."""
 
 
 class Cohort(NamedTuple):
@@ -81,82 +97,96 @@ def initial_head(design: Design, has_learned_positions: bool, seed: int, member:
     return head
 
 
-def sequences(task: VectorTask, seed: int, member: int, steps: int) -> list[Tensor]:
-    """Draw the sequences of one seed's training, in blocks: ids (steps of the block, row_length)."""
-    generator = seeds.generator(seed, NAME, task.rule, "data", member)
-    return [task.sample(min(BLOCK, steps - start), generator).to(torch.int8) for start in range(0, steps, BLOCK)]
+def make_draw(task: VectorTask, seed: int, member: int, dtype: torch.dtype = torch.float32) -> Draw:
+    """Return the data of one head: vectors, targets, how much each output counts, and which tokens are real."""
 
-
-def train_cohort(
-    design: Design,
-    config: HandmadeConfig,
-    seed: int,
-    *,
-    has_learned_positions: bool,
-    tell: Callable[[int, Sequence[float]], None] = lambda step, losses: None,
-) -> Cohort:
-    """Train the counterparts of a design, one for each seed, and put each to every input."""
-    task = design.task
-    heads = [initial_head(design, has_learned_positions, seed, member) for member in range(config.seeds)]
-    drawn = [sequences(task, seed, member, config.steps) for member in range(config.seeds)]
-    blocks = [torch.stack(block, 1) for block in zip(*drawn, strict=True)]
-    heads, losses = train_stacked(task, heads, blocks, config.learning_rate, tell=tell)
-    return Cohort(
-        task,
-        has_learned_positions,
-        heads,
-        [min(BLOCK * (index + 1), config.steps) for index in range(len(blocks))],
-        losses,
-        [prove(head, task) for head in heads],
-        [prove(head, task, tolerance=CLOSE) for head in heads],
-    )
-
-
-def train_stacked(
-    task: VectorTask,
-    heads: Sequence[SingleHead],
-    blocks: Sequence[Tensor],
-    learning_rate: float,
-    *,
-    tell: Callable[[int, Sequence[float]], None] = lambda step, losses: None,
-) -> tuple[list[SingleHead], Tensor]:
-    """Train heads together, a sequence each a step: blocks of ids (steps, head, row_length).
-
-    Returns the trained heads, and the mean loss of each block and head: (blocks, heads).
-    """
-    is_learned = heads[0].config.learned_positions
-    dtype = heads[0].query.weight.dtype
-    each = [head.matrices() for head in heads]
-    Km, Qm, Vm = (torch.stack([getattr(one, name) for one in each]) for name in ("Km", "Qm", "Vm"))
-    pos = None if each[0].pos is None else torch.stack([one.pos for one in each if one.pos is not None])
-    trained = [matrix for matrix in (Km, Qm, Vm, pos if is_learned else None) if matrix is not None]
-    for matrix in trained:
-        matrix.requires_grad_()
-    optimiser = torch.optim.SGD(trained, lr=learning_rate, fused=True)
-    scale = 1 / math.sqrt(Km.shape[-1])
-    curve, done = [], 0
-    for block in blocks:
-        ids = block.long()
-        vectors = task.vectors(ids, dtype)
-        targets = task.target(ids.flatten(0, 1), dtype).view(*ids.shape, -1)
+    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+        ids = task.sample(count, seeds.generator(seed, NAME, task.rule, "data", member, first))
         counted = task.counted(ids).to(dtype)
-        shares = (counted / counted.sum(-1, keepdim=True)).unsqueeze(-1) / task.output_dim
-        blocked = torch.zeros(ids.shape, dtype=dtype).masked_fill(ids == PADDING, -math.inf).unsqueeze(-2)
-        losses = []
-        for x, target, share, mask in zip(vectors, targets, shares, blocked, strict=True):
-            rows = x if pos is None else torch.cat((x, pos), -1)
-            scores = torch.baddbmm(mask, rows @ Qm, (rows @ Km).transpose(1, 2), alpha=scale)
-            output = scores.softmax(-1) @ (rows @ Vm)
-            loss = ((output - target).square() * share).sum((1, 2))  # each head's own; the sum parts them again
-            loss.sum().backward()
-            optimiser.step()
-            optimiser.zero_grad()
-            losses.append(loss.detach())
-        curve.append(torch.stack(losses).mean(0))
-        done += len(block)
-        tell(done, curve[-1].tolist())
-    found = []
-    for index, head in enumerate(heads):
-        own = Matrices(*(None if each is None else each[index].detach() for each in (Km, Qm, Vm, pos)))  # type: ignore[arg-type]
-        found.append(SingleHead.from_matrices(*own, learned_positions=head.config.learned_positions, dtype=dtype))
-    return found, torch.stack(curve)
+        share = (counted / counted.sum(-1, keepdim=True)).unsqueeze(-1) / task.output_dim
+        found = task.vectors(ids, dtype), task.target(ids, dtype), share, ids != PADDING
+        return tuple(part.unsqueeze(1) for part in found)  # a batch is one sequence
+
+    return draw
+
+
+def loss(model: nn.Module, x: Tensor, target: Tensor, share: Tensor, real: Tensor) -> Tensor:
+    """Return the mean squared error over the outputs that count."""
+    output: Tensor = model(x, real=real).output
+    return ((output - target).square() * share).sum()
+
+
+def make_judge(task: VectorTask) -> Callable[[nn.Module], Judgement]:
+    """Return what looks at a head: the share of all inputs whose every output is right, then the mean error."""
+    inputs = task.inputs_by_length()
+    ids = torch.cat([F.pad(each, (0, task.row_length - each.shape[1]), value=PADDING) for each in inputs])
+    x, real, counted = task.vectors(ids), ids != PADDING, task.counted(ids)
+
+    def judge(model: nn.Module) -> Judgement:
+        output = model(x, real=real).output
+        share = (task.clearance(output, ids) > 0).all(-1).double().mean()
+        error = task.error(output, ids).sum() / counted.sum()
+        return Judgement((share, -error), {"accuracy": share, "error": error})  # type: ignore[arg-type, dict-item]
+
+    return judge
+
+
+def train_cohort(design: Design, config: HandmadeConfig, context: Run, *, has_learned_positions: bool) -> Cohort:
+    """Train the counterparts of a design, one for each seed, and put each to every input.
+
+    A head whose training broke is filled with NaN, so that nobody takes it for one that has learned.
+    """
+    task, judge, settings = design.task, make_judge(design.task), config.train_config()
+    members = [
+        Member(
+            initial_head(design, has_learned_positions, context.seed, number),
+            settings,
+            make_draw(task, context.seed, number),
+            judge,
+        )
+        for number in range(config.seeds)
+    ]
+    name = f"{task.rule}{'-learned-positions' if has_learned_positions else ''}"
+    try:
+        found = context.train(name, members, loss, num_threads=1)
+        is_whole = [trained is not None for trained in found.members]
+        steps, losses = blocks(found.history.steps, found.history.losses)
+    except NotFinite:
+        is_whole, steps = [False] * config.seeds, [config.steps]
+        losses = torch.full((1, config.seeds), math.nan, dtype=torch.float64)
+    heads = []
+    for member, whole in zip(members, is_whole, strict=True):
+        assert isinstance(member.model, SingleHead)
+        heads.append(member.model if whole else broken(member.model))
+    return cohort_of(task, heads, steps, losses)
+
+
+def cohort_of(task: VectorTask, heads: list[SingleHead], steps: list[int], losses: Tensor) -> Cohort:
+    """Put learned heads to every input; steps and losses (blocks, heads) are their curve."""
+    proofs = [prove(head, task) for head in heads]
+    close = [prove(head, task, tolerance=CLOSE) for head in heads]
+    return Cohort(task, heads[0].config.learned_positions, heads, steps, losses, proofs, close)
+
+
+def blocks(steps: Sequence[int], losses: Sequence[Tensor]) -> tuple[list[int], Tensor]:
+    """Gather the notes of a training, each the mean loss since the one before, (heads,), into those of blocks.
+
+    Returns the last step of each block, and the mean losses (blocks, heads).
+    """
+    ends, means = list[int](), list[Tensor]()
+    since, total = 0, torch.zeros_like(losses[0])
+    for before, step, mean in zip([0, *steps], steps, losses, strict=False):
+        total = total + mean * (step - before)
+        if step % BLOCK == 0 or step == steps[-1]:
+            ends.append(step)
+            means.append(total / (step - since))
+            since, total = step, torch.zeros_like(total)
+    return ends, torch.stack(means)
+
+
+@torch.no_grad()
+def broken(head: SingleHead) -> SingleHead:
+    """Fill a head with NaN."""
+    for parameter in head.parameters():
+        parameter.fill_(math.nan)
+    return head

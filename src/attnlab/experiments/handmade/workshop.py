@@ -5,18 +5,34 @@ import math
 from collections.abc import Sequence
 
 import torch
+from torch import nn
 
 from attnlab.design import Design, design_for, prove, submission_record
-from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.experiment import Findings, Lesson, Run
 from attnlab.experiments.handmade.comparing import compare
 from attnlab.experiments.handmade.config import RULES, HandmadeConfig
-from attnlab.experiments.handmade.document import make_document
-from attnlab.experiments.handmade.judging import judge_claims, prove_design, wrong_design
-from attnlab.experiments.handmade.learning import Cohort, train_cohort
+from attnlab.experiments.handmade.document import make_document, make_learned_document
+from attnlab.experiments.handmade.judging import judge_claims, judge_learned, prove_design, wrong_design
+from attnlab.experiments.handmade.learning import (
+    Cohort,
+    blocks,
+    cohort_of,
+    initial_head,
+    loss,
+    make_draw,
+    make_judge,
+    train_cohort,
+)
 from attnlab.models.single_head import SingleHead
+from attnlab.train import Member, Trained
 from attnlab.train.loop import using_threads
 
-__all__ = ["run"]
+__all__ = ["VARYING", "conclude", "lesson", "run"]
+
+VARYING = frozenset({"learning_rate"})
+"""The fields in which the members of one population may differ."""
+
+_JUDGED_EVERY = 500  # steps between two judgements of a population
 
 
 def run(config: HandmadeConfig, context: Run) -> Findings:
@@ -46,6 +62,40 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
     return Findings(model, claims, document, models=models, files={"submission.json": submission.encode()})
 
 
+def lesson(configs: Sequence[HandmadeConfig], seeds_: Sequence[int]) -> Lesson:
+    """Make a head for each config and seed, to learn the task that `learned` names."""
+    design, has_learned_positions = _lesson_of(configs[0])
+    judge = make_judge(design.task)
+    members = [
+        Member(
+            initial_head(design, has_learned_positions, seed, 0),
+            config.train_config(evaluate_every=min(_JUDGED_EVERY, config.steps)),
+            make_draw(design.task, seed, 0),
+            judge,
+        )
+        for config, seed in zip(configs, seeds_, strict=True)
+    ]
+    return Lesson(members, loss, None, lambda judgement: judgement.figures["accuracy"] == 1.0)
+
+
+def conclude(model: nn.Module, trained: Trained, config: HandmadeConfig, context: Run) -> Findings:
+    """Put one learned head to every input, and hold it against the design."""
+    assert isinstance(model, SingleHead)
+    design, _ = _lesson_of(config)
+    lines = [line for line in trained.metrics if "loss" in line]
+    steps, losses = blocks([line["step"] for line in lines], [torch.tensor([line["loss"]]) for line in lines])
+    cohort = cohort_of(design.task, [model], steps, losses)
+    comparison = compare(design, cohort)
+    claims = judge_learned(cohort, comparison, context.seed)
+    return Findings(model, claims, make_learned_document(config, context.seed, design, cohort, comparison))
+
+
+def _lesson_of(config: HandmadeConfig) -> tuple[Design, bool]:
+    """Return the design whose head a population learns, and whether its positions are learned too."""
+    design = design_for(config.learned, config.tolerance)
+    return design, design.pos is not None and config.positions == "learned"
+
+
 def _kinds(design: Design, config: HandmadeConfig) -> list[bool]:
     """Say of which kinds the learned positions shall be: given as one-hot (False), learned (True)."""
     if design.pos is None:
@@ -56,8 +106,8 @@ def _kinds(design: Design, config: HandmadeConfig) -> list[bool]:
 def _learned(design: Design, config: HandmadeConfig, context: Run, has_learned_positions: bool) -> Cohort:
     kind = "" if design.pos is None else f", {'learned' if has_learned_positions else 'one-hot'} positions"
     context.stage(f"{design.name}{kind}, {config.seeds} seeds")
-
-    def tell(step: int, losses: Sequence[float]) -> None:
+    cohort = train_cohort(design, config, context, has_learned_positions=has_learned_positions)
+    for step, losses in zip(cohort.steps, cohort.losses.tolist(), strict=True):
         loss = math.fsum(losses) / len(losses)
         context.record(
             {
@@ -67,6 +117,4 @@ def _learned(design: Design, config: HandmadeConfig, context: Run, has_learned_p
                 "loss": loss if math.isfinite(loss) else None,
             }
         )
-        context.step(step, config.steps, {"loss": loss})
-
-    return train_cohort(design, config, context.seed, has_learned_positions=has_learned_positions, tell=tell)
+    return cohort

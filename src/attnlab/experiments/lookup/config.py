@@ -12,7 +12,7 @@ from attnlab.parts.blocks import NormPlace
 from attnlab.seeds import generator
 from attnlab.tasks.lookup import MAX_LENGTH, VOCABULARY
 from attnlab.tasks.recall import MOST_FACTS, RecallTask, Variant
-from attnlab.train.loop import TrainConfig
+from attnlab.train.config import TrainConfig
 
 __all__ = ["NAME", "LookupConfig"]
 

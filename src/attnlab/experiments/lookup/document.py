@@ -71,8 +71,6 @@ def _fixed_words(fixed: FixedFound) -> list[str]:
     same = "Every one of the 120 orders of the words of every source gives the same output."
     if changed:
         same = f"Of all orders of the words of every source, {changed:,} do not give the same output."
-    moved, of = sum(each.outputs_changed for each in fixed.controls), sum(each.num_orders for each in fixed.controls)
-    least, most = (pick(each.difference64 for each in fixed.controls) for pick in (min, max))
     heads = torch.cat([masses.mean[:, 0] for masses in fixed.masses])  # (seed · head, kind), looking from [SOS]
     more_value = int((heads[:, 1] > heads[:, 0]).sum())
     key, value = (mean_interval(_by_seed(fixed, 0, kind)).value for kind in (0, 1))
@@ -81,9 +79,7 @@ def _fixed_words(fixed: FixedFound) -> list[str]:
         "The encoder is told no positions, so what it holds is a set of words, and the decoder can find things in it "
         f"by content alone. {same} The "
         f"logits differ by {single:.0e} at most in float32 and {double:.0e} in float64 (sums added up in another "
-        f"order are rounded otherwise). Told positions, the encoder does see the order: the logits move by "
-        f"{range_text(least, most)}, "
-        + (f"and {moved:,} of {of:,} decoded outputs change." if moved else "though no decoded output changes."),
+        f"order are rounded otherwise).{_control_words(fixed)}",
         "One would think that the heads of the cross-attention look at the value, to copy it. "
         f"{verdict}: looking from [SOS], {more_value} of {len(heads)} heads give more weight to the value than to the "
         f"key ({len(heads) - more_value} the other way round); the key gets {key:.2f} on average and the value "
@@ -92,6 +88,17 @@ def _fixed_words(fixed: FixedFound) -> list[str]:
         "enough.",
         _probe_words(fixed),
     ]
+
+
+def _control_words(fixed: FixedFound) -> str:
+    """Say what an encoder makes of the order that it is told."""
+    found = fixed.controls_scrambled
+    if not found:
+        return ""
+    least, most = (pick(each.difference64 for each in found) for pick in (min, max))
+    moved, of = sum(each.outputs_changed for each in found), sum(each.num_orders for each in found)
+    changes = f"and {moved:,} of {of:,} decoded outputs change." if moved else "though no decoded output changes."
+    return f" Told positions, the encoder does see the order: the logits move by {range_text(least, most)}, {changes}"
 
 
 def _seen_sets(fixed: FixedFound) -> str:
@@ -258,7 +265,7 @@ def _scramble_table(fixed: FixedFound) -> dict[str, Any]:
             each.num_orders,
             *(map(difference_text, (each.difference32, each.difference64))),
         ]
-        for name, found in (("no positions", fixed.scrambled), ("told positions (control)", fixed.controls))
+        for name, found in (("no positions", fixed.scrambled), ("told positions (control)", fixed.controls_scrambled))
         for index, each in enumerate(found)
     ]
     return {

@@ -1,14 +1,15 @@
 """The fixed table: models trained on it, decoded, scrambled, and asked where they look."""
 
 import copy
-from typing import NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.errors import CouldNotRun
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.look.causality import largest_change, largest_leak
@@ -17,8 +18,9 @@ from attnlab.models.config import PositionKind
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.tasks import lookup as task
-from attnlab.train.loop import Judgement, Trained
-from attnlab.train.population import train_population
+from attnlab.train import Judgement, Trained
+from attnlab.train import Member as Learner
+from attnlab.train.loop import Draw
 
 __all__ = [
     "KINDS",
@@ -31,9 +33,13 @@ __all__ = [
     "decoder_leak",
     "greedy_decode",
     "is_right",
+    "learner",
+    "make_loss",
     "measure_masses",
     "probe",
     "scramble",
+    "split_of",
+    "stop_after",
     "train_members",
 ]
 
@@ -96,9 +102,49 @@ def build_model(
         return EncoderDecoder(config.model_config(encoder_positions=encoder_positions))
 
 
+def split_of(config: LookupConfig, seed: int, index: int = 0) -> task.Split:
+    """Draw the data set of one model."""
+    return task.make_split(config.samples, seeds.generator(seed, NAME, "data", index))
+
+
+def learner(model: EncoderDecoder, config: LookupConfig, seed: int, index: int = 0) -> Learner:
+    """Make what one model learns from."""
+    split = split_of(config, seed, index)
+    draw = _make_draw(split.train, config, seed, index, reads_sets=_reads_sets(model))
+    return Learner(model, config.train_config(), draw, _make_judge(split.validation, reads_sets=_reads_sets(model)))
+
+
+def make_loss(config: LookupConfig, *, reads_sets: bool) -> Callable[..., Tensor]:
+    """Return the loss of a batch as it is drawn.
+
+    To a reader of sets the orders of the same words are one row, so three rows and how often each is there are any
+    batch, with the same gradient but for rounding; who is told the order is given the rows themselves.
+    """
+    rows = task.make_batch(_sets(), length=config.pad_to)
+    if reads_sets:
+        return lambda model, times: _mean_loss(model, rows, times)
+    source_real, target_real = rows.source_real[:1], rows.target_real[:1]  # the same for every source
+
+    def loss(model: nn.Module, source: Tensor, given: Tensor, wanted: Tensor) -> Tensor:
+        real = source_real.expand(len(source), -1), target_real.expand(len(source), -1)
+        return _mean_loss(model, task.Batch(source, real[0], given, wanted, real[1]))
+
+    return loss
+
+
+def stop_after(patience: int | None) -> Callable[[Sequence[Judgement]], bool] | None:
+    """Return what ends a training: so many epochs in a row with every validation sample right; None for nothing."""
+    if patience is None:
+        return None
+    return lambda judgements: (
+        len(judgements) >= patience and all(each.figures["accuracy"] == 1.0 for each in judgements[-patience:])
+    )
+
+
 def train_members(
     config: LookupConfig,
     context: Run,
+    name: str,
     models: list[EncoderDecoder],
     *,
     patience: int | None,
@@ -106,107 +152,105 @@ def train_members(
 ) -> list[Member]:
     """Train models side by side, each on a data set of its own, until all have had enough.
 
-    They are counted from `first`.
+    They are counted from `first`; the lines of that one, which stands for all, are recorded under `name`.
 
     Raises:
-        CouldNotRun: the training of number 0, which is the run's own, broke.
+        NotFinite: the training of every one of them broke.
     """
-    splits = [
-        task.make_split(config.samples, seeds.generator(context.seed, NAME, "data", index))
-        for index in range(first, first + len(models))
-    ]
-    generators = [seeds.generator(context.seed, NAME, "order", index) for index in range(first, first + len(models))]
-    trained = train_population(
-        models,
-        config.train_config(),
-        draw=_Epochs(splits, generators, config, reads_sets=models[0].config.encoder_positions == "none"),
-        loss=_loss,
-        judge=_Judge(models, splits),
-        generators=generators,
-        stop=lambda judgement: judgement.figures["perfect_epochs"] >= (patience or config.epochs + 1),
-        observer=context.observer,
-        num_threads=1,
-    )
-    if first == 0 and trained[0] is None:
-        raise CouldNotRun("the training was no longer finite. Try a smaller learning_rate.")
+    learners = [learner(model, config, context.seed, index) for index, model in enumerate(models, first)]
+
+    def record(member: int, line: dict[str, Any]) -> None:
+        if member == 0:
+            context.record({"model": name, **line})
+
+    loss = make_loss(config, reads_sets=_reads_sets(models[0]))
+    found = context.train(name, learners, loss, stop=stop_after(patience), record=record, num_threads=1)
     return [
-        Member(number, model.eval(), split, each)
-        for number, (model, split, each) in enumerate(zip(models, splits, trained, strict=True), first)
+        Member(index, model, split_of(config, context.seed, index), trained)
+        for index, (model, trained) in enumerate(zip(models, found.members, strict=True), first)
     ]
 
 
 class FixedFound(NamedTuple):
-    """All that was found of the fixed table: the members with what was measured of each, and the control."""
+    """All that was found of the fixed table: the members, and the control if there is one, with what was measured."""
 
     members: list[Member]
     scrambled: list[Scrambled]
     masses: list[Masses]
-    control_model: EncoderDecoder
-    controls: list[Scrambled]
+    controls: list[Member]
+    controls_scrambled: list[Scrambled]
     probed: list[Probed]
 
 
-class _Epochs:
-    """Batches that go through each member's training samples in an order drawn anew for each epoch.
+def _reads_sets(model: EncoderDecoder) -> bool:
+    return model.config.encoder_positions == "none"
 
-    A batch is rows and how often each is in it. To a reader of sets the orders of the same words are one row, so three
-    rows and their numbers are any batch, with the same gradient but for rounding.
+
+def _make_draw(sources: Tensor, config: LookupConfig, seed: int, index: int, *, reads_sets: bool) -> Draw:
+    """Return the data of a training that goes through the samples in an order drawn anew for each epoch.
+
+    The last samples of an epoch, too few for a batch, are put together with the first of the next.
     """
+    number, size = len(sources), config.batch_size
+    which = _which_set(sources)
+    batch = task.make_batch(sources, length=config.pad_to)
 
-    def __init__(
-        self, splits: list[task.Split], generators: list[torch.Generator], config: LookupConfig, *, reads_sets: bool
-    ) -> None:
-        self._rows, self._which = dict[int, task.Batch](), dict[int, Tensor]()
-        for generator, split in zip(generators, splits, strict=True):
-            rows, which = split.train, torch.arange(len(split.train))
-            if reads_sets:
-                rows = task.all_sources()[:: len(task.all_sources()) // len(task.FACTS)]
-                which = (task.key_of(split.train).unsqueeze(-1) == task.key_of(rows)).int().argmax(-1)
-            self._rows[id(generator)], self._which[id(generator)] = task.make_batch(rows, length=config.pad_to), which
-        self._left = {key: torch.empty(0, dtype=torch.int64) for key in self._rows}
-        self._size, self._reads_sets = config.batch_size, reads_sets
+    @functools.lru_cache(maxsize=2)  # what is drawn depends on the epoch alone, so it may as well be kept a while
+    def order(epoch: int) -> Tensor:
+        return torch.randperm(number, generator=seeds.generator(seed, NAME, "order", index, epoch))
 
-    def __call__(self, generator: torch.Generator) -> tuple[Tensor, ...]:
-        key = id(generator)
-        rows, which, left = self._rows[key], self._which[key], self._left[key]
-        while len(left) < self._size:
-            left = torch.cat((left, torch.randperm(len(which), generator=generator)))
-        chosen, self._left[key] = which[left[: self._size]], left[self._size :]
-        if self._reads_sets:
-            return (*rows, torch.bincount(chosen, minlength=len(rows.source)))
-        return (*(part[chosen] for part in rows), torch.ones(self._size, dtype=torch.int64))
+    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+        start, end = first * size, (first + count) * size
+        epochs = range(start // number, (end - 1) // number + 1)
+        passed = torch.cat([order(epoch) for epoch in epochs])
+        offset = start - epochs[0] * number
+        chosen = passed[offset : offset + end - start].view(count, size)
+        if reads_sets:
+            return (F.one_hot(which[chosen], len(_sets())).sum(1),)
+        return batch.source[chosen], batch.target_input[chosen], batch.target_output[chosen]
+
+    return draw
 
 
-class _Judge:
-    """Each member's validation samples, decoded; and for how many epochs in a row all were right."""
-
-    def __init__(self, models: list[EncoderDecoder], splits: list[task.Split]) -> None:
-        self._validation = {id(model): split.validation for model, split in zip(models, splits, strict=True)}
-        self._perfect = dict.fromkeys(self._validation, 0)
-
-    def __call__(self, model: nn.Module) -> Judgement:
-        assert isinstance(model, EncoderDecoder)
-        sources = self._validation[id(model)]
-        accuracy = float(is_right(model, sources).double().mean())
-        loss = float(_loss(model, *task.make_batch(sources)))
-        self._perfect[id(model)] = self._perfect[id(model)] + 1 if accuracy == 1.0 else 0
-        figures = {"accuracy": accuracy, "validation_loss": loss, "perfect_epochs": float(self._perfect[id(model)])}
-        return Judgement((accuracy, -loss), figures)
+@functools.cache
+def _sets() -> Tensor:
+    """List one source of each set of words: (3, 5)."""
+    return task.all_sources()[:: len(task.all_sources()) // len(task.FACTS)]
 
 
-def _loss(
-    model: nn.Module,
-    source: Tensor,
-    source_real: Tensor,
-    given: Tensor,
-    wanted: Tensor,
-    target_real: Tensor,
-    times: Tensor | None = None,
-) -> Tensor:
+def _which_set(sources: Tensor) -> Tensor:
+    """Number the set of words that each source is an order of, as in `_sets`: (batch,)."""
+    return (task.key_of(sources).unsqueeze(-1) == task.key_of(_sets())).int().argmax(-1)
+
+
+def _make_judge(sources: Tensor, *, reads_sets: bool) -> Callable[[nn.Module], Judgement]:
+    """Return what looks at a model: the share of validation samples that it answers right, then its loss on them.
+
+    Greedy decoding is right when each token is the likeliest after the right ones before it. Samples are computed
+    once, however often they occur; a reader of sets is given each set once.
+    """
+    if reads_sets:
+        rows, times = _sets(), torch.bincount(_which_set(sources), minlength=len(_sets()))
+    else:
+        rows, times = torch.unique(sources, dim=0, return_counts=True)
+    batch = task.make_batch(rows)
+
+    def judge(model: nn.Module) -> Judgement:
+        logits = model(batch.source, batch.target_input)
+        loss = F.cross_entropy(logits.transpose(1, 2), batch.target_output, reduction="none").mean(-1)
+        is_right = (logits.argmax(-1) == batch.target_output).all(-1)
+        accuracy, mean = ((each * times).sum() / times.sum() for each in (is_right.double(), loss))
+        return Judgement((accuracy, -mean), {"accuracy": accuracy, "validation_loss": mean})  # type: ignore[arg-type, dict-item]
+
+    return judge
+
+
+def _mean_loss(model: nn.Module, batch: task.Batch, times: Tensor | None = None) -> Tensor:
     """Return the mean next-token cross-entropy over the real tokens of the targets, teacher-forced.
 
     times (batch,): how often each row counts; None counts each once.
     """
+    source, source_real, given, wanted, target_real = batch
     logits = model(source, given, real=source_real, target_mask=target_real[:, None, None, :])
     losses = F.cross_entropy(logits.transpose(1, 2), wanted, ignore_index=task.PAD, reduction="none")
     counts = target_real if times is None else target_real * times.unsqueeze(-1)

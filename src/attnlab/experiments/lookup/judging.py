@@ -6,7 +6,7 @@ from attnlab.draw.markup import plural
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.intervals import mean_interval, share_interval
 from attnlab.experiments.lookup.config import LookupConfig
-from attnlab.experiments.lookup.fixed import FixedFound, decoder_leak, is_right
+from attnlab.experiments.lookup.fixed import FixedFound, Scrambled, decoder_leak, is_right
 from attnlab.experiments.lookup.recall import Recalled
 from attnlab.experiments.lookup.wording import range_text, share_text
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -25,14 +25,12 @@ _LEARNED = 0.99
 
 def fixed_claims(found: FixedFound) -> list[Claim]:
     """Say what holds of the models of the fixed table."""
-    members, scrambled, masses, _, controls, _ = found
+    members, scrambled, masses = found.members, found.scrambled, found.masses
     right = [is_right(member.model, member.split.test) for member in members]
     num_right, num_all = sum(int(each.sum()) for each in right), sum(len(each) for each in right)
     perfect = sum(bool(each.all()) for each in right)
     changed, orders = sum(each.outputs_changed for each in scrambled), sum(each.num_orders for each in scrambled)
     single, double = (_largest([getattr(each, f"difference{bits}") for each in scrambled]) for bits in (32, 64))
-    least, most = (pick(each.difference64 for each in controls) for pick in (min, max))
-    moved, moved_of = sum(each.outputs_changed for each in controls), sum(each.num_orders for each in controls)
     error, padded = (_largest([getattr(each, name) for each in masses]) for name in ("largest_error", _PADDED))
     return [
         Claim(
@@ -56,17 +54,7 @@ def fixed_claims(found: FixedFound) -> list[Claim]:
             f"at most {_ROUNDING32:g} and {_ROUNDING64:g}",
             single <= _ROUNDING32 and double <= _ROUNDING64,
         ),
-        Claim(
-            "control_sees_order",
-            "with an encoder that is told positions the logits do differ, so that the test can fail (float64); "
-            "whether the decoded output changes too is reported, not claimed",
-            f"logits {range_text(least, most)} apart ({len(controls)} {plural(len(controls), 'seed')}), "
-            + (
-                f"and {moved:,} of {moved_of:,} decoded outputs change" if moved else "though no decoded output changes"
-            ),
-            f"more than {_SEEN:g} apart",
-            least > _SEEN,
-        ),
+        *([_control_claim(found.controls_scrambled)] if found.controls else []),
         Claim(
             "masses_add_up",
             "the cross-attention of every head is shared out among the words of the source: its weights sum to 1, and "
@@ -79,6 +67,20 @@ def fixed_claims(found: FixedFound) -> list[Claim]:
 
 
 _PADDED = "largest_on_padding"
+
+
+def _control_claim(controls: list[Scrambled]) -> Claim:
+    least, most = (pick(each.difference64 for each in controls) for pick in (min, max))
+    moved, moved_of = sum(each.outputs_changed for each in controls), sum(each.num_orders for each in controls)
+    return Claim(
+        "control_sees_order",
+        "with an encoder that is told positions the logits do differ, so that the test can fail (float64); "
+        "whether the decoded output changes too is reported, not claimed",
+        f"logits {range_text(least, most)} apart ({len(controls)} {plural(len(controls), 'seed')}), "
+        + (f"and {moved:,} of {moved_of:,} decoded outputs change" if moved else "though no decoded output changes"),
+        f"more than {_SEEN:g} apart",
+        least > _SEEN,
+    )
 
 
 def model_claims(model: EncoderDecoder, *, is_fixed: bool) -> list[Claim]:

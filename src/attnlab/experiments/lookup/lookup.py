@@ -1,27 +1,50 @@
 """Look-up from start to finish: train, scramble, look, recall, say what holds."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
 from attnlab.draw.markup import plural
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.experiment import Findings, Lesson, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.experiments.lookup.document import make_document
-from attnlab.experiments.lookup.fixed import FixedFound, build_model, measure_masses, probe, scramble, train_members
+from attnlab.experiments.lookup.fixed import (
+    FixedFound,
+    Member,
+    build_model,
+    learner,
+    make_loss,
+    measure_masses,
+    probe,
+    scramble,
+    split_of,
+    stop_after,
+    train_members,
+)
 from attnlab.experiments.lookup.judging import fixed_claims, model_claims, recall_claims
-from attnlab.experiments.lookup.recall import Recalled, build_recall_model, train_variant
+from attnlab.experiments.lookup.recall import (
+    Recalled,
+    build_recall_model,
+    judge_variant,
+    recall_learner,
+    recall_loss,
+    recall_stop,
+    train_variant,
+)
 from attnlab.experiments.lookup.traces import trace_facts, trace_sources
 from attnlab.look.trace import Trace
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.storage import load_model
 from attnlab.tasks import lookup as task
 from attnlab.tasks.recall import Variant
-from attnlab.train.loop import Trained
+from attnlab.train import Trained
 
-__all__ = ["prompt_words", "run", "trace_text"]
+__all__ = ["VARYING", "conclude", "lesson", "prompt_words", "run", "trace_text"]
+
+VARYING = frozenset({"learning_rate", "samples", "recall_learning_rate", "recall_ramp"})
+"""The fields in which the members of one population may differ."""
 
 
 def run(config: LookupConfig, context: Run) -> Findings:
@@ -36,7 +59,7 @@ def run(config: LookupConfig, context: Run) -> Findings:
     fixed: FixedFound | None = None
     if config.has_fixed:
         fixed = _fixed(config, context, main)
-        models["with-positions"] = fixed.control_model
+        models["with-positions"] = fixed.controls[0].model
         claims += fixed_claims(fixed)
     claims += model_claims(main, is_fixed=config.has_fixed)
     recalled = []
@@ -48,6 +71,40 @@ def run(config: LookupConfig, context: Run) -> Findings:
     claims += recall_claims(config, recalled) if recalled else []
     document = make_document(config, context.seed, main, fixed=fixed, recalled=recalled)
     return Findings(main, claims, document, models)
+
+
+def lesson(configs: Sequence[LookupConfig], seeds_: Sequence[int]) -> Lesson:
+    """Make a member for each config and seed: the run's own model, the fixed table or, in its absence, new facts.
+
+    It is trained until it can do its task, the fixed table as long as the run's other models of it.
+    """
+    first, variant = configs[0], _shown_variant(configs[0])
+    if first.has_fixed:
+        loss, stop = make_loss(first, reads_sets=True), stop_after(first.patience)
+        learners = [learner(build_model(each, seed), each, seed) for each, seed in zip(configs, seeds_, strict=True)]
+        return Lesson(learners, loss, stop, lambda judgement: judgement.figures["accuracy"] == 1.0)
+    members = [
+        recall_learner(build_recall_model(each, variant, seed), each, variant, seed)
+        for each, seed in zip(configs, seeds_, strict=True)
+    ]
+    return Lesson(members, recall_loss, recall_stop(variant), lambda judgement: judgement.score[0] == 1.0)
+
+
+def conclude(model: nn.Module, trained: Trained, config: LookupConfig, context: Run) -> Findings:
+    """Judge one trained model by itself, without a control or other variants."""
+    assert isinstance(model, EncoderDecoder)
+    seed, variant = context.seed, _shown_variant(config)
+    claims = model_claims(model, is_fixed=config.has_fixed)
+    fixed, recalled = None, list[Recalled]()
+    if config.has_fixed:
+        member = Member(0, model, split_of(config, seed), trained)
+        masses = measure_masses(model, member.split.test)
+        fixed = FixedFound([member], [scramble(model)], [masses], [], [], probe([model]))
+        claims = fixed_claims(fixed) + claims
+    else:
+        recalled.append(judge_variant(config, variant, seed, [model], [trained]))
+        claims += recall_claims(config, recalled)
+    return Findings(model, claims, make_document(config, seed, model, fixed=fixed, recalled=recalled))
 
 
 def prompt_words(config: LookupConfig) -> str:
@@ -69,6 +126,8 @@ def trace_text(model: nn.Module, config: LookupConfig, text: str, *, folder: Pat
     if config.has_fixed:
         if folder is None:
             raise CouldNotRun("the models for new facts are kept in the run's folder; save the report first.")
+        if not (folder / "models" / variant).is_dir():  # a member of a population
+            raise WrongUsage(f"{folder} has no model for new facts; type words such as {task.EXAMPLE!r}.")
         reader = load_model(folder / "models" / variant)
         assert isinstance(reader, EncoderDecoder)
         model = reader
@@ -82,18 +141,17 @@ def _shown_variant(config: LookupConfig) -> Variant:
 
 def _fixed(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedFound:
     context.stage("a fixed table, this run's model")
-    members = train_members(config, context, [main], patience=config.own_patience)
-    _record(context, members[0].trained, "fixed")
+    members = train_members(config, context, "fixed", [main], patience=config.own_patience)
     others = [build_model(config, context.seed, index) for index in range(1, config.seeds)]
     if others:
         context.stage(f"the same table, {len(others)} more {plural(len(others), 'seed')}")
-        members += train_members(config, context, others, patience=config.patience, first=1)
+        members += train_members(config, context, "fixed-others", others, patience=config.patience, first=1)
     context.stage("the control, told the order")
     told = [
         build_model(config, context.seed, index, encoder_positions=config.control_positions)
         for index in range(config.control_seeds)
     ]
-    controls = train_members(config, context, told, patience=config.patience)
+    controls = train_members(config, context, "fixed-control", told, patience=config.patience)
     context.stage("every order of every source")
     scrambled, masses = [], []
     for done, member in enumerate(members, 1):
@@ -101,19 +159,10 @@ def _fixed(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedFou
         masses.append(measure_masses(member.model, member.split.test))
         context.step(done, len(members))
     control_scrambled = [scramble(each.model) for each in controls]
-    probed = probe([member.model for member in members])
-    return FixedFound(members, scrambled, masses, controls[0].model, control_scrambled, probed)
+    return FixedFound(members, scrambled, masses, controls, control_scrambled, probe([each.model for each in members]))
 
 
 def _recalled(config: LookupConfig, context: Run, variant: Variant, main: EncoderDecoder | None) -> Recalled:
     first = build_recall_model(config, variant, context.seed) if main is None else main
     others = [build_recall_model(config, variant, context.seed, index) for index in range(1, config.recall_seeds)]
-    found = train_variant(config, variant, context, [first, *others])
-    _record(context, found.trained[0], variant)
-    return found
-
-
-def _record(context: Run, trained: Trained | None, what: str) -> None:
-    lines: list[dict[str, Any]] = [] if trained is None else trained.metrics
-    for line in lines:
-        context.record({"model": what, **line})
+    return train_variant(config, variant, context, [first, *others])

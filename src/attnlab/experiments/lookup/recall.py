@@ -1,5 +1,7 @@
 """In-context look-up: models that must read facts which are new in every sample, in three ways of writing them."""
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,9 +13,20 @@ from attnlab.experiments.experiment import Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.tasks.recall import Facts, RecallTask, Variant
-from attnlab.train.loop import Judgement, Observer, Trained, train
+from attnlab.train import Judgement, Member, Trained
+from attnlab.train.loop import Draw
 
-__all__ = ["Recalled", "accuracy", "build_recall_model", "named", "train_variant"]
+__all__ = [
+    "Recalled",
+    "accuracy",
+    "build_recall_model",
+    "judge_variant",
+    "named",
+    "recall_learner",
+    "recall_loss",
+    "recall_stop",
+    "train_variant",
+]
 
 _INITIAL_SCALE = 0.3
 """Initial embeddings are made smaller, for in a large residual stream what attention adds is not heard: measured,
@@ -21,8 +34,9 @@ ordered facts were then learned in some hundred steps, and not in 1,000 without.
 
 _WATCHED = 500  # samples that a training is watched by
 _LOW_LOSS = 0.004  # nats, below which a model that is always right is also sure, of pairs it never saw too
+_BLOCK = 50  # steps whose facts are drawn at once
 _UNASKED = -100  # stands for the answer to a question whose fact is not there
-_LOOSE_STEPS = 400  # that a model of loose words, which can learn no more, is trained for at least
+_LOOSE_JUDGEMENTS = 8  # of a model of loose words, at least, which can learn no more (400 steps)
 _FACTS_TESTED = (1, 2, 4, 8, 16, 32)
 
 
@@ -59,32 +73,47 @@ def build_recall_model(config: LookupConfig, variant: Variant, seed: int, index:
     return model
 
 
+def recall_learner(model: EncoderDecoder, config: LookupConfig, variant: Variant, seed: int, index: int = 0) -> Member:
+    """Make what one model learns from; all of one seed are watched on the same facts."""
+    draw, judge = make_recall_draw(config, variant, seed, index), make_recall_judge(config, variant, seed)
+    return Member(model, config.recall_train_config(), draw, judge)
+
+
 def train_variant(config: LookupConfig, variant: Variant, context: Run, models: list[EncoderDecoder]) -> Recalled:
     """Train models, and judge each on facts that are new.
 
     Raises:
-        CouldNotRun: a training broke.
+        NotFinite: a training broke.
     """
-    task = config.recall_task(variant)
-    pairs = torch.zeros(task.num_keys, task.num_values, dtype=torch.bool)
-    watched = task.sample(_WATCHED, seeds.generator(context.seed, NAME, "recall watch", variant))
-    trained = []
+    trained: list[Trained] = []
     for index, model in enumerate(models):
         # One by one, for each ends when it can read: side by side, all would wait for the slowest.
         context.stage(f"{variant} facts, model {index + 1} of {len(models)}")
-        generator = seeds.generator(context.seed, NAME, "recall data", variant, index)
-        trained.append(
-            _trained(model, config, generator, observer=context.observer, task=task, watched=watched, pairs=pairs)
+        record = (lambda member, line: context.record({"model": variant, **line})) if index == 0 else None
+        member = recall_learner(model, config, variant, context.seed, index)
+        found = context.train(
+            f"{variant}-{index}", [member], recall_loss, stop=recall_stop(variant), record=record, num_threads=1
         )
-    steps = max(each.metrics[-1]["step"] for each in trained)
-    number, seed = config.recall_judged, context.seed
+        trained.extend(each for each in found.members if each is not None)
+    return judge_variant(config, variant, context.seed, models, trained)
+
+
+def judge_variant(
+    config: LookupConfig, variant: Variant, seed: int, models: list[EncoderDecoder], trained: list[Trained]
+) -> Recalled:
+    """Judge trained models of one variant on facts that are new."""
+    task, number = config.recall_task(variant), config.recall_judged
+    lengths = [each.metrics[-1]["step"] for each in trained]
+    pairs = torch.zeros(task.num_keys, task.num_values, dtype=torch.bool)
+    for index, length in enumerate(lengths):
+        pairs |= shown_pairs(config, variant, seed, index, length)
     new = task.sample(number, seeds.generator(seed, NAME, "recall judge", variant))
     held_out = task.sample_held_out(number, seeds.generator(seed, NAME, "recall held out", variant))
     asked = torch.zeros_like(pairs)
     asked[held_out.keys.gather(1, held_out.which), held_out.values.gather(1, held_out.which)] = True
     return Recalled(
         variant=variant,
-        models=[model.eval() for model in models],
+        models=models,
         trained=trained,
         new=[accuracy(model, task, new) for model in models],
         held_out=[accuracy(model, task, held_out) for model in models],
@@ -92,68 +121,98 @@ def train_variant(config: LookupConfig, variant: Variant, context: Run, models: 
         by_facts=_accuracy_by_facts(config, variant, models, seed),
         pairs=pairs,
         asked_held_out=asked,
-        steps=steps,
-        samples=steps * config.recall_batch_size,
+        steps=max(lengths),
+        samples=max(lengths) * config.recall_batch_size,
     )
 
 
-def _trained(
-    model: EncoderDecoder,
-    config: LookupConfig,
-    generator: torch.Generator,
-    *,
-    observer: Observer | None,
-    task: RecallTask,
-    watched: Facts,
-    pairs: Tensor,
-) -> Trained:
-    """Train one model, and mark in `pairs` which pairs its training shows."""
-    is_loose = task.variant == "loose"
-    num_steps = 0
+class Drawn(NamedTuple):
+    """Facts of some steps, (steps, batch, …), and which of them are there, (steps, batch, facts) boolean."""
 
-    def loss(model: nn.Module, generator: torch.Generator) -> Tensor:
-        nonlocal num_steps
-        num_steps += 1
-        facts = task.sample_training(config.recall_batch_size, generator)
-        # From 1 to `most` of the facts are there, the others padding: few facts teach how to read, and more are then
-        # read alike. They stand anywhere: where the first places alone were filled at first, the others were learned
-        # late or never (8 of 45 models of ordered facts were stuck; of 40 with facts anywhere, none).
-        most = min(task.num_facts, 1 + (num_steps - 1) // config.recall_ramp)
-        number = torch.randint(1, most + 1, (len(facts.keys), 1), generator=generator)
-        places = torch.rand(len(number), task.num_facts, generator=generator).argsort(-1)
-        is_there = places < number  # anywhere, so that every place learns from the first step
-        pairs[facts.keys[is_there], facts.values[is_there]] = True
-        is_asked, answers = is_there.gather(1, facts.which), task.answers(facts)
+    facts: Facts
+    is_there: Tensor
+
+
+def draw_facts(config: LookupConfig, variant: Variant, seed: int, index: int, block: int) -> Drawn:
+    """Draw the facts of one block of steps of one model's training.
+
+    From 1 to `most` of the facts of a sample are there, the others padding: few facts teach how to read, and more are
+    then read alike. They stand anywhere: where the first places alone were filled at first, the others were learned
+    late or never (8 of 45 models of ordered facts were stuck; of 40 with facts anywhere, none).
+    """
+    task, shape = config.recall_task(variant), (_BLOCK, config.recall_batch_size)
+    generator = seeds.generator(seed, NAME, "recall data", variant, index, block)
+    facts = task.sample_training(shape[0] * shape[1], generator)
+    steps = torch.arange(block * _BLOCK, (block + 1) * _BLOCK)
+    most = (1 + steps // config.recall_ramp).clamp(max=task.num_facts)
+    number = 1 + (torch.rand(shape, generator=generator) * most.unsqueeze(-1)).long()
+    places = torch.rand(*shape, task.num_facts, generator=generator).argsort(-1)
+    return Drawn(Facts(*(part.view(*shape, -1) for part in facts)), places < number.unsqueeze(-1))
+
+
+def make_recall_draw(config: LookupConfig, variant: Variant, seed: int, index: int = 0) -> Draw:
+    """Return the data of one model: sources, which of their tokens are real, questions, and the answers wanted."""
+    task = config.recall_task(variant)
+
+    @functools.lru_cache(maxsize=1)
+    def batches(block: int) -> tuple[Tensor, ...]:
+        drawn = draw_facts(config, variant, seed, index, block)
+        facts, is_there = Facts(*(part.flatten(0, 1) for part in drawn.facts)), drawn.is_there.flatten(0, 1)
         source = task.source(facts)
         real = is_there.repeat_interleave(source.shape[1] // task.num_facts, -1)
-        logits = model(source, task.questions(facts), real=real)
-        return F.cross_entropy(
-            logits.flatten(0, 1), answers.masked_fill(~is_asked, _UNASKED).flatten(), ignore_index=_UNASKED
-        )
+        wanted = task.answers(facts).masked_fill(~is_there.gather(1, facts.which), _UNASKED)
+        parts = source, real, task.questions(facts), wanted
+        return tuple(part.reshape(_BLOCK, -1, *part.shape[1:]) for part in parts)
+
+    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+        blocks = range(first // _BLOCK, (first + count - 1) // _BLOCK + 1)
+        start = first - blocks[0] * _BLOCK
+        parts = zip(*(batches(block) for block in blocks), strict=True)
+        return tuple(torch.cat(part)[start : start + count] for part in parts)
+
+    return draw
+
+
+def shown_pairs(config: LookupConfig, variant: Variant, seed: int, index: int, steps: int) -> Tensor:
+    """Say which pairs the first steps of a training showed, by drawing them once more: (key, value) boolean."""
+    shown = torch.zeros(config.recall_keys, config.recall_values, dtype=torch.bool)
+    for first in range(0, steps, _BLOCK):
+        facts, is_there = draw_facts(config, variant, seed, index, first // _BLOCK)
+        is_there[steps - first :] = False
+        shown[facts.keys[is_there], facts.values[is_there]] = True
+    return shown
+
+
+def recall_loss(model: nn.Module, source: Tensor, real: Tensor, questions: Tensor, wanted: Tensor) -> Tensor:
+    """Return the mean cross-entropy of the answers, teacher-forced; questions whose fact is not there do not count."""
+    logits = model(source, questions, real=real)
+    return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=_UNASKED)
+
+
+def make_recall_judge(config: LookupConfig, variant: Variant, seed: int) -> Callable[[nn.Module], Judgement]:
+    """Return what looks at a model: the share of new facts that it answers right, then its loss on them.
+
+    Loose words cannot be read: what they can teach is to answer with one of the values shown, so that share counts.
+    """
+    task = config.recall_task(variant)
+    watched = task.sample(_WATCHED, seeds.generator(seed, NAME, "recall watch", variant))
 
     def judge(model: nn.Module) -> Judgement:
         logits, wanted = model(task.source(watched), task.questions(watched)), task.answers(watched)
-        loss = float(F.cross_entropy(logits.flatten(0, 1), wanted.flatten()))
-        right = float((logits.argmax(-1) == wanted).double().mean())
-        shown = float((logits.argmax(-1) == watched.values + task.num_keys).any(-1).double().mean())
-        figures = {"accuracy": right, "watched_loss": loss, "named": shown}
-        return Judgement((shown if is_loose else right, -loss), figures)
+        loss, found = F.cross_entropy(logits.flatten(0, 1), wanted.flatten()), logits.argmax(-1)
+        right = (found == wanted).double().mean()
+        shown = (found == watched.values + task.num_keys).any(-1).double().mean()
+        score = (shown if variant == "loose" else right, -loss)
+        return Judgement(score, {"accuracy": right, "watched_loss": loss, "named": shown})  # type: ignore[arg-type, dict-item]
 
-    def has_learned(judgement: Judgement) -> bool:
-        if is_loose:
-            return judgement.figures["named"] == 1.0 and num_steps >= _LOOSE_STEPS
-        return judgement.score >= (1.0, -_LOW_LOSS)
+    return judge
 
-    return train(
-        model,
-        config.recall_train_config(),
-        loss=loss,
-        judge=judge,
-        generator=generator,
-        stop=has_learned,
-        observer=observer,
-        num_threads=1,
-    )
+
+def recall_stop(variant: Variant) -> Callable[[Sequence[Judgement]], bool]:
+    """Return what ends a training: it has learned all there is."""
+    if variant == "loose":
+        return lambda judgements: len(judgements) >= _LOOSE_JUDGEMENTS and judgements[-1].figures["named"] == 1.0
+    return lambda judgements: judgements[-1].score >= (1.0, -_LOW_LOSS)
 
 
 @torch.no_grad()

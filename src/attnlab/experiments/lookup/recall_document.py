@@ -59,10 +59,10 @@ def _said(config: LookupConfig, found: Recalled) -> str:
 
 def recall_facts(config: LookupConfig, recalled: list[Recalled]) -> list[list[str]]:
     """Return what stands in the report's head."""
-    steps = ", ".join(f"{each.variant} {each.steps:,}" for each in recalled)
+    steps, number = ", ".join(f"{each.variant} {each.steps:,}" for each in recalled), len(recalled[0].models)
     return [
         ["new facts", f"{config.recall_facts} of {config.recall_keys} keys and {config.recall_values} values"],
-        ["steps on new facts", f"{steps} at most; {config.recall_seeds} {plural(config.recall_seeds, 'seed')} each"],
+        ["steps on new facts", f"{steps} at most; {number} {plural(number, 'seed')} each"],
     ]
 
 

@@ -1,6 +1,8 @@
 """The classifier from start to finish: read, split, train models and baselines, look inside, say what holds."""
 
+import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -8,22 +10,37 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.experiment import Findings, Lesson, Run
 from attnlab.experiments.sentiment.baseline import require_library, train_baselines
 from attnlab.experiments.sentiment.config import ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
-from attnlab.experiments.sentiment.document import make_document
-from attnlab.experiments.sentiment.judging import Outcome, judge_claims
+from attnlab.experiments.sentiment.document import make_document, make_document_of_one
+from attnlab.experiments.sentiment.judging import Outcome, judge_claims, judge_one, majority_accuracy
 from attnlab.experiments.sentiment.looking import trace_one
-from attnlab.experiments.sentiment.training import Prepared, TrainedModel, build, prepare, train_model
+from attnlab.experiments.sentiment.training import (
+    Prepared,
+    TrainedModel,
+    build,
+    is_right,
+    learner,
+    loss,
+    prepare,
+    put_to_test,
+    stop_after,
+    train_model,
+)
 from attnlab.experiments.sentiment.unseen import exchange_test_texts
 from attnlab.files import read_json
 from attnlab.look.trace import Trace
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import TextTokenizer, clean, open_tokenizer
+from attnlab.train import Trained
 from attnlab.train.loop import using_threads
 
-__all__ = ["prompt_words", "run", "trace_text"]
+__all__ = ["VARYING", "conclude", "lesson", "prompt_words", "run", "trace_text"]
+
+VARYING = frozenset({"learning_rate", "weight_decay", "word_dropout"})
+"""The fields in which the members of one population may differ."""
 
 _FILE = "tokenizer.json"
 _IN_MEMORY: WeakKeyDictionary[nn.Module, Prepared] = WeakKeyDictionary()
@@ -60,6 +77,41 @@ def _run(config: SentimentConfig, context: Run) -> Findings:
         models={other: fair.models[other][0].model},
         files={_FILE: _written(fair.prepared[config.main]), f"tokenizer-{other}.json": _written(fair.prepared[other])},
     )
+
+
+def lesson(configs: Sequence[SentimentConfig], seeds: Sequence[int]) -> Lesson:
+    """Make a member for each config and seed: the run's own model, on one split of the texts for all of them.
+
+    It has learned something when it is right more often than the most frequent class, on the validation texts.
+    """
+    config = _on_one_split(configs[0])
+    data = load_data(config, seeds[0])
+    prepared = prepare(config.main, config, data.fair, data.classes)
+    members = [
+        learner(build(prepared, each, seed, 0), prepared, each, seed, 0)
+        for each, seed in zip(configs, seeds, strict=True)
+    ]
+    stop = stop_after(config.patience_for(len(prepared.train.ids)) if config.main == "mini" else None)
+    majority = majority_accuracy(data.fair.split.train, data.fair.split.validation)
+    return Lesson(members, loss, stop, lambda judgement: judgement.figures["accuracy"] > majority)
+
+
+def conclude(model: nn.Module, trained: Trained, config: SentimentConfig, context: Run) -> Findings:
+    """Put one trained model to the test texts, beside what it was before."""
+    assert isinstance(model, Encoder)
+    config = _on_one_split(config)
+    data = load_data(config, context.seed)
+    prepared = prepare(config.main, config, data.fair, data.classes)
+    before = is_right(build(prepared, config, context.seed, 0).eval(), prepared.test)
+    found = put_to_test(model, prepared, trained, before)
+    outcome = Outcome({config.main: prepared}, {config.main: [found]}, [])
+    _IN_MEMORY[model] = prepared
+    document = make_document_of_one(config, context, data, outcome)
+    return Findings(model, judge_one(data, outcome), document, files={_FILE: _written(prepared)})
+
+
+def _on_one_split(config: SentimentConfig) -> SentimentConfig:
+    return config if config.split_seed is not None else dataclasses.replace(config, split_seed=0)
 
 
 def prompt_words(config: SentimentConfig) -> str:
@@ -103,7 +155,7 @@ def _outcome(
         for member in range(config.seeds):
             is_main = is_fair and name == config.main and member == 0
             model = main if is_main else build(prepared[name], config, context.seed, member)
-            found = train_model(model, prepared[name], config, context, member, is_main=is_main)
+            found = train_model(model, prepared[name], config, context, member)
             models[name].append(found)
     context.stage(f"baselines, split {arrangement.name}")
     baselines = train_baselines(arrangement.split) if config.baseline else []

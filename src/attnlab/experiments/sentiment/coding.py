@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from attnlab.tasks.texts import LabelledText
 from attnlab.tasks.tokenizers import PAD, TextTokenizer
 
-__all__ = ["Batch", "Coded", "code", "epoch_batches", "make_batch", "ordered_batches"]
+__all__ = ["Batch", "Coded", "code", "epoch_order", "make_batch", "ordered_batches"]
 
 _BUCKET = 16  # batches sorted by length together, so that little padding is computed with
 
@@ -49,15 +49,14 @@ def make_batch(coded: Coded, chosen: Sequence[int], *, length: int | None = None
     return Batch(tokens, real, coded.labels[torch.tensor(chosen, dtype=torch.int64)])
 
 
-def epoch_batches(coded: Coded, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-    """Yield every text once, in random batches of texts of about one length."""
+def epoch_order(coded: Coded, batch_size: int, generator: torch.Generator) -> list[list[int]]:
+    """Put every text once into random batches of texts of about one length: the places of each batch's texts."""
     order = torch.randperm(len(coded.ids), generator=generator).tolist()
     chosen: list[list[int]] = []
     for start in range(0, len(order), _BUCKET * batch_size):
         bucket = sorted(order[start : start + _BUCKET * batch_size], key=lambda place: len(coded.ids[place]))
         chosen += [bucket[first : first + batch_size] for first in range(0, len(bucket), batch_size)]
-    for number in torch.randperm(len(chosen), generator=generator).tolist():
-        yield make_batch(coded, chosen[number])
+    return [chosen[number] for number in torch.randperm(len(chosen), generator=generator).tolist()]
 
 
 def ordered_batches(coded: Coded, num_tokens: int = 8_192) -> Iterator[tuple[list[int], Batch]]:

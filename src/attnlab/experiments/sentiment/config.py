@@ -8,7 +8,7 @@ from attnlab.configs import Config, option
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import EncoderConfig
 from attnlab.tasks.texts import Columns
-from attnlab.train.loop import TrainConfig
+from attnlab.train.config import TrainConfig
 
 __all__ = ["NAME", "ModelName", "SentimentConfig"]
 
@@ -31,6 +31,11 @@ class SentimentConfig(Config):
     split: str = option("split", "column that says train, validation or test, where there is one")
     held_out: float = option(0.2, "share of the texts held out, where the file has no split", low=0.01, high=0.9)
     most_texts: int = option(20_000, "texts used; of more, so many are drawn", low=10, high=100_000_000)
+    split_seed: int | None = option(
+        None,
+        "seed of drawing and splitting the texts; none: the run's, and 0 for a population, which shares a split",
+        low=0,
+    )
     repeats: int = option(10, "times that each text of the built-in set stands there", low=1, high=1_000)
     main: ModelName = option("mini", "the model that is saved as the run's own, shown and traced; the other is beside")
     show: str | None = option(None, "texts to look into, parted by |; none: some of the test texts")

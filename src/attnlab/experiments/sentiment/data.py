@@ -60,7 +60,8 @@ class Data(NamedTuple):
 
 
 def load_data(config: SentimentConfig, seed: int) -> Data:
-    """Read, tidy and split."""
+    """Read, tidy and split; `seed` is that of the run, unless the split has one of its own."""
+    seed = seed if config.split_seed is None else config.split_seed
     return _built_in(config, seed) if config.data is None else _from_file(config, config.data, seed)
 
 

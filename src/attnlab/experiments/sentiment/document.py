@@ -34,7 +34,7 @@ from attnlab.experiments.sentiment.training import TrainedModel
 from attnlab.models.parameters import count_from_model
 from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean
 
-__all__ = ["make_document"]
+__all__ = ["make_document", "make_document_of_one"]
 
 _OVERFITTING = 0.10  # of accuracy, between training and validation
 _FEWEST_TO_JUDGE = 100  # validation texts below which a gap of so many points could be chance
@@ -75,6 +75,35 @@ def make_document(config: SentimentConfig, context: Run, data: Data, outcomes: S
             *recurrence_sections(model, fair.prepared[main], [text for text, _ in shown]),
             positions_section(model, fair.prepared[main], _text_with_repeat(data, fair, main, shown[0][0])),
             parameters_section(model),
+            settings_section(dataclasses.replace(config, data=_data_name(config))),
+        ],
+    }
+
+
+def make_document_of_one(config: SentimentConfig, context: Run, data: Data, outcome: Outcome) -> dict[str, Any]:
+    """Lay out the report of one training by itself."""
+    name, prepared = config.main, outcome.prepared[config.main]
+    found = outcome.models[name][0]
+    shown = texts_to_show(prepared, found, config.show)
+    interval = accuracy_interval(found.correct)
+    return {
+        "title": f"{NAME}: {name}",
+        "subtitle": (
+            f"One training of {name}: {_percent(interval.value)} of {data.fair.num_judged:,} texts that it never saw "
+            f"come out right ({_percent(interval.low)} to {_percent(interval.high)}, 95 % interval)."
+        ),
+        "facts": [
+            ["seed", str(context.seed)],
+            ["data", _data_name(config) or "built-in verdicts"],
+            ["training texts", f"{len(data.fair.split.train):,}"],
+            ["parameters", f"{sum(count_from_model(found.model).values()):,}"],
+        ],
+        "sections": [
+            _data_section(config, data, outcome),
+            *_curve_sections([outcome]),
+            _attention_section(name, name, outcome, shown),
+            architecture_section(found.model, prepared),
+            parameters_section(found.model),
             settings_section(dataclasses.replace(config, data=_data_name(config))),
         ],
     }
@@ -254,7 +283,7 @@ def _range(ordered: Sequence[int]) -> str:
 
 
 def _data_section(config: SentimentConfig, data: Data, fair: Outcome) -> dict[str, Any]:
-    split, prepared = data.fair.split, fair.prepared["mini"]
+    split = data.fair.split
     rows: list[list[Any]] = [[what, count] for what, count in data.counts]
     for name, part in zip(("training", "validation", "test"), split, strict=True):
         counts = Counter(row.label for row in part)
@@ -263,8 +292,9 @@ def _data_section(config: SentimentConfig, data: Data, fair: Outcome) -> dict[st
     sizes = Counter(row.label for row in split.train).most_common()
     rows.append(["largest class over smallest, training", f"{sizes[0][1] / sizes[-1][1]:.2f}"])
     rows.append(["right by always saying " + sizes[0][0], _percent(majority_accuracy(split.train, split.test))])
-    ids = [number for each in prepared.test.ids for number in each[1:].tolist()]
-    rows.append(["test words unknown to mini", _percent(ids.count(UNK) / max(1, len(ids)))])
+    if "mini" in fair.prepared:
+        ids = [number for each in fair.prepared["mini"].test.ids for number in each[1:].tolist()]
+        rows.append(["test words unknown to mini", _percent(ids.count(UNK) / max(1, len(ids)))])
     for name, each in fair.prepared.items():
         texts = [row.text for part in split for row in part]
         cut = sum(each.tokenizer.count(text) > each.tokenizer.max_length for text in texts)

@@ -25,6 +25,7 @@ __all__ = [
     "accuracy_interval",
     "difference_interval",
     "judge_claims",
+    "judge_one",
     "majority_accuracy",
     "mcnemar",
     "points",
@@ -67,6 +68,12 @@ def judge_claims(data: Data, outcomes: Sequence[Outcome], unseen: Unseen | None)
     return claims
 
 
+def judge_one(data: Data, outcome: Outcome) -> list[Claim]:
+    """Say what holds of one model by itself, on the split without leaks."""
+    claims = [_padding_claim(outcome), _weights_claim(outcome), _split_claim(data), _parameters_claim(outcome)]
+    return [*claims, _majority_claim(data, outcome)] if data.can_tell else claims
+
+
 def accuracy_interval(correct: Tensor) -> Interval:
     """Return an accuracy with its 95 % interval, from each text's share of trainings that got it right: (texts,)."""
     accuracy, total = float(correct.double().mean()), len(correct)
@@ -103,7 +110,7 @@ def _padding_claim(fair: Outcome) -> Claim:
     difference, turned = max(each.difference for each in found.values()), sum(each.turned for each in found.values())
     return Claim(
         "padding_changes_nothing",
-        f"the verdict does not depend on the padding: nobody looks at PAD and the mean leaves it out (both models, "
+        f"the verdict does not depend on the padding: nobody looks at PAD and the mean leaves it out ({_who(fair)}, "
         f"{first.num_texts:,} texts, cut to half of what a model reads, {first.num_paddings} lengths of padding each)",
         f"logits at most {difference:.1e} apart, {turned} verdicts turned, {_listed(found, pads)} PAD added",
         f"{_TOLERANCE:.0e}, 0 turned, some PAD in each",
@@ -117,12 +124,16 @@ def _weights_claim(fair: Outcome) -> Claim:
     from_one, on_padding = max(each.from_one for each in found), max(each.on_padding for each in found)
     return Claim(
         "weights_add_up",
-        f"every row of weights of every head and layer sums to 1 and gives PAD nothing, in padded batches of both "
-        f"models ({sum(each.num_rows for each in found):,} rows)",
+        f"every row of weights of every head and layer sums to 1 and gives PAD nothing, in padded batches of "
+        f"{_who(fair)} ({sum(each.num_rows for each in found):,} rows)",
         f"at most {from_one:.1e} from 1, {on_padding:g} on PAD, {_listed(fair.models, pads)} PAD seen",
         f"{_TOLERANCE:.0e}, exactly 0, some PAD in each",
         from_one <= _TOLERANCE and on_padding == 0.0 and min(pads) > 0,
     )
+
+
+def _who(fair: Outcome) -> str:
+    return "both models" if len(fair.models) > 1 else "the model"
 
 
 def _listed(names: Iterable[str], counts: Sequence[int]) -> str:
@@ -173,7 +184,7 @@ def _parameters_claim(fair: Outcome) -> Claim:
     by_model = [count_from_model(model) for model in models]
     return Claim(
         "parameters_counted",
-        "the parameters of each part of both models, counted by arithmetic, are those the models hold",
+        f"the parameters of each part of {_who(fair)}, counted by arithmetic, are those the models hold",
         " and ".join(f"{sum(counts.values()):,}" for counts in by_model),
         " and ".join(f"{sum(counts.values()):,}" for counts in by_config),
         by_config == by_model,
@@ -220,7 +231,8 @@ def _majority_claim(data: Data, fair: Outcome) -> Claim:
     }
     return Claim(
         "beats_the_majority",
-        f"both models are right more often than the most frequent class, by the low end of their 95 % intervals "
+        f"{_who(fair)} {'are' if len(fair.models) > 1 else 'is'} right more often than the most frequent class, by the "
+        f"low end of the 95 % interval "
         f"({total:,} test texts that no training saw; mean of the trainings, and how many of them do so alone)",
         ", ".join(
             f"{name} {each.value:.1%} (from {each.low:.1%}; {alone[name]} of {len(fair.models[name])} trainings)"

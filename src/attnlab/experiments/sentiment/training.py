@@ -1,6 +1,7 @@
 """Training and judging the two models: several seeds on one split, each with its curves and its answers."""
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -9,15 +10,31 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.sentiment.coding import Batch, Coded, code, epoch_batches, ordered_batches
+from attnlab.experiments.sentiment.coding import Coded, code, epoch_order, make_batch, ordered_batches
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement
 from attnlab.experiments.sentiment.models import build_best, build_mini, build_tokenizer, hide_words
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import TextTokenizer
-from attnlab.train.loop import Judgement, Trained, train
+from attnlab.train import Judgement, Member, Trained
+from attnlab.train.loop import Draw
 
-__all__ = ["Prepared", "TrainedModel", "answer", "build", "make_judge", "prepare", "train_model", "watched_texts"]
+__all__ = [
+    "Prepared",
+    "TrainedModel",
+    "answer",
+    "build",
+    "is_right",
+    "learner",
+    "loss",
+    "make_draw",
+    "make_judge",
+    "prepare",
+    "put_to_test",
+    "stop_after",
+    "train_model",
+    "watched_texts",
+]
 
 _MOST_WATCHED = 1_000  # training texts on which the accuracy is watched
 
@@ -72,30 +89,43 @@ def build(prepared: Prepared, config: SentimentConfig, seed: int, member: int) -
     return build_best(config, size, num_classes, prepared.train, seed, member)
 
 
-def train_model(
-    model: Encoder, prepared: Prepared, config: SentimentConfig, context: Run, member: int, *, is_main: bool
-) -> TrainedModel:
+def learner(model: Encoder, prepared: Prepared, config: SentimentConfig, seed: int, member: int) -> Member:
+    """Make what one model learns from."""
+    name, where = prepared.name, prepared.arrangement.name
+    return Member(
+        model,
+        config.train_config(name, len(prepared.train.ids)),
+        make_draw(prepared, config, seed, member),
+        make_judge(prepared, watched_texts(prepared.train, seed)),
+        noise=seeds.stream_seed(seed, NAME, "dropout", name, where, member),
+    )
+
+
+def train_model(model: Encoder, prepared: Prepared, config: SentimentConfig, context: Run, member: int) -> TrainedModel:
     """Train one model on a split, and put it to the test texts."""
     name, where = prepared.name, prepared.arrangement.name
     num_texts = len(prepared.train.ids)
     context.stage(f"{name}, split {where}, training {member + 1} of {config.seeds}")
-    correct_before = answer(model.eval(), prepared.test).argmax(-1) == prepared.test.labels
+    correct_before = is_right(model.eval(), prepared.test)
 
-    def record(line: dict[str, Any]) -> None:
+    def record(_: int, line: dict[str, Any]) -> None:
         context.record({"model": name, "split": where, "member": member, **line})
 
-    with seeds.isolated(context.seed, NAME, "dropout", name, where, member):
-        trained = train(
-            model,
-            config.train_config(name, num_texts),
-            loss=_make_loss(prepared, config),
-            judge=make_judge(prepared, watched_texts(prepared.train, context.seed)),
-            generator=seeds.generator(context.seed, NAME, "data", name, where, member),
-            stop=_make_stop(config.patience_for(num_texts) if name == "mini" else None),
-            observer=context.observer,
-            folder=context.checkpoints if is_main else None,
-            record=record,
-        )
+    found = context.train(
+        f"{name}-{where.replace(' ', '-')}-{member}",
+        [learner(model, prepared, config, context.seed, member)],
+        loss,
+        stop=stop_after(config.patience_for(num_texts) if name == "mini" else None),
+        record=record,
+        has_rows=True,
+    )
+    trained = found.members[0]
+    assert trained is not None  # a training of one that breaks is an error
+    return put_to_test(model, prepared, trained, correct_before)
+
+
+def put_to_test(model: Encoder, prepared: Prepared, trained: Trained, correct_before: Tensor) -> TrainedModel:
+    """Put a trained model to the test texts."""
     probabilities = answer(model, prepared.test)
     correct = probabilities.argmax(-1) == prepared.test.labels
     return TrainedModel(model, trained, probabilities, correct, correct_before)
@@ -120,6 +150,11 @@ def make_judge(prepared: Prepared, watched: Coded) -> Callable[[nn.Module], Judg
     return judge
 
 
+def is_right(model: nn.Module, coded: Coded) -> Tensor:
+    """Say which texts a model gets right: (texts,) boolean."""
+    return answer(model, coded).argmax(-1) == coded.labels
+
+
 @torch.no_grad()
 def answer(model: nn.Module, coded: Coded) -> Tensor:
     """Return the probability of each class for each text: (texts, classes)."""
@@ -131,31 +166,41 @@ def answer(model: nn.Module, coded: Coded) -> Tensor:
     return torch.cat(found)[torch.tensor(order).argsort()]
 
 
-def _make_loss(prepared: Prepared, config: SentimentConfig) -> Callable[[nn.Module, torch.Generator], Tensor]:
-    """Return the loss of a training step: each epoch goes once through the texts, in a new order."""
-    batch_size = config.batch_size if prepared.name == "mini" else config.best_batch_size
-    batches: Iterator[Batch] = iter(())
+def make_draw(prepared: Prepared, config: SentimentConfig, seed: int, member: int) -> Draw:
+    """Return the data of one training: each epoch goes once through the texts, in a new order."""
+    name = prepared.name
+    batch_size = config.batch_size if name == "mini" else config.best_batch_size
+    steps = -(-len(prepared.train.ids) // batch_size)
+    purpose = (NAME, "data", name, prepared.arrangement.name, member)
 
-    def loss(model: nn.Module, generator: torch.Generator) -> Tensor:
-        nonlocal batches
-        batch = next(batches, None)
-        if batch is None:
-            batches = epoch_batches(prepared.train, batch_size, generator)
-            batch = next(batches)
-        if prepared.name == "best":
-            batch = hide_words(batch, config.word_dropout, generator)
-        return F.cross_entropy(model(batch.tokens, real=batch.real), batch.labels)
+    @functools.lru_cache(maxsize=1)  # the order depends on the epoch alone, so it may as well be kept for all of it
+    def order(epoch: int) -> list[list[int]]:
+        return epoch_order(prepared.train, batch_size, seeds.generator(seed, *purpose, epoch))
 
-    return loss
+    def draw(first: int, count: int) -> list[tuple[Tensor, ...]]:
+        batches: list[tuple[Tensor, ...]] = []
+        for step in range(first, first + count):
+            batch = make_batch(prepared.train, order(step // steps)[step % steps])
+            if name == "best":
+                batch = hide_words(batch, config.word_dropout, seeds.generator(seed, *purpose, "hidden", step))
+            batches.append(batch)
+        return batches
+
+    return draw
 
 
-def _make_stop(patience: int | None) -> Callable[[Judgement], bool] | None:
+def loss(model: nn.Module, tokens: Tensor, real: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of the classes."""
+    return F.cross_entropy(model(tokens, real=real), labels)
+
+
+def stop_after(patience: int | None) -> Callable[[Sequence[Judgement]], bool] | None:
+    """Return what ends a training: so many epochs without a better one; None for nothing."""
     if patience is None:
         return None
-    scores: list[tuple[float, ...]] = []
 
-    def stop(judgement: Judgement) -> bool:
-        scores.append(judgement.score)
+    def stop(judgements: Sequence[Judgement]) -> bool:
+        scores = [each.score for each in judgements]
         return len(scores) - 1 - scores.index(max(scores)) >= patience
 
     return stop

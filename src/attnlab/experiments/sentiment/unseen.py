@@ -50,7 +50,7 @@ def _course(
     prepared = training.prepare(name, config, Arrangement("of a few texts", split, 0), classes)
     model = training.build(prepared, config, context.seed, 0)
     found: dict[str, object] = {"tokenizer": prepared.tokenizer.to_mapping(), "initial weights": _bytes_of(model)}
-    trained = training.train_model(model, prepared, config, context, 0, is_main=False).trained
+    trained = training.train_model(model, prepared, config, context, 0).trained
     return found | {"losses": trained.metrics, "best step": trained.best_step, "weights": _bytes_of(model)}
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from attnlab.configs import Config, option
 from attnlab.models.config import PositionKind
@@ -12,18 +12,26 @@ from attnlab.parts.feed_forward import ActivationKind
 from attnlab.parts.norms import NormKind
 from attnlab.parts.projections import ProjectionKind
 from attnlab.tasks.sequences import Rule, SequenceTask
-from attnlab.train.loop import TrainConfig
+from attnlab.train.config import TrainConfig
 
 __all__ = ["NAME", "SortingConfig"]
 
 NAME = "sorting"
+
+Recipe = Literal["source", "fast"]
+
+_RECIPES: dict[Recipe, dict[str, Any]] = {
+    "source": {"steps": 15_000, "learning_rate": 1e-3, "weight_decay": 0.01},
+    "fast": {"steps": 2_000, "learning_rate": 3e-2, "weight_decay": 0.1},
+}
+"""What stands where a config says none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SortingConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"steps": 2_000, "learning_rate": 1e-2}
+    QUICK: ClassVar[Mapping[str, Any]] = {"recipe": "fast"}
 
     task: Rule = option("sort", "what makes the answer from the letters")
     letters: int = option(3, "size of the alphabet", low=1, high=26)
@@ -41,11 +49,13 @@ class SortingConfig(Config):
     activation: ActivationKind = option("relu", "between the feed-forward layers")
     bias: bool = option(False, "biases outside the norms")
     dropout: float = option(0.0, "probability of dropping, in training only", low=0.0, high=0.9)
-    steps: int = option(15_000, "optimiser steps", low=1, high=10_000_000)
+    initial_scale: float = option(1.0, "multiplies the initial matrices and embeddings", low=1e-6, high=1e3)
+    recipe: Recipe = option("source", "source: 15,000 steps at 1e-3; fast: 2,000 at 3e-2, decaying more")
+    steps: int | None = option(None, "optimiser steps; none: the recipe's", low=1, high=10_000_000)
     batch_size: int = option(128, "rows drawn for a step", low=1, high=1_000_000)
-    learning_rate: float = option(1e-3, "peak learning rate of AdamW", low=0.0, high=10.0)
+    learning_rate: float | None = option(None, "peak rate of AdamW; none: the recipe's", low=0.0, high=10.0)
     warmup_steps: int | None = option(None, "steps of linear warm-up; none: 500, or a tenth of few steps", low=0)
-    weight_decay: float = option(0.01, "decoupled weight decay of AdamW", low=0.0, high=10.0)
+    weight_decay: float | None = option(None, "decoupled, of AdamW; none: the recipe's", low=0.0, high=10.0)
     clip: float = option(1.0, "largest norm of the whole gradient", low=1e-9, high=1e9)
     evaluate_every: int = option(500, "steps between two judgements", low=1, high=10_000_000)
     most_judged: int = option(10_000, "inputs judged; a larger domain is sampled", low=1, high=1_000_000)
@@ -83,6 +93,7 @@ class SortingConfig(Config):
 
     def train_config(self) -> TrainConfig:
         """Return how the model is trained."""
-        warmup_steps = min(500, self.steps // 10) if self.warmup_steps is None else self.warmup_steps
-        names = ("steps", "learning_rate", "weight_decay", "clip", "evaluate_every")
-        return TrainConfig(warmup_steps=warmup_steps, **{name: getattr(self, name) for name in names})
+        own = {name: getattr(self, name) for name in ("steps", "learning_rate", "weight_decay", "warmup_steps")}
+        stated = _RECIPES[self.recipe] | {name: value for name, value in own.items() if value is not None}
+        stated.setdefault("warmup_steps", min(500, stated["steps"] // 10))
+        return TrainConfig(clip=self.clip, evaluate_every=self.evaluate_every, **stated)

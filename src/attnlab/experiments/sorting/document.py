@@ -76,7 +76,7 @@ def make_document(
             ["parameters", f"{sum(counts.values()):,}"],
             ["projections", config.projections],
             ["positions", config.positions],
-            ["steps", f"{config.steps:,} (best at {trained.best_step:,})"],
+            ["steps", f"{config.train_config().steps:,} (best at {trained.best_step:,})"],
             ["loss", f"{loss:.4f} nats"],
             ["least possible", f"{task.loss_floor:.4f} nats"],
         ],

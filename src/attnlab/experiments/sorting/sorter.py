@@ -1,37 +1,98 @@
 """The sorter from start to finish: train, judge, trace, say what holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.errors import WrongUsage
-from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.experiment import Findings, Lesson, Run
 from attnlab.experiments.sorting.config import NAME, SortingConfig
 from attnlab.experiments.sorting.document import make_document, trace_prompts, traces_to_show
-from attnlab.experiments.sorting.judging import answers, exact_loss, judge_all, judge_claims, row_losses
+from attnlab.experiments.sorting.judging import exact_loss, judge_all, judge_claims, row_losses
+from attnlab.look.recording import record
 from attnlab.look.trace import Trace
 from attnlab.models.decoder import Decoder
-from attnlab.tasks.sequences import SequenceTask
-from attnlab.train.loop import Judgement, Trained, train
+from attnlab.tasks.sequences import SEPARATOR, SequenceTask
+from attnlab.train import Judgement, Member, Trained
+from attnlab.train.loop import Draw
 
-__all__ = ["build_model", "prompt_words", "run", "trace_text"]
+__all__ = ["VARYING", "build_model", "conclude", "lesson", "prompt_words", "run", "trace_text"]
+
+VARYING = frozenset({"learning_rate", "weight_decay", "clip", "warmup_steps", "temperature", "initial_scale"})
+"""The fields in which the members of one population may differ."""
+
+WEIGHT_ON_NEXT = (
+    "The weight that the head which finds it best spends, where a letter of the answer follows, on that letter in the "
+    "input (a head that looks evenly spends about a third of it there, if there are three letters)."
+)
 
 
 def build_model(config: SortingConfig, seed: int) -> Decoder:
     """Make the model with its initial weights."""
     with seeds.isolated(seed, NAME, "model"):
-        return Decoder(config.model_config())
+        model = Decoder(config.model_config())
+    if config.initial_scale != 1.0:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() > 1:  # matrices and embeddings, not norms and biases
+                    parameter.mul_(config.initial_scale)
+    return model
 
 
 def run(config: SortingConfig, context: Run) -> Findings:
     """Train, judge, trace, and say what holds."""
-    task = config.sequence_task()
-    model = build_model(config, context.seed)
+    lesson_ = lesson([config], [context.seed])
+    model = lesson_.members[0].model
     context.start(model)
-    trained = _trained(model, task, config, context)
+    found = context.train(
+        NAME,
+        lesson_.members,
+        lesson_.loss,
+        record=lambda member, line: context.record(line),
+        num_threads=1 if config.d_model <= 64 else None,
+        has_rows=not counts_rows(config.sequence_task(), config.batch_size),
+    )
+    trained = found.members[0]
+    assert trained is not None
+    return conclude(model, trained, config, context)
+
+
+def lesson(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Lesson:
+    """Make a member for each config and seed."""
+    first = configs[0]
+    task, judge = first.sequence_task(), make_judge(first)
+    members = [
+        Member(
+            build_model(config, seed),
+            config.train_config(),
+            make_draw(task, config.batch_size, seed),
+            judge,
+            noise=seeds.stream_seed(seed, NAME, "dropout"),
+        )
+        for config, seed in zip(configs, seeds_, strict=True)
+    ]
+    return Lesson(
+        members,
+        make_loss(task, first.batch_size),
+        None,
+        is_solved=lambda judgement: judgement.score[0] == 1.0,
+        meanings={"weight_on_next": WEIGHT_ON_NEXT},
+        positions=[*_numbered("in", task.prompt_length), "SEP", *_numbered("out", task.answer_length)],
+    )
+
+
+def _numbered(what: str, count: int) -> list[str]:
+    return [f"{what} {number}" for number in range(1, count + 1)]
+
+
+def conclude(model: nn.Module, trained: Trained, config: SortingConfig, context: Run) -> Findings:
+    """Judge a trained model on every input, trace it, and say what holds."""
+    assert isinstance(model, Decoder)
+    task = config.sequence_task()
     with torch.no_grad():
         judged = judge_all(model, task, config, context.seed)
         loss = float(exact_loss(model, task.rows(judged.prompts)))
@@ -55,38 +116,72 @@ def trace_text(model: nn.Module, config: SortingConfig, text: str, *, folder: Pa
     return trace_prompts(model, task, task.parse(text).unsqueeze(0))[0]
 
 
-def make_batch_loss(task: SequenceTask, batch_size: int) -> Callable[[nn.Module, torch.Generator], Tensor]:
-    """Return the loss of a training step: the mean over a batch of rows drawn from the generator."""
-    if task.num_prompts > batch_size or not task.is_listable:
-        return lambda model, generator: exact_loss(model, task.rows(task.sample(batch_size, generator)))
+def counts_rows(task: SequenceTask, batch_size: int) -> bool:
+    """Say whether a batch is told by how often each row of the domain is in it."""
+    return task.num_prompts <= batch_size and task.is_listable
+
+
+def make_draw(task: SequenceTask, batch_size: int, seed: int) -> Draw:
+    """Return the data of a training: rows drawn uniformly, or, where the domain is no larger than a batch, counts.
+
+    A batch then holds few distinct rows, each several times: how often each of them was drawn says all.
+    """
+    has_counts = counts_rows(task, batch_size)
+
+    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+        generator = seeds.generator(seed, NAME, "data", first)
+        if not has_counts:
+            return (task.rows(task.sample(count * batch_size, generator)).view(count, batch_size, -1),)
+        drawn = torch.randint(task.num_prompts, (count, batch_size), generator=generator)
+        drawn += task.num_prompts * torch.arange(count).unsqueeze(-1)
+        return (torch.bincount(drawn.flatten(), minlength=count * task.num_prompts).view(count, -1),)
+
+    return draw
+
+
+def make_loss(task: SequenceTask, batch_size: int) -> Callable[[nn.Module, Tensor], Tensor]:
+    """Return the loss of a batch as `make_draw` draws it: the mean over its rows, nats a token."""
+    if not counts_rows(task, batch_size):
+        return exact_loss
     rows = task.rows(task.all_prompts())
 
-    def loss(model: nn.Module, generator: torch.Generator) -> Tensor:
-        # The batch holds few distinct rows, each several times: the same mean loss from each once, times its count.
-        drawn = torch.randint(len(rows), (batch_size,), generator=generator)
-        counts = torch.bincount(drawn, minlength=len(rows))
+    def loss(model: nn.Module, counts: Tensor) -> Tensor:
         return (row_losses(model, rows) * counts).sum() / batch_size
 
     return loss
 
 
-def _trained(model: Decoder, task: SequenceTask, config: SortingConfig, context: Run) -> Trained:
-    fixed, _ = task.prompts_to_judge(min(config.most_judged, 2_000), seeds.generator(context.seed, NAME, "watch"))
-    fixed_rows = task.rows(fixed)
+def make_judge(config: SortingConfig) -> Callable[[nn.Module], Judgement]:
+    """Return what chooses the best weights: the share of inputs answered right, then the loss.
+
+    A greedy answer is right when each of its letters is the likeliest after the right ones before it, so one pass
+    over the whole rows tells what generation would do.
+    """
+    task = config.sequence_task()
+    fixed, _ = task.prompts_to_judge(min(config.most_judged, 2_000), seeds.generator(0, NAME, "watch"))
+    rows = task.rows(fixed)
 
     def judge(model: nn.Module) -> Judgement:
-        accuracy = float((answers(model, task, fixed)[0] == task.answer(fixed)).all(-1).double().mean())
-        loss = float(exact_loss(model, fixed_rows))
-        return Judgement((accuracy, -loss), {"accuracy": accuracy, "domain_loss": loss})
+        with record(model, "layers.*.attention.weights") as recording:
+            logits = model(rows[:, :-1])
+        loss = F.cross_entropy(logits.transpose(1, 2), rows[:, 1:])
+        letters = logits[:, task.prompt_length :].narrow(-1, SEPARATOR + 1, task.letters)
+        is_right = (letters.argmax(-1) + SEPARATOR + 1 == task.answer(fixed)).all(-1)
+        accuracy = is_right.double().mean()
+        on_next = torch.cat([weight_on_next(weights, rows, task) for weights in recording.values()]).amax()
+        figures = {"accuracy": accuracy, "domain_loss": loss, "weight_on_next": on_next}
+        return Judgement((accuracy, -loss), figures)  # type: ignore[arg-type]
 
-    return train(
-        model,
-        config.train_config(),
-        loss=make_batch_loss(task, config.batch_size),
-        judge=judge,
-        generator=seeds.generator(context.seed, NAME, "data"),
-        observer=context.observer,
-        folder=context.checkpoints,
-        record=context.record,
-        num_threads=1 if config.d_model <= 64 else None,
-    )
+    return judge
+
+
+def weight_on_next(weights: Tensor, rows: Tensor, task: SequenceTask) -> Tensor:
+    """Return how far each head finds what comes next: (batch, head, query, key) -> (head,).
+
+    The mean weight, over all places that a letter of the answer follows, on those letters of the prompt that are the
+    same letter.
+    """
+    answer = rows[:, task.prompt_length + 1 :]
+    is_next = answer.unsqueeze(-1) == rows[:, : task.prompt_length].unsqueeze(1)
+    asking = weights[..., task.prompt_length :, : task.prompt_length]
+    return (asking * is_next.unsqueeze(1)).sum(-1).mean((0, 2))

@@ -1,0 +1,126 @@
+"""Running one experiment or all of them, with progress, and saying what holds."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnlab.cli import terminal
+from attnlab.cli.failures import leaving
+from attnlab.errors import AttnlabError, WrongUsage, did_you_mean
+
+if TYPE_CHECKING:
+    from attnlab.experiments.report import Report
+
+__all__ = ["print_json", "run_all", "run_one", "show_run", "tell_finished"]
+
+
+def run_one(
+    name: str, out: Path | None, wanted: Mapping[str, str], *, parent: Path, quiet: bool, **options: Any
+) -> "Report":
+    """Run an experiment in the folder named, or in the first free one of the parent; options as `registry.run` has."""
+    from attnlab.experiments import registry
+    from attnlab.experiments.folder import FolderTaken, free_name
+
+    while True:
+        folder = out if out is not None else free_name(parent, name)
+        try:
+            title = f"{name}, seed {options['seed']}"
+            with leaving(folder), terminal.progress(title, is_quiet=quiet) as observer:
+                return registry.run(name, out=folder, settings=wanted, observer=observer, **options)
+        except FolderTaken:
+            if out is not None:
+                raise
+            # Another run took this name a moment ago; nothing was trained yet, so the next one is as good.
+
+
+def run_all(parent: Path, wanted: Mapping[str, str], *, as_json: bool, quiet: bool, quick: bool, **options: Any) -> int:
+    """Run every experiment; one that cannot run is told at the end, and keeps the others from nothing."""
+    from attnlab.experiments import registry
+    from attnlab.experiments.claims import verdict
+    from attnlab.experiments.gallery import write_gallery
+    from attnlab.files import explained
+
+    settings = _settings_of_each(wanted, list(registry.EXPERIMENTS))
+    for name in registry.EXPERIMENTS:  # a wrong setting is told before the first of them begins
+        registry.config(name, settings[name], quick=quick)
+    with explained(parent):  # a place that cannot be written is told once, not by each of them
+        parent.mkdir(parents=True, exist_ok=True)
+    reports: list[Report] = []
+    broken: dict[str, AttnlabError] = {}
+    for name in registry.EXPERIMENTS:
+        try:
+            of_this: dict[str, Any] = {"quick": quick, "quiet": quiet or as_json, "parent": parent}
+            report = run_one(name, None, settings[name], **of_this, **options)
+        except AttnlabError as error:
+            broken[name] = error
+            terminal.complain(f"{name}: {error}", error.exit_status)
+            continue
+        reports.append(report)
+        if not as_json:
+            terminal.say(f"{name}: {verdict(report.claims)}   {report.folder}")
+    gallery = write_gallery(parent) if reports else None
+    if as_json:
+        failures = [{"experiment": name, "error": str(error)} for name, error in broken.items()]
+        print_json({"gallery": str(gallery or ""), "runs": [*map(_as_mapping, reports)], "not_run": failures})
+    elif gallery is not None:
+        terminal.show_all_claims([(report.experiment, report.claims) for report in reports])
+        terminal.say(f"gallery  {gallery}")
+        terminal.say(f"look at  attnlab open {parent} · attnlab list {parent}", is_quiet=True)
+    if broken:
+        return max(error.exit_status for error in broken.values())
+    return 0 if all(report.passed for report in reports) else 1
+
+
+def show_run(report: "Report", *, as_json: bool) -> int:
+    """Print the claims and where to look, and return the exit status."""
+    from attnlab.experiments import registry
+
+    folder = report.folder
+    assert folder is not None
+    if as_json:
+        print_json(_as_mapping(report))
+    else:
+        trace = f" · attnlab trace {folder}" if registry.is_traceable(report.experiment) else ""
+        terminal.show_claims(report.claims)
+        terminal.say(f"report   {folder / 'report.html'}")
+        terminal.say(f"look at  attnlab open {folder}{trace} · attnlab show {folder}", is_quiet=True)
+    return 0 if report.passed else 1
+
+
+def tell_finished(folder: Path) -> int:
+    """Say that there is nothing to go on with, and return the exit status that the run had."""
+    from attnlab.experiments.report import open_run
+
+    sentence = f"the run in {folder} is finished: there is nothing to go on with, and nothing was touched."
+    return terminal.complain(sentence, 0 if open_run(folder).passed else 1)
+
+
+def _settings_of_each(wanted: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Sort `experiment.key=value` settings by experiment."""
+    from attnlab.experiments import registry
+
+    sorted_: dict[str, dict[str, str]] = {name: {} for name in names}
+    for key, value in wanted.items():
+        name, dot, setting = key.partition(".")
+        if not dot or not setting:
+            owners = [each for each in names if key in {o.name for o in registry.find(each).config_class.options()}]
+            example = f"{owners[0]}.{key}={value}" if owners else "sorting.task=reverse"
+            raise WrongUsage(
+                f"for all experiments a setting is written experiment.key=value, such as {example}; got {key!r}."
+            )
+        if name not in sorted_:
+            raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, names)}")
+        sorted_[name][setting] = value
+    return sorted_
+
+
+def _as_mapping(report: "Report") -> dict[str, Any]:
+    claims = [claim.to_mapping() for claim in report.claims]
+    return {"run": str(report.folder), "passed": report.passed, "claims": claims}
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print a value as JSON."""
+    sys.stdout.write(json.dumps(value, indent=indent) + "\n")  # in ASCII, which every encoding can say

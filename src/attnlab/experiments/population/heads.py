@@ -1,0 +1,128 @@
+"""The heads of all members on the same inputs: which of one seed plays the part of which of another, and what kinds
+there are."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab import seeds
+from attnlab.experiments.population.population import Population
+from attnlab.look.alignment import Groups, align, distances, find_groups, shuffled, to_marks
+from attnlab.look.recording import record
+from attnlab.sites import site_names
+from attnlab.train.layouts.layout import Batch
+from attnlab.train.layouts.solo import batch_of
+
+__all__ = ["Heads", "Part", "look_at_heads"]
+
+_MOST_MEMBERS = 1_000
+_MOST_NUMBERS = 20_000_000  # attention weights that are compared at once
+_MOST_GROUPED = 1_000  # heads whose groups are searched for
+
+
+class Part(NamedTuple):
+    """The heads of one attention of the model, in all members that were looked at.
+
+    site: its name, without ".weights". means: each head's weights, the mean over the inputs, (member, head, query,
+    key). marks: what each head does, (member, head, row, key), see `to_marks`. order: which head of each member plays
+    which part, (member, head). spread: the mean distance between two seeds' heads: as they stand, aligned; and what
+    aligning makes of heads that have learned nothing and of shuffled ones. groups: of all heads, member by member.
+    """
+
+    site: str
+    means: Tensor
+    marks: Tensor
+    order: Tensor
+    spread: dict[str, float]
+    groups: Groups
+
+
+class Heads(NamedTuple):
+    """The heads of the members that were looked at; apart: how far members are from one another, (member, member)."""
+
+    members: list[int]
+    parts: list[Part]
+    apart: Tensor
+
+
+def look_at_heads(population: Population) -> Heads | None:
+    """Look at the heads of all members whose training did not break; None where there are no heads to look at."""
+    members = [index for index, fault in enumerate(population.history.faults) if fault is None][:_MOST_MEMBERS]
+    trained = _weights(population, _trained_models(population, members), len(members))
+    if not trained:
+        return None
+    fresh = _weights(population, _fresh_models(population, members[:64]), len(members))
+    parts = [_part(site, trained[site], fresh[site], population.seeds[0]) for site in trained]
+    whole = torch.cat([_aligned(part.marks, part.order).flatten(1) for part in parts], 1)
+    num_heads = sum(part.marks.shape[1] for part in parts)
+    apart = distances(whole / num_heads**0.5, whole / num_heads**0.5)
+    return Heads(members, parts, apart)
+
+
+def _part(site: str, trained: Tensor, fresh: Tensor, seed: int) -> Part:
+    (marks, places), (fresh_marks, _) = to_marks(trained), to_marks(fresh)
+    order = align(marks)
+    generator = seeds.generator(seed, "population", "groups", site)
+    heads = marks.flatten(0, 1)
+    mixed = shuffled(heads, places, generator).view_as(marks)
+    spread = {
+        "as they stand": _mean_apart(marks),
+        "aligned": _mean_apart(_aligned(marks, order)),
+        "shuffled, aligned": _mean_apart(_aligned(mixed, align(mixed))),
+        "untrained, aligned": _mean_apart(_aligned(fresh_marks, align(fresh_marks))),
+    }
+    num_grouped = max(1, _MOST_GROUPED // marks.shape[1]) * marks.shape[1]
+    groups = find_groups(heads[:num_grouped], places, generator)
+    nearest = distances(heads, heads[groups.centres]).argmin(1)
+    return Part(site, trained.mean(2), marks, order, spread, groups._replace(of=nearest))
+
+
+def _aligned(marks: Tensor, order: Tensor) -> Tensor:
+    return marks[torch.arange(len(marks)).unsqueeze(1), order]
+
+
+def _mean_apart(marks: Tensor) -> float:
+    """Return the mean distance between two members' heads of the same place."""
+    num_members = len(marks)
+    if num_members < 2:
+        return float("nan")
+    sums = [float(distances(own, own).sum()) for own in marks.transpose(0, 1)]
+    return sum(sums) / len(sums) / (num_members * (num_members - 1))
+
+
+def _weights(population: Population, models: Iterator[nn.Module], num_members: int) -> dict[str, Tensor]:
+    """Record what all heads do on one batch: site -> (member, head, input, query, key)."""
+    lesson = population.lesson
+    batch: Batch = batch_of(lesson.members[0].draw(0, 1), 0)
+    found: dict[str, list[Tensor]] = {}
+    for model in models:
+        sites = [site for site in site_names(model) if site.rpartition(".")[2] == "weights"]
+        if not sites:
+            return {}
+        with torch.no_grad(), record(model, sites) as recording:
+            lesson.loss(model, *batch)
+        for site in recording:
+            weights = recording[site].transpose(0, 1)
+            most = max(1, _MOST_NUMBERS // (num_members * weights[:, 0].numel()))
+            found.setdefault(site.removesuffix(".weights"), []).append(weights[:, :most])
+    return {site: torch.stack(each) for site, each in found.items()}
+
+
+def _trained_models(population: Population, members: Sequence[int]) -> Iterator[nn.Module]:
+    """Yield each member's model; those of one variant are one and the same, with other weights each time."""
+    model, variant = None, -1
+    for index in members:
+        if model is None or population.places[index].variant != variant:
+            model, variant = population.model_at(index), population.places[index].variant
+        model.load_state_dict({name: value[index] for name, value in population.weights.items()})
+        yield model
+
+
+def _fresh_models(population: Population, members: Sequence[int]) -> Iterator[nn.Module]:
+    """Yield members' models before their training."""
+    configs = [population.config_of(index) for index in members]
+    lesson = population.learnable.lesson(configs, [population.places[index].seed for index in members])
+    for member in lesson.members:
+        yield member.model.eval()

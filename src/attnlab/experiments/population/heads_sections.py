@@ -1,0 +1,155 @@
+"""The sections about heads: groups of heads that do the same, and how well heads of different seeds agree."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from attnlab.experiments.intervals import share_interval
+from attnlab.experiments.population.heads import Heads, Part
+from attnlab.experiments.population.population import Population
+
+__all__ = ["heads_sections"]
+
+_MOST_CELLS = 10_000  # of one picture
+
+
+def heads_sections(population: Population, heads: Heads) -> list[dict[str, Any]]:
+    """Return the sections about the heads of all members."""
+    parts = [part for part in heads.parts if part.means[0, 0].numel() <= _MOST_CELLS]
+    sections = [_maps_section(population, heads, parts)] if parts else []
+    return [*sections, _groups_section(population, heads), _agreement_section(heads)]
+
+
+def _maps_section(population: Population, heads: Heads, parts: Sequence[Part]) -> dict[str, Any]:
+    choices = []
+    for part in parts:
+        pictures, sizes = [], _group_sizes(part)
+        flat = part.means.flatten(0, 1)
+        for group, centre in enumerate(part.groups.centres):
+            own = part.groups.of == group
+            title = f"group {_letter(group)}, mean of {sizes[group]:,} of {len(flat):,} heads"
+            pictures.append(_map(population, title, flat[own].mean(0)))
+            pictures.append(_map(population, f"group {_letter(group)}, the head in its middle", flat[centre]))
+        choices.append({"label": f"{part.site}: groups", "note": _groups_note(part), "maps": pictures})
+        aligned = part.means.gather(1, part.order[..., None, None].expand_as(part.means)).mean(0)
+        choices.append(
+            {
+                "label": f"{part.site}: aligned",
+                "note": (
+                    f"Means over {len(part.means):,} members. Head 0 of one seed need not be head 0 of another, so "
+                    "heads were paired by what they do: the pairing in which they agree best."
+                ),
+                "maps": [_map(population, f"part {place}", mean) for place, mean in enumerate(aligned)],
+            }
+        )
+    return {
+        "kind": "maps",
+        "figure": "heads",
+        "title": "Where heads look, over all seeds",
+        "caption": (
+            f"Mean weights of {len(heads.members):,} members' heads on the same inputs: by groups of heads that do the "
+            "same, and by the part that each head plays in its model."
+        ),
+        "choices": choices,
+    }
+
+
+def _groups_note(part: Part) -> str:
+    groups = part.groups
+    if not groups.tried:
+        return "One group: there are too few heads to tell groups from chance."
+    if len(groups.centres) == 1:
+        return (
+            f"One group: heads do not fall apart any better (separation {max(groups.tried.values()):.2f}) than "
+            f"shuffled heads ({groups.chance:.2f})."
+        )
+    return (
+        f"{len(groups.centres)} groups, separation {groups.separation:.2f} (1: every group is one pattern, 0: they run "
+        f"together); of shuffled heads, at most {groups.chance:.2f}."
+    )
+
+
+def _groups_section(population: Population, heads: Heads) -> dict[str, Any]:
+    rows = []
+    for part in heads.parts:
+        num_members, num_heads = part.means.shape[:2]
+        of = part.groups.of.view(num_members, num_heads)
+        centres = part.groups.centres
+        for group in range(len(centres)):
+            has_it = (of == group).any(1)
+            owners = [heads.members[at] for at in has_it.nonzero().flatten().tolist()]
+            share, low, high = share_interval(len(owners), num_members)
+            solved = sum(population.solved_at[index] is not None for index in owners)
+            typical = heads.members[centres[group] // num_heads]
+            rows.append(
+                [
+                    part.site,
+                    _letter(group),
+                    int((of == group).sum()),
+                    f"{len(owners):,} of {num_members:,}, {share:.0%} ({low:.0%} to {high:.0%})",
+                    f"{solved:,} of {len(owners):,}",
+                    f"head {centres[group] % num_heads} of seed {population.name(typical)}",
+                ]
+            )
+    return {
+        "kind": "table",
+        "title": "Groups of heads",
+        "caption": (
+            "Which seeds have a head of each group (with a 95 % interval), how many of those can do the task, and the "
+            "head in the middle of the group. Groups are told apart only where they are further apart than those found "
+            "in shuffled heads, which do at each query what another head does there."
+        ),
+        "columns": ["attention", "group", "heads", "seeds that have it", "of these solved", "most typical"],
+        "rows": rows,
+    }
+
+
+def _agreement_section(heads: Heads) -> dict[str, Any]:
+    names = list(heads.parts[0].spread)
+    return {
+        "kind": "bars",
+        "figure": "agreement",
+        "title": "Do seeds agree?",
+        "caption": (
+            "The mean distance between two seeds' heads on the same inputs (0: the same weights, 1: no token in "
+            "common): as they are numbered; aligned, each paired with the head that does the same; and for comparison "
+            "what aligning alone makes of shuffled heads, and of the same models before their training (heads that "
+            "look evenly are near each other, though they agree on nothing)."
+        ),
+        "y_label": "mean distance between seeds",
+        "groups": [part.site for part in heads.parts],
+        "series": [{"name": name, "values": [_number(part.spread[name]) for part in heads.parts]} for name in names],
+    }
+
+
+def _map(population: Population, title: str, mean: Tensor) -> dict[str, Any]:
+    num_queries, num_keys = mean.shape
+    return {
+        "title": title,
+        "rows": [[float(f"{value:.4f}") for value in row] for row in mean.tolist()],
+        "row_labels": _labels(population, num_queries),
+        "column_labels": _labels(population, num_keys),
+        "row_title": "query",
+        "column_title": "key",
+        "low": 0.0,
+        "high": 1.0,
+    }
+
+
+def _labels(population: Population, count: int) -> list[str]:
+    names = list(population.lesson.positions)
+    return names[:count] if len(names) >= count else [str(place + 1) for place in range(count)]
+
+
+def _group_sizes(part: Part) -> list[int]:
+    return [int((part.groups.of == group).sum()) for group in range(len(part.groups.centres))]
+
+
+def _letter(group: int) -> str:
+    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[group]
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

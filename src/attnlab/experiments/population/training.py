@@ -1,0 +1,245 @@
+"""Training a population: one call for any experiment that can be learned."""
+
+import datetime
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.configs import Config
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.experiment import Learnable, Lesson
+from attnlab.experiments.folder import RunFolder, read_unfinished
+from attnlab.experiments.population.population import Place, Population
+from attnlab.experiments.population.storing import open_population
+from attnlab.experiments.registry import EXPERIMENTS, computing_as, config, find
+from attnlab.experiments.report import describe_run
+from attnlab.seeds import stream_seed
+from attnlab.train.config import EngineName, LayoutName
+from attnlab.train.history import Judgement
+from attnlab.train.loop import Member, train_together
+from attnlab.train.observer import Observer, Silent
+
+__all__ = ["learnable", "train_population"]
+
+_TINY = 100_000  # parameters; below, torch's second thread costs more than it brings
+_MOST_MEMBERS = 1_000_000
+_BYTES_EACH = 400_000  # a model's modules, its judgements and its lines, measured with 1,000 sorters
+_COPIES = 10  # of the parameters: model, stack, gradients, two moments, the best, and what an update needs
+
+
+def train_population(
+    name: str,
+    seeds: Iterable[int] = range(64),
+    *,
+    out: Path | str | None = None,
+    settings: Mapping[str, str] | None = None,
+    quick: bool = False,
+    layout: LayoutName = "auto",
+    engine: EngineName = "auto",
+    observer: Observer | None = None,
+    vary: Sequence[Mapping[str, Any]] | None = None,
+    stop_when_solved: bool = False,
+    resume: bool = False,
+    **fields: Any,
+) -> Population:
+    """Train an experiment's model for many seeds at once, each as if it were alone.
+
+    Args:
+        name: such as "sorting".
+        seeds: one member for each.
+        out: the run folder to make; None keeps the population in memory (`population.save(folder)` writes it later).
+        settings: config fields as texts, as `--set` gives them.
+        quick: start from the experiment's small settings.
+        layout, engine: how they are computed, see `choose_layout`.
+        observer: is told of progress.
+        vary: one mapping of fields for each variant; the population then holds every variant with every seed. Only
+            fields that leave the model's shape as it is: the experiment names them in `VARYING`.
+        stop_when_solved: whether a member's training ends as soon as it is judged able to do the task.
+        resume: go on with the population in `out` that was stopped.
+        **fields: config fields as values.
+
+    Raises:
+        WrongUsage: an unknown name or setting, a value out of range, no seeds or one of them twice.
+        CouldNotRun: too little memory, the folder exists or cannot be written, or every training broke.
+
+    >>> population = train_population("sorting", range(2), steps=20, evaluate_every=10)
+    >>> print(population)
+    sorting: 0 of 2 solved, 0.0% (0.0% to 65.8%)
+    >>> population.table("accuracy").shape  # (seed, judged step)
+    torch.Size([2, 2])
+    """
+    experiment = learnable(name)
+    numbers = _checked_seeds(seeds)
+    base = config(name, settings, quick=quick, **fields)
+    variants = _checked_variants(name, experiment, base, vary)
+    places = tuple(Place(seed, variant) for variant in range(len(variants)) for seed in numbers)
+    configs = [replace(base, **each) for each in variants]
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+    _check_memory(experiment.lesson(configs[:1], numbers[:1]).members[0], len(places))
+    lesson = experiment.lesson([configs[place.variant] for place in places], [place.seed for place in places])
+    models = [member.model for member in lesson.members]
+    path = None if out is None else Path(out)
+    with ExitStack() as stack:
+        if resume:
+            if path is None:
+                raise WrongUsage("to go on with a population, name its folder.")
+            stack.enter_context(computing_as(read_unfinished(path)))
+        description = describe_run(
+            name, numbers[0], base.to_mapping(), started, models[0], layout=layout, engine=engine
+        )
+        description["population"] = {
+            "seeds": list(numbers),
+            "variants": [dict(each) for each in variants],
+            "stop_when_solved": stop_when_solved,
+        }
+        watch = _Watch(lesson, len(places), observer or Silent(), stop_when_solved)
+        folder = None
+        if path is not None:
+            opened = RunFolder.resume(path, description, watch.tell) if resume else RunFolder.create(path, description)
+            folder = stack.enter_context(opened)
+            description = dict(folder.config)
+        found = train_together(
+            lesson.members,
+            lesson.loss,
+            stop=watch.stop,
+            observer=watch,
+            folder=None if folder is None else folder.checkpoints,
+            layout=layout,
+            engine=engine,
+            num_threads=1 if sum(p.numel() for p in models[0].parameters()) <= _TINY else None,
+        )
+        population = Population(
+            name,
+            description,
+            variants,
+            places,
+            found.history,
+            _stacked(models),
+            found.layout,
+            base,
+            experiment,
+            None if folder is None else folder.path,
+        )
+        if folder is None:
+            return population
+        watch.stage("judging")
+        population.report.write(folder)
+        return open_population(folder.path)
+
+
+def learnable(name: str) -> Learnable:
+    """Return an experiment whose model can be trained for many seeds at once.
+
+    Raises:
+        WrongUsage: there is no such experiment, or it trains nothing of the kind.
+    """
+    experiment = find(name).experiment
+    if not isinstance(experiment, Learnable):
+        able = [each for each in EXPERIMENTS if isinstance(find(each).experiment, Learnable)]
+        raise WrongUsage(f"{name} has no model to train for many seeds at once; these have: {', '.join(able)}.")
+    return experiment
+
+
+class _Watch:
+    """Counts who can do the task, for whoever watches, and ends those who need no more."""
+
+    def __init__(self, lesson: Lesson, num_members: int, observer: Observer, stop_when_solved: bool) -> None:
+        self._lesson, self._num_members, self._observer = lesson, num_members, observer
+        self._stop_when_solved = stop_when_solved
+        self._solved: dict[int, bool] = {}  # by the member's list of judgements, the same one all the time
+
+    def stop(self, judgements: Sequence[Judgement]) -> bool:
+        is_solved = self._lesson.is_solved
+        before = self._solved.get(id(judgements))
+        new = judgements if before is None else judgements[-1:]  # after resuming, the first time shows them all
+        now = bool(before) or any(map(is_solved, new))
+        self._solved[id(judgements)] = now
+        return (self._stop_when_solved and now) or (self._lesson.stop is not None and self._lesson.stop(judgements))
+
+    def stage(self, name: str) -> None:
+        self._observer.stage(name)
+
+    def tell(self, sentence: str) -> None:
+        self._observer.tell(sentence)
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        kept = {name: value for name, value in figures.items() if name != "solved"}
+        if self._solved:
+            kept["solved"] = sum(self._solved.values()) / self._num_members
+        self._observer.step(step, steps, kept)
+
+
+def _checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(seeds, int | str) or not isinstance(seeds, Iterable):
+        raise WrongUsage(f"seeds must be a range or a list of integers, such as range(64); got {seeds!r}.")
+    if isinstance(seeds, range) and len(seeds) > _MOST_MEMBERS:
+        raise WrongUsage(f"a population has at most {_MOST_MEMBERS:,} members; got {len(seeds):,} seeds.")
+    found = tuple(seeds)
+    if not found:
+        raise WrongUsage("a population needs at least one seed; got none.")
+    for seed in found:
+        stream_seed(seed)
+    twice = [seed for seed, times in Counter(found).items() if times > 1]
+    if twice:
+        raise WrongUsage(f"the seed {twice[0]} was given twice; each may be given once.")
+    return found
+
+
+def _checked_variants(
+    name: str, experiment: Learnable, base: Config, vary: Sequence[Mapping[str, Any]] | None
+) -> tuple[dict[str, Any], ...]:
+    if vary is None:
+        return ({},)
+    variants = tuple(dict(each) for each in vary)
+    if not variants:
+        raise WrongUsage("vary needs at least one mapping of fields; got none.")
+    for each in variants:
+        base.from_mapping({**base.to_mapping(), **each})  # names and values, before anything is made
+        wrong = sorted(each.keys() - experiment.VARYING)
+        if wrong:
+            raise WrongUsage(
+                f"members of one population may differ in {', '.join(sorted(experiment.VARYING))}, which leave the "
+                f"model's shape and data as they are; {wrong[0]} does not. Train one population for each value: "
+                f"attnlab sweep {name} --set {wrong[0]}=…"
+            )
+    made = [replace(base, **each) for each in variants]
+    if len(set(made)) < len(made):
+        raise WrongUsage("vary holds the same settings twice; each may be given once.")
+    return variants
+
+
+def _check_memory(member: Member, num_members: int) -> None:
+    """Refuse a population that this machine cannot hold, before it is begun."""
+    batches = member.draw(0, min(50, member.config.steps))
+    tensors = batches if isinstance(batches, tuple) else [part for batch in batches for part in batch]
+    numbers = sum(p.nbytes for p in member.model.parameters())
+    each = _BYTES_EACH + _COPIES * numbers + 2 * sum(t.nbytes for t in tensors)
+    free = _free_memory()
+    if free is not None and num_members * each > free:
+        raise CouldNotRun(
+            f"{num_members:,} members of this model need about {num_members * each / 1e9:,.1f} GB, and "
+            f"{free / 1e9:,.1f} GB are free here: train at most {max(1, int(free / each)):,} at a time, the next ones "
+            "in a run of their own."
+        )
+
+
+def _free_memory() -> int | None:
+    """Return the bytes that can still be used; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
+def _stacked(models: Sequence[nn.Module]) -> dict[str, Tensor]:
+    """Stack the members' weights and kept buffers: name -> (member, …)."""
+    own = [model.state_dict() for model in models]
+    return {name: torch.stack([each[name] for each in own]) for name in own[0]}

@@ -1,0 +1,226 @@
+"""A search over a space of settings, guided by Optuna: each trial is a setting, judged by many seeds.
+
+The best setting is the one with which most seeds learn the task; of equals, the one with the smaller loss. The trials
+stand in `study.sqlite` in the run's folder, so that a search that was stopped goes on, to the same trials.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.experiments.claims import Claim
+from attnlab.experiments.folder import RunFolder, is_unfinished
+from attnlab.experiments.population.training import learnable
+from attnlab.experiments.registry import find
+from attnlab.experiments.report import Report, open_run
+from attnlab.experiments.search.document import make_document
+from attnlab.experiments.search.plan import Plan
+from attnlab.experiments.search.study import Study
+from attnlab.experiments.search.trial import Trial
+from attnlab.experiments.sweeps.cells import Grid, make_cell, units_of
+from attnlab.experiments.sweeps.engines import Engine, make_engine
+from attnlab.experiments.sweeps.outcome import Outcome
+from attnlab.experiments.sweeps.storing import read_config_of
+from attnlab.experiments.sweeps.unit import read_answer
+from attnlab.files import write_text
+from attnlab.train.config import LayoutName
+from attnlab.train.observer import Observer, Silent
+
+__all__ = ["Search", "open_search", "search"]
+
+_TOGETHER = 5  # trials asked before any of them is told: they share a population, or the processors
+_STUDY = "study.sqlite"
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A search that was made.
+
+    Attributes:
+        trials: in the order in which they were made.
+        report: what it shows.
+        folder: where it is kept; None while it only lives in memory.
+    """
+
+    trials: Sequence[Trial]
+    report: Report = field(repr=False)
+    folder: Path | None = None
+
+    @property
+    def best(self) -> Trial:
+        """The trial with which most seeds learned the task; of equals, the one with the smaller loss."""
+        return max(self.trials, key=lambda trial: trial.score)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every claim holds."""
+        return self.report.passed
+
+    def html(self) -> str:
+        """The whole report as one self-contained page."""
+        return self.report.html()
+
+    def __str__(self) -> str:
+        return str(self.report.document["subtitle"])
+
+
+def search(
+    name: str,
+    *,
+    trials: int = 30,
+    seeds: Iterable[int] = range(8),
+    out: Path | str | None = None,
+    settings: Mapping[str, str] | None = None,
+    quick: bool = False,
+    layout: LayoutName = "auto",
+    engine: str = "local",
+    workers: int = 1,
+    address: str | None = None,
+    resume: bool = False,
+    observer: Observer | None = None,
+) -> Search:
+    """Look for the setting of an experiment with which most seeds learn the task.
+
+    Args:
+        name: such as "sorting".
+        trials: settings to try.
+        seeds: of each trial.
+        out: the folder to make; None keeps the search in memory.
+        settings: config fields as texts: what is searched (`{"learning_rate": "1e-4..1e-1", "norm": "layer,rms"}`), and
+            what is fixed (`{"steps": "2000"}`).
+        quick: start from the experiment's small settings.
+        layout, engine, workers, address: as in a sweep.
+        resume: go on with the search in `out`; without settings, everything is taken from there.
+        observer: is told of progress, counted in trials.
+
+    Raises:
+        WrongUsage: an unknown name or setting, a value out of range, nothing to search.
+        CouldNotRun: Optuna is not installed, the folder is taken, cannot be written, or holds another search.
+    """
+    if resume and out is None:
+        raise WrongUsage("to go on with a search, name its folder: --out DIR --resume.")
+    if resume and not settings:
+        plan = Plan.of_config(read_config_of("search", Path(str(out))))
+    else:
+        plan = Plan.read(name, settings or {}, seeds, trials, quick=quick, layout=layout)
+    if plan.experiment != name:
+        raise WrongUsage(f"{out} holds a search of {plan.experiment}, not of {name}.")
+    watch = observer or Silent()
+    Study(plan.dimensions, plan.seeds[0], None)  # what is missing is told before a folder is made
+    with make_engine(engine, num_workers=workers, address=address) as computing:
+        if out is None:
+            return _Searching(plan, None, watch).run(computing)
+        path, config = Path(out), plan.to_config()
+        with RunFolder.resume(path, config, watch.tell) if resume else RunFolder.create(path, config) as folder:
+            return _Searching(plan, folder, watch).run(computing)
+
+
+def open_search(folder: Path | str) -> Search:
+    """Open a search, finished or not.
+
+    Raises:
+        CouldNotRun: none is there, Optuna is not installed, or no trial is finished.
+    """
+    path = Path(folder)
+    config = read_config_of("search", path)
+    plan = Plan.of_config(config)
+    trials = Study(plan.dimensions, plan.seeds[0], path / _STUDY).trials() if (path / _STUDY).is_file() else []
+    if not trials:
+        raise CouldNotRun(f"no trial of the search in {path} is finished yet; go on with it: attnlab resume {path}")
+    report = _report(plan, trials, [], config) if is_unfinished(path) else open_run(path)
+    return Search(trials, report, path)
+
+
+class _Searching:
+    """A search while it goes on."""
+
+    def __init__(self, plan: Plan, folder: RunFolder | None, observer: Observer) -> None:
+        self._plan, self._folder, self._observer = plan, folder, observer
+        self._config = plan.to_config() if folder is None else folder.config
+        self._study = Study(plan.dimensions, plan.seeds[0], None if folder is None else folder.path / _STUDY)
+
+    def run(self, engine: Engine) -> Search:
+        """Make the trials that are missing, some at a time."""
+        self._observer.stage(engine.words)
+        try:
+            while (done := len(self._study.trials())) < self._plan.trials:
+                self._observer.step(done, self._plan.trials, {})
+                until = min(self._plan.trials, _TOGETHER * (done // _TOGETHER + 1))
+                self._make(self._study.ask(until), engine)
+        finally:
+            self._show_so_far()
+        trials = self._study.trials()
+        report = _report(self._plan, trials, [_all_made(self._plan, trials)], self._config, computed=engine.words)
+        if self._folder is None:
+            return Search(trials, report)
+        report.write(self._folder)
+        return Search(trials, open_run(self._folder.path), self._folder.path)
+
+    def _make(self, asked: Sequence[tuple[int, dict[str, Any]]], engine: Engine) -> None:
+        """Train what was asked for, and tell the study."""
+        plan = self._plan
+        config_class = find(plan.experiment).config_class
+        cells = [make_cell(config_class, plan.fixed, fields) for _, fields in asked]
+        grid = Grid([], cells, plan.seeds)
+        units = units_of(
+            plan.experiment, grid, learnable(plan.experiment).VARYING, layout=plan.layout, matrix_path=plan.matrix_path
+        )
+        results, failures = [], []
+        for line in engine.compute([unit.to_line() for unit in units]):
+            try:
+                results.append(read_answer(line))
+            except AttnlabError as error:
+                failures.append(error)
+        if failures and not results:
+            raise failures[0]  # it is not the setting that is at fault
+        for (number, fields), cell, found in zip(asked, cells, Outcome(grid, results).cells, strict=True):
+            if found is not None:
+                self._study.tell(Trial.of_cell(number, found))
+            else:
+                self._study.tell(Trial(number, fields, refusal=cell.refusal or str(failures[0])))
+
+    def _show_so_far(self) -> None:
+        trials = self._study.trials()
+        if self._folder is not None and trials:
+            write_text(self._folder.path / "table.csv", _csv(self._plan, trials))
+            write_text(self._folder.path / "report.html", _report(self._plan, trials, [], self._config).html())
+
+
+def _report(
+    plan: Plan, trials: Sequence[Trial], claims: Sequence[Claim], config: Mapping[str, Any], **facts: str
+) -> Report:
+    known = {"models": f"{sum(trial.seeds for trial in trials):,}", **facts}
+    document = make_document(plan.experiment, plan.dimensions, plan.fixed, trials, seeds=plan.seeds, facts=known)
+    metrics = [
+        {"trial": trial.number, **trial.fields, "learned": trial.solved, "seeds": trial.seeds} for trial in trials
+    ]
+    return Report(plan.experiment, config, tuple(claims), metrics, document)
+
+
+def _all_made(plan: Plan, trials: Sequence[Trial]) -> Claim:
+    numbers = [trial.number for trial in trials]
+    refused = sum(trial.refusal != "" for trial in trials)
+    return Claim(
+        "all_made",
+        "every trial was made once, each with every seed, or with the reason why it could not be trained",
+        f"{len(set(numbers)):,} trials" + (f", of which {refused:,} could not be trained" if refused else ""),
+        f"{plan.trials:,} trials",
+        numbers == list(range(plan.trials)) and all(t.seeds == len(plan.seeds) or t.refusal for t in trials),
+    )
+
+
+def _csv(plan: Plan, trials: Sequence[Trial]) -> str:
+    stream = io.StringIO()
+    names = [dimension.name for dimension in plan.dimensions]
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["trial", *names, "seeds", "solved", "solved_at", "loss", "broken", "refusal"])
+    for each in trials:
+        values = [each.fields[name] for name in names]
+        writer.writerow(
+            [each.number, *values, each.seeds, each.solved, each.solved_at, each.loss, each.broken, each.refusal]
+        )
+    return stream.getvalue()

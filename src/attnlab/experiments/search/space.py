@@ -1,0 +1,94 @@
+"""A space to search: `learning_rate=1e-4..1e-1` (any number between), `rank=1..6`, `positions=none,rotary`.
+
+A range whose last number is ten times its first or more is searched by its logarithm.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attnlab.configs import Config, Option
+from attnlab.errors import WrongUsage
+from attnlab.experiments.sweeps.axes import axis_of, option_of, read_values, shown
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+__all__ = ["Dimension", "dimension_of", "read_space"]
+
+_DECADE = 10
+
+
+class Dimension(NamedTuple):
+    """A field and where its value is looked for: between two ends, or among some choices.
+
+    ends: of a range, both possible. choices: of anything else.
+    """
+
+    name: str
+    comment: str
+    ends: tuple[float, float] | None
+    choices: tuple[Any, ...] = ()
+
+    @property
+    def is_log(self) -> bool:
+        """Whether it spans decades."""
+        return self.ends is not None and 0 < _DECADE * self.ends[0] <= self.ends[1]
+
+    @property
+    def words(self) -> str:
+        """Say where is looked."""
+        if self.ends is None:
+            return " or ".join(map(shown, self.choices))
+        return f"{shown(self.ends[0])} to {shown(self.ends[1])}" + (", by its logarithm" if self.is_log else "")
+
+    def readable(self, value: Any) -> Any:
+        """Return a proposed value with no more digits than a person would type."""
+        if self.ends is None or not isinstance(value, float):
+            return value
+        return min(max(float(f"{value:.4g}"), self.ends[0]), self.ends[1])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"ends": self.ends and list(self.ends), "choices": list(self.choices)}
+
+    def distribution(self) -> "BaseDistribution":
+        """Return it as Optuna has it."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+        if self.ends is None:
+            return CategoricalDistribution(self.choices)
+        low, high = self.ends
+        if isinstance(low, int) and isinstance(high, int):
+            return IntDistribution(low, high, log=self.is_log)
+        return FloatDistribution(low, high, log=self.is_log)
+
+
+def read_space(config_class: type[Config], settings: Mapping[str, str]) -> tuple[list[Dimension], dict[str, Any]]:
+    """Read settings as texts: what is searched (a range, several values), and the fixed fields (one value).
+
+    Raises:
+        WrongUsage: an unknown field, a value it does not take, a range that is none.
+    """
+    dimensions, fixed = [], {}
+    for name, text in settings.items():
+        option = option_of(config_class, name)
+        if option.kind in (int, float) and text.count("..") == 1 and "," not in text:
+            first, last = (option.parse(part) for part in text.split(".."))
+            dimensions.append(dimension_of(option, {"ends": [first, last], "choices": []}))
+            continue
+        values = read_values(option, text)
+        if len(values) == 1:
+            fixed[name] = values[0]
+        else:
+            dimensions.append(dimension_of(option, {"ends": None, "choices": values}))
+    return dimensions, fixed
+
+
+def dimension_of(option: Option, described: Mapping[str, Any]) -> Dimension:
+    """Make a dimension of plain values, which the field must take."""
+    if described["ends"] is None:
+        return Dimension(option.name, option.comment, None, axis_of(option, described["choices"]).values)
+    first, last = (option.check(end) for end in described["ends"])
+    if first is None or last is None or first >= last:
+        raise WrongUsage(f"a range to search goes upwards, such as {option.name}=LOW..HIGH; got {first} to {last}.")
+    return Dimension(option.name, option.comment, (first, last))

@@ -1,0 +1,130 @@
+"""Axes of a grid, as a person writes them: `rank=1..6`, `d_model=8..64..8`, `temperature=0.3,1,3`, `bias=true,false`.
+
+A setting with one value is fixed; one with several is an axis. Ends of a range belong to it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from attnlab.configs import Config, Option
+from attnlab.errors import WrongUsage, did_you_mean
+
+__all__ = ["Axis", "axis_of", "option_of", "read_axes", "read_values", "shown"]
+
+_MOST_VALUES = 1_000
+
+
+class Axis(NamedTuple):
+    """A field of a config and the values it takes, in order."""
+
+    name: str
+    values: tuple[Any, ...]
+    comment: str
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether its values have an order and distances of their own."""
+        return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+
+    def words(self) -> list[str]:
+        """Write its values as labels."""
+        return [shown(value) for value in self.values]
+
+
+def read_axes(config_class: type[Config], settings: Mapping[str, str]) -> tuple[list[Axis], dict[str, Any]]:
+    """Read settings as texts: the axes (several values), and the fixed fields (one).
+
+    Raises:
+        WrongUsage: an unknown field, a value it does not take, a value twice, a range that is none.
+
+    >>> from attnlab.experiments.sorting.config import SortingConfig
+    >>> axes, fixed = read_axes(SortingConfig, {"rank": "1..3", "steps": "200"})
+    >>> axes[0].values, fixed
+    ((1, 2, 3), {'steps': 200})
+    """
+    axes, fixed = [], {}
+    for name, text in settings.items():
+        option = option_of(config_class, name)
+        values = read_values(option, text)
+        if len(values) == 1:
+            fixed[name] = values[0]
+        else:
+            axes.append(axis_of(option, values))
+    return axes, fixed
+
+
+def axis_of(option: Option, values: Sequence[Any]) -> Axis:
+    """Make an axis of values, which the field must take, each once."""
+    if len(values) > _MOST_VALUES:
+        raise WrongUsage(f"{option.name} has too many values: {len(values):,}, at most {_MOST_VALUES:,} are possible.")
+    checked = [option.check(value) for value in values]
+    twice = next((value for index, value in enumerate(checked) if value in checked[:index]), None)
+    if twice is not None or not checked:
+        what = f"{shown(twice)} stands twice; keep one of them" if checked else "it has no values"
+        raise WrongUsage(f"the values of {option.name} do not make an axis: {what}.")
+    return Axis(option.name, tuple(checked), option.comment)
+
+
+def option_of(config_class: type[Config], name: str) -> Option:
+    """Return what is known of a field, or raise `WrongUsage` with a suggestion."""
+    known = {each.name: each for each in config_class.options()}
+    if name not in known:
+        raise WrongUsage(f"there is no setting {name!r}; {did_you_mean(name, known)}")
+    return known[name]
+
+
+def shown(value: Any) -> str:
+    """Write a value as a person would type it, with every digit that it has."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        short = f"{value:.10g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
+
+
+def read_values(option: Option, text: str) -> tuple[Any, ...]:
+    """Read values between commas, ranges among them."""
+    values: list[Any] = []
+    for part in text.split(","):
+        if not part.strip():
+            raise WrongUsage(f"{option.name}={text}: expected values between commas; got nothing before or after one.")
+        is_range = ".." in part and option.kind in (int, float)  # a path may hold two dots
+        values += _range(option, part.strip()) if is_range else [option.parse(part)]
+        if len(values) > _MOST_VALUES:
+            raise WrongUsage(f"{option.name}={text}: expected at most {_MOST_VALUES:,} values.")
+    return tuple(values)
+
+
+def _range(option: Option, text: str) -> list[Any]:
+    """Read `first..last` (whole numbers) or `first..last..step`, exactly: 0.1..0.3..0.1 holds 0.3."""
+    example = f"{option.name}=1..6 or {option.name}=1..9..2" if option.kind is int else f"{option.name}=0.5..2..0.5"
+    parts = text.split("..")
+    try:
+        first, last, *rest = [Decimal(part.strip()) for part in parts]
+        is_range = len(rest) <= 1 and all(each.is_finite() and each.adjusted() < 30 for each in (first, last, *rest))
+    except (InvalidOperation, ValueError):
+        is_range = False
+    if not is_range:
+        raise WrongUsage(f"a range is written {example}; got {option.name}={text}.")
+    if not rest and option.kind is float:
+        raise WrongUsage(
+            f"{option.name}={text}: between two numbers lie endlessly many; name a step, such as "
+            f"{text}..{_tenth(first, last)}, or list the values with commas."
+        )
+    step = rest[0] if rest else Decimal(1)
+    if step <= 0 or last < first:
+        raise WrongUsage(f"{option.name}={text}: a range goes upwards by steps above 0, such as {example}.")
+    for end in (first, last):
+        option.parse(str(end))  # what no value may be is told first
+    if last - first > step * _MOST_VALUES:
+        raise WrongUsage(f"{option.name}={text}: expected at most {_MOST_VALUES:,} values.")
+    return [option.parse(str(first + index * step)) for index in range(math.floor((last - first) / step) + 1)]
+
+
+def _tenth(first: Decimal, last: Decimal) -> str:
+    return f"{float(abs(last - first) or 1) / 10:.3g}"

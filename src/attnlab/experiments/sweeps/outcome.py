@@ -1,0 +1,108 @@
+"""What a sweep found: the models of each cell, and what they come to together."""
+
+import csv
+import io
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from attnlab.experiments.intervals import Interval, share_interval
+from attnlab.experiments.sweeps.cells import Cell, Grid
+from attnlab.experiments.sweeps.unit import Member, Result
+
+__all__ = ["CellOutcome", "Outcome"]
+
+
+class CellOutcome(NamedTuple):
+    """The models of one cell.
+
+    success: the share that could do the task, and its 95 % interval (Wilson); a model that broke could not. solved_at:
+    the median first judged step at which a model could do it, of all of them; None where half of them or more never
+    could. loss, figures: medians over the models that did not break. broken: how many did.
+    """
+
+    cell: Cell
+    members: list[Member]
+    success: Interval
+    solved_at: float | None
+    loss: float | None
+    figures: Mapping[str, float]
+    broken: int
+
+    @property
+    def solved(self) -> int:
+        """How many models could do the task."""
+        return sum(member.solved_at is not None for member in self.members)
+
+
+class Outcome:
+    """All that was found: `grid`, and the members in the order of cells and seeds."""
+
+    def __init__(self, grid: Grid, results: Iterable[Result]) -> None:
+        self.grid = grid
+        self.results = sorted(results, key=lambda result: result.unit)
+        every = [member for result in self.results for member in result.members]
+        self.members = sorted(every, key=lambda member: (member.cell, member.seed))
+
+    @cached_property
+    def cells(self) -> list[CellOutcome | None]:
+        """Each cell's outcome; None for one that was not trained, or not yet."""
+        members: list[list[Member]] = [[] for _ in self.grid.cells]
+        for member in self.members:
+            members[member.cell].append(member)
+        return [_of_cell(cell, own) if own else None for cell, own in zip(self.grid.cells, members, strict=True)]
+
+    @cached_property
+    def figures(self) -> list[str]:
+        """The names of what the judge measured."""
+        return list(next((member.figures for member in self.members if member.figures), {}))
+
+    @property
+    def expected(self) -> int:
+        """How many models there are when all are trained."""
+        return len(self.grid.seeds) * sum(cell.config is not None for cell in self.grid.cells)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one mapping for each model: the cell's fields, the seed, what it came to."""
+        return [
+            {
+                **self.grid.cells[member.cell].fields,
+                "seed": member.seed,
+                "solved": member.solved_at is not None,
+                "solved_at": member.solved_at,
+                "best_step": member.best_step,
+                "loss": member.loss,
+                **{name: member.figures.get(name) for name in self.figures},
+                "fault": member.fault,
+            }
+            for member in self.members
+        ]
+
+    def csv(self) -> str:
+        """Write `rows` as CSV; what is missing is empty."""
+        rows = self.rows()
+        stream = io.StringIO()
+        names = list(rows[0]) if rows else [axis.name for axis in self.grid.axes]
+        writer = csv.DictWriter(stream, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return stream.getvalue()
+
+
+def _of_cell(cell: Cell, members: list[Member]) -> CellOutcome:
+    solved = sum(member.solved_at is not None for member in members)
+    steps = statistics.median(math.inf if member.solved_at is None else member.solved_at for member in members)
+    whole = [member for member in members if not member.fault]
+    names = list(whole[0].figures) if whole else []
+    losses = [member.loss for member in whole if member.loss is not None]
+    return CellOutcome(
+        cell,
+        members,
+        share_interval(solved, len(members)),
+        steps if math.isfinite(steps) else None,
+        statistics.median(losses) if losses else None,
+        {name: statistics.median(member.figures[name] for member in whole) for name in names},
+        len(members) - len(whole),
+    )

@@ -1,0 +1,140 @@
+"""What a sweep computes: experiment, axes, fixed settings, seeds. All else follows from it, wherever it is computed."""
+
+import datetime
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.population.training import learnable
+from attnlab.experiments.registry import find
+from attnlab.experiments.report import versions
+from attnlab.experiments.sweeps.axes import Axis, axis_of, option_of, read_axes
+from attnlab.experiments.sweeps.cells import Grid, make_grid, units_of
+from attnlab.experiments.sweeps.unit import Unit
+from attnlab.parts.linear import MatrixPath, matrix_path_in_use
+from attnlab.seeds import stream_seed
+from attnlab.train.config import LayoutName
+
+__all__ = ["Plan", "checked_seeds", "described_config"]
+
+
+class Plan(NamedTuple):
+    """A sweep before it is computed."""
+
+    experiment: str
+    axes: list[Axis]
+    fixed: dict[str, Any]
+    seeds: tuple[int, ...]
+    layout: LayoutName
+    matrix_path: MatrixPath
+    stop_when_solved: bool
+
+    @classmethod
+    def read(
+        cls,
+        name: str,
+        settings: Mapping[str, str],
+        fields: Mapping[str, Any],
+        seeds: Iterable[int],
+        *,
+        quick: bool,
+        layout: LayoutName,
+        stop_when_solved: bool,
+    ) -> "Plan":
+        """Read what a person asked for: settings as texts, fields as values, both with one value or several."""
+        learnable(name)
+        config_class = find(name).config_class
+        axes, fixed = read_axes(config_class, settings)
+        for field, value in fields.items():
+            option = option_of(config_class, field)
+            if field in settings:
+                raise WrongUsage(f"{field} was given twice; keep one of them.")
+            if isinstance(value, list | tuple | range):
+                axes.append(axis_of(option, value))
+            else:
+                fixed[field] = option.check(value)
+        varied = {axis.name for axis in axes}
+        small = {field: value for field, value in config_class.QUICK.items() if quick and field not in varied}
+        matrix_path = matrix_path_in_use()
+        return cls(name, axes, {**small, **fixed}, checked_seeds(seeds), layout, matrix_path, stop_when_solved)
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> "Plan":
+        """Bring back the plan that a `config.json` was written of.
+
+        Raises:
+            CouldNotRun: this attnlab has no such experiment, or its settings are not these.
+        """
+        try:
+            described = config["sweep"]
+            config_class = find(config["experiment"]).config_class
+            axes = [axis_of(option_of(config_class, name), values) for name, values in described["axes"].items()]
+            return cls(
+                config["experiment"],
+                axes,
+                dict(config["settings"]),
+                checked_seeds(described["seeds"]),
+                config["layout"],
+                config["matrix_path"],
+                described["stop_when_solved"],
+            )
+        except (WrongUsage, KeyError, TypeError, AttributeError) as error:
+            raise CouldNotRun(f"the sweep's config.json is not usable: {error}") from None
+
+    def grid(self) -> Grid:
+        """Make every cell."""
+        return make_grid(find(self.experiment).config_class, self.axes, self.fixed, self.seeds)
+
+    def units(self, grid: Grid) -> list[Unit]:
+        """Part the grid into populations."""
+        return units_of(
+            self.experiment,
+            grid,
+            learnable(self.experiment).VARYING,
+            layout=self.layout,
+            matrix_path=self.matrix_path,
+            stop_when_solved=self.stop_when_solved,
+        )
+
+    def to_config(self) -> dict[str, Any]:
+        """Return what `config.json` holds."""
+        described = {
+            "axes": {axis.name: list(axis.values) for axis in self.axes},
+            "seeds": list(self.seeds),
+            "stop_when_solved": self.stop_when_solved,
+        }
+        return described_config(
+            self.experiment, self.seeds[0], self.fixed, self.layout, self.matrix_path, sweep=described
+        )
+
+
+def described_config(
+    experiment: str, seed: int, fixed: Mapping[str, Any], layout: LayoutName, matrix_path: MatrixPath, **more: Any
+) -> dict[str, Any]:
+    """Return the `config.json` of a run that keeps no model."""
+    return {
+        "experiment": experiment,
+        "seed": seed,
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "settings": dict(fixed),
+        "versions": versions(),
+        "threads": 1,
+        "matrix_path": matrix_path,
+        "layout": layout,
+        "model": {},
+        **more,
+    }
+
+
+def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+    """Return the seeds, each once, or raise `WrongUsage`."""
+    if isinstance(seeds, int | str):
+        raise WrongUsage(f"seeds must be a range or a list of integers, such as range(64); got {seeds!r}.")
+    if isinstance(seeds, range) and len(seeds) > 1_000_000:
+        raise WrongUsage(f"at most 1,000,000 seeds can be trained; got {len(seeds):,}.")
+    found = tuple(seeds)
+    for seed in found:
+        stream_seed(seed)
+    if not found or len(set(found)) < len(found):
+        raise WrongUsage("every cell needs at least one seed, and each seed once.")
+    return found

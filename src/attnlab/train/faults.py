@@ -1,0 +1,70 @@
+"""Where a training that is no longer finite first went wrong."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import CouldNotRun
+from attnlab.parts.attend import trusted_numbers
+from attnlab.train.layouts.layout import Loss
+
+__all__ = ["NotFinite", "first_not_finite"]
+
+
+class NotFinite(CouldNotRun):
+    """The loss of every member of a training is no longer finite."""
+
+
+def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> str:
+    """Name the first tensor that is not finite when a batch goes through.
+
+    In order of time: a parameter, the batch, what a part of the model puts out, the loss, a gradient (the last of the
+    model's, for they are made from its end to its beginning).
+    """
+    for name, parameter in model.named_parameters():
+        if not _is_finite(parameter):
+            return f"the parameter {name}"
+    for number, tensor in enumerate(batch, 1):
+        if not _is_finite(tensor):
+            return f"tensor {number} of the batch"
+    model.zero_grad()
+    try:
+        with trusted_numbers(), _watched(model) as found:
+            value = loss(model, *batch)
+        if found:
+            return f"the output of {found[0] or type(model).__name__}"
+        if not _is_finite(value):
+            return "the loss"
+        value.backward()  # type: ignore[no-untyped-call]
+        gradients = [(name, each.grad) for name, each in model.named_parameters() if each.grad is not None]
+    finally:
+        model.zero_grad()
+    bad = next((name for name, gradient in reversed(gradients) if not _is_finite(gradient)), None)
+    return "the norm of the whole gradient" if bad is None else f"the gradient of {bad}"
+
+
+@contextmanager
+def _watched(model: nn.Module) -> Iterator[list[str]]:
+    """Collect the names of the parts whose output is not finite, in the order in which they compute."""
+    found: list[str] = []
+
+    def watch(name: str) -> Any:
+        def look(part: nn.Module, given: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and not _is_finite(output):
+                found.append(name)
+
+        return look
+
+    handles = [part.register_forward_hook(watch(name)) for name, part in model.named_modules()]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all())

@@ -1,0 +1,54 @@
+"""Ctrl-C, and a polite `kill`, while something must not be cut in two: the first waits, the second does not."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["Held", "held_back"]
+
+
+class Held:
+    """The signal that is held back, if one came."""
+
+    def __init__(self) -> None:
+        self._heard_before: dict[int, Callable[[int, FrameType | None], object]] = {}
+        self._number: int | None = None
+
+    def came(self) -> bool:
+        """Say whether one waits."""
+        return self._number is not None
+
+    def deliver(self) -> None:
+        """Hand it to whoever would have heard it (in Python this raises KeyboardInterrupt); without one, do nothing."""
+        number, self._number = self._number, None
+        if number is not None:
+            self._heard_before[number](number, None)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._number is None:
+            self._number = number
+        else:  # a second one: at once
+            self._heard_before[number](number, frame)
+
+
+@contextmanager
+def held_back() -> Iterator[Held]:
+    """Hold back the first SIGINT or SIGTERM inside the `with`, until `deliver` is called or the end is reached.
+
+    A signal that nobody in Python hears (SIGTERM, where nothing else was said) is left as it is. So is everything
+    outside the main thread, where no handler may be set.
+    """
+    held = Held()
+    if threading.current_thread() is threading.main_thread():
+        heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        held._heard_before.update((number, handler) for number, handler in heard.items() if callable(handler))
+    try:
+        for number in held._heard_before:
+            signal.signal(number, held._note)
+        yield held
+    finally:
+        for number, handler in held._heard_before.items():
+            signal.signal(number, handler)
+    held.deliver()

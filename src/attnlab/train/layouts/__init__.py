@@ -1,0 +1,1 @@
+"""How members lie beside each other, and what computes their steps."""

@@ -1,0 +1,174 @@
+"""Which layout holds a population: the one asked for, or the one that measurements say is quickest.
+
+The choice is by arithmetic, never by the clock, since the same seed has to give the same bytes: what a step takes is
+counted, and priced by what each layout was measured to need (`benchmarks/populations.py`, one core of an AMD Zen 4).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from attnlab.errors import WrongUsage
+from attnlab.train.config import EngineName, LayoutName, TrainConfig
+from attnlab.train.layouts.batched import batched
+from attnlab.train.layouts.blocks import stacked_batches
+from attnlab.train.layouts.effort import Effort, effort_of
+from attnlab.train.layouts.lanes import Lanes
+from attnlab.train.layouts.lanes.build import compiler_name, lanes_of
+from attnlab.train.layouts.lanes.interpret import WIDTH, interpreted
+from attnlab.train.layouts.layout import Batch, Batches, Layout, Loss, NotExpressible
+from attnlab.train.layouts.solo import Solo, batch_of
+from attnlab.train.layouts.trial import tried
+from attnlab.train.layouts.vmap import refuse_noise, vmapped
+
+__all__ = ["Way", "choose_layout", "ways"]
+
+_FEW_STEPS = 300  # of all members together
+
+
+class Way(NamedTuple):
+    """A layout with its engine, and its price.
+
+    Attributes:
+        layout, is_compiled: which.
+        width: members that take a step in one call.
+        once: seconds before the first step.
+        call: microseconds that a call takes, however small it is.
+        member, number, product: microseconds that it takes longer for each member, for each thousand numbers that a
+            member's operations write, and for each million floating-point operations of its matrix products.
+    """
+
+    layout: LayoutName
+    is_compiled: bool
+    width: int
+    once: float
+    call: float
+    member: float
+    number: float
+    product: float
+
+    def seconds(self, effort: Effort, members: int, steps: int, threads: int) -> float:
+        """Estimate how long a training takes. The last call costs the same with some of its members missing."""
+        calls = math.ceil(members / self.width)
+        at_once = 1 if self.layout in ("solo", "vmap") else min(threads, calls)
+        work = self.member + effort.numbers * self.number + effort.products * self.product
+        return self.once + steps * math.ceil(calls / at_once) * (self.call + self.width * work) * 1e-6
+
+
+def ways(effort: Effort, members: int) -> list[Way]:
+    """List the ways to train so many members."""
+    side_by_side = max(1, min(members, 16, int(25_000 / max(effort.numbers, 1))))
+    fused = max(1, min(members, 4, int(6_000 / max(effort.numbers, 1))))
+    return [
+        Way("solo", False, 1, 0.0, 1_600, 0, 1.2, 11),
+        Way("vmap", False, members, 0.0, 3_500, 200, 2.5, 11),
+        # Rows of fewer than 16 members are as slow as rows of 16.
+        Way("lanes", False, max(min(members, WIDTH), 16), 0.5, 1_000, 0, 0.6, 170),
+        Way("batched", False, side_by_side, 0.5, 800, 200, 1.5, 9),
+        Way("lanes", True, lanes_of() // 4, 7.0, 5, 0, 0.05, 27),
+        Way("batched", True, fused, 40.0, 250, 150, 1.0, 7),
+    ]
+
+
+def choose_layout(
+    models: Sequence[nn.Module],
+    configs: Sequence[TrainConfig],
+    loss: Loss,
+    *,
+    noise: Sequence[int],
+    example: Sequence[Batches],
+    layout: LayoutName = "auto",
+    engine: EngineName = "auto",
+    workers: int | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> Layout:
+    """Make the layout.
+
+    Args:
+        models: the members, untrained; `configs`, `noise` (seeds) and `example` (the batches of some steps) likewise.
+        loss: of one model on one batch.
+        layout: "auto", or the one that it must be.
+        engine: "eager" compiles nothing, "compiled" compiles in any case, "auto" where that pays.
+        workers: threads that members are shared out among; None for as many as torch has.
+        tell: is told in a sentence why what was asked for could not be.
+
+    Raises:
+        WrongUsage: the layout asked for cannot hold these models.
+    """
+    solo = Solo(models, configs, loss, noise)
+    if layout == "solo":
+        if engine == "compiled":
+            tell("The layout solo compiles nothing; it trains as it is.")
+        return solo
+    refused = []
+    try:
+        refuse_noise(models[0])
+        stacked_batches(example)
+        first = batch_of(example[0], 0)
+        threads = workers or torch.get_num_threads()
+        for way in _in_order(models, configs, loss, first, layout, engine, threads, tell):
+            if way.layout == "solo":
+                return solo
+            try:
+                return tried(_made(way, models, configs, loss, first, threads), models, configs, loss, first)
+            except NotExpressible as reason:
+                refused.append(str(reason))
+                if engine == "compiled" and way.is_compiled:
+                    tell(f"The layout {way.layout} cannot be compiled here: {reason}.")
+    except NotExpressible as reason:
+        refused.append(str(reason))
+    if layout != "auto":
+        raise WrongUsage(f"the layout {layout} cannot hold these models: {refused[0]}.")
+    return solo
+
+
+def _in_order(
+    models: Sequence[nn.Module],
+    configs: Sequence[TrainConfig],
+    loss: Loss,
+    first: Batch,
+    layout: LayoutName,
+    engine: EngineName,
+    threads: int,
+    tell: Callable[[str], None],
+) -> list[Way]:
+    """Return the ways that come into question, the quickest first."""
+    steps = configs[0].steps
+    if layout == "auto" and engine != "compiled" and len(models) * steps <= _FEW_STEPS:
+        effort = Effort(0.0, 0.0)  # not worth counting: nothing is quicker than to begin
+    else:
+        effort = effort_of(models[0], loss, first)
+    found = [way for way in ways(effort, len(models)) if layout in ("auto", way.layout)]
+    if next(models[0].parameters()).device.type != "cpu":  # there the prices are others: all members in each call
+        return [way for name in ("vmap", "solo") for way in found if way.layout == name]
+    found.sort(key=lambda way: way.seconds(effort, len(models), steps, threads))
+    if engine == "eager":
+        return [way for way in found if not way.is_compiled]
+    compiled = [way for way in found if way.is_compiled]
+    if compiler_name() is None:
+        if engine == "compiled" or found[0].is_compiled:
+            tell("No C++ compiler was found (such as g++), so the steps are not compiled and take longer.")
+        return [way for way in found if not way.is_compiled]
+    if engine == "compiled":
+        return [*compiled, *(way for way in found if not way.is_compiled)]
+    return found
+
+
+def _made(
+    way: Way,
+    models: Sequence[nn.Module],
+    configs: Sequence[TrainConfig],
+    loss: Loss,
+    first: Batch,
+    workers: int,
+) -> Layout:
+    if way.layout == "vmap":
+        return vmapped(models, configs, loss, first)
+    if way.layout == "batched":
+        return batched(models, configs, loss, first, width=way.width, is_compiled=way.is_compiled, workers=workers)
+    if way.is_compiled:
+        return Lanes(models, configs, loss, first, workers=workers)
+    return interpreted(models, configs, loss, first, workers=workers)

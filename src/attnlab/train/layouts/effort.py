@@ -1,0 +1,49 @@
+"""What a step of one member takes, counted: calls, numbers written, multiplications. The same on every machine."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from attnlab.train.layouts.layout import Batch, Loss
+
+__all__ = ["Effort", "effort_of"]
+
+aten = torch.ops.aten
+_PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)
+
+
+class Effort(NamedTuple):
+    """The work of a step of one member, forward and backward.
+
+    numbers: how many are written by all operations, in thousands. products: floating-point operations of the matrix
+    products, in millions.
+    """
+
+    numbers: float
+    products: float
+
+
+def effort_of(model: nn.Module, loss: Loss, example: Batch) -> Effort:
+    """Count the work of one step; the model is left as it was."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    with _Counting() as counted, torch.enable_grad():
+        torch.autograd.grad(loss(model, *example), parameters, allow_unused=True)
+    return Effort(counted.numbers / 1e3, counted.products / 1e6)
+
+
+class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.numbers = self.products = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if not any(each.alias_info is not None for each in func._schema.returns):  # views write nothing
+            self.numbers += sum(leaf.numel() for leaf in tree_leaves(found) if isinstance(leaf, Tensor))
+        if func in _PRODUCTS:
+            self.products += 2 * found.numel() * args[-2].shape[-1]
+        return found

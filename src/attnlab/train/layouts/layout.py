@@ -1,0 +1,81 @@
+"""What every layout is: N members of one shape, and a way for all of them to take steps.
+
+A layout decides where the numbers lie and what computes them; it never decides what is learned. All of them do the
+same arithmetic for each member, but for rounding: draw, predict, differentiate, clip by the member's own norm, step.
+A step whose loss or gradient is not finite leaves that member as it was, for good, and disturbs nobody.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Batch", "Batches", "Layout", "Loss", "NotExpressible", "Progress"]
+
+Batch = tuple[Tensor, ...]
+"""What one step of one member learns from; the loss is called as loss(model, *batch)."""
+
+Batches = tuple[Tensor, ...] | list[Batch]
+"""The batches of several steps: a tuple of tensors (steps, …), or, where shapes differ, a list with one for each."""
+
+Loss = Callable[..., Tensor]
+"""loss(model, *batch): the mean loss, a scalar, in nats."""
+
+
+class Progress(NamedTuple):
+    """What some steps gave: each step's loss and gradient norm (before clipping), (steps, member) on the CPU.
+
+    Fewer steps than asked for when the layout was told to stop.
+    """
+
+    losses: Tensor
+    norms: Tensor
+
+
+class NotExpressible(Exception):
+    """This layout cannot hold these models; the message says what stands against it, and ends in no full stop."""
+
+
+class Layout(Protocol):
+    """Members side by side.
+
+    `state` is the same for all layouts: `model.NAME`, and for AdamW `first.NAME` and `second.NAME`, each
+    (member, …) in the shape of the parameter; `steps`, (member,), how many updates each has had; and `is_alive`,
+    (member,), who has met nothing but finite numbers.
+    """
+
+    name: str
+    is_compiled: bool
+
+    def advance(
+        self, batches: Sequence[Batches], rates: Tensor, first: int, should_stop: Callable[[], bool]
+    ) -> Progress:
+        """Take as many steps as `rates` has rows.
+
+        Args:
+            batches: for each member the batches of these steps.
+            rates: the learning rates, (steps, member), float64.
+            first: the number of the first of these steps, counted from 0 (noise is drawn from it).
+            should_stop: asked now and then, between steps; when it says so, what is done is returned.
+        """
+        ...
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return every parameter by name, (member, …); they may be views, to be copied by whoever keeps them."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Return copies of all that the next step depends on."""
+        ...
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Go on from a state."""
+        ...
+
+
+def stacked(models: Sequence[nn.Module]) -> dict[str, Tensor]:
+    """Stack the members' parameters: name -> (member, …)."""
+    names = [name for name, _ in models[0].named_parameters()]
+    own = [dict(model.named_parameters()) for model in models]
+    return {name: torch.stack([each[name].detach() for each in own]) for name in names}

@@ -1,0 +1,214 @@
+"""Where metrics go besides `metrics.jsonl`: TensorBoard's event files, an MLflow store; both inside the run folder.
+
+A line of metrics is `{"step": 50, "loss": 0.7, "model": "mini", …}`: its numbers with a point are figures at that step,
+and what else stands there says whose they are, so this one is logged as `mini/loss`. A line without a step, or without
+figures, is no measurement of a training and is passed over.
+
+A logger serves those who watch. When it fails it is told once and left out, and the training goes on.
+"""
+
+import logging
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, get_args
+
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+
+__all__ = ["Logger", "LoggerName", "Loggers", "Measured", "check_loggers", "loggers_in", "measured"]
+
+LoggerName = Literal["tensorboard", "mlflow"]
+
+_PLACES: dict[LoggerName, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow.db"}
+_BATCH, _SECONDS = 500, 2.0  # figures, and time, that MLflow is given at once: each of its commits takes milliseconds
+
+
+class Logger(Protocol):
+    """Who takes metrics."""
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Take one line of metrics."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left."""
+        ...
+
+
+class Measured(NamedTuple):
+    """The figures of a line, by full name, and the step that they were measured at."""
+
+    step: int
+    figures: dict[str, float]
+
+
+def measured(line: Mapping[str, Any]) -> Measured | None:
+    """Read a line of metrics; None where nothing was measured.
+
+    >>> measured({"step": 50, "loss": 0.5, "model": "mini", "member": 0})
+    Measured(step=50, figures={'mini/0/loss': 0.5})
+    """
+    step = line.get("step")
+    whose = [str(value) for name, value in line.items() if name != "step" and isinstance(value, str | int)]
+    figures = {"/".join([*whose, name]): value for name, value in line.items() if isinstance(value, float)}
+    return Measured(step, figures) if isinstance(step, int) and figures else None
+
+
+class TensorBoard:
+    """Event files, as `tensorboard --logdir RUN` reads them."""
+
+    def __init__(self, folder: Path) -> None:
+        _import_tensorboard()
+        from torch.utils.tensorboard import SummaryWriter
+
+        place = folder / _PLACES["tensorboard"]
+        shutil.rmtree(place, ignore_errors=True)  # a run that goes on tells all its lines again
+        self._writer = SummaryWriter(str(place), flush_secs=5)
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Take one line of metrics."""
+        if (found := measured(line)) is not None:
+            for name, value in found.figures.items():
+                self._writer.add_scalar(name, value, found.step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
+
+
+class MLflow:
+    """A run in an SQLite store of its own, as `mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db` shows it."""
+
+    def __init__(self, folder: Path, description: Mapping[str, Any]) -> None:
+        _import_mlflow()
+        from mlflow.entities import Metric, Param
+        from mlflow.tracking import MlflowClient
+
+        place = (folder / _PLACES["mlflow"]).absolute()
+        name = f"attnlab {description['experiment']}"
+        self._metric, self._waiting, self._since = Metric, list[Any](), time.monotonic()
+        with _unheard():
+            self._client = MlflowClient(tracking_uri=f"sqlite:///{place}")
+            known = self._client.get_experiment_by_name(name)
+            experiment = known.experiment_id if known else self._client.create_experiment(name, str(place.parent))
+            for before in self._client.search_runs([experiment]):  # a run that goes on tells all its lines again
+                self._client.delete_run(before.info.run_id)
+            run = self._client.create_run(experiment, run_name=folder.name)
+            self._run = run.info.run_id
+            settings = {"seed": description["seed"], **description["settings"]}
+            params = [Param(name, str(value)) for name, value in settings.items()]
+            self._client.log_batch(self._run, params=params)
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Take one line of metrics."""
+        if (found := measured(line)) is not None:
+            now = int(time.time() * 1000)
+            self._waiting += [self._metric(name, value, now, found.step) for name, value in found.figures.items()]
+        if len(self._waiting) >= _BATCH or time.monotonic() - self._since >= _SECONDS:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._write()
+        with _unheard():
+            self._client.set_terminated(self._run)
+
+    def _write(self) -> None:
+        with _unheard():
+            for start in range(0, len(self._waiting), _BATCH):
+                self._client.log_batch(self._run, metrics=self._waiting[start : start + _BATCH])
+        self._waiting, self._since = [], time.monotonic()
+
+
+class Loggers:
+    """The loggers of a run; one that fails is told of, and left out from then on."""
+
+    def __init__(
+        self,
+        names: Sequence[LoggerName],
+        folder: Path,
+        description: Mapping[str, Any],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._tell, self._loggers = tell, dict[LoggerName, Logger]()
+        makers: dict[LoggerName, Callable[[], Logger]] = {
+            "tensorboard": lambda: TensorBoard(folder),
+            "mlflow": lambda: MLflow(folder, description),
+        }
+        for name in names:
+            self._try(name, lambda name=name: self._loggers.update({name: makers[name]()}))  # type: ignore[misc]
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Take one line of metrics."""
+        for name, logger in list(self._loggers.items()):
+            self._try(name, lambda logger=logger: logger.log(line))  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Let each write what is left."""
+        for name, logger in list(self._loggers.items()):
+            self._try(name, logger.close)
+
+    def _try(self, name: LoggerName, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # whatever somebody else's package raises, a training does not end for it
+            self._loggers.pop(name, None)
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            self._tell(f"{name} failed and logs no more ({reason}); metrics.jsonl has every line.")
+
+
+def check_loggers(names: Sequence[str]) -> list[LoggerName]:
+    """Make sure that there are such loggers, and that their packages are installed.
+
+    Raises:
+        WrongUsage: there is no such logger.
+        CouldNotRun: its package is missing.
+    """
+    known = {str(name): name for name in get_args(LoggerName)}
+    for name in names:
+        if name not in known:
+            raise WrongUsage(f"there is no logger {name!r}; {did_you_mean(name, known)}")
+        {"tensorboard": _import_tensorboard, "mlflow": _import_mlflow}[name]()
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def loggers_in(folder: Path) -> list[LoggerName]:
+    """Name the loggers that have begun to write in a run's folder."""
+    return [name for name, place in _PLACES.items() if (folder / place).exists()]
+
+
+def _import_tensorboard() -> None:
+    try:
+        import tensorboard  # noqa: F401  asked for, not used
+    except ImportError:
+        raise _missing("tensorboard") from None
+
+
+def _import_mlflow() -> None:
+    # It would tell its makers of each use, and look for git; nothing leaves this machine.
+    for name, value in (("MLFLOW_DISABLE_TELEMETRY", "true"), ("GIT_PYTHON_REFRESH", "quiet")):
+        os.environ.setdefault(name, value)
+    try:
+        with _unheard():
+            import mlflow  # noqa: F401  asked for, not used
+            import sqlalchemy  # noqa: F401
+    except ImportError:
+        raise _missing("mlflow") from None
+
+
+def _missing(name: str) -> CouldNotRun:
+    return CouldNotRun(f"{name} is not installed; install it with: pip install 'attnlab[{name}]', or leave out --log.")
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Keep MLflow and what it stands on from telling how they set up a database, and what they will deprecate."""
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,80 @@
+"""Who takes part in a training, and what it leaves of each."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from attnlab.errors import WrongUsage
+from attnlab.train.config import TrainConfig
+from attnlab.train.history import History, Judgement
+from attnlab.train.layouts.layout import Batches
+
+__all__ = ["Draw", "Judge", "Member", "Together", "Trained", "common_config"]
+
+Draw = Callable[[int, int], Batches]
+"""draw(first, count) -> the batches of the steps first … first + count - 1: a pure function, the same whenever asked.
+
+The generator is made from a seed and `first` inside. Every training asks for the same spans, so the numbers of a step
+depend on neither layout nor interruptions."""
+
+Judge = Callable[[nn.Module], Judgement]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model and what it learns from.
+
+    Attributes:
+        model: with its initial weights; trained in place.
+        config: how; the members of one population differ in learning_rate, weight_decay, clip alone.
+        draw: its data.
+        judge: looks at it now and then (in evaluation mode, without gradients). If all members have the same judge,
+            of torch operations alone, it looks at all of them at once.
+        noise: the seed of its dropout.
+    """
+
+    model: nn.Module
+    config: TrainConfig
+    draw: Draw
+    judge: Judge
+    noise: int = 0
+
+
+class Trained(NamedTuple):
+    """What a training leaves of a member, whose model holds the best weights."""
+
+    best_step: int
+    judgement: Judgement
+    metrics: list[dict[str, Any]]
+
+
+class Together(NamedTuple):
+    """What a training leaves of a population.
+
+    members: for each what `train` returns; None for one that broke (it keeps its best weights of before).
+    history: the course of all of them. layout: the name of the one that held them.
+    """
+
+    members: list[Trained | None]
+    history: History
+    layout: str
+
+
+def common_config(members: Sequence[Member]) -> TrainConfig:
+    """Return the config that stands for all members."""
+    if not members:
+        raise WrongUsage("expected at least one model to train; got none.")
+    first = members[0].config
+    shapes = {name: parameter.shape for name, parameter in members[0].model.named_parameters()}
+    for member in members[1:]:
+        for name in ("steps", "optimiser", "evaluate_every"):
+            if getattr(member.config, name) != getattr(first, name):
+                raise WrongUsage(
+                    f"the members of a population have the same {name}; "
+                    f"got {getattr(first, name)} and {getattr(member.config, name)}."
+                )
+        if {name: parameter.shape for name, parameter in member.model.named_parameters()} != shapes:
+            raise WrongUsage("the members of a population have the same shapes; train other shapes by themselves.")
+    return first

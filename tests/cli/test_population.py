@@ -1,0 +1,115 @@
+import json
+
+import pytest
+
+from attnlab.cli import main
+from attnlab.errors import CouldNotRun
+from attnlab.experiments.population import training
+
+TINY = ["steps=20", "evaluate_every=10"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A folder with a population of three in runs/, made by the command itself, of which none can sort yet."""
+    parent = tmp_path_factory.mktemp("work")
+    folder = parent / "runs" / "three"
+    command = ["run", "sorting", "--seeds", "3", "--seed", "7", "-q", "--layout", "vmap", "--out", str(folder), "--set"]
+    assert main([*command, *TINY]) == 1
+    return parent
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def run(capsys, *arguments):
+    capsys.readouterr()
+    status = main(list(arguments))
+    return status, *capsys.readouterr()
+
+
+def test_a_population_shows_its_claims_and_its_progress(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(capsys, "run", "sorting", "--seeds", "2", "--layout", "vmap", "--set", *TINY)
+    assert status == 1
+    assert "0 of 2, 0.0%" in out
+    assert "report   runs/sorting-2/report.html" in out
+    assert "sorting, 2 seeds: 20 of 20" in err
+    assert "solved 0.0%" in err
+    assert (tmp_path / "runs" / "sorting-2" / "population.safetensors").is_file()
+
+
+def test_json_gives_the_share_and_who_solved_it_when(capsys, tmp_path):
+    command = ["run", "sorting", "--seeds", "2", "--layout", "vmap", "--json", "--out", str(tmp_path / "r"), "--set"]
+    status, out, err = run(capsys, *command, *TINY)
+    found = json.loads(out)
+    assert (status, err) == (1, "")
+    assert found["success"]["share"] == 0.0
+    assert found["solved_at"] == {"0": None, "1": None}
+
+
+def test_the_list_says_how_many_members_a_run_has(capsys):
+    _, out, _ = run(capsys, "list")
+    assert "7 … (3 members)" in out
+    _, out, _ = run(capsys, "list", "--json")
+    assert json.loads(out)[0]["members"] == 3
+
+
+def test_a_member_is_shown_and_traced_by_its_seed(capsys):
+    status, out, _ = run(capsys, "show", "runs/three/8")
+    assert status == 1
+    assert "attnlab open runs/three/8 writes its report" in out
+    assert run(capsys, "show", "three/8")[1] == out.replace("runs/three/8", "runs/three/8")
+    status, out, _ = run(capsys, "trace", "runs/three/8", "cab")
+    assert status == 0
+    assert "c a b →" in out
+
+
+def test_a_member_that_is_opened_becomes_a_folder(capsys, runs, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", lambda url: True)
+    status, out, _ = run(capsys, "open", "runs/three/9")
+    assert status == 0
+    assert out == f"opened {runs / 'runs' / 'three' / '9' / 'report.html'}\n"
+    assert run(capsys, "show", "runs/three/9")[1].endswith("report   runs/three/9/report.html\n")
+    assert "runs/three/9" in run(capsys, "list", "runs/three")[1]
+
+
+def test_the_population_itself_is_shown_and_opened(capsys, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", lambda url: True)
+    assert "0 of 3, 0.0%" in run(capsys, "show", "three")[1]
+    assert run(capsys, "open", "three")[1].endswith("runs/three/report.html\n")
+    assert "c a b →" in run(capsys, "trace", "three", "cab")[1]  # the most typical member answers
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (["run", "sorting", "--seeds", "0"], 2, "--seeds must be at least 1; got 0"),
+        (["run", "sorting", "--seeds", "many"], 2, "expected a whole number"),
+        (["run", "sorting", "--seeds", "2", "--seed", "-1"], 2, "a seed must be an integer from 0"),
+        (["run", "sortin", "--seeds", "2"], 2, "did you mean 'sorting'"),
+        (["run", "anatomy", "--seeds", "2"], 2, "no model to train for many seeds"),
+        (["run", "all", "--seeds", "2"], 2, "--seeds is for one experiment at a time"),
+        (["run", "sorting", "--stop-when-solved"], 2, "say how many with --seeds"),
+        (["run", "sorting", "--seeds", "2", "--layout", "sideways"], 2, "sideways"),
+        (["show", "three/10"], 2, "no member '10'; it has the seeds 7 to 9"),
+        (["trace", "runs/three/99", "cab"], 2, "no member '99'"),
+        (["run", "sorting", "--seeds", "2", "--out", "runs/three"], 3, "holds a run already"),
+    ],
+)
+def test_mistakes_are_one_sentence(capsys, arguments, status, sentence):
+    found, out, err = run(capsys, *arguments)
+    assert found == status
+    assert out == ""
+    assert sentence in " ".join(err.split())
+    assert err.count("attnlab: ") == 1
+
+
+def test_a_population_that_cannot_be_held_is_status_3(capsys, monkeypatch):
+    monkeypatch.setattr(training, "_free_memory", lambda: 10**6)
+    status, _, err = run(capsys, "run", "sorting", "--seeds", "5000")
+    assert status == CouldNotRun.exit_status
+    assert "train at most" in err

@@ -1,0 +1,339 @@
+import csv
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.intervals import share_interval
+from attnlab.experiments.population import is_member, is_population, judging, training
+from attnlab.experiments.population.heads import look_at_heads
+from attnlab.experiments.population.judging import largest_difference_from_alone, largest_difference_of_kept
+from attnlab.experiments.population.typical import judge_typicality
+from attnlab.experiments.sorting import SortingConfig, sorter
+
+QUICK = {"recipe": "fast", "steps": 400, "evaluate_every": 100, "layout": "vmap"}
+TINY = {"steps": 20, "evaluate_every": 10, "layout": "vmap"}
+
+
+class Watching:
+    def __init__(self):
+        self.seen = []
+
+    def stage(self, name):
+        pass
+
+    def tell(self, sentence):
+        pass
+
+    def step(self, step, steps, figures):
+        self.seen.append((step, figures))
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """Ten sorters, of which some can sort, in a folder, and what was told of their training."""
+    watching = Watching()
+    folder = tmp_path_factory.mktemp("runs") / "many"
+    return attnlab.train_population("sorting", range(5, 15), out=folder, observer=watching, **QUICK), watching.seen
+
+
+@pytest.fixture(scope="module")
+def learned(watched):
+    return watched[0]
+
+
+@pytest.fixture(scope="module")
+def begun():
+    """Two sorters that have learned nothing."""
+    return attnlab.train_population("sorting", [3, 1], **TINY)
+
+
+def claim(population, name):
+    return next(each for each in population.report.claims if each.name == name)
+
+
+def test_a_population_says_how_many_solve_the_task_with_an_interval(learned):
+    solved = sum(step is not None for step in learned.solved_at)
+    assert learned.success == share_interval(solved, 10)
+    assert solved > 0
+    assert {*learned.solved_at} <= {None, 100, 200, 300, 400}
+    assert str(learned).startswith(f"sorting: {solved} of 10 solved, ")
+    assert learned.seeds == tuple(range(5, 15))
+
+
+def test_who_watches_is_told_the_share_solved_so_far(watched):
+    learned, seen = watched
+    told = {step: figures["solved"] for step, figures in seen if "solved" in figures}
+    so_far = [sum(at is not None and at <= step for at in learned.solved_at) / 10 for step in learned.judged_steps]
+    assert [told[step] for step in learned.judged_steps] == so_far
+    assert so_far[-1] == learned.success.value
+    assert seen[0][1].keys() >= {"loss", "loss_low", "loss_high"}
+
+
+def test_who_is_solved_answers_all_inputs_right(learned):
+    for seed, step in zip(learned.seeds, learned.solved_at, strict=True):
+        right = next(each for each in learned.member(seed).claims if each.name == "all_inputs_right")
+        assert right.passed == (step is not None)
+
+
+def test_tables_are_seed_by_step(learned):
+    table = learned.table("accuracy")
+    assert table.shape == (10, 4)
+    assert learned.judged_steps == [100, 200, 300, 400]
+    assert bool(((table >= 0) & (table <= 1)).all())
+    with pytest.raises(WrongUsage, match="no figure 'acuracy'; did you mean 'accuracy'"):
+        learned.table("acuracy")
+
+
+def test_the_claims_of_a_population_hold(learned):
+    assert learned.passed, learned.report
+    assert {each.name for each in learned.report.claims} == {
+        "most_seeds_solve_it", "none_broke", "as_if_alone", "kept_weights_are_the_best"
+    }  # fmt: skip
+
+
+def test_a_population_that_learned_nothing_fails_its_claim(begun):
+    assert not claim(begun, "most_seeds_solve_it").passed
+    assert claim(begun, "as_if_alone").passed
+
+
+def test_members_that_learn_from_a_neighbours_data_are_caught(monkeypatch):
+    whole = sorter.make_draw
+    with monkeypatch.context() as planted:
+        planted.setattr(sorter, "make_draw", lambda task, size, seed: whole(task, size, seed ^ 1))
+        population = attnlab.train_population("sorting", range(2), **QUICK | {"steps": 100})
+    assert largest_difference_from_alone(population, [0, 1])[1] > 100 * judging._TOLERANCE
+
+
+def test_weights_kept_of_another_member_are_caught(learned):
+    rolled = {name: value.roll(1, 0) for name, value in learned.weights.items()}
+    assert largest_difference_of_kept(learned, [0, 5, 9]) <= judging._TOLERANCE
+    assert largest_difference_of_kept(dataclasses.replace(learned, weights=rolled), [0, 5, 9]) > 0.01
+
+
+def break_seed(monkeypatch, seed, step):
+    """Let a member's batch hold NaN at one step."""
+    whole = sorter.make_draw
+
+    def broken(task, batch_size, own):
+        draw = whole(task, batch_size, own)
+
+        def drawn(first, count):
+            (counts,) = draw(first, count)
+            counts = counts.float()
+            if own == seed and first <= step < first + count:
+                counts[step - first] = float("nan")
+            return (counts,)
+
+        return drawn
+
+    monkeypatch.setattr(sorter, "make_draw", broken)
+
+
+def test_a_member_that_breaks_is_named_and_disturbs_nobody(monkeypatch, tmp_path):
+    alone = attnlab.train_population("sorting", range(3), **QUICK | {"steps": 200})
+    break_seed(monkeypatch, 1, 130)
+    population = attnlab.train_population("sorting", range(3), out=tmp_path / "run", **QUICK | {"steps": 200})
+    assert list(population.faults) == ["1"]
+    assert population.faults["1"].startswith("at step 131 (loss nan")
+    assert not claim(population, "none_broke").passed
+    assert claim(population, "kept_weights_are_the_best").passed
+    torch.testing.assert_close(population.table("domain_loss")[[0, 2]], alone.table("domain_loss")[[0, 2]])
+    with pytest.raises(CouldNotRun, match=r"the training of seed 1 was no longer finite at step 131"):
+        attnlab.open_run(tmp_path / "run" / "1")
+    assert "Broken members" in population.html()
+    assert population.solved_at[1] is None
+
+
+def test_an_opened_population_is_the_one_that_was_saved(learned, tmp_path):
+    opened = attnlab.open_population(learned.save(tmp_path / "again"))
+    assert opened.solved_at == learned.solved_at
+    assert opened.layout == learned.layout
+    assert torch.equal(opened.table("domain_loss"), learned.table("domain_loss"))
+    assert all(torch.equal(value, learned.weights[name]) for name, value in opened.weights.items())
+    assert opened.trained(3) == learned.trained(3)
+    assert opened.report.claims == learned.report.claims
+
+
+def test_a_member_opens_as_an_ordinary_run(learned):
+    path = learned.folder / "9"
+    assert is_population(learned.folder)
+    assert is_member(path)
+    report = attnlab.open_run(path)
+    alone = attnlab.run("sorting", seed=9, **{**QUICK, "layout": "auto"})
+    assert [each.name for each in report.claims] == [each.name for each in alone.claims]
+    assert report.config["seed"] == 9
+    assert report.config["settings"] == alone.config["settings"]
+    assert [line["step"] for line in report.metrics] == [line["step"] for line in alone.metrics]
+    first, same = report.metrics[0]["loss"], alone.metrics[0]["loss"]
+    assert first == pytest.approx(same, rel=1e-5)
+    model = attnlab.load(path)
+    prompt = torch.tensor([[3, 1, 2, 0]])
+    assert torch.equal(model(prompt), report.model(prompt))
+    with pytest.raises(WrongUsage, match="no member '99'; it has the seeds 5 to 14"):
+        attnlab.open_run(learned.folder / "99")
+
+
+def test_a_member_saved_as_a_run_of_its_own_opens_from_there(learned, tmp_path):
+    opened = attnlab.open_run(learned.member(7).save(tmp_path / "7"))
+    assert opened.document["facts"] == learned.member(7).document["facts"]
+
+
+def test_the_table_has_a_line_for_each_seed_and_step(learned):
+    with (learned.folder / "table.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 10 * 8  # the loss every 50 steps; every second time the figures too
+    line = next(row for row in rows if row["seed"] == "9" and row["step"] == "300")
+    assert float(line["accuracy"]) == learned.table("accuracy")[4, 2]
+    assert next(row for row in rows if row["step"] == "50")["accuracy"] == ""
+
+
+def test_the_folder_is_an_ordinary_run_too(learned):
+    report = attnlab.open_run(learned.folder)
+    assert report.claims == learned.report.claims
+    middle = judge_typicality(learned, look_at_heads(learned)).middle
+    prompt = torch.tensor([[3, 1, 2, 0]])
+    assert torch.equal(report.model(prompt), learned.model_at(middle)(prompt))
+    assert {"success.png", "loss-fan.svg", "heads.png", "agreement.png"} <= report.figures.keys()
+
+
+@pytest.mark.parametrize("name", ["population.safetensors", "history.safetensors"])
+def test_a_damaged_file_is_one_sentence(learned, tmp_path, name):
+    folder = learned.save(tmp_path / "run")
+    (folder / name).write_bytes((folder / name).read_bytes()[:100])
+    with pytest.raises(CouldNotRun, match=name):
+        attnlab.open_population(folder)
+
+
+def test_members_that_are_not_there_are_noticed(learned, tmp_path):
+    folder = learned.save(tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    config["population"]["seeds"].append(99)
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CouldNotRun, match="does not hold the 11 members"):
+        attnlab.open_population(folder)
+
+
+def test_an_ordinary_run_is_no_population(tmp_path):
+    attnlab.run("sorting", out=tmp_path / "one", steps=20, evaluate_every=10)
+    with pytest.raises(CouldNotRun, match="a run of one seed, not a population"):
+        attnlab.open_population(tmp_path / "one")
+    with pytest.raises(CouldNotRun, match="not a run folder"):
+        attnlab.open_population(tmp_path / "none")
+
+
+def test_variants_are_what_they_would_be_as_populations_of_their_own():
+    both = attnlab.train_population("sorting", range(2), vary=[{"temperature": 0.5}, {"learning_rate": 1e-2}], **TINY)
+    own = attnlab.train_population("sorting", range(2), learning_rate=1e-2, **TINY)
+    assert len(both) == 4
+    assert [both.name(index) for index in range(4)] == ["0-0", "0-1", "1-0", "1-1"]
+    torch.testing.assert_close(both.variant(1).table("domain_loss"), own.table("domain_loss"))
+    assert both.variant(0).config.temperature == 0.5
+    assert both.variant(1).config.temperature == 1.0
+    assert both.model("0-1").config.temperature == 0.5
+    assert both.variant(1).member(1).config["settings"]["learning_rate"] == 1e-2
+    assert "Variants" in both.html()
+    with pytest.raises(WrongUsage, match=r"choose a variant first, such as \.variant\(0\)"):
+        both.model(1)
+
+
+def test_members_may_end_as_soon_as_they_can_do_the_task(learned):
+    ended = attnlab.train_population("sorting", range(5, 15), stop_when_solved=True, **QUICK)
+    assert ended.solved_at == learned.solved_at
+    assert ended.history.ends == list(learned.solved_at)
+    assert ended.trained(4).best_step == learned.solved_at[4]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        ([], "at least one seed; got none"),
+        ([1, 2, 1], "seed 1 was given twice"),
+        ([-1], "an integer from 0 to"),
+        ([True], "an integer from 0 to"),
+        ([1.5], "an integer from 0 to"),
+        (64, r"a range or a list of integers, such as range\(64\); got 64"),
+        ("64", "a range or a list of integers"),
+        (range(10**9), "at most 1,000,000 members; got 1,000,000,000"),
+    ],
+)
+def test_seeds_that_make_no_sense_are_refused(seeds, message):
+    with pytest.raises(WrongUsage, match=message):
+        attnlab.train_population("sorting", seeds, **TINY)
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        ([], "at least one mapping"),
+        ([{"rank": 2}], "rank does not.*attnlab sweep sorting --set rank="),
+        ([{"lerning_rate": 2}], "did you mean 'learning_rate'"),
+        ([{"temperature": -1}], "temperature must be"),
+        ([{"clip": 1.0}, {"clip": 1.0}], "the same settings twice"),
+    ],
+)
+def test_variants_that_make_no_sense_are_refused(vary, message):
+    with pytest.raises(WrongUsage, match=message):
+        attnlab.train_population("sorting", range(2), vary=vary, **TINY)
+
+
+def test_what_trains_no_model_of_its_own_says_so():
+    with pytest.raises(WrongUsage, match=r"anatomy has no model to train for many seeds.*; these have: .*sorting"):
+        attnlab.train_population("anatomy", range(2))
+    with pytest.raises(WrongUsage, match="did you mean 'sorting'"):
+        attnlab.train_population("sortin", range(2))
+
+
+def test_more_members_than_the_memory_holds_are_refused_before_any_is_made(monkeypatch):
+    monkeypatch.setattr(training, "_free_memory", lambda: 10**9)
+    with pytest.raises(CouldNotRun, match=r"100,000 members of this model need about .* GB, and 1\.0 GB are free here"):
+        attnlab.train_population("sorting", range(100_000), **TINY)
+
+
+def test_one_seed_is_a_population_too(tmp_path):
+    population = attnlab.train_population("sorting", [7], out=tmp_path / "one", **TINY | {"layout": "auto"})
+    assert len(population) == 1
+    assert population.member(7).config["seed"] == 7
+
+
+def test_every_member_broken_is_an_error_with_its_step(monkeypatch, tmp_path):
+    break_seed(monkeypatch, 0, 3)
+    with pytest.raises(CouldNotRun, match="no longer finite at step 4"):
+        attnlab.train_population("sorting", [0], **TINY)
+
+
+def test_the_middle_member_is_typical_and_the_furthest_is_odd(learned):
+    typicality = judge_typicality(learned, look_at_heads(learned))
+    assert typicality.ranking[0] == typicality.middle
+    assert float(typicality.distances.min()) == 0.0
+    at = typicality.members.index(typicality.ranking[-1])
+    assert typicality.percentiles[at] == 1.0
+    assert learned.solved_at[typicality.middle] is not None
+
+
+def test_a_head_that_looks_at_the_next_letter_has_all_its_weight_there():
+    task = SortingConfig().sequence_task()
+    rows = task.rows(task.parse("cab").unsqueeze(0))
+    weights = torch.zeros(1, 2, 6, 6)
+    for query, key in ((3, 1), (4, 2), (5, 0)):  # SEP is followed by the a at place 1, that by the b, that by the c
+        weights[0, 0, query, key] = 1.0
+    weights[0, 1] = torch.ones(6, 6).tril() / torch.arange(1, 7).unsqueeze(1)
+    one, even = sorter.weight_on_next(weights, rows, task).tolist()
+    assert one == 1.0
+    assert even == pytest.approx((1 / 4 + 1 / 5 + 1 / 6) / 3)
+
+
+def test_a_recipe_fills_in_what_a_config_leaves_open():
+    source, fast = SortingConfig().train_config(), SortingConfig(recipe="fast").train_config()
+    assert (source.steps, source.learning_rate, source.weight_decay, source.warmup_steps) == (15_000, 1e-3, 0.01, 500)
+    assert (fast.steps, fast.learning_rate, fast.weight_decay, fast.warmup_steps) == (2_000, 3e-2, 0.1, 200)
+    assert SortingConfig(recipe="fast", steps=100, learning_rate=1e-2).train_config().steps == 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("projections", ["gated", "strict", "dense"])
+def test_the_fast_recipe_solves_sorting_for_nearly_every_seed(projections):
+    assert attnlab.train_population("sorting", range(64), recipe="fast", projections=projections).success.low > 0.9

@@ -1,0 +1,220 @@
+"""Searches: the best of what was tried, the same trials whoever makes them and however often they were stopped."""
+
+import json
+import sys
+
+import pytest
+
+from attnlab.cli import main
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.registry import find
+from attnlab.experiments.search import open_search, search, searching
+from attnlab.experiments.search.document import make_document
+from attnlab.experiments.search.space import dimension_of, read_space
+from attnlab.experiments.search.trial import Trial
+from attnlab.experiments.sweeps import unit
+from attnlab.experiments.sweeps.axes import option_of
+from attnlab.experiments.sweeps.engines import Engine
+from attnlab.experiments.sweeps.unit import failure
+
+pytest.importorskip("optuna", reason="searches need it; pip install 'attnlab[optuna]'")
+
+CONFIG = find("sorting").config_class
+SPACE = {"learning_rate": "1e-4..1e-1", "rank": "1..3", "steps": "20", "evaluate_every": "10"}
+HOW = {"seeds": range(2), "trials": 7, "layout": "vmap"}
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A search that nobody stopped."""
+    return search("sorting", settings=SPACE, **HOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends", "is_log"),
+    [
+        ("learning_rate=1e-4..1e-1", (1e-4, 1e-1), True),
+        ("learning_rate=0.01..0.05", (0.01, 0.05), False),
+        ("rank=1..6", (1, 6), False),
+        ("d_model=8..128", (8, 128), True),
+        ("weight_decay=0..10", (0.0, 10.0), False),
+    ],
+)
+def test_a_range_is_searched_between_its_ends_and_over_decades_by_its_logarithm(text, ends, is_log):
+    name, _, rest = text.partition("=")
+    (dimension,), fixed = read_space(CONFIG, {name: rest})
+    assert (dimension.ends, dimension.is_log, fixed) == (ends, is_log, {})
+    assert [type(end) for end in dimension.ends] == [type(end) for end in ends]
+    found = dimension.distribution()
+    assert (found.low, found.high, found.log) == (*ends, is_log)
+
+
+def test_values_between_commas_and_ranges_with_a_step_are_choices():
+    dimensions, fixed = read_space(CONFIG, {"norm": "layer,rms", "d_model": "6..18..6", "steps": "20"})
+    assert [each.choices for each in dimensions] == [("layer", "rms"), (6, 12, 18)]
+    assert fixed == {"steps": 20}
+
+
+def test_a_proposal_has_no_more_digits_than_a_person_would_type_and_stays_inside():
+    dimension = dimension_of(option_of(CONFIG, "learning_rate"), {"ends": [1e-4, 0.123456], "choices": []})
+    assert dimension.readable(0.0123456789) == 0.01235
+    assert dimension.readable(0.123456) == 0.123456
+    assert dimension.readable(1e-4) == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({}, "a search needs a setting to look for"),
+        ({"rank": "2"}, "a search needs a setting to look for"),
+        ({"rank": "3..1"}, "a range to search goes upwards"),
+        ({"rank": "0..4"}, "rank must be an integer from 1 to 4,096; got 0"),
+        ({"learning_rate": "1e-4..fast"}, "learning_rate must be a number"),
+        ({"lerning_rate": "1e-4..1e-1"}, "did you mean 'learning_rate'"),
+        ({"rank": "1..3", "num_heads": "4"}, "d_model must be a multiple of num_heads"),
+    ],
+)
+def test_a_mistyped_space_gets_a_sentence(settings, sentence):
+    with pytest.raises(WrongUsage, match=sentence):
+        search("sorting", settings=settings)
+
+
+def test_more_seeds_win_and_of_equals_the_smaller_loss():
+    ordered = [
+        Trial(0, {}, 8, 8, None, 0.4),
+        Trial(1, {}, 8, 8, None, 5.0),
+        Trial(2, {}, 8, 8, None, None),
+        Trial(3, {}, 8, 7, None, 0.0),
+        Trial(4, {}, 8, 0, None, 1e9),
+        Trial(5, {}, refusal="no"),
+    ]
+    scores = [trial.score for trial in ordered]
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores)) == len(scores)
+
+
+def test_every_trial_is_inside_the_space_and_none_is_lost(whole):
+    assert [trial.number for trial in whole.trials] == list(range(7))
+    assert all(1e-4 <= trial.fields["learning_rate"] <= 1e-1 for trial in whole.trials)
+    assert {trial.fields["rank"] for trial in whole.trials} <= {1, 2, 3}
+    assert whole.best.score == max(trial.score for trial in whole.trials)
+    assert whole.report.passed
+    assert whole.best.name in whole.report.document["subtitle"]
+
+
+def test_a_trial_that_was_lost_is_noticed(whole, monkeypatch):
+    plan = searching.Plan.read("sorting", SPACE, range(2), 7, quick=False, layout="vmap")
+    assert searching._all_made(plan, whole.trials).passed
+    assert not searching._all_made(plan, whole.trials[:-1]).passed
+    assert not searching._all_made(plan, [*whole.trials[:-1], whole.trials[0]]).passed
+    assert not searching._all_made(plan, [*whole.trials[:-1], whole.trials[-1]._replace(seeds=1)]).passed
+
+
+class Stopping(Engine):
+    """An engine that Ctrl-C meets before a certain call."""
+
+    def __init__(self, call):
+        self._calls_left = call
+
+    def compute(self, lines, observer=None):
+        self._calls_left -= 1
+        if self._calls_left == 0:
+            raise KeyboardInterrupt
+        return super().compute(lines, observer)
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_search_that_was_stopped_goes_on_to_the_same_trials(call, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(searching, "make_engine", lambda *_, **__: Stopping(call))
+    with pytest.raises(KeyboardInterrupt):
+        search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+    told = 5 * (call - 1)
+    assert (tmp_path / "s" / "study.sqlite").is_file()
+    assert (tmp_path / "s" / "table.csv").exists() == (told > 0)
+    monkeypatch.undo()
+    found = search("sorting", out=tmp_path / "s", resume=True)
+    assert found.trials == whole.trials
+    assert open_search(tmp_path / "s").trials == whole.trials
+
+
+def test_values_that_do_not_go_together_are_a_trial_with_a_reason():
+    found = search("sorting", settings={"num_heads": "2,4", "steps": "4", "evaluate_every": "2"}, **HOW)
+    refused = [trial for trial in found.trials if trial.refusal]
+    assert refused
+    assert all("d_model must be a multiple of num_heads" in trial.refusal for trial in refused)
+    assert {trial.fields["num_heads"] for trial in found.trials if not trial.refusal} == {2}
+    assert found.best.fields == {"num_heads": 2}
+    assert found.report.passed
+
+
+class Failing(Engine):
+    """An engine that cannot train what has a certain rank, or nothing at all."""
+
+    def __init__(self, *ranks):
+        self._ranks = ranks
+
+    def compute(self, lines, observer=None):
+        for line in lines:
+            is_bad = json.loads(line)["fields"][0]["rank"] in self._ranks
+            yield failure("too little memory.") if is_bad else unit.compute(line)
+
+
+def test_a_trial_that_cannot_be_trained_keeps_the_others_from_nothing(monkeypatch):
+    monkeypatch.setattr(searching, "make_engine", lambda *_, **__: Failing(2))
+    found = search("sorting", settings=SPACE, **HOW)
+    assert {trial.fields["rank"] for trial in found.trials if trial.refusal} == {2}
+    assert {trial.fields["rank"] for trial in found.trials if not trial.refusal} == {1, 3}
+    assert "too little memory" in found.html()
+    monkeypatch.setattr(searching, "make_engine", lambda *_, **__: Failing(1, 2, 3))
+    with pytest.raises(CouldNotRun, match="too little memory"):
+        search("sorting", settings=SPACE, **HOW)
+
+
+def test_going_on_with_another_search_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(searching, "make_engine", lambda *_, **__: Stopping(1))
+    with pytest.raises(KeyboardInterrupt):
+        search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+    with pytest.raises(CouldNotRun, match=r"search.space.rank.ends: \[1, 3\] there, \[1, 4\] here"):
+        search("sorting", settings={**SPACE, "rank": "1..4"}, out=tmp_path / "s", resume=True, **HOW)
+    with pytest.raises(CouldNotRun, match=r"no trial of the search in .* is finished yet"):
+        open_search(tmp_path / "s")
+    (tmp_path / "s" / "study.sqlite").write_bytes(b"not a data base" * 100)
+    with pytest.raises(CouldNotRun, match=r"the trials in .*study.sqlite could not be read or written"):
+        search("sorting", out=tmp_path / "s", resume=True)
+
+
+def test_without_optuna_it_is_said_what_to_install_and_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[optuna\]'"):
+        search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_report_shows_the_best_the_course_and_each_setting():
+    dimensions, fixed = read_space(CONFIG, {"learning_rate": "1e-4..1e-1", "norm": "layer,rms", "steps": "20"})
+    trials = [
+        Trial(0, {"learning_rate": 0.01, "norm": "rms"}, 4, 1, None, 0.5),
+        Trial(1, {"learning_rate": 0.001, "norm": "layer"}, 4, 3, 10.0, 0.4),
+        Trial(2, {"learning_rate": 0.1, "norm": "rms"}, refusal="no"),
+        Trial(3, {"learning_rate": 0.05, "norm": "rms"}, 4, 2, None, 0.6),
+    ]
+    document = make_document("sorting", dimensions, fixed, trials, seeds=range(4), facts={})
+    best, course, against_rate, against_norm, table, refused, _ = document["sections"]
+    assert "--seed 4 --set learning_rate=0.001 norm=layer steps=20" in best["text"]
+    assert course["series"][1]["y"] == [0.25, 0.75, 0.75]
+    assert (against_rate["series"][0]["x"], against_rate["x_log"]) == ([0.001, 0.01, 0.05], True)
+    assert against_norm["series"][0]["values"] == [0.75, 0.375]
+    assert [row[0] for row in table["rows"]] == [1, 3, 0]
+    assert refused["rows"] == [[2, "learning_rate=0.1 norm=rms", "no"]]
+
+
+def test_the_command_line_searches_and_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = ["search", "sorting", "--trials", "2", "--seeds", "2", "--layout", "vmap", "--json"]
+    assert main([*command, "--set", *(f"{name}={value}" for name, value in SPACE.items())]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["run"] == "runs/sorting-search"
+    assert [trial["number"] for trial in found["trials"]] == [0, 1]
+    assert main(["show", "sorting-search"]) == 0
+    assert main(["search", "sorting", "--set", "rank=2"]) == 2
+    assert "a search needs a setting to look for" in capsys.readouterr().err

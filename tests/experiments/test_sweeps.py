@@ -1,0 +1,551 @@
+"""Sweeps: the grid that was asked for, the same numbers whoever computes them, and nothing finished lost."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from attnlab.cli import main
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments import train_population
+from attnlab.experiments.registry import find
+from attnlab.experiments.sweeps import engines, open_sweep, storing, sweep, sweeping, unit
+from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
+from attnlab.experiments.sweeps.cells import make_grid, units_of
+from attnlab.experiments.sweeps.document import make_document
+from attnlab.experiments.sweeps.engines import Engine, make_engine
+from attnlab.experiments.sweeps.helper import Helper
+from attnlab.experiments.sweeps.outcome import Outcome
+from attnlab.experiments.sweeps.unit import Member, Result
+from attnlab.train.faults import NotFinite
+
+SORTING = find("sorting")
+HOW = {"steps": 40, "evaluate_every": 20, "learning_rate": 1e-2, "layout": "vmap"}
+GRID = {"rank": [1, 2], "temperature": [0.3, 1.0]}
+
+
+@pytest.fixture(scope="module")
+def here():
+    """A sweep computed in this process."""
+    return sweep("sorting", seeds=range(3), **GRID, **HOW)
+
+
+def grid_of(settings, seeds=range(3), fixed=None):
+    axes, more = read_axes(SORTING.config_class, settings)
+    return make_grid(SORTING.config_class, axes, {**more, **(fixed or {})}, seeds)
+
+
+def units(grid):
+    return units_of("sorting", grid, SORTING.experiment.VARYING, layout="vmap", matrix_path="default")
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("rank=1..6", (1, 2, 3, 4, 5, 6)),
+        ("rank=1..9..2", (1, 3, 5, 7, 9)),
+        ("rank=1..8..3", (1, 4, 7)),
+        ("rank=1..3,8,16", (1, 2, 3, 8, 16)),
+        ("temperature=0.3,1,3", (0.3, 1.0, 3.0)),
+        ("temperature=0.1..0.3..0.1", (0.1, 0.2, 0.3)),
+        ("steps=1e3,2e3", (1_000, 2_000)),
+        ("bias=true,false", (True, False)),
+        ("positions=none,learned", ("none", "learned")),
+        ("warmup_steps=none,100", (None, 100)),
+    ],
+)
+def test_an_axis_holds_what_was_written(text, values):
+    name, _, rest = text.partition("=")
+    axes, fixed = read_axes(SORTING.config_class, {name: rest})
+    assert axes[0].values == values
+    assert [type(value) for value in axes[0].values] == [type(value) for value in values]
+    assert fixed == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("rnk=1..2", "there is no setting 'rnk'; did you mean 'rank'"),
+        ("rank=3..1", "a range goes upwards"),
+        ("rank=1..9..0", "a range goes upwards by steps above 0"),
+        ("rank=1..2..3..4", "a range is written rank=1..6 or rank=1..9..2"),
+        ("rank=a..b", "a range is written rank=1..6"),
+        ("rank=1..1e99", "a range is written rank=1..6"),
+        ("rank=0..3", "rank must be an integer from 1 to 4,096; got 0"),
+        ("rank=1..5000", "rank must be an integer from 1 to 4,096; got 5000"),
+        ("rank=1..4000", "at most 1,000 values"),
+        ("rank=1..2..0.5", "rank must be an integer"),
+        ("rank=1,1", "1 stands twice"),
+        ("rank=1,,2", "expected values between commas"),
+        ("temperature=1..3", r"name a step, such as 1..3..0.2"),
+        ("temperature=nan..inf..1", "a range is written temperature=0.5..2..0.5"),
+        ("positions=none,lerned", "positions must be one of"),
+    ],
+)
+def test_a_mistyped_axis_gets_a_sentence(text, sentence):
+    name, _, rest = text.partition("=")
+    with pytest.raises(WrongUsage, match=sentence):
+        read_axes(SORTING.config_class, {name: rest})
+
+
+def test_cells_that_differ_in_what_members_may_differ_in_are_trained_together():
+    found = units(grid_of({"rank": "1..2", "temperature": "0.3,1,3"}))
+    assert [list(each.cells) for each in found] == [[0, 1, 2], [3, 4, 5]]
+    assert [fields["temperature"] for fields in found[1].fields] == [0.3, 1.0, 3.0]
+    assert {fields["rank"] for fields in found[1].fields} == {2}
+
+
+def test_no_unit_is_larger_than_what_may_be_lost_and_none_is_missing():
+    grid = grid_of({"rank": "1..2", "learning_rate": "0.001..0.02..0.001"}, seeds=range(100))
+    found = units(grid)
+    assert max(len(each.cells) * len(each.seeds) for each in found) <= 256
+    pairs = [(cell, seed) for each in found for cell in each.cells for seed in each.seeds]
+    assert sorted(pairs) == [(cell, seed) for cell in range(40) for seed in range(100)]
+    many = units(grid_of({"rank": "1..2"}, seeds=range(600)))
+    assert [len(each.seeds) for each in many] == [200, 200, 200] * 2
+
+
+def test_values_that_do_not_go_together_stay_blank_with_the_reason():
+    grid = grid_of({"num_heads": "1..3", "d_model": "4,6"})
+    assert [cell.config is None for cell in grid.cells] == [False, False, False, False, True, False]
+    assert "d_model must be a multiple of num_heads; got 4 and 3" in grid.cells[4].refusal
+    assert 4 not in {cell for each in units(grid) for cell in each.cells}
+    with pytest.raises(WrongUsage, match="no combination of these values goes together"):
+        grid_of({"num_heads": "2,4"}, fixed={"d_model": 5})
+
+
+def test_a_cell_is_what_a_population_of_its_settings_is(here):
+    alone = train_population("sorting", range(3), rank=2, temperature=0.3, **HOW)
+    cell = next(each for each in here.cells if each.cell.fields == {"rank": 2, "temperature": 0.3})
+    assert [member.seed for member in cell.members] == [0, 1, 2]
+    assert [member.solved_at for member in cell.members] == list(alone.solved_at)
+    losses = [alone.trained(index).judgement.figures["domain_loss"] for index in range(3)]
+    assert [member.figures["domain_loss"] for member in cell.members] == pytest.approx(losses, rel=1e-4)
+
+
+def test_every_seed_of_every_cell_is_in_the_table_once(here):
+    rows = list(csv.DictReader(io.StringIO(here.outcome.csv())))
+    assert [(row["rank"], row["temperature"], row["seed"]) for row in rows] == [
+        (rank, temperature, seed) for rank in "12" for temperature in ("0.3", "1.0") for seed in "012"
+    ]
+    assert here.report.passed
+
+
+class Faulty(Engine):
+    """An engine somewhere else that returns the lines changed."""
+
+    is_elsewhere = True
+
+    def __init__(self, change):
+        self._change = change
+
+    def compute(self, lines, observer=None):
+        for line in super().compute(lines, observer):
+            found = json.loads(line)
+            self._change(found)
+            yield json.dumps(found)
+
+
+def swept_by(engine, monkeypatch, **more):
+    monkeypatch.setattr(sweeping, "make_engine", lambda *_, **__: engine)
+    return sweep("sorting", seeds=range(2), rank=[1, 2], **HOW, **more)
+
+
+def claims(found):
+    return {claim.name: claim.passed for claim in found.report.claims}
+
+
+def test_another_number_from_elsewhere_is_noticed(monkeypatch):
+    def last_bit(found):
+        for member in found["members"]:
+            member["loss"] += 2**-52
+
+    assert claims(swept_by(Faulty(last_bit), monkeypatch)) == {"all_there": True, "same_here": False}
+    assert claims(swept_by(Faulty(lambda found: None), monkeypatch)) == {"all_there": True, "same_here": True}
+
+
+def test_a_model_that_was_lost_or_told_twice_is_noticed(monkeypatch):
+    assert not claims(swept_by(Faulty(lambda found: found["members"].pop()), monkeypatch))["all_there"]
+    twice = Faulty(lambda found: found["members"].append(found["members"][0]))
+    assert not claims(swept_by(twice, monkeypatch))["all_there"]
+
+
+def test_numbers_from_another_torch_are_refused(monkeypatch):
+    with pytest.raises(CouldNotRun, match=r"has attnlab .*, torch 1.0, this machine .* Install the same there"):
+        swept_by(Faulty(lambda found: found["versions"].update(torch="1.0")), monkeypatch)
+
+
+def test_a_population_of_which_all_broke_is_a_finding_and_not_an_end(monkeypatch):
+    train = unit.train_population
+
+    def breaking(name, seeds, **fields):
+        if fields["settings"]["rank"] == "1":
+            raise NotFinite("every member's training was no longer finite at step 3.")
+        return train(name, seeds, **fields)
+
+    monkeypatch.setattr(unit, "train_population", breaking)
+    found = sweep("sorting", seeds=range(2), rank=[1, 2], **HOW)
+    assert [cell.broken for cell in found.cells] == [2, 0]
+    assert found.cells[0].success.value == 0
+    assert found.report.passed
+    assert "Models that broke" in found.html()
+
+
+def test_a_population_that_cannot_be_trained_is_told_and_the_others_are_kept(monkeypatch, tmp_path):
+    train = unit.train_population
+
+    def failing(name, seeds, **fields):
+        if fields["settings"]["rank"] == "1":
+            raise CouldNotRun("there is too little memory.")
+        return train(name, seeds, **fields)
+
+    monkeypatch.setattr(unit, "train_population", failing)
+    with pytest.raises(CouldNotRun, match="1 of 2 populations could not be trained: there is too little memory"):
+        sweep("sorting", seeds=range(2), rank=[1, 2], out=tmp_path / "s", **HOW)
+    assert [cell.cell.name for cell in open_sweep(tmp_path / "s").cells] == ["rank=2"]
+    monkeypatch.setattr(unit, "train_population", train)
+    assert len(sweep("sorting", out=tmp_path / "s", resume=True).cells) == 2
+
+
+class Stopping(Engine):
+    """An engine that Ctrl-C meets after so many units; it remembers what it was asked for."""
+
+    def __init__(self, after):
+        self._after, self.asked = after, []
+
+    def compute(self, lines, observer=None):
+        self.asked = [json.loads(line)["number"] for line in lines]
+        for done, line in enumerate(super().compute(lines, observer)):
+            if done == self._after:
+                raise KeyboardInterrupt
+            yield line
+
+
+def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(monkeypatch, tmp_path, here):
+    folder = tmp_path / "s"
+    how = {"seeds": range(3), "out": folder, **GRID, **HOW}
+    monkeypatch.setattr(sweeping, "make_engine", lambda *_, **__: Stopping(1))
+    with pytest.raises(KeyboardInterrupt):
+        sweep("sorting", **how)
+    assert [path.name for path in sorted((folder / "cells").iterdir())] == ["00000.json"]
+    assert len((folder / "table.csv").read_text().splitlines()) == 1 + 6
+    assert "6 of 12" in (folder / "report.html").read_text()
+    assert not (folder / "claims.json").exists()
+    going_on = Stopping(None)
+    monkeypatch.setattr(sweeping, "make_engine", lambda *_, **__: going_on)
+    done = sweep("sorting", resume=True, **how)
+    assert going_on.asked == [1]
+    assert done.rows() == here.rows()
+    assert (folder / "table.csv").read_text() == here.outcome.csv()
+    assert open_sweep(folder).rows() == here.rows()
+
+
+def test_what_is_damaged_is_computed_again(tmp_path):
+    line = '{"unit": 3, "members": []}'
+    storing.keep(tmp_path, 3, line)
+    file = tmp_path / "cells" / "00003.json"
+    whole = file.read_bytes()
+    assert storing.kept(tmp_path, 3) == line
+    for size in range(len(whole)):
+        file.write_bytes(whole[:size])
+        assert storing.kept(tmp_path, 3) is None
+    for bit in range(8 * len(whole)):
+        file.write_bytes(bytes(byte ^ (1 << bit % 8) * (bit // 8 == place) for place, byte in enumerate(whole)))
+        assert storing.kept(tmp_path, 3) is None
+    file.unlink()
+    assert storing.kept(tmp_path, 3) is None
+
+
+def test_going_on_with_another_sweep_is_refused_with_the_difference(monkeypatch, tmp_path):
+    monkeypatch.setattr(sweeping, "make_engine", lambda *_, **__: Stopping(1))
+    how = {"seeds": range(2), "out": tmp_path / "s", "rank": [1, 2], **HOW}
+    with pytest.raises(KeyboardInterrupt):
+        sweep("sorting", **how)
+    with pytest.raises(CouldNotRun, match=r"rank: \[1, 2\] there, \[1, 2, 3\] here"):
+        sweep("sorting", resume=True, **{**how, "rank": [1, 2, 3]})
+    with pytest.raises(CouldNotRun, match="steps: 40 there, 41 here"):
+        sweep("sorting", resume=True, **{**how, "steps": 41})
+    with pytest.raises(WrongUsage, match="holds a sweep of sorting, not of lookup"):
+        sweep("lookup", resume=True, out=tmp_path / "s")
+    with pytest.raises(WrongUsage, match="a sweep goes on as it was begun"):
+        sweep("sorting", resume=True, out=tmp_path / "s", seeds=range(3))
+    with pytest.raises(CouldNotRun, match="and nothing is overwritten"):
+        sweep("sorting", **how)
+
+
+def workers_of(number):
+    """Return the workers that a process has started."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (each / "stat").read_text().rpartition(")")[2].split()[1]
+            if parent == str(number) and b"sweeps.worker" in (each / "cmdline").read_bytes():
+                found.append(int(each.name))
+    return found
+
+
+def wait_until(is_so, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, f"it did not happen within {seconds:.0f} seconds"
+        time.sleep(0.02)
+
+
+linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+
+
+@linux
+def test_worker_processes_give_the_same_numbers_also_when_one_is_killed(here):
+    killed = []
+
+    def kill_one():
+        wait_until(lambda: workers_of(os.getpid()))
+        killed.append(workers_of(os.getpid())[0])
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    found = sweep("sorting", seeds=range(3), workers=2, **GRID, **HOW)
+    killer.join()
+    assert killed
+    assert found.rows() == here.rows()
+    assert claims(found) == {"all_there": True, "same_here": True}
+    assert workers_of(os.getpid()) == []
+
+
+@linux
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
+def test_no_worker_outlives_a_sweep_that_is_stopped_or_killed(blow, tmp_path):
+    arguments = [
+        "sweep",
+        "sorting",
+        "--set",
+        "rank=1..4",
+        "steps=100000",
+        "--workers",
+        "2",
+        "--out",
+        str(tmp_path / "s"),
+    ]
+    code = f"import sys; from attnlab.cli import main; sys.exit(main({arguments!r}))"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as parent:
+        try:
+            wait_until(lambda: len(workers_of(parent.pid)) == 2)
+            workers = workers_of(parent.pid)
+            parent.send_signal(blow)
+            _, errors = parent.communicate(timeout=30)
+        finally:
+            parent.kill()
+    assert parent.returncode == (130 if blow is signal.SIGINT else -9), errors
+    wait_until(lambda: not any(is_running(each) for each in workers), 20)
+
+
+def is_running(number):
+    with suppress(OSError):
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_a_unit_over_which_every_worker_dies_is_told(monkeypatch):
+    monkeypatch.setattr(engines, "_WORKER", "keyword")  # a module that ends at once
+    grid = grid_of({"rank": "1..2"})
+    with make_engine("local", num_workers=2) as engine:
+        lines = list(engine.compute([each.to_line() for each in units(grid)]))
+    assert len(lines) == 2
+    with pytest.raises(CouldNotRun, match="the worker process died 3 times over it"):
+        unit.read_result(lines[0])
+
+
+def test_what_libraries_print_does_not_get_between_the_lines(tmp_path, monkeypatch):
+    module = tmp_path / "noisy.py"
+    module.write_text(
+        "import os, sys\nfrom attnlab.experiments.sweeps.helper import attend_to\n"
+        "def work(take, give):\n    while True:\n        line = take()\n"
+        "        print('noise'); os.write(1, b'more noise\\n'); give(line.upper())\n"
+        "attend_to(work)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    helper = Helper("noisy")
+    helper.send("a line")
+    assert helper.answer(timeout=60) == "A LINE"
+    assert "noise" in helper.complaint()
+    helper.end()
+    assert helper.answer(timeout=10) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        ({"kind": "rya"}, WrongUsage, "did you mean 'ray'"),
+        ({"kind": "local", "num_workers": 0}, WrongUsage, "workers must be an integer from 1 to 256; got 0"),
+        ({"kind": "local", "address": "a:1"}, WrongUsage, "give --engine ray with it"),
+        ({"kind": "ray"}, WrongUsage, "needs --address HOST:PORT"),
+        ({"kind": "ray", "address": "a:1", "num_workers": 2}, WrongUsage, "leave --workers out"),
+    ],
+)
+def test_an_engine_that_makes_no_sense_is_refused(arguments, error, sentence):
+    with pytest.raises(error, match=sentence):
+        make_engine(**arguments)
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[ray\]'"):
+        make_engine("ray", address="127.0.0.1:6379")
+
+
+def test_a_cluster_that_is_not_there_is_told_within_seconds(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    for address in ("here", "host:99999", "a b:1"):
+        with pytest.raises(WrongUsage, match="the address of a Ray cluster is HOST:PORT"):
+            make_engine("ray", address=address)
+    with pytest.raises(CouldNotRun, match=r"nobody answers at 127.0.0.1:1: .*Is the cluster running"):
+        make_engine("ray", address="127.0.0.1:1")
+
+
+def test_a_token_that_is_there_is_shown_to_the_cluster_and_a_word_of_the_user_stands(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "RAY_AUTH_MODE" not in engines._ray_environment({})
+    assert engines._ray_environment({"RAY_AUTH_TOKEN": "x"})["RAY_AUTH_MODE"] == "token"
+    assert "RAY_AUTH_MODE" not in engines._ray_environment({"RAY_AUTH_TOKEN": "x", "RAY_AUTH_MODE": "disabled"})
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("x")
+    assert engines._ray_environment({})["RAY_AUTH_MODE"] == "token"
+
+
+def outcome_of(settings, solved, num_seeds=4):
+    """An outcome in which the cell with index i has so many seeds that learned the task."""
+    grid = grid_of(settings, seeds=range(num_seeds))
+    members = [
+        Member(cell, seed, 100 if seed < solved[cell] else None, 100, 0.5 + cell, {"accuracy": cell / 10})
+        for cell in range(len(grid.cells))
+        if grid.cells[cell].config is not None
+        for seed in range(num_seeds)
+    ]
+    return Outcome(grid, [Result(0, members, "vmap", {}, "here")])
+
+
+def section(document, title):
+    return next(each for each in document["sections"] if each["title"] == title)
+
+
+def test_the_phase_diagram_puts_each_cell_in_its_place():
+    outcome = outcome_of({"num_heads": "1..3", "d_model": "4,6"}, solved=[0, 1, 2, 3, 0, 4])
+    document = make_document("sorting", outcome, {}, {})
+    (found,) = section(document, "Where it can be learned")["choices"][0]["maps"]
+    assert (found["row_title"], found["row_labels"]) == ("num_heads", ["1", "2", "3"])
+    assert (found["column_title"], found["column_labels"]) == ("d_model", ["4", "6"])
+    assert found["rows"] == [[0.0, 0.25], [0.5, 0.75], [None, 1.0]]
+    assert (found["low"], found["high"]) == (0.0, 1.0)
+    others = section(document, "What else was measured")["choices"][0]["maps"]
+    steps, loss, accuracy = others[0]["rows"], others[1]["rows"], others[2]["rows"]
+    assert steps == [[None, None], [None, 100.0], [None, 100.0]]
+    assert loss == [[0.5, 1.5], [2.5, 3.5], [None, 5.5]]
+    assert accuracy[1] == [0.2, 0.3]
+    assert section(document, "Cells that stay blank")["rows"][0][0] == "num_heads=3 d_model=4"
+
+
+def test_intervals_stand_beside_the_diagram_and_around_the_curves():
+    document = make_document("sorting", outcome_of({"rank": "1..2", "temperature": "0.3,3"}, [0, 4, 2, 1]), {}, {})
+    rows = section(document, "Cells")["rows"]
+    assert [row[:4] for row in rows][:2] == [[1, 0.3, "0/4", 0.0], [1, 3.0, "4/4", 1.0]]
+    assert rows[1][4] == pytest.approx(1 / (1 + 1.959964**2 / 4))  # Wilson at all of four
+    first = section(document, "Success rate, with intervals")["series"][0]
+    assert (first["name"], first["x"], first["y"]) == ("rank 1", [0.3, 3.0], [0.0, 1.0])
+    assert first["low"][1] == rows[1][4]
+
+
+def test_one_axis_gives_curves_words_give_bars_and_a_third_axis_a_chooser():
+    kinds = {
+        each["kind"] for each in make_document("sorting", outcome_of({"rank": "1..2"}, [0, 4]), {}, {})["sections"]
+    }
+    assert kinds == {"lines", "table", "text"}
+    words = make_document("sorting", outcome_of({"norm": "layer,rms"}, [0, 4]), {}, {})
+    assert section(words, "Success rate, with intervals")["groups"] == ["layer", "rms"]
+    three = {"rank": "1..2", "temperature": "1,3", "norm": "layer,rms"}
+    document = make_document("sorting", outcome_of(three, list(range(4)) * 2), {}, {})
+    choices = section(document, "Where it can be learned")["choices"]
+    assert [choice["label"] for choice in choices] == ["norm=layer", "norm=rms"]
+    assert choices[1]["maps"][0]["rows"] == [[0.25, 0.75], [0.25, 0.75]]
+
+
+def test_the_command_that_a_report_names_makes_the_same_models_again(here, tmp_path):
+    text = section(here.report.document, "Look into a cell")["text"]
+    words = re.search(r"attnlab run sorting (.*)$", text)[1].split()
+    assert main(["run", "sorting", *words, "--layout", "vmap", "--quiet", "--out", str(tmp_path / "p")]) in (0, 1)
+    settings = json.loads((tmp_path / "p" / "config.json").read_text())["settings"]
+    cell = next(each for each in here.cells if each.cell.fields == {k: settings[k] for k in GRID})
+    again = list(csv.DictReader(io.StringIO((tmp_path / "p" / "table.csv").read_text())))
+    losses = [float(row["loss"]) for row in again if row["step"] == "40" and row["loss"]]
+    assert losses == pytest.approx([member.loss for member in cell.members], rel=1e-4)
+
+
+def test_the_command_line_sweeps_shows_and_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    command = ["sweep", "sorting", "--seeds", "2", "--layout", "vmap", "--set", "rank=1..2", "num_heads=2,4"]
+    command += ["steps=20", "evaluate_every=10"]
+    assert main(command) == 0
+    shown = capsys.readouterr().out
+    assert "0/2" in shown
+    assert "cells that make no sense and stay blank: rank=1 num_heads=4" in shown
+    assert "runs/sorting-sweep/report.html" in shown
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["run"] == "runs/sorting-sweep-2"
+    assert [cell["fields"] for cell in found["cells"]] == [{"rank": 1, "num_heads": 2}, {"rank": 2, "num_heads": 2}]
+    assert main(["show", "sorting-sweep"]) == 0
+    assert main(["list"]) == 0
+    assert "runs/sorting-sweep-2" in capsys.readouterr().out
+    (tmp_path / "runs" / "sorting-sweep" / "claims.json").unlink()
+    (tmp_path / "runs" / "sorting-sweep" / "cells" / "00001.json").unlink()
+    assert main(["resume", "sorting-sweep", "--json"]) == 0
+    assert [cell["seeds"] for cell in json.loads(capsys.readouterr().out)["cells"]] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["sorting"], "a sweep needs --set key=value with several values"),
+        (["sorting", "--set", "rank=2"], "a sweep needs a setting with several values"),
+        (["sortin", "--set", "rank=1..2"], "did you mean 'sorting'"),
+        (["anatomy", "--set", "only=scaling,rank"], "anatomy has no model to train for many seeds"),
+        (["sorting", "--set", "rank=1..2", "--seeds", "0"], "--seeds must be at least 1; got 0"),
+        (["sorting", "--set", "rank=1..1000", "d_ff=1..1000"], "are too many"),
+        (["sorting", "--resume"], "name its folder: --out DIR --resume"),
+    ],
+)
+def test_a_mistyped_sweep_gets_a_sentence_and_makes_nothing(words, sentence, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_axes_as_values_are_checked_as_those_as_texts_are():
+    option = option_of(SORTING.config_class, "rank")
+    with pytest.raises(WrongUsage, match="it has no values"):
+        axis_of(option, [])
+    with pytest.raises(WrongUsage, match="rank must be an integer"):
+        axis_of(option, [1, 2.5])
+    with pytest.raises(WrongUsage, match="each seed once"):
+        sweep("sorting", rank=[1, 2], seeds=[1, 1])
+    with pytest.raises(WrongUsage, match="rank was given twice"):
+        sweep("sorting", rank=[1, 2], settings={"rank": "1..2"})
+
+
+def test_a_sweep_leaves_torchs_threads_as_they_were(here):
+    before = torch.get_num_threads()
+    unit.compute(units(grid_of({"rank": "1..2"}, seeds=[0], fixed={"steps": 2, "evaluate_every": 2}))[0].to_line())
+    assert torch.get_num_threads() == before

@@ -1,0 +1,137 @@
+import itertools
+
+import pytest
+import torch
+
+from attnlab.errors import WrongUsage
+from attnlab.look import alignment
+from attnlab.look.alignment import align, assign, distances, find_groups, medoid, separation, shuffled, to_marks
+
+
+def drawn(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def random_heads(count, seed=0, sharpness=3.0):
+    scores = sharpness * torch.randn(count, 4, 5, 5, generator=generator(seed))
+    return to_marks(scores.softmax(-1))
+
+
+def two_kinds(count, seed=0):
+    """Half of the heads look at their own place, half at the one before, with a little noise."""
+    own = torch.eye(5).expand(count, 4, 5, 5).clone()
+    own[count // 2 :] = torch.eye(5).roll(-1, 1)
+    return to_marks((5 * own + torch.randn(own.shape, generator=generator(seed))).softmax(-1))
+
+
+@pytest.mark.parametrize("size", range(1, 7))
+def test_the_assignment_is_the_cheapest_of_all(size):
+    for seed in range(20):
+        costs = drawn(size, size, seed=seed)
+        cheapest = min(sum(costs[i, p[i]] for i in range(size)) for p in itertools.permutations(range(size)))
+        found = assign(costs)
+        assert sorted(found) == list(range(size))
+        assert sum(costs[i, found[i]] for i in range(size)) == pytest.approx(float(cheapest), abs=1e-5)
+
+
+def test_an_assignment_of_a_hundred_is_no_longer_wait():
+    assert sorted(assign(drawn(100, 100))) == list(range(100))
+
+
+@pytest.mark.parametrize("costs", [torch.zeros(2, 3), torch.tensor([[float("nan")]]), torch.tensor([[float("inf")]])])
+def test_costs_that_are_no_square_of_numbers_are_refused(costs):
+    with pytest.raises(WrongUsage, match="a square of finite costs"):
+        assign(costs)
+
+
+def test_distance_is_nothing_between_equals_and_one_where_no_key_is_shared():
+    heads = torch.tensor([[[[0.5, 0.5, 0.0, 0.0]]], [[[0.0, 0.0, 0.3, 0.7]]], [[[0.5, 0.0, 0.5, 0.0]]]])
+    marks, _ = to_marks(heads)
+    apart = distances(marks, marks)
+    assert apart[0, 0] == pytest.approx(0.0, abs=1e-3)  # a root of a rounding
+    assert apart[0, 1] == 1.0
+    assert apart[0, 2] == pytest.approx((1 - 0.5) ** 0.5)
+
+
+def test_rows_that_must_be_what_they_are_tell_heads_apart_from_nobody():
+    heads = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]], [[[1.0, 0.0], [0.0, 1.0]]]])  # the first token sees itself alone
+    marks, places = to_marks(heads)
+    assert marks.shape == (2, 1, 2)
+    assert places.tolist() == [1]
+    assert to_marks(heads[:, :, :1])[0].shape == (2, 1, 2)  # unless there are no others
+
+
+def test_alignment_undoes_a_permutation_of_heads():
+    marks, _ = random_heads(3)
+    order = [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)]
+    members = torch.stack([marks[list(each)] for each in order])
+    found = align(members)
+    straight = members[torch.arange(4).unsqueeze(1), found]
+    assert all(torch.equal(each, straight[0]) for each in straight)
+
+
+def test_alignment_that_keeps_every_head_in_its_place_is_caught(monkeypatch):
+    monkeypatch.setattr(alignment, "assign", lambda costs: list(range(len(costs))))
+    with pytest.raises(AssertionError):
+        test_alignment_undoes_a_permutation_of_heads()
+
+
+def test_two_kinds_of_heads_are_found_as_two_groups():
+    groups = find_groups(*two_kinds(40), generator())
+    assert len(groups.centres) == 2
+    assert groups.of[:20].unique().tolist() != groups.of[20:].unique().tolist()
+    assert len(groups.of[:20].unique()) == len(groups.of[20:].unique()) == 1
+    assert groups.separation > groups.chance + 0.2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_is_not_read_as_groups(seed):
+    groups = find_groups(*random_heads(60, seed), generator(seed))
+    assert len(groups.centres) == 1
+    assert groups.separation == 0.0
+
+
+def test_groups_held_against_no_chance_would_be_read_into_noise(monkeypatch):
+    monkeypatch.setattr(alignment, "shuffled", lambda marks, places, generator: marks[:1].expand_as(marks))
+    with pytest.raises(AssertionError):
+        test_noise_is_not_read_as_groups(0)
+
+
+def test_one_odd_head_does_not_hide_the_two_kinds():
+    marks, places = two_kinds(40)
+    marks[0] = to_marks(torch.eye(5).roll(-2, 1).expand(1, 4, 5, 5))[0]
+    groups = find_groups(marks, places, generator(), most=2)
+    assert torch.bincount(groups.of).tolist() == [21, 19]
+    assert len(groups.of[1:20].unique()) == len(groups.of[20:].unique()) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 19])
+def test_of_few_heads_there_is_one_group(count):
+    groups = find_groups(*random_heads(count), generator())
+    assert len(groups.centres) == 1
+    assert groups.tried == {}
+    assert groups.of.tolist() == [0] * count
+
+
+def test_shuffled_heads_do_at_each_query_what_some_head_does_there_on_all_inputs():
+    marks, places = random_heads(6)
+    mixed = shuffled(marks, places, generator())
+    for query in range(5):
+        own, new = marks[:, places == query].flatten(1), mixed[:, places == query].flatten(1)
+        assert sorted(map(tuple, own.tolist())) == sorted(map(tuple, new.tolist()))
+    assert not torch.equal(marks, mixed)
+
+
+def test_separation_is_one_for_points_and_nothing_for_a_group_of_one():
+    apart = torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
+    assert separation(apart, torch.tensor([0, 0, 1, 1])) == 1.0
+    assert separation(apart[:2, :2], torch.tensor([0, 1])) == 0.0
+
+
+def test_the_medoid_is_nearest_to_all_others():
+    line = torch.tensor([0.0, 1.0, 5.0])
+    assert medoid((line - line.unsqueeze(1)).abs()) == 1

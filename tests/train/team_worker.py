@@ -1,0 +1,142 @@
+"""What each process of tests/train/test_distributed.py does; torchrun starts it, with the folder to write to."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import attnlab
+from attnlab.errors import CouldNotRun
+from attnlab.train import Judgement, Member, TrainConfig, train_together
+from attnlab.train.distributed import joined
+from attnlab.train.layouts import distributed
+
+SENTIMENT = {
+    "seeds": 1, "epochs": 3, "best_epochs": 2, "baseline": False, "repeats": 2, "d_model": 16, "num_heads": 2,
+    "num_layers": 1, "d_ff": 16, "dropout": 0.0,
+}  # fmt: skip
+
+
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+
+
+def draw(first, count, sizes=(4, 5, 1, 2)):
+    """Batches of several sizes: uneven shares, and one too small for two processes."""
+    batches = []
+    for step in range(first, first + count):
+        generator = torch.Generator().manual_seed(step)
+        x = torch.randn(sizes[step % len(sizes)], 3, generator=generator, dtype=torch.float64)
+        batches.append((x, (x.sum(-1) > 0).long()))
+    return batches
+
+
+def loss(model, x, wanted):
+    return F.cross_entropy(model(x), wanted)
+
+
+def judge(model):
+    x, wanted = draw(1_000, 1, sizes=(64,))[0]
+    value = loss(model, x, wanted)
+    return Judgement((-value,), {"judged": value})
+
+
+def trained(team, *, loss=loss, judge=judge, steps=60, **options):
+    own = model()
+    config = TrainConfig(steps=steps, learning_rate=1e-2, evaluate_every=20, clip=0.5)
+    found = train_together([Member(own, config, draw, judge, noise=7)], loss, team=team, **options)
+    weights = {name: value.tolist() for name, value in own.state_dict().items()}
+    return {"weights": weights, "losses": [line["loss"] for line in found.members[0].metrics if "loss" in line]}
+
+
+def breaking(model, x, wanted):
+    """Break on a share of three rows, which only the first process ever has."""
+    value = loss(model, x, wanted)
+    return value * (float("nan") if len(x) == 3 else 1.0)
+
+
+def noises(team):
+    """Two draws of dropout's noise, in each process."""
+    seen = []
+
+    def noisy(model, x, wanted):
+        seen.append(float(torch.rand(())))
+        return loss(model, x, wanted)
+
+    own = nn.Sequential(model(), nn.Dropout(0.1))
+    config = TrainConfig(steps=2, evaluate_every=2)
+    train_together([Member(own, config, draw, judge, noise=7)], noisy, team=team)
+    return team.mean(torch.eye(2, dtype=torch.float64)[team.rank].unsqueeze(-1) * torch.tensor(seen) * 2).tolist()
+
+
+def fickle(team):
+    """Return a judge that no two processes agree with, and that stops the training at once in the first alone."""
+    return lambda model: Judgement((0.0,), {"rank": float(team.rank)})
+
+
+def said(work):
+    try:
+        work()
+    except CouldNotRun as error:
+        return str(error)
+    return "nothing"
+
+
+def stopped_in_the_other(team, folder):
+    """Stop the second process alone, after 25 steps; the first must end with a checkpoint of the same step."""
+    calls = []
+
+    def interrupting(model, x, wanted):
+        calls.append(1)
+        if team.rank == 1 and len(calls) == 25:
+            import signal
+
+            signal.raise_signal(signal.SIGINT)
+        return loss(model, x, wanted)
+
+    try:
+        trained(team, loss=interrupting, folder=folder)
+    except KeyboardInterrupt:
+        return "stopped"
+    return "not stopped"
+
+
+def not_averaged(team):
+    whole = distributed.DistributedDataParallel
+    distributed.DistributedDataParallel = lambda model: model
+    try:
+        return trained(team)
+    finally:
+        distributed.DistributedDataParallel = whole
+
+
+def work(folder):
+    torch.set_num_threads(1)
+    found = {"sentiment": sentiment()}
+    with joined() as team:
+        found["size"] = team.size
+        found["whole"] = trained(team)
+        found["planted"] = not_averaged(team)
+        found["noises"] = noises(team)
+        found["broken"] = said(lambda: trained(team, loss=breaking))
+        found["disagreed"] = said(lambda: team.agree(team.rank, "the step"))
+        stop = {"stop": lambda judgements: judgements[-1].figures["rank"] == 0.0}
+        found["stopped early"] = trained(team, judge=fickle(team), **stop)["losses"]
+        found["stopped"] = stopped_in_the_other(team, folder / "checkpoints")
+        found["resumed"] = trained(team, folder=folder / "checkpoints")
+        if team.is_writer:
+            (folder / "found.json").write_text(json.dumps(found))
+
+
+def sentiment():
+    report = attnlab.run("sentiment", **SENTIMENT)
+    return [line for line in report.metrics if "loss" in line or "validation_loss" in line]
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]))

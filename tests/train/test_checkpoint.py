@@ -1,0 +1,407 @@
+"""Checkpoints: whole or not there, found again after any damage, and taken over only where they fit."""
+
+import os
+import random
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import safetensors.torch
+import torch
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.files import LOCK, CouldNotWrite, Taken, locked, remove_remains
+from attnlab.train.checkpoint import Pace, latest_checkpoint, read_checkpoint, write_checkpoint
+from attnlab.train.layouts.lanes.build import compiler_name
+
+from .tiny import WAYS, Watcher, begin, end, fit, make_draw, member, weights
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch):
+    monkeypatch.setenv("ATTNLAB_CHECKPOINT_SECONDS", "0")
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """The folder of a finished training, with its two checkpoints."""
+    fit(tmp_path / "run", num=2)
+    return tmp_path / "run"
+
+
+def files(folder):
+    return sorted(folder.glob("*.safetensors"))
+
+
+def stop_at(step, folder, **options):
+    """Train until an interrupt after a step."""
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(folder, observer=Watcher(step, interrupt), **options)
+
+
+def test_two_are_kept_and_hold_what_it_takes_to_go_on(trained):
+    before, last = (read_checkpoint(path) for path in files(trained))
+    assert (before.facts["step"], last.facts["step"]) == (120, 150)
+    assert sorted(path.name for path in trained.iterdir()) == [path.name for path in files(trained)]
+    for part in ("model", "first", "second", "best"):
+        assert last.tensors[f"{part}.0.weight"].shape == (2, 4, 2)
+    assert last.tensors["steps"].tolist() == [150, 150]
+
+
+@pytest.mark.parametrize("step", [60, 120])
+@pytest.mark.parametrize(("layout", "engine"), WAYS)
+def test_a_training_that_was_stopped_ends_in_the_same_bytes(tmp_path, layout, engine, step):
+    told, again = [], []
+    how = {"layout": layout, "engine": engine, "num": 3}
+    whole, found = fit(**how, record=lambda *line: told.append(line))
+    stop_at(step, tmp_path, **how)
+    resumed, found_again = fit(tmp_path, num=3, record=lambda *line: again.append(line))
+    assert weights(whole) == weights(resumed)
+    assert found.members == found_again.members
+    assert told == again
+
+
+def test_other_numbers_in_the_checkpoint_would_be_seen(tmp_path, monkeypatch):
+    from attnlab.train.layouts.solo import Solo
+
+    whole = Solo.state
+    monkeypatch.setattr(Solo, "state", lambda self: {k: v * 0 if "second" in k else v for k, v in whole(self).items()})
+    with pytest.raises(AssertionError):
+        test_a_training_that_was_stopped_ends_in_the_same_bytes(tmp_path, "solo", "eager", 120)
+
+
+@pytest.mark.parametrize(("layout", "engine"), WAYS)
+def test_a_member_that_broke_stays_broken_after_resuming(tmp_path, layout, engine):
+    def draw(first, count):
+        (x,) = make_draw(1)(first, count)
+        return (x * float("nan") if first == 50 else x,)
+
+    def members():
+        return [member(0), member(1, draw=draw), member(2)]
+
+    how = {"layout": layout, "engine": engine}
+    whole, found = fit(members=members(), **how)
+    stop_at(100, tmp_path, members=members(), **how)
+    resumed, found_again = fit(tmp_path, members=members(), **how)
+    assert weights(whole) == weights(resumed)
+    assert found.members == found_again.members
+    assert found.history.faults == found_again.history.faults
+
+
+def test_a_finished_training_returns_at_once_what_it_found(trained):
+    calls = []
+
+    def counted(model, x):
+        calls.append(1)
+        return (model(x) ** 2).mean()
+
+    before = {path: path.read_bytes() for path in trained.iterdir()}
+    told = []
+    members, found = fit(trained, num=2, loss=counted, record=lambda *line: told.append(line))
+    whole, expected = fit(num=2)
+    assert not calls
+    assert weights(members) == weights(whole)
+    assert found.members == expected.members
+    assert len(told) == sum(len(each.metrics) for each in expected.members)
+    assert {path: path.read_bytes() for path in trained.iterdir()} == before
+
+
+def test_a_training_that_had_enough_is_finished_too(tmp_path):
+    _, found = fit(tmp_path, stop=lambda judgements: len(judgements) == 2)
+    assert found.history.ends == [120]
+    assert fit(tmp_path, stop=lambda judgements: pytest.fail("asked again"))[1].members == found.members
+
+
+def test_models_that_were_trained_a_bit_go_on_from_the_checkpoint(tmp_path):
+    """As in a notebook, whose cell is run again after Ctrl-C."""
+    whole, _ = fit()
+    members = [member()]
+    stop_at(100, tmp_path, members=members)
+    fit(tmp_path, members=members)
+    assert weights(members) == weights(whole)
+
+
+class TestDamage:
+    def test_the_one_before_is_taken_and_that_is_told(self, trained):
+        before, last = files(trained)
+        last.write_bytes(last.read_bytes()[:-1])
+        told = []
+        assert latest_checkpoint(trained, told.append).facts["step"] == 120
+        assert told == [
+            f"the checkpoint {last} is damaged: its content does not fit the digest in its name. "
+            f"Going on from the one before, {before.name}."
+        ]
+        whole, _ = fit(num=2)
+        assert weights(fit(trained, num=2)[0]) == weights(whole)
+        assert read_checkpoint(files(trained)[-1]).facts["step"] == 150  # written anew, over the damaged one
+
+    def test_a_damaged_later_one_makes_room_for_good_ones(self, trained):
+        _, last = files(trained)
+        last.rename(trained / f"000000151-{'0' * 16}.safetensors")
+        fit(trained, num=2)
+        assert [read_checkpoint(path).facts["step"] for path in files(trained)] == [120, 150]
+
+    def test_none_whole_is_one_sentence(self, trained):
+        for path in files(trained):
+            path.write_bytes(b"")
+        with pytest.raises(
+            CouldNotRun, match=r"^the checkpoint .*000000150.* is damaged: .* There is no other to go on"
+        ):
+            fit(trained, num=2)
+
+    def test_every_truncation_flip_and_swap_is_seen(self, trained, tmp_path):
+        damage_everything(trained, tmp_path / "damaged", truncations=20, flips=100, swaps=4)
+
+    @pytest.mark.slow
+    def test_every_one_of_many_is_seen(self, trained, tmp_path):
+        damage_everything(trained, tmp_path / "damaged", truncations=200, flips=1_000, swaps=20)
+
+    def test_a_reader_that_compares_no_digest_is_caught(self, trained, tmp_path, monkeypatch):
+        class Anything(str):
+            def __getitem__(self, place):
+                return self
+
+            def __ne__(self, other):
+                return False
+
+        fits = SimpleNamespace(hexdigest=Anything)
+        monkeypatch.setattr("attnlab.train.checkpoint.hashlib", SimpleNamespace(sha256=lambda content: fits))
+        with pytest.raises(AssertionError):
+            damage_everything(trained, tmp_path / "damaged", truncations=0, flips=100, swaps=0)
+
+
+def damage_everything(folder, copy, *, truncations, flips, swaps):
+    """Damage the last checkpoint in many ways: each must be named, and the one before be found."""
+    before, last = files(folder)
+    content, drawn = last.read_bytes(), random.Random(0)
+    damaged = [content[: drawn.randrange(len(content))] for _ in range(truncations)]
+    for _ in range(flips):
+        flipped = bytearray(content)
+        flipped[drawn.randrange(len(content))] ^= 1 << drawn.randrange(8)
+        damaged.append(bytes(flipped))
+    for number in range(swaps):
+        seed = drawn.randrange(10**6)
+        damaged.append(before.read_bytes() if number % 2 else random.Random(seed).randbytes(len(content)))
+    copy.mkdir()
+    shutil.copy(before, copy)
+    seen = 0
+    for each in damaged:
+        (copy / last.name).write_bytes(each)
+        told = []
+        assert latest_checkpoint(copy, told.append).facts["step"] == 120
+        assert len(told) == 1
+        assert last.name in told[0]
+        seen += 1
+    assert seen == truncations + flips + swaps
+
+
+def rewritten(folder, change):
+    """Write the last checkpoint anew with other contents, under a name that fits: what a stranger could hand us."""
+    tensors, facts = read_checkpoint(files(folder)[-1])
+    change(tensors, facts)
+    for path in files(folder):
+        path.unlink()
+    write_checkpoint(folder, 150, tensors, facts)
+
+
+def wrong_shape(name, *shape):
+    return lambda tensors, facts: tensors.update({name: torch.zeros(shape)})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            wrong_shape("model.0.weight", 2, 4, 3),
+            r"model\.0\.weight is \(2, 4, 3\) of torch\.float32, expected \(2, 4, 2\)",
+        ),
+        (wrong_shape("best.0.bias", 1, 4), r"best\.0\.bias is \(1, 4\)"),
+        (wrong_shape("second.2.weight", 1), r"second\.2\.weight is \(1,\)"),
+        (wrong_shape("model.9.weight", 1), r"the models have no 9\.weight"),
+        (wrong_shape("history.losses", 3, 3), "history.losses has the shape"),
+        (wrong_shape("history.scores", 1, 1), "judgements do not fit"),
+        (wrong_shape("steps", 5), "steps is"),
+        (wrong_shape("since_note", 5), "since_note is"),
+        (lambda t, f: t.update({"model.0.weight": t["model.0.weight"].double()}), "of torch.float64, expected"),
+        (lambda t, f: t.pop("model.0.weight"), r"model\.0\.weight is missing"),
+        (lambda t, f: t.pop("first.0.weight"), r"first\.0\.weight is missing"),
+        (lambda t, f: t.pop("is_alive"), "is_alive is missing"),
+        (lambda t, f: t.pop("history.norms"), "KeyError"),
+        (lambda t, f: f.pop("step"), "KeyError: 'step'"),
+        (lambda t, f: f.update(step="150"), "step is '150'"),
+        (lambda t, f: f.update(threads=0), "threads is 0"),
+        (lambda t, f: f.update(layout="evil"), "there is no layout 'evil'"),
+        (lambda t, f: f.update(is_compiled=1), "is_compiled is 1"),
+        (lambda t, f: f.update(ends=None), "TypeError"),
+        (lambda t, f: f.update(configs=3), "AttributeError"),
+        (lambda t, f: f.update(members=3), "3 members there and 2 here"),
+    ],
+)
+def test_a_strangers_checkpoint_is_held_against_the_models_first(trained, change, words):
+    rewritten(trained, change)
+    members = [member(0), member(1)]
+    before = weights(members)
+    with pytest.raises(CouldNotRun, match=words):
+        fit(trained, members=members)
+    assert weights(members) == before
+
+
+@pytest.mark.parametrize("facts", [None, "[]", "{", "[" * 100_000])
+def test_a_file_of_another_kind_is_no_checkpoint(tmp_path, facts):
+    import hashlib
+
+    content = safetensors.torch.save({"a": torch.zeros(1)}, metadata=None if facts is None else {"facts": facts})
+    path = tmp_path / f"000000001-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(CouldNotRun, match="is no checkpoint of a training"):
+        read_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"steps": 151}, "steps 150 there and 151 here"),
+        ({"learning_rate": 0.04}, "learning_rate 0.05 there and 0.04 here"),
+        ({"evaluate_every": 30}, "evaluate_every 60 there and 30 here"),
+        ({"weight_decay": 0.5}, "weight_decay 0.01 there and 0.5 here"),
+        ({"clip": 2.0}, "clip 1.0 there and 2.0 here"),
+        ({"warmup_steps": 3}, "warmup_steps 0 there and 3 here"),
+        ({"final_share": 1.0}, "final_share 0.1 there and 1.0 here"),
+        ({"optimiser": "sgd"}, "optimiser 'adamw' there and 'sgd' here"),
+        ({"num": 3}, "2 members there and 3 here"),
+        ({"draw": make_draw(7)}, "other data"),
+    ],
+)
+def test_another_training_is_refused_with_the_difference(trained, options, words):
+    before = {path: path.read_bytes() for path in trained.iterdir()}
+    with pytest.raises(CouldNotRun, match=f"is of another training: {words}"):
+        fit(trained, **{"num": 2, **options})
+    assert {path: path.read_bytes() for path in trained.iterdir()} == before
+
+
+def test_another_torch_is_told(trained, monkeypatch):
+    versions = {"attnlab": "0.1.0", "torch": "9.9"}
+    monkeypatch.setattr("attnlab.train.loop.versions", lambda: versions)
+    watcher = Watcher()
+    fit(trained, num=2, observer=watcher)
+    assert "now it is attnlab 0.1.0, torch 9.9: the last digits may differ." in watcher.told[0]
+
+
+def test_a_compiler_that_is_gone_is_told(tmp_path, monkeypatch):
+    if compiler_name() is None:
+        pytest.skip("there is no C++ compiler here")
+    stop_at(60, tmp_path, num=2, layout="lanes", engine="compiled")
+    monkeypatch.setattr("attnlab.train.layouts.choose.compiler_name", lambda: None)
+    watcher = Watcher()
+    members, _ = fit(tmp_path, num=2, observer=watcher)
+    assert watcher.told[0].startswith("No C++ compiler was found")
+    assert watcher.told[1] == "It began with the layout lanes, compiled: the last digits may differ."
+    for member_, expected in zip(members, fit(num=2, layout="lanes", engine="compiled")[0], strict=True):
+        torch.testing.assert_close(member_.model.state_dict(), expected.model.state_dict(), rtol=1e-3, atol=1e-4)
+
+
+def test_threads_are_as_they_were(tmp_path, monkeypatch):
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        stop_at(100, tmp_path)
+    finally:
+        torch.set_num_threads(before)
+    seen = []
+    fit(tmp_path, observer=Watcher(120, lambda: seen.append(torch.get_num_threads())))
+    assert (seen, torch.get_num_threads()) == ([before + 1], before)
+
+
+class TestTheLock:
+    def test_a_second_trainer_is_refused_at_once_and_told_by_whom(self, tmp_path):
+        def second():
+            with pytest.raises(Taken, match=f"^this process is writing into {tmp_path}: wait until it has ended"):
+                fit(tmp_path)
+
+        fit(tmp_path, observer=Watcher(100, second))
+        assert not (tmp_path / LOCK).exists()
+
+    def test_another_process_is_named(self, tmp_path):
+        def hold():
+            with locked(tmp_path):
+                (tmp_path / "held").touch()
+                os.read(reading, 1)
+
+        reading, writing = os.pipe()
+        number = begin(hold, tmp_path / "output")
+        try:
+            while not (tmp_path / "held").exists():
+                pass
+            with pytest.raises(Taken, match=f"process {number} is writing into"), locked(tmp_path):
+                pass
+        finally:
+            os.write(writing, b".")
+            assert end(number) == 0
+            os.close(reading)
+            os.close(writing)
+
+    def test_that_of_a_dead_process_is_free(self, tmp_path):
+        def die():
+            with locked(tmp_path):
+                os._exit(0)
+
+        for _ in range(20):
+            assert end(begin(die, tmp_path / "output")) == 0
+            assert (tmp_path / LOCK).exists()
+            with locked(tmp_path):
+                assert (tmp_path / LOCK).read_text() == str(os.getpid())
+            assert not (tmp_path / LOCK).exists()
+
+    def test_a_folder_that_may_not_be_written_is_said(self, tmp_path):
+        with pytest.raises(CouldNotWrite, match="The folder is not there"), locked(tmp_path / "no"):
+            pass
+
+
+def test_what_a_killed_writer_left_is_removed_at_the_next_start(trained):
+    (trained / ".000000150-ab.safetensors.x1.part").write_bytes(b"half")
+    (trained / "mine.part").write_bytes(b"whole")
+    shutil.copy(files(trained)[0], trained / f"000000100-{'0' * 16}.safetensors")  # killed before it could be removed
+    fit(trained, num=2)
+    assert [read_checkpoint(path).facts["step"] for path in files(trained)] == [120, 150]
+    assert not list(trained.glob(".*.part"))
+    assert (trained / "mine.part").exists()
+    remove_remains(trained / "not there")
+
+
+def test_too_little_room_is_said_before_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000, "total": 9999})())
+    with pytest.raises(
+        CouldNotWrite, match=rf"could not write {tmp_path}: only 1,000 bytes .* of this size needs \d\d,"
+    ):
+        fit(tmp_path, loss=lambda *_: pytest.fail("a step was taken"))
+
+
+def test_checkpoints_are_seldom_enough_to_cost_little(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setenv("ATTNLAB_CHECKPOINT_SECONDS", "3")
+    pace = Pace()
+    assert not pace.is_due()
+    now[0] = 3.0
+    assert pace.is_due()
+    pace.saved(0.01)
+    now[0] = 5.9
+    assert not pace.is_due()
+    now[0] = 6.1
+    assert pace.is_due()
+    pace.saved(1.0)  # at 2 % of the time, one second is worth fifty
+    now[0] = 56.0
+    assert not pace.is_due()
+    now[0] = 56.2
+    assert pace.is_due()
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf", ""])
+def test_a_wrong_time_between_checkpoints_is_said(monkeypatch, text):
+    monkeypatch.setenv("ATTNLAB_CHECKPOINT_SECONDS", text)
+    with pytest.raises(WrongUsage, match="ATTNLAB_CHECKPOINT_SECONDS must be a number of at least 0; got"):
+        Pace()

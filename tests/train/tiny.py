@@ -1,0 +1,124 @@
+"""The smallest training there is, for one model or several, and processes that can be killed."""
+
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from attnlab import seeds
+from attnlab.train import Judgement, Member, Together, TrainConfig, train_together
+
+CORNERS = torch.eye(2)
+WAYS = [("solo", "eager"), ("vmap", "eager"), ("lanes", "eager"), ("lanes", "compiled"), ("batched", "eager")]
+
+
+def network(seed: int = 0) -> nn.Module:
+    with seeds.isolated(seed, "model"):
+        return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+def make_draw(seed: int = 0) -> Callable[[int, int], tuple[Tensor, ...]]:
+    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+        return (torch.randn(count, 16, 2, generator=seeds.generator(seed, "data", first)),)
+
+    return draw
+
+
+def loss(model: nn.Module, x: Tensor) -> Tensor:
+    return (model(x) - x.sum(-1, keepdim=True)).square().mean()
+
+
+def judge(model: nn.Module) -> Judgement:
+    error = (model(CORNERS) - 1).square().mean()
+    return Judgement((-error,), {"error": error})
+
+
+def member(seed: int = 0, judge=judge, draw=None, model=None, **config) -> Member:
+    settings = {"steps": 150, "learning_rate": 0.05, "evaluate_every": 60, **config}
+    return Member(model or network(seed), TrainConfig(**settings), draw or make_draw(seed), judge, noise=seed)
+
+
+def fit(folder: Path | None = None, *, num: int = 1, members=None, **options) -> tuple[list[Member], Together]:
+    """Train some members; options of the config, of a member and of the training all go here."""
+    ours = {name: options.pop(name) for name in ("stop", "observer", "record", "layout", "engine") if name in options}
+    ours["loss"] = options.pop("loss", loss)
+    members = [member(seed, **options) for seed in range(num)] if members is None else members
+    return members, train_together(members, folder=folder, **ours)
+
+
+def weights(members: list[Member]) -> bytes:
+    """All weights of all members, as bytes."""
+    return b"".join(p.detach().numpy().tobytes() for each in members for p in each.model.parameters())
+
+
+class Watcher:
+    """An observer that does something at a step."""
+
+    def __init__(self, at: int = 10**9, do: Callable[[], object] = lambda: None) -> None:
+        self.at, self.do, self.told, self.steps = at, do, [], []
+
+    def stage(self, name: str) -> None: ...
+
+    def step(self, step: int, steps: int, figures: object) -> None:
+        self.steps.append((step, steps))
+        if step >= self.at:
+            self.at = 10**9
+            self.do()
+
+    def tell(self, sentence: str) -> None:
+        self.told.append(sentence)
+
+
+def begin(call: Callable[[], object], output: Path) -> int:
+    """Call a function in a process of its own, which has imported everything already; return its number.
+
+    Its exit status is what the function returns if that is a number, 0 if not, and 99 after an exception.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads: torch's do not run here
+        number = os.fork()
+    if number:
+        return number
+    status = 99
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  open until the process ends
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        returned = call()
+        status = returned if isinstance(returned, int) else 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def end(number: int, seconds: float = 60.0) -> int:
+    """Wait for a process and return its exit status, or minus the signal that ended it."""
+    due = time.monotonic() + seconds
+    while time.monotonic() < due:
+        found, status = os.waitpid(number, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(number, signal.SIGKILL)
+    os.waitpid(number, 0)
+    raise AssertionError(f"process {number} did not end in {seconds} s")
+
+
+def kill(number: int, after: float) -> int:
+    """Kill a process after some seconds, unless it has ended, and return its exit status."""
+    time.sleep(after)
+    os.kill(number, signal.SIGKILL)
+    return end(number)
