@@ -68,7 +68,7 @@ def ways(effort: Effort, members: int) -> list[Way]:
         # Rows of fewer than 16 members are as slow as rows of 16.
         Way("lanes", False, max(min(members, WIDTH), 16), 0.5, 1_000, 0, 0.6, 170),
         Way("batched", False, side_by_side, 0.5, 800, 200, 1.5, 9),
-        Way("lanes", True, lanes_of() // 4, 7.0, 5, 0, 0.05, 27),
+        Way("lanes", True, lanes_of() // 4, 8.0, 5, 0, 0.05, 27),
         Way("batched", True, fused, 40.0, 250, 150, 1.0, 7),
     ]
 

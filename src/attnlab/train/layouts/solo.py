@@ -42,7 +42,7 @@ class Solo:
             norms.append(torch.stack([norm for _, norm in found]))
             if should_stop() or not any(self._is_alive):
                 break
-        return Progress(torch.stack(losses).cpu(), torch.stack(norms).cpu())
+        return Progress(torch.stack(losses), torch.stack(norms))
 
     def _step(self, member: int, batch: Batch, rate: float, step: int) -> tuple[Tensor, Tensor]:
         if not self._is_alive[member]:
@@ -62,7 +62,7 @@ class Solo:
         self._is_alive[member] = bool(torch.isfinite(norm) & torch.isfinite(loss))
         if self._is_alive[member]:
             optimiser.step()
-        return loss.detach(), norm.detach()
+        return loss.detach().cpu(), norm.detach().cpu()
 
     def parameters(self) -> dict[str, Tensor]:
         """Return every parameter, and every buffer that is kept, by name: (member, …)."""

@@ -58,7 +58,6 @@ class Tape:
         self._free: dict[tuple[int, torch.dtype], list[Tensor]] = {}
         self._places: dict[fx.Node, list[Tensor]] = {}
         self._values: dict[fx.Node, Any] = {}
-        self.outputs: list[Tensor] = []
         moving: set[fx.Node] = set()
         waiting = iter(inputs)
         done_with = _last_uses(graph.graph)
@@ -69,13 +68,13 @@ class Tape:
             elif node.op == "get_attr":
                 self._values[node] = getattr(graph, str(node.target))
             elif node.op == "output":
-                self.outputs = [self._values[each] for each in node.all_input_nodes]
-                flat = torch.utils._pytree.tree_leaves(node.args)
-                self.outputs = [self._values[each] for each in flat]
+                leaves = torch.utils._pytree.tree_leaves(node.args)
+                self.outputs: list[Tensor] = [self._values[each] for each in leaves]
             else:
-                if not moving.isdisjoint(node.all_input_nodes) and node.target not in _OF_SHAPE_ALONE:
+                is_moving = not moving.isdisjoint(node.all_input_nodes) and node.target not in _OF_SHAPE_ALONE
+                if is_moving:
                     moving.add(node)
-                self._values[node] = self._take_over(node, is_moving=node in moving)
+                self._values[node] = self._take_over(node, is_moving=is_moving)
             for owner in done_with.get(node, ()):
                 for place in self._places.pop(owner, ()):
                     self._free.setdefault((place.numel(), place.dtype), []).append(place)
