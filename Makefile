@@ -34,6 +34,7 @@ format: $(VENV)/check.done
 bench: $(VENV)/bench.done
 	$(BIN)/python benchmarks/processor.py
 	$(BIN)/python benchmarks/models.py
+	$(BIN)/python benchmarks/populations.py
 
 # The README's picture, made by the program.
 picture: $(VENV)/test.done
