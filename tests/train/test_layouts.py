@@ -258,7 +258,7 @@ def one_decay_for_all(monkeypatch):
 
 def moments_without_correction(monkeypatch):
     true = update.State.rows
-    monkeypatch.setattr(update.State, "rows", lambda self, m: true(self, m)._replace(steps=torch.full((len(m),), 9)))
+    monkeypatch.setattr(update.State, "rows", lambda self, m: true(self, m)._replace(steps=self.steps[m] + 9))
 
 
 def members_in_another_order(monkeypatch):

@@ -21,7 +21,7 @@ from attnlab.train.layouts.update import Rule, State, update
 
 __all__ = ["Blocks", "Engine", "cut", "different_buffers", "one_dtype", "stacked_batches"]
 
-_SECONDS = 0.2  # about so long between two questions whether to stop
+_SECONDS = 0.5  # about so long between two questions whether to stop
 
 
 class Engine(Protocol):
@@ -138,20 +138,25 @@ class Blocks:
     @torch.no_grad()
     def _run(self, engine: Engine, members: Tensor, batches: list[Tensor], rates: Tensor) -> tuple[Tensor, Tensor]:
         """Lend a block to an engine: losses and norms, (step, member)."""
-        state, rule = self._state.rows(members), self._rule.rows(members)
+        first, last = int(members[0]), int(members[-1]) + 1
+        is_turned = engine.parameters.stride(0) == 1  # members innermost: the moments shall lie likewise
+        if is_turned or last - first < len(members):
+            state = self._state.rows(members)
+        else:  # a view will do
+            state = self._state.rows(slice(first, last))
         engine.parameters.copy_(state.parameters)
         for name, value in self._buffers.items():
             engine.buffers[name].copy_(value[members])
-        if engine.parameters.stride(0) == 1:  # members innermost: the moments shall lie likewise
+        if is_turned:
             state = state._replace(first=state.first.T.contiguous().T, second=state.second.T.contiguous().T)
-        state = state._replace(parameters=engine.parameters)
+        state, rule = state._replace(parameters=engine.parameters), self._rule.rows(members)
         losses, norms = [], []
         for index, row in enumerate(rates):
             losses.append(engine.losses(tuple(part[:, index] for part in batches)).clone())
             norms.append(update(state, engine.gradients, losses[-1], row, rule))
-        first, last = int(members[0]), int(members[-1]) + 1
         for own, its in zip(self._state, state, strict=True):
-            own[first:last] = its[: last - first]
+            if own[first:last].data_ptr() != its.data_ptr():
+                own[first:last] = its[: last - first]
         return torch.stack(losses).cpu(), torch.stack(norms).cpu()
 
     def _named(self, rows: Tensor) -> dict[str, Tensor]:

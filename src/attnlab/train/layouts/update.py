@@ -61,8 +61,8 @@ class State(NamedTuple):
             torch.zeros(count, dtype=torch.int64, device=device), torch.ones(count, dtype=torch.bool, device=device),
         )  # fmt: skip
 
-    def rows(self, members: Tensor) -> "State":
-        """Return a copy of some members."""
+    def rows(self, members: Tensor | slice) -> "State":
+        """Return some members: a copy, or of a slice a view."""
         return State(*(each[members] for each in self))
 
 
