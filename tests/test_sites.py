@@ -1,5 +1,6 @@
 """The door: what an instrument sees and changes, and that looking changes nothing."""
 
+import copy
 import itertools
 
 import pytest
@@ -7,17 +8,18 @@ import torch
 from torch import nn
 
 from attnlab.errors import WrongUsage
+from attnlab.parts.attend import attention_scores, attention_weights, explicit_attention
 from attnlab.parts.blocks import Block
 from attnlab.parts.feed_forward import FeedForward
-from attnlab.parts.heads import multi_head_attention
+from attnlab.parts.heads import multi_head_attention, share_heads
 from attnlab.parts.positions import Alibi, Rotary
 from attnlab.seeds import isolated
-from attnlab.sites import SITES, installed, matches, site_names
+from attnlab.sites import SITES, AttentionCall, Instrument, installed, instruments_of, matches, site_names
 
 POSITIONS = {"none": lambda: None, "rotary": Rotary, "alibi": lambda: Alibi(4)}
 
 
-class Recorder:
+class Recorder(Instrument):
     """Wants what it is told to, keeps what it sees, and returns it unchanged (or as `change` says)."""
 
     def __init__(self, wanted=None, change=lambda site, value: value):
@@ -188,7 +190,7 @@ def test_nothing_stays_behind_also_after_an_error():
     with pytest.raises(KeyError), installed(model, recorder):
         raise KeyError("on the way")
     parts = [part for part in model.modules() if hasattr(part, "sites")]
-    assert all(part._instrument is None and part._path == "" for part in parts)
+    assert all(part._standing == () for part in parts)
 
     def fail(*_):
         raise RuntimeError("in the model")
@@ -197,7 +199,7 @@ def test_nothing_stays_behind_also_after_an_error():
         model(tokens())
     model(tokens())
     assert recorder.seen == {}
-    assert all(part._instrument is None and part._path == "" for part in parts)
+    assert all(part._standing == () for part in parts)
 
 
 def test_two_models_do_not_disturb_each_other():
@@ -216,16 +218,90 @@ def test_two_models_do_not_disturb_each_other():
         assert set(ours.seen) == set(site_names(first))
 
 
-def test_a_second_instrument_at_one_door_is_refused_and_the_first_stays():
+def test_instruments_stand_side_by_side_and_looking_comes_after_changing():
+    model, before, after = Stack(), Recorder({"layers.0.attention.heads"}), Recorder({"layers.0.attention.heads"})
+    change = Recorder({"layers.0.attention.heads"}, lambda _, value: value * 0)
+    before.changes = after.changes = False
+    with installed(model, before), installed(model, change), installed(model, after):
+        assert instruments_of(model) == [change, before, after]
+        model(tokens())
+    assert not before.seen["layers.0.attention.heads"].any()
+    assert not after.seen["layers.0.attention.heads"].any()
+    assert change.seen["layers.0.attention.heads"].any()
+    assert all(part._standing == () for part in model.modules() if hasattr(part, "sites"))
+
+
+def test_one_instrument_stands_at_a_door_once():
     model, recorder = Stack(), Recorder()
     with installed(model, recorder):
-        with pytest.raises(WrongUsage) as caught, installed(model.layers[1], Recorder()):
+        with pytest.raises(WrongUsage) as caught, installed(model.layers[1], recorder):
             pass
         model(tokens())
-    assert str(caught.value) == (
-        "an instrument is already installed at 'Block'; leave its context first, or ask for everything in one."
-    )
+    assert str(caught.value) == "this instrument is already installed at 'Block'; make another one."
     assert set(recorder.seen) == set(site_names(model))
+
+
+def test_a_copy_made_under_an_instrument_is_another_model():
+    model, recorder = Stack(), Recorder()
+    with installed(model, recorder):
+        copy.deepcopy(model)(tokens())
+    assert recorder.seen == {}
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_only_who_may_change_the_weights_opens_the_attention(changes, monkeypatch):
+    model, calls = Stack(), []
+    looker = Recorder({"layers.0.attention.weights"})
+    looker.changes = changes
+    looker.watch = lambda part, call: calls.append((part, call))
+    plain = model(tokens())
+    with installed(model, looker):
+        output = model(tokens())
+    assert [part for part, _ in calls] == ["layers.0.attention", "layers.1.attention"]
+    assert [call.is_open for _, call in calls] == [changes, False]
+    assert torch.equal(output, plain) is not changes
+    first = calls[0][1]
+    assert isinstance(first, AttentionCall)
+    weights = attention_weights(attention_scores(first.query, share_heads(first.key, 4), first.mask, scale=first.scale))
+    with installed(model, other := Recorder({"layers.0.attention.weights"})):
+        model(tokens())
+    assert torch.equal(weights, other.seen["layers.0.attention.weights"])
+
+
+def test_an_identity_edit_of_the_weights_is_bitwise_neutral_on_the_explicit_path():
+    model = Stack("alibi")
+    with explicit_attention():
+        plain = model(tokens())
+    with installed(model, Recorder(change=lambda _, value: value.clone())):
+        assert torch.equal(model(tokens()), plain)
+
+
+def test_what_is_known_already_is_not_computed():
+    model, recorder = Stack(), Recorder()
+    with installed(model, recorder):
+        plain = model(tokens())
+    known = {
+        name: value
+        for name, value in recorder.seen.items()
+        if name in ("layers.0.residual_after", "layers.1.attention.heads")
+    }
+    supplier = Recorder({"layers.0.residual_after", "layers.0.attention.query", "layers.1.attention.query", "logits"})
+    supplier.supply = known.get
+    with installed(model, supplier):
+        assert torch.equal(model(tokens()), plain)
+    assert list(supplier.seen) == ["layers.0.residual_after"]
+
+
+def test_a_value_of_another_shape_is_refused_with_the_site_named():
+    model = Stack()
+    with (
+        installed(model, Recorder({"layers.0.attention.heads"}, lambda _, value: value[:1])),
+        pytest.raises(WrongUsage) as caught,
+    ):
+        model(tokens())
+    assert (
+        str(caught.value) == "what goes on at layers.0.attention.heads must have shape (2, 4, 5, 7); got (1, 4, 5, 7)."
+    )
 
 
 def test_patterns_name_sites_and_one_that_names_none_is_an_error():

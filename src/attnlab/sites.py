@@ -5,20 +5,32 @@ A site's full name is the path of the part that owns it plus the site's own name
 the path comes for free, in our models and in anybody's model built from our parts.
 
 An *instrument* stands at the door: it says which sites it wants and is handed each value as it appears; what it
-returns goes on through the model. A part without an instrument pays one attribute look-up. Recordings and edits
-(the floors above) are instruments; this file knows neither.
+returns goes on through the model. Several may stand there, those that change before those that only look, so that a
+recording shows what went on. A part without an instrument pays one attribute look-up. Recordings and edits (the floors
+above) are instruments; this file knows neither.
 """
 
 import fnmatch
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.shapes import shape_text
 
-__all__ = ["SITES", "Instrument", "SitedModule", "installed", "matches", "site_names"]
+__all__ = [
+    "SITES",
+    "AttentionCall",
+    "Instrument",
+    "Reading",
+    "SitedModule",
+    "installed",
+    "instruments_of",
+    "matches",
+    "site_names",
+]
 
 SITES: dict[str, str] = {
     "query": "(batch, head, query, head_width), positions applied",
@@ -39,16 +51,70 @@ SITES: dict[str, str] = {
 }
 
 
-class Instrument(Protocol):
-    """What may stand at the door."""
+class AttentionCall(NamedTuple):
+    """One attention, about to be computed: all that its scores and weights can be made from.
+
+    query (batch, head, query, head_width) · key (batch, kv_head, key, head_width) · value (batch, kv_head, key,
+    value_width), with their positions · mask and scale as `attend` takes them, every bias in the mask · is_open: scores
+    and weights are computed openly, because somebody may change them; whoever wants them is handed them at `visit`.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | str | None
+    scale: float | bool | None
+    is_open: bool
+
+
+class Reading(NamedTuple):
+    """What a stack begins to read: ids (batch, length), or vectors (batch, length, width), from position `offset` on.
+
+    real is (batch, length), False at padding; None where all are real, or where only a mask could tell.
+    """
+
+    tokens: Tensor
+    offset: int
+    real: Tensor | None
+
+
+class Instrument:
+    """What may stand at the door; a child says what it wants and does. This one wants nothing.
+
+    `changes` says whether it may return something else than it was given. Only then does wanting scores or weights make
+    attention compute them openly instead of with the fused kernel; whoever only looks is told of the call by `watch`.
+    """
+
+    changes: bool = True
 
     def wants(self, site: str) -> bool:
-        """Say whether the value at this full site name is asked for (asking for weights costs the fused kernel)."""
-        ...
+        """Say whether the value at this full site name is asked for; the answer may change from call to call."""
+        return False
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        """Take the value at a site and return what the model shall go on with (usually the same)."""
-        ...
+        """Take the value at a site and return what the model shall go on with, of the same shape."""
+        return value
+
+    def watch(self, part: str, call: AttentionCall) -> None:
+        """Learn what the attention at this path is about to compute, once for each of its calls."""
+
+    def read(self, part: str, reading: Reading) -> None:
+        """Learn what the stack at this path begins to read, once for each forward pass through it."""
+
+    def supply(self, site: str) -> Tensor | None:
+        """Return the value of a `heads` or `residual_after` site if it is known, so that it is not computed."""
+        return None
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Say what it changes, as plain values for JSON; a recording made under it writes that down."""
+        return []
+
+
+class _Standing(NamedTuple):
+    """An instrument at a part's door, and the part's path in the model that the instrument was installed on."""
+
+    path: str
+    instrument: Instrument
 
 
 class SitedModule(nn.Module):
@@ -61,19 +127,46 @@ class SitedModule(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._instrument: Instrument | None = None
-        self._path = ""
+        self._standing: tuple[_Standing, ...] = ()
 
-    def wants(self, site: str) -> bool:
-        """Say whether an instrument is installed that asks for this site of this part."""
-        return self._instrument is not None and self._instrument.wants(_join(self._path, site))
+    def wants(self, *sites: str, to_change: bool = False) -> bool:
+        """Say whether an instrument asks for one of these sites of this part (`to_change`: one that may change it)."""
+        return any(
+            instrument.wants(_join(path, site))
+            for path, instrument in self._standing
+            if instrument.changes or not to_change
+            for site in sites
+        )
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        """Hand a value to the instrument, if one wants it, and go on with what comes back."""
-        if self._instrument is None:
-            return value
-        name = _join(self._path, site)
-        return self._instrument.visit(name, value) if self._instrument.wants(name) else value
+        """Hand a value to the instruments that want it, in order, and go on with what comes back."""
+        for path, instrument in self._standing:
+            name = _join(path, site)
+            if instrument.wants(name):
+                value = _checked(instrument.visit(name, value), value, name)
+        return value
+
+    def watch(self, call: AttentionCall) -> None:
+        """Tell the instruments of an attention that is about to be computed."""
+        for path, instrument in self._standing:
+            instrument.watch(path, call)
+
+    def announce(self, tokens: Tensor, offset: int = 0, real: Tensor | None = None) -> None:
+        """Tell the instruments what this stack begins to read."""
+        for path, instrument in self._standing:
+            instrument.read(path, Reading(tokens, offset, real))
+
+    def supplied(self, site: str) -> Tensor | None:
+        """Return the value of a site that an instrument knows already, or None: it has to be computed."""
+        for path, instrument in self._standing:
+            value = instrument.supply(_join(path, site))
+            if value is not None:
+                return value
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the instruments behind: a copy is another model."""
+        return {**self.__dict__, "_standing": ()}
 
 
 def site_names(model: nn.Module) -> list[str]:
@@ -100,29 +193,46 @@ def matches(pattern: str, model: nn.Module) -> list[str]:
     return found
 
 
+def instruments_of(model: nn.Module) -> list[Instrument]:
+    """List the instruments that stand at the doors of a model, in their order."""
+    parts = (part for part in model.modules() if isinstance(part, SitedModule))
+    return list(dict.fromkeys(each.instrument for part in parts for each in part._standing))
+
+
 @contextmanager
 def installed(model: nn.Module, instrument: Instrument) -> Iterator[None]:
     """Put an instrument at every door of one model, and take it away again whatever happens.
 
-    Other models, also other copies of this one, are not touched.
+    Other models, also copies of this one, are not touched. Several instruments may stand at one door: first those that
+    change, in the order they came, then those that look.
 
     Raises:
-        WrongUsage: an instrument stands there already (open one context with all that is wanted).
+        WrongUsage: this very instrument stands there already.
     """
     parts = [(path, part) for path, part in model.named_modules() if isinstance(part, SitedModule)]
     for path, part in parts:
-        if part._instrument is not None:
+        if any(each.instrument is instrument for each in part._standing):
             raise WrongUsage(
-                f"an instrument is already installed at {path or type(model).__name__!r}; "
-                "leave its context first, or ask for everything in one."
+                f"this instrument is already installed at {path or type(model).__name__!r}; make another one."
             )
     try:
         for path, part in parts:
-            part._path, part._instrument = path, instrument
+            standing = (*part._standing, _Standing(path, instrument))
+            part._standing = tuple(sorted(standing, key=lambda each: not each.instrument.changes))
         yield
     finally:
         for _, part in parts:
-            part._path, part._instrument = "", None
+            part._standing = tuple(each for each in part._standing if each.instrument is not instrument)
+
+
+def _checked(found: Tensor, value: Tensor, name: str) -> Tensor:
+    if found is value:
+        return value
+    # A mask that was shared by all heads may come back with one for each.
+    if not isinstance(found, Tensor) or (found.shape != value.shape and not name.endswith("mask")):
+        came = shape_text(found.shape) if isinstance(found, Tensor) else f"a {type(found).__name__}"
+        raise WrongUsage(f"what goes on at {name} must have shape {shape_text(value.shape)}; got {came}.")
+    return found
 
 
 def _join(path: str, site: str) -> str:

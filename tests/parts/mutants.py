@@ -299,8 +299,8 @@ HEAD_FAULTS = _in(
     ("query and key swapped", "return attend(query, key, value,", "return attend(key, query, value,", FLOAT_HEADS),
     (
         "scale of the heads lost",
-        "attend(query, key, value, mask, scale=self.scale",
-        "attend(query, key, value, mask",
+        "query, key, value, mask, scale=self.scale,",
+        "query, key, value, mask,",
         SHARED,
     ),
     ("dropout in eval", "self.dropout if self.training else 0.0", "self.dropout", HEAD_DROPOUT),
@@ -316,8 +316,8 @@ HEAD_FAULTS = _in(
     ),
     (
         "a changed mask ignored",
-        'mask = self.visit("mask", tensor)',
-        'self.visit("mask", tensor)',
+        'mask = tensor if tensor is None else part.visit("mask", tensor)',
+        'tensor if tensor is None else part.visit("mask", tensor)',
         ("test_sites", "test_an_instrument_may_change_the_mask"),
     ),
 )
@@ -452,11 +452,11 @@ SITE_FAULTS = _in(
     "sites",
     (
         "what an instrument returns is ignored",
-        "return self._instrument.visit(name, value) if",
-        "return (self._instrument.visit(name, value), value)[1] if",
+        "value = _checked(instrument.visit(name, value), value, name)",
+        "_checked(instrument.visit(name, value), value, name)",
         RETURNED,
     ),
-    ("the instrument stays", 'part._path, part._instrument = "", None', "pass", GONE),
+    ("the instrument stays", "if each.instrument is not instrument)", ")", GONE),
 )
 LINEAR_FAULTS = _in(
     "parts.linear",

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attnlab.sites import installed
+from attnlab.sites import Instrument, installed
 
 __all__ = ["largest_change", "largest_leak"]
 
@@ -72,7 +72,7 @@ def _larger(first: float, second: float) -> float:
     return second if math.isnan(second) or second > first else first
 
 
-class _Leaf:
+class _Leaf(Instrument):
     """An instrument that makes the embedding a leaf, so that gradients with respect to it can be asked for."""
 
     def __init__(self, site: str) -> None:

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.sites import installed, matches
+from attnlab.sites import Instrument, installed, matches
 
 __all__ = ["Recording", "record"]
 
 
-class Recording(Mapping[str, Tensor]):
+class Recording(Mapping[str, Tensor], Instrument):
     """Site names and their values; after several forward passes the value is the last one, `all` has every one."""
 
     def __init__(self, sites: Sequence[str]) -> None:

@@ -45,6 +45,7 @@ class Decoder(SitedModule):
             cache: keys and values of earlier tokens; it is advanced.
         """
         offset = 0 if cache is None else cache.length
+        self.announce(tokens, offset)
         x = self.visit("embedding", self.embedding(tokens, offset))
         allowed: Mask = "causal"
         if mask is not None:

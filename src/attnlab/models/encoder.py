@@ -49,6 +49,7 @@ class Encoder(SitedModule):
             real: (batch, length) boolean, False at padding; None when all are real.
         """
         mask = check_real(real, tokens)
+        self.announce(tokens, 0, real)
         x = self.visit("embedding", self.embedding(tokens))
         for layer in self.layers:
             x = layer(x, mask=mask)

@@ -58,12 +58,16 @@ class Stack(SitedModule):
         tokens: Tensor,
         *,
         mask: Mask = None,
+        real: Tensor | None = None,
         memory: Tensor | None = None,
         memory_mask: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """(batch, length) -> (batch, length, d_model)."""
-        x = self.visit("embedding", self.embedding(tokens, 0 if cache is None else cache.length))
+        """(batch, length) -> (batch, length, d_model); `real` is False at padding, `mask` says all else."""
+        offset = 0 if cache is None else cache.length
+        mask = mask if real is None else check_real(real, tokens)
+        self.announce(tokens, offset, real)
+        x = self.visit("embedding", self.embedding(tokens, offset))
         for index, layer in enumerate(self.layers):
             x = layer(x, mask=mask, memory=memory, memory_mask=memory_mask, cache=cache, name=f"layers.{index}")
         if self.final_norm is not None:
@@ -100,7 +104,7 @@ class EncoderDecoder(SitedModule):
 
     def encode(self, source: Tensor, *, real: Tensor | None = None) -> Tensor:
         """Read the source: (batch, length) -> memory (batch, length, d_model)."""
-        memory: Tensor = self.encoder(source, mask=check_real(real, source))
+        memory: Tensor = self.encoder(source, real=real)
         return memory
 
     def decode(

@@ -13,7 +13,8 @@ from torch import Tensor
 from attnlab.configs import Config, option
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import check_real
-from attnlab.parts.attend import Attention, attend, attention_scores, attention_weights, weighted_values
+from attnlab.parts.attend import Attention
+from attnlab.parts.heads import attend_at
 from attnlab.parts.linear import Linear
 from attnlab.parts.positions import ConcatenatedPositions
 from attnlab.parts.reference.single_head import NumpyTransformer
@@ -51,7 +52,7 @@ class SingleHeadConfig(Config):
 class SingleHead(SitedModule):
     """Vectors in, vectors out, one attention between them."""
 
-    sites = ("query", "key", "value", "scores", "weights", "output")
+    sites = ("query", "key", "value", "mask", "scores", "weights", "output")
 
     def __init__(self, config: SingleHeadConfig) -> None:
         super().__init__()
@@ -115,6 +116,7 @@ class SingleHead(SitedModule):
         """
         if x.dim() != 3 or x.shape[-1] != self.config.input_dim:
             raise WrongUsage(f"x must have shape (batch, length, {self.config.input_dim}); got {shape_text(x.shape)}.")
+        self.announce(x, 0, real)
         if self.positions is not None:
             if x.shape[1] > self.config.max_seq_len:
                 raise WrongUsage(
@@ -124,11 +126,5 @@ class SingleHead(SitedModule):
         query = self.visit("query", self.query(x).unsqueeze(1))
         key = self.visit("key", self.key(x).unsqueeze(1))
         value = self.visit("value", self.value(x).unsqueeze(1))
-        mask = check_real(real, x)
-        if self.wants("scores") or self.wants("weights"):
-            scores = self.visit("scores", attention_scores(query, key, mask))
-            weights = self.visit("weights", attention_weights(scores))
-            found = Attention(weighted_values(weights, value), weights, scores)
-        else:
-            found = attend(query, key, value, mask, need_weights=need_weights)
+        found = attend_at(self, query, key, value, check_real(real, x), need_weights=need_weights)
         return found._replace(output=self.visit("output", found.output.squeeze(1)))

@@ -22,7 +22,15 @@ from attnlab.errors import WrongUsage
 from attnlab.parts.masks import Mask, as_tensor
 from attnlab.shapes import check_attention_shapes
 
-__all__ = ["Attention", "attend", "attention_scores", "attention_weights", "trusted_numbers", "weighted_values"]
+__all__ = [
+    "Attention",
+    "attend",
+    "attention_scores",
+    "attention_weights",
+    "explicit_attention",
+    "trusted_numbers",
+    "weighted_values",
+]
 
 # Magnitudes above this can overflow a product of two, even when it is blocked afterwards: such tensors take the
 # explicit path, which never computes with what it blocks.
@@ -30,6 +38,7 @@ _LARGEST_TAME = 1e15
 _HALF = (torch.float16, torch.bfloat16)
 
 _is_trusted: ContextVar[bool] = ContextVar("numbers are trusted", default=False)
+_is_explicit: ContextVar[bool] = ContextVar("the fused kernel is left alone", default=False)
 
 
 class Attention(NamedTuple):
@@ -78,7 +87,8 @@ def attend(
     if not (isinstance(dropout, int | float) and 0.0 <= dropout < 1.0):
         raise WrongUsage(f"dropout is a probability from 0 to below 1; got {dropout!r}.")
     # torch's fused kernel has no rule for vmap: it would compute member after member, with a warning.
-    may_fuse = not need_weights and key.shape[-2] > 0 and not torch._C._are_functorch_transforms_active()
+    may_fuse = not (need_weights or _is_explicit.get() or torch._C._are_functorch_transforms_active())
+    may_fuse = may_fuse and key.shape[-2] > 0
     if may_fuse and not (mask is not None and _needs_care(query, key, value, mask)):
         return Attention(_fused(query, key, value, mask, scale=scale, dropout=dropout))
     scores = attention_scores(query, key, mask, scale=scale)
@@ -163,6 +173,16 @@ def trusted_numbers() -> Iterator[None]:
         yield
     finally:
         _is_trusted.reset(token)
+
+
+@contextmanager
+def explicit_attention() -> Iterator[None]:
+    """Leave the fused kernel alone inside the `with`: what an edit of scores or weights is to be compared with."""
+    token = _is_explicit.set(True)
+    try:
+        yield
+    finally:
+        _is_explicit.reset(token)
 
 
 def _products(query: Tensor, key: Tensor, scale: float | bool | None) -> Tensor:

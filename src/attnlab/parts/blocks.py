@@ -82,6 +82,9 @@ class Block(SitedModule):
             memory: (batch, key, d_model) for cross-attention, with its `memory_mask`.
             cache: of the whole model; `name` is this block's in it.
         """
+        known = self.supplied("residual_after")
+        if known is not None:
+            return self.visit("residual_after", known)
         x = self.visit("residual_before", x)
         own = cache.layer(f"{name}.attention") if cache is not None else None
         read = self.norm_attention(x) if self.norm_place == "pre" else x

@@ -7,6 +7,7 @@ cross-attention: what is looked at is the argument `context`.
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
@@ -17,9 +18,9 @@ from attnlab.parts.masks import Mask, as_tensor
 from attnlab.parts.positions import Alibi, Rotary
 from attnlab.parts.projections import Projection, ProjectionKind, make_projection
 from attnlab.shapes import require_integer, shape_text
-from attnlab.sites import SitedModule
+from attnlab.sites import AttentionCall, SitedModule
 
-__all__ = ["MultiHeadAttention", "join_heads", "multi_head_attention", "share_heads", "split_heads"]
+__all__ = ["MultiHeadAttention", "attend_at", "join_heads", "multi_head_attention", "share_heads", "split_heads"]
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
@@ -111,6 +112,15 @@ class MultiHeadAttention(SitedModule):
                 f"{type(self.position).__name__} positions compare places in one sequence; cross-attention looks at "
                 "another. Build it with position=None."
             )
+        heads = self.supplied("heads")
+        found = Attention(heads) if heads is not None else self._looked(x, context, mask, cache, need_weights)
+        heads = self.visit("heads", found.output)
+        return found._replace(output=self.visit("output", self.output(join_heads(heads))))
+
+    def _looked(
+        self, x: Tensor, context: Tensor | None, mask: Mask, cache: LayerCache | None, need_weights: bool
+    ) -> Attention:
+        """What the heads gather, each by itself: (batch, head, query, value_width)."""
         query = split_heads(self.query(x), self.layout.num_heads)
         offset = cache.length if cache is not None and context is None else 0
         if cache is not None and context is not None and cache.length:
@@ -128,25 +138,44 @@ class MultiHeadAttention(SitedModule):
         query, key, value = self.visit("query", query), self.visit("key", key), self.visit("value", value)
         if isinstance(self.position, Alibi):
             mask = self.position.masked(mask, query.shape[-2], key.shape[-2], query)
-        if self.wants("mask") and (tensor := as_tensor(mask, query.shape[-2], key.shape[-2], x.device)) is not None:
-            mask = self.visit("mask", tensor)
-        key, value = share_heads(key, self.layout.num_heads), share_heads(value, self.layout.num_heads)
-        heads, weights, scores = self._attend(query, key, value, mask, need_weights=need_weights)
-        heads = self.visit("heads", heads)
-        output = self.visit("output", self.output(join_heads(heads)))
-        return Attention(output, weights, scores)
-
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, need_weights: bool) -> Attention:
         dropout = self.dropout if self.training else 0.0
-        if not (self.wants("scores") or self.wants("weights")):
-            return attend(query, key, value, mask, scale=self.scale, dropout=dropout, need_weights=need_weights)
-        scores = self.visit("scores", attention_scores(query, key, mask, scale=self.scale))
-        weights = self.visit("weights", attention_weights(scores))
-        return Attention(weighted_values(weights, value, dropout=dropout).to(query.dtype), weights, scores)
+        return attend_at(self, query, key, value, mask, scale=self.scale, dropout=dropout, need_weights=need_weights)
 
     def extra_repr(self) -> str:
         """What printing the module shows of it."""
         return f"num_heads={self.layout.num_heads}, num_kv_heads={self.layout.num_kv_heads}, dropout={self.dropout:g}"
+
+
+def attend_at(
+    part: SitedModule,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask,
+    *,
+    scale: float | bool | None = None,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Attention:
+    """Let queries look, at a part's door: as `attend` does, with the mask, the scores and the weights shown.
+
+    Shapes: query (batch, head, query, head_width), key and value (batch, kv_head, key, width). The fused kernel runs
+    unless the weights are returned or somebody may change the scores or the weights.
+    """
+    num_queries, num_keys = query.shape[-2], key.shape[-2]
+    if part.wants("mask"):
+        tensor = as_tensor(mask, num_queries, num_keys, query.device)
+        if tensor is None and part.wants("mask", to_change=True):
+            tensor = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device)
+        mask = tensor if tensor is None else part.visit("mask", tensor)
+    is_open = part.wants("scores", "weights", to_change=True)
+    part.watch(AttentionCall(query, key, value, mask, scale, is_open))
+    key, value = share_heads(key, query.shape[-3]), share_heads(value, query.shape[-3])
+    if not is_open:
+        return attend(query, key, value, mask, scale=scale, dropout=dropout, need_weights=need_weights)
+    scores = part.visit("scores", attention_scores(query, key, mask, scale=scale))
+    weights = part.visit("weights", attention_weights(scores))
+    return Attention(weighted_values(weights, value, dropout=dropout).to(query.dtype), weights, scores)
 
 
 def multi_head_attention(
