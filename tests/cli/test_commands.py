@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -364,6 +365,29 @@ def test_an_import_that_an_interrupt_broke_within_a_run_names_the_run_too(capsys
     assert (status, err) == (130, f"attnlab: stopped by you; {kept}\n")
     monkeypatch.undo()
     assert run(capsys, "resume", str(folder), "-q")[0] == 1
+
+
+class Last:
+    """Ends with a signal, as if it had come at that very moment."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __del__(self):
+        signal.raise_signal(self.number)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_that_comes_while_an_object_ends_is_not_lost(number, status, monkeypatch, capsys):
+    def runs(*_, **__):
+        last = Last(number)
+        del last  # Python drops what is raised here
+        time.sleep(10)
+
+    monkeypatch.setattr("attnlab.cli.commands.app", runs)
+    before = sys.unraisablehook
+    assert main([]) == status
+    assert sys.unraisablehook is before
 
 
 def test_an_ignored_interrupt_stays_ignored(monkeypatch):

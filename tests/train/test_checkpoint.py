@@ -9,6 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from attnlab import seeds
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.files import LOCK, CouldNotWrite, Taken, locked, remove_remains
 from attnlab.train.checkpoint import Pace, latest_checkpoint, read_checkpoint, write_checkpoint
@@ -199,6 +200,31 @@ def damage_everything(folder, copy, *, truncations, flips, swaps):
     assert seen == truncations + flips + swaps
 
 
+@pytest.mark.parametrize(("layout", "engine"), [("solo", "eager"), ("auto", "auto")])  # others refuse such a model
+@pytest.mark.parametrize("idle", [0, 1])
+def test_a_model_with_a_part_that_nothing_reaches_goes_on_to_the_same_bytes(tmp_path, layout, engine, idle):
+    def members():
+        with seeds.isolated(0, "model"):
+            parts = torch.nn.ModuleList(torch.nn.Linear(2, 1) for _ in range(2))
+        return [member(model=Reaching(parts, 1 - idle))]
+
+    whole, _ = fit(members=members(), layout=layout, engine=engine)
+    stop_at(60, tmp_path, members=members(), layout=layout, engine=engine)
+    resumed, _ = fit(tmp_path, members=members())
+    assert weights(whole) == weights(resumed)
+
+
+class Reaching(torch.nn.Module):
+    """Several parts, of which one is used."""
+
+    def __init__(self, parts, used):
+        super().__init__()
+        self.parts, self.used = parts, used
+
+    def forward(self, x):
+        return self.parts[self.used](x)
+
+
 def rewritten(folder, change):
     """Write the last checkpoint anew with other contents, under a name that fits: what a stranger could hand us."""
     tensors, facts = read_checkpoint(files(folder)[-1])
@@ -239,6 +265,25 @@ def wrong_shape(name, *shape):
         (lambda t, f: f.update(ends=None), "TypeError"),
         (lambda t, f: f.update(configs=3), "AttributeError"),
         (lambda t, f: f.update(members=3), "3 members there and 2 here"),
+        (lambda t, f: f.update(step=151), "step is 151"),
+        (lambda t, f: f.update(step=120), "steps is"),
+        (lambda t, f: f.update(versions=None), "versions is None"),
+        (lambda t, f: f.update(logged=[]), r"logged is \[\], expected \[50, 60, 100, 120, 150\]"),
+        (lambda t, f: f.update(judged=[1, 2, 3]), r"judged is \[1, 2, 3\]"),
+        (lambda t, f: f.update(judgements=[2, 4]), "judgements do not fit"),
+        (lambda t, f: f.update(ends=[None, 151]), "the end of member 1 is 151"),
+        (lambda t, f: f.update(ends=[60, None]), "member 0 has 3 judgements, expected 1"),
+        (lambda t, f: f.update(faults=["x", None]), "the fault of member 0 is 'x'"),
+        (lambda t, f: f.update(ends=[150, 150], faults=["x", "x"]), "all members broke"),
+        (lambda t, f: [t.pop(name) for name in list(t) if name.startswith("best.")], "best is missing"),
+        (lambda t, f: [t.pop(name) for name in list(t) if name.startswith("second.")], "second is missing"),
+        (lambda t, f: t["second.0.bias"].fill_(float("inf")), r"second\.0\.bias is not finite"),
+        (lambda t, f: t["is_alive"].fill_(False), "member 0 broke, but not when"),
+        (lambda t, f: t.update(since_note=torch.zeros(7, 2)), "since_note is of 7 steps, expected 0"),
+        (lambda t, f: t["history.rates"].fill_(float("nan")), "a rate is not finite"),
+        (lambda t, f: t["history.figures"].fill_(float("nan")), "a figure of member 0 is not finite"),
+        (lambda t, f: t.update({"history.losses": t["history.losses"].half()}), "of torch.float16"),
+        (lambda t, f: t.update({"history.scores": t["history.scores"].int()}), "not of torch.float64"),
     ],
 )
 def test_a_strangers_checkpoint_is_held_against_the_models_first(trained, change, words):

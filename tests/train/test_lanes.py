@@ -372,7 +372,7 @@ def test_an_operation_without_a_rule_is_named():
     [
         (decoder(dropout=0.1), next_token, "the loss draws random numbers"),
         (decoder(), lambda model, row: next_token(model, row) if row.sum() > 3 else None, "looks at numbers to decide"),
-        (decoder(), lambda model, row: model.embedding(row).sum(), "cannot be recorded (AttributeError"),
+        (decoder(), lambda model, row: model.no_such_part(row).sum(), "cannot be recorded (AttributeError"),
         (decoder(), lambda model, row: torch.tensor(float(model(row).detach().numpy().sum())), "cannot be recorded"),
         (lambda: decoder()().half(), next_token, "float32 or float64 on the CPU; got torch.float16"),
         (lambda: decoder()().requires_grad_(False), next_token, "is not trained"),

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,11 +32,13 @@ class Terminated(KeyboardInterrupt):
 class Interrupts:
     """Turns SIGTERM into an exception, as SIGINT is, and remembers whether one came.
 
-    Where a signal is ignored, or heard by somebody else, that stays so.
+    Where a signal is ignored, or heard by somebody else, that stays so. An interrupt that comes while an object is
+    being finalised is lost in Python, which cannot raise anything there: such a one is sent again.
     """
 
     def __init__(self) -> None:
         self.came: KeyboardInterrupt | None = None
+        self._unraisable = sys.unraisablehook
         self._before: dict[signal.Signals, signal.Handlers | object] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -44,15 +47,28 @@ class Interrupts:
                 if signal.getsignal(number) is usual:
                     self._before[number] = usual
                     signal.signal(number, self._note)
+            sys.unraisablehook = self._lost
         return self
 
     def __exit__(self, *_: object) -> None:
+        if sys.unraisablehook == self._lost:
+            sys.unraisablehook = self._unraisable
         for number, usual in self._before.items():
             signal.signal(number, usual)  # type: ignore[arg-type]
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.came = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
         raise self.came
+
+    def _lost(self, lost: "sys.UnraisableHookArgs") -> None:
+        if lost.exc_value is not None and lost.exc_value is self.came:
+            number = signal.SIGTERM if isinstance(lost.exc_value, Terminated) else signal.SIGINT
+            # Not at once: it would be lost in here as well.
+            again = threading.Timer(0.02, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+        else:
+            self._unraisable(lost)
 
 
 @contextmanager

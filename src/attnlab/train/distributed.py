@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from attnlab import seeds
-from attnlab.errors import AttnlabError, CouldNotRun
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.train.history import Judgement, plain
 from attnlab.train.layouts.layout import Batch
 
-__all__ = ["Team", "is_launched", "is_writer", "joined"]
+__all__ = ["Team", "is_launched", "is_writer", "joined", "refuse_launched"]
 
 _LOST = re.compile(r"gloo|nccl|connect|socket|broken pipe|process ?group", re.IGNORECASE)
 """How torch words it; gloo has no error class of its own."""
@@ -41,6 +41,16 @@ _PATIENCE = timedelta(hours=1)  # with processes that still live; one that ended
 def is_launched() -> bool:
     """Say whether torchrun started this process as one of several."""
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def refuse_launched(what: str) -> None:
+    """Refuse what several processes would each do all of, in one another's way.
+
+    Raises:
+        WrongUsage: torchrun started this process as one of several.
+    """
+    if is_launched():
+        raise WrongUsage(f"torchrun shares out one training, and {what} is many: start it without torchrun.")
 
 
 def is_writer() -> bool:

@@ -124,19 +124,21 @@ class History:
         for name, kept in zip(("losses", "norms", "rates"), history._kept(), strict=True):
             if history.steps:
                 stacked = tensors[f"history.{name}"]
-                if stacked.shape != (len(history.steps), num_members):
-                    raise ValueError(f"history.{name} has the shape {tuple(stacked.shape)}")
+                if stacked.shape != (len(history.steps), num_members) or stacked.dtype != torch.float64:
+                    raise ValueError(f"history.{name} has the shape {tuple(stacked.shape)} of {stacked.dtype}")
                 kept.extend(stacked.unbind())
         history.ends, history.faults = list(facts["ends"]), list(facts["faults"])
         if len(counts) != num_members or len(history.faults) != num_members:
             raise ValueError("the history is of another number of members")
         if any(counts):
-            scores, figures = (tensors[f"history.{name}"].tolist() for name in ("scores", "figures"))
+            scores, figures = (tensors[f"history.{name}"] for name in ("scores", "figures"))
             if not sum(counts) == len(scores) == len(figures) or max(counts) > len(history.judged_steps):
                 raise ValueError("the judgements do not fit their number")
+            if (scores.dtype, figures.dtype) != (torch.float64, torch.float64):
+                raise ValueError("the judgements are not of torch.float64")
             flat = iter(
                 Judgement(tuple(score), dict(zip(names, values, strict=True)))
-                for score, values in zip(scores, figures, strict=True)
+                for score, values in zip(scores.tolist(), figures.tolist(), strict=True)
             )
             history.judgements = [[next(flat) for _ in range(count)] for count in counts]
         return history

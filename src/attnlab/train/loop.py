@@ -338,7 +338,7 @@ class _Training:
         if self._team is not None and not self._team.is_writer:
             return
         tensors, facts = self._history.to_state()
-        tensors |= layout.state() | {f"best.{name}": value for name, value in self._best.items()}
+        tensors |= self._state_of(layout) | {f"best.{name}": value for name, value in self._best.items()}
         if self._since_note:
             tensors["since_note"] = torch.cat(self._since_note)
         facts |= self._facts | {"versions": versions(), "threads": torch.get_num_threads()}
@@ -346,11 +346,20 @@ class _Training:
         write_checkpoint(folder, done, tensors, facts)
         self._has_checkpoint = True
 
+    def _state_of(self, layout: Layout) -> dict[str, Tensor]:
+        """Return a layout's state with what it says nothing of: moments of parameters that get no gradient are zero."""
+        state = layout.state()
+        if self._config.optimiser == "adamw":
+            for part in ("first", "second"):
+                for name, _ in self._models[0].named_parameters():
+                    state.setdefault(f"{part}.{name}", torch.zeros_like(state[f"model.{name}"]))
+        return state
+
     def _remember(self, checkpoint: Checkpoint) -> tuple[int, LayoutName, EngineName]:
         """Take over all but the layout's state, and tell again what was told until then; return step and layout."""
         tensors, facts = checkpoint
         assert self._folder is not None
-        self._history = read_history(checkpoint, self._facts, self._models, self._folder)
+        self._history = read_history(checkpoint, self._facts, self._config, self._models, self._folder)
         if facts.get("versions") != versions():
             self.tell(
                 f"It began with {_listed(facts.get('versions', {}))}, now it is {_listed(versions())}: "

@@ -1,6 +1,7 @@
 """Is a checkpoint of this very training, and does all of it fit? Asked before a single number is taken over."""
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -14,6 +15,7 @@ from attnlab.train.checkpoint import Checkpoint
 from attnlab.train.config import LayoutName, TrainConfig
 from attnlab.train.history import History
 from attnlab.train.layouts.layout import Batches
+from attnlab.train.schedule import marks_until
 
 __all__ = ["describe_training", "read_history", "versions"]
 
@@ -42,9 +44,20 @@ def describe_training(
 
 
 def read_history(
-    checkpoint: Checkpoint, description: Mapping[str, Any], models: Sequence[nn.Module], folder: Path
+    checkpoint: Checkpoint,
+    description: Mapping[str, Any],
+    config: TrainConfig,
+    models: Sequence[nn.Module],
+    folder: Path,
 ) -> History:
     """Hold a checkpoint against the training and its models, and return the course that it holds.
+
+    Args:
+        checkpoint: what was found.
+        description: of this training, see `describe_training`.
+        config: what its members have in common.
+        models: of the members.
+        folder: of the checkpoint, to name it.
 
     Raises:
         CouldNotRun: it is of another training, or does not fit; nothing was taken over.
@@ -57,9 +70,12 @@ def read_history(
                 f"the checkpoint in {folder} is of another training: {'; '.join(found)}. "
                 "Choose another folder, or remove this one."
             )
-        wrong = _wrong_tensor(tensors, models) or _wrong_fact(checkpoint)
+        wrong = _wrong_tensor(tensors, models) or _wrong_fact(checkpoint, config) or _wrong_state(checkpoint, config)
         if wrong is None:
-            return History.from_state(tensors, facts)
+            history = History.from_state(tensors, facts)
+            wrong = _wrong_course(history, facts["step"], config)
+        if wrong is None:
+            return history
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         wrong = f"{type(error).__name__}: {error}"[:200]
     raise CouldNotRun(f"the checkpoint in {folder} does not fit the models: {wrong}.")
@@ -79,15 +95,67 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]
     return found
 
 
-def _wrong_fact(checkpoint: Checkpoint) -> str | None:
+def _wrong_fact(checkpoint: Checkpoint, config: TrainConfig) -> str | None:
     facts = checkpoint.facts
-    if type(facts["step"]) is not int or facts["step"] < 1:
+    if type(facts["step"]) is not int or not 1 <= facts["step"] <= config.steps:
         return f"step is {facts['step']!r}"
+    if not isinstance(facts["versions"], dict):
+        return f"versions is {_short(facts['versions'])}"
     if not isinstance(facts["is_compiled"], bool):
         return f"is_compiled is {facts['is_compiled']!r}"
     if checkpoint.threads is None:
         return f"threads is {facts['threads']!r}"
     return None if facts["layout"] in get_args(LayoutName) else f"there is no layout {facts['layout']!r}"
+
+
+def _wrong_state(checkpoint: Checkpoint, config: TrainConfig) -> str | None:
+    """Say what a training could not have come to at this step: nothing of it begins anew without a word."""
+    tensors, facts = checkpoint
+    step, updates, is_alive = facts["step"], tensors["steps"], tensors["is_alive"].bool()
+    noted, judged = marks_until(config, step)
+    moments = ["first", "second"] if config.optimiser == "adamw" else []
+    for part in [*moments, "best"] if judged else moments:
+        if not any(name.startswith(f"{part}.") for name in tensors):
+            return f"{part} is missing"
+    if moments and bool((updates != step)[is_alive].any()):
+        return f"steps is {_short(updates.tolist())}, expected {step}"
+    learned = [name for name in tensors if name.partition(".")[0] in moments]
+    bad = next((name for name in learned if not _is_finite(tensors[name][is_alive])), None)
+    if bad is not None:
+        return f"{bad} is not finite"
+    since = step - (noted[-1] if noted else 0)
+    found = len(tensors["since_note"]) if "since_note" in tensors else 0
+    if found != since:
+        return f"since_note is of {found} steps, expected {since}"
+    dead = (~is_alive).nonzero().flatten().tolist()
+    broken = next((member for member in dead if facts["ends"][member] is None), None)
+    return None if broken is None else f"member {broken} broke, but not when"
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all())
+
+
+def _wrong_course(history: History, step: int, config: TrainConfig) -> str | None:
+    """Say where a course is not one that leads to this step."""
+    for name, found, expected in zip(
+        ("logged", "judged"), (history.steps, history.judged_steps), marks_until(config, step), strict=True
+    ):
+        if found != expected:
+            return f"{name} is {_short(found)}, expected {_short(expected)}"
+    for member, (end, fault, own) in enumerate(zip(history.ends, history.faults, history.judgements, strict=True)):
+        if not (end is None or (type(end) is int and 0 <= end <= step)):
+            return f"the end of member {member} is {_short(end)}"
+        if not (fault is None or (isinstance(fault, str) and end is not None)):
+            return f"the fault of member {member} is {_short(fault)}"
+        judged = sum(1 for each in history.judged_steps if end is None or each <= end)
+        if len(own) != judged - (fault is not None and end in history.judged_steps[len(own) :]):
+            return f"member {member} has {len(own)} judgements, expected {judged}"
+        if not all(math.isfinite(value) for each in own for value in each.figures.values()):
+            return f"a figure of member {member} is not finite"
+    if all(fault is not None for fault in history.faults):
+        return "all members broke"
+    return None if all(map(_is_finite, history.rates)) else "a rate is not finite"
 
 
 def _wrong_tensor(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -> str | None:

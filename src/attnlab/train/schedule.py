@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnlab.train.config import TrainConfig
 
-__all__ = ["Schedule", "share_of_peak", "span_at"]
+__all__ = ["Schedule", "marks_until", "share_of_peak", "span_at"]
 
 _CHUNK = 50  # steps between two notes of the loss; they are drawn, and where it can be computed, in one go
 
@@ -25,6 +25,18 @@ def span_at(config: TrainConfig, step: int) -> tuple[int, int]:
     grid = (_CHUNK, config.evaluate_every)
     first = max(step - step % every for every in grid)
     return first, min(*(step - step % every + every for every in grid), config.steps)
+
+
+def marks_until(config: TrainConfig, step: int) -> tuple[list[int], list[int]]:
+    """Return the steps, up to one of them, after which the loss was written down, and those of the judgements.
+
+    >>> marks_until(TrainConfig(steps=200, evaluate_every=80), 180)
+    ([50, 80, 100, 150, 160], [80, 160])
+    """
+    noted: list[int] = []
+    while (end := span_at(config, noted[-1] if noted else 0)[1]) <= step and (not noted or noted[-1] < config.steps):
+        noted.append(end)
+    return noted, [each for each in noted if each % config.evaluate_every == 0 or each == config.steps]
 
 
 def share_of_peak(step: int, config: TrainConfig) -> float:

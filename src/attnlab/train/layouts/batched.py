@@ -4,7 +4,6 @@ A block holds as many members as keep each operation large enough to be worth it
 one, so that its numbers stay in the cache, of smaller ones several, side by side in batched products.
 """
 
-import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.blocks import Blocks, cut, different_buffers, one_dtype
 from attnlab.train.layouts.layout import Batch, Loss, NotExpressible
 from attnlab.train.layouts.tape import Tape, recorded
-from attnlab.train.layouts.vmap import Called, refuse_noise
+from attnlab.train.layouts.vmap import Lent, frame_of, refuse_noise
 
 __all__ = ["batched"]
 
@@ -46,7 +45,7 @@ def batched(
         NotExpressible: something stands against it; the message says what.
     """
     refuse_noise(models[0])
-    one_dtype(models[0])
+    one_dtype(models)
     width = min(width, len(models))
     different = {name: each[:width] for name, each in different_buffers(models).items()}
 
@@ -106,7 +105,7 @@ class _Replay:
 
 def _recorded(model: nn.Module, loss: Loss, memory: _Memory, different: Sequence[str]) -> fx.GraphModule:
     """Record the gradients and the losses of a block, as a function of parameters, buffers and batch."""
-    frame = copy.deepcopy(model).train()
+    lent = Lent(frame_of(model), loss)
     names = [name for name, _ in model.named_parameters()]
 
     def member(*inputs: Tensor) -> Any:
@@ -114,7 +113,8 @@ def _recorded(model: nn.Module, loss: Loss, memory: _Memory, different: Sequence
         buffers, batch = dict(zip(different, rest, strict=False)), rest[len(different) :]
 
         def value(parameters: list[Tensor]) -> Tensor:
-            return loss(Called(frame, dict(zip(names, parameters, strict=True)), buffers), *batch)
+            found: Tensor = lent.to_member(dict(zip(names, parameters, strict=True)), buffers, *batch)
+            return found
 
         gradients, found = grad_and_value(value)(list(own))
         return (*gradients, found)

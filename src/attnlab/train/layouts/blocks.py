@@ -150,6 +150,7 @@ class Blocks:
         if is_turned:
             state = state._replace(first=state.first.T.contiguous().T, second=state.second.T.contiguous().T)
         state, rule = state._replace(parameters=engine.parameters), self._rule.rows(members)
+        was_alive = state.is_alive.cpu().clone()
         losses, norms = [], []
         for index, row in enumerate(rates):
             losses.append(engine.losses(tuple(part[:, index] for part in batches)).clone())
@@ -157,7 +158,7 @@ class Blocks:
         for own, its in zip(self._state, state, strict=True):
             if own[first:last].data_ptr() != its.data_ptr():
                 own[first:last] = its[: last - first]
-        return torch.stack(losses).cpu(), torch.stack(norms).cpu()
+        return _until_broken(was_alive, torch.stack(losses).cpu(), torch.stack(norms).cpu())
 
     def _named(self, rows: Tensor) -> dict[str, Tensor]:
         return cut(rows, self._shapes) if rows.shape[1] else {}
@@ -180,6 +181,14 @@ class Blocks:
         """Go on from a state."""
         for name, each in self._parts().items():
             each.copy_(state[name])
+
+
+def _until_broken(was_alive: Tensor, losses: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
+    """Put NaN where a member had met a number that is not finite before: it takes no steps any more."""
+    good = torch.isfinite(losses) & torch.isfinite(norms)
+    before = torch.cat([was_alive.unsqueeze(0), good[:-1]])
+    is_over = before.logical_not().cumsum(0) > 0
+    return losses.masked_fill(is_over, math.nan), norms.masked_fill(is_over, math.nan)
 
 
 def cut(rows: Tensor, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
@@ -206,16 +215,21 @@ def different_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     return {name: torch.stack([other[name] for other in each]) for name in differ}
 
 
-def one_dtype(model: nn.Module) -> torch.dtype:
-    """Return the dtype of all parameters, which must all be trained.
+def one_dtype(models: Sequence[nn.Module]) -> torch.dtype:
+    """Return the dtype of all parameters, which must all be trained, and by nothing else than the optimiser.
 
     Raises:
-        NotExpressible: they differ in it, or some are not trained.
+        NotExpressible: they differ in it, some are not trained, or a hook of the user's hangs on one.
     """
-    dtypes = {parameter.dtype for parameter in model.parameters()}
+    named = [each for model in models for each in model.named_parameters()]
+    dtypes = {parameter.dtype for _, parameter in named}
     if len(dtypes) != 1:
         raise NotExpressible(f"its parameters have one dtype; got {', '.join(sorted(map(str, dtypes))) or 'none'}")
-    frozen = next((name for name, parameter in model.named_parameters() if not parameter.requires_grad), None)
+    frozen = next((name for name, parameter in named if not parameter.requires_grad), None)
     if frozen is not None:
         raise NotExpressible(f"the parameter {frozen} is not trained")
+    hooks = ("_backward_hooks", "_post_accumulate_grad_hooks")
+    hooked = next((name for name, each in named if any(getattr(each, hook) for hook in hooks)), None)
+    if hooked is not None:
+        raise NotExpressible(f"a hook changes the gradient of the parameter {hooked}")
     return dtypes.pop()

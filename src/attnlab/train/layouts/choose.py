@@ -21,7 +21,7 @@ from attnlab.train.layouts.lanes.build import compiler_name, lanes_of
 from attnlab.train.layouts.lanes.interpret import WIDTH, interpreted
 from attnlab.train.layouts.layout import Batch, Batches, Layout, Loss, NotExpressible
 from attnlab.train.layouts.solo import Solo, batch_of
-from attnlab.train.layouts.trial import tried
+from attnlab.train.layouts.trial import Expected, expected_of, tried
 from attnlab.train.layouts.vmap import refuse_noise, vmapped
 
 __all__ = ["Way", "choose_layout", "ways"]
@@ -109,11 +109,14 @@ def choose_layout(
         stacked_batches(example)
         first = batch_of(example[0], 0)
         threads = workers or torch.get_num_threads()
+        expected: Expected | None = None
         for way in _in_order(models, configs, loss, first, layout, engine, threads, tell):
             if way.layout == "solo":
                 return solo
+            expected = expected or expected_of(models, configs, loss, first)
             try:
-                return tried(_made(way, models, configs, loss, first, threads), models, configs, loss, first)
+                made = _made(way, models, configs, loss, first, threads)
+                return tried(made, configs, first, expected)
             except NotExpressible as reason:
                 refused.append(str(reason))
                 if engine == "compiled" and way.is_compiled:

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from attnlab.train.layouts.layout import Batch, Loss
+from attnlab.train.layouts.vmap import frame_of
 
 __all__ = ["Effort", "effort_of"]
 
@@ -29,9 +30,10 @@ class Effort(NamedTuple):
 
 def effort_of(model: nn.Module, loss: Loss, example: Batch) -> Effort:
     """Count the work of one step; the model is left as it was."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    frame = frame_of(model)
+    parameters = [parameter for parameter in frame.parameters() if parameter.requires_grad]
     with _Counting() as counted, torch.enable_grad():
-        torch.autograd.grad(loss(model, *example), parameters, allow_unused=True)
+        torch.autograd.grad(loss(frame, *example), parameters, allow_unused=True)
     return Effort(counted.numbers / 1e3, counted.products / 1e6)
 
 

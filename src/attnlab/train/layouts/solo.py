@@ -82,7 +82,10 @@ class Solo:
                 if any(moment is not None for moment in moments):
                     blank = torch.zeros_like(state[f"model.{name}"][0])
                     state[f"{part}.{name}"] = torch.stack([blank if m is None else m for m in moments])
-        state["steps"] = torch.tensor([int(each[0]["step"]) if each and "step" in each[0] else 0 for each in kept])
+        # A parameter without a gradient has no moments.
+        state["steps"] = torch.tensor(
+            [max((int(own.get("step", 0)) for own in each.values()), default=0) for each in kept]
+        )
         state["is_alive"] = torch.tensor(self._is_alive)
         return state
 

@@ -15,10 +15,11 @@ from torch import Tensor, fx
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from attnlab.errors import AttnlabError
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.layouts.layout import NotExpressible
 
-__all__ = ["Tape", "recorded"]
+__all__ = ["Tape", "has_open_shape", "recorded"]
 
 aten = torch.ops.aten
 
@@ -35,8 +36,11 @@ def recorded(function: Callable[..., Any], *arguments: Any) -> fx.GraphModule:
     try:
         with trusted_numbers():
             graph = make_fx(functionalize(function))(*arguments)
-    except RuntimeError as error:
-        raise NotExpressible(f"a step cannot be recorded ({str(error).strip().splitlines()[0].rstrip('.')})") from None
+    except (AttnlabError, NotExpressible):
+        raise
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise NotExpressible(f"a step cannot be recorded ({reason})") from None
     graph.graph.eliminate_dead_code()
     for node in graph.graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):
@@ -44,7 +48,27 @@ def recorded(function: Callable[..., Any], *arguments: Any) -> fx.GraphModule:
                 raise NotExpressible(f"the loss draws random numbers ({node.target})")
             if node.target._schema.is_mutable:
                 raise NotExpressible(f"the loss changes a tensor in place ({node.target})")
+            if has_open_shape(node):
+                raise NotExpressible(f"how much the loss computes depends on numbers ({node.target})")
     return graph
+
+
+def has_open_shape(node: fx.Node) -> bool:
+    """Say whether an operation's result may be of another shape next time: what a mask picks, what is not zero."""
+    target: Any = node.target
+    if target == aten.index.Tensor:  # by ids, the shape is known; by truths, it depends on how many are true
+        ids = node.args[1]
+        assert isinstance(ids, Sequence)
+        dtypes = {_dtype_of(each) for each in ids if isinstance(each, fx.Node)}
+        return not dtypes.isdisjoint((torch.bool, torch.uint8))
+    return torch.Tag.dynamic_output_shape in target.tags
+
+
+def _dtype_of(node: fx.Node) -> torch.dtype | None:
+    value = node.meta.get("val")
+    if value is None and node.op == "get_attr":
+        value = getattr(node.graph.owning_module, str(node.target))
+    return getattr(value, "dtype", None)
 
 
 class Tape:
@@ -139,7 +163,9 @@ def _call(target: Any, arguments: Any, options: Any, outputs: Sequence[Tensor | 
     if target == aten.masked_fill.Scalar:
         fill = torch.tensor(arguments[2], dtype=first.dtype, device=first.device)
         return partial(aten.where.self_out, arguments[1], fill, arguments[0], out=first)
-    writing = _writing_overload(target, first.device.type)
+    # A loss writes its unreduced self into the place of its mean first, which is too small for it.
+    is_loss = target._schema.name.endswith(("_loss", "binary_cross_entropy"))
+    writing = None if is_loss else _writing_overload(target, first.device.type)
     if writing is not None and all(each is not None and each.numel() for each in outputs):
         overload, names = writing
         return partial(overload, *arguments, **options, **dict(zip(names, outputs, strict=True)))

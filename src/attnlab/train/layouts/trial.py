@@ -1,72 +1,143 @@
-"""A trial before a training begins: does a layout compute the gradient that PyTorch computes?
+"""A trial before a training begins: does a layout compute the losses and the gradient that PyTorch computes?
 
 What records, rewrites or compiles a step could get it wrong in silence. So each such layout takes one step first, on
-the first batch; the first member's loss and gradient are held against autograd's, and the step is taken back.
+the first batch. The loss of every member and the gradient of one are held against autograd's, and the step is taken
+back. What a recorded step could not follow (a loss that differs from call to call, a model that notes something down)
+is refused before.
 """
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from attnlab.errors import WrongUsage
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.config import TrainConfig
+from attnlab.train.layouts.blocks import one_dtype
 from attnlab.train.layouts.layout import Batch, Layout, Loss, NotExpressible
 from attnlab.train.layouts.update import BETAS
+from attnlab.train.layouts.vmap import frame_of
 
-__all__ = ["tried"]
+__all__ = ["Expected", "expected_of", "tried"]
 
 _TOLERANCE = {torch.float64: 1e-8}  # of the gradient's norm
 _TOLERANCE_ELSE = 1e-3
 
 
-def tried(
-    layout: Layout, models: Sequence[nn.Module], configs: Sequence[TrainConfig], loss: Loss, batch: Batch
-) -> Layout:
+class Expected(NamedTuple):
+    """What autograd finds on the first batch: each member's loss, and the gradient of one member, with its place.
+
+    place is None if no member's is finite: the training itself will say so.
+    """
+
+    losses: Tensor
+    place: int | None
+    gradients: dict[str, Tensor]
+
+
+def expected_of(models: Sequence[nn.Module], configs: Sequence[TrainConfig], loss: Loss, batch: Batch) -> Expected:
+    """Compute what every layout must find; the models are left as they are.
+
+    Raises:
+        NotExpressible: no layout could follow this loss or these models but one that calls them anew each step.
+    """
+    one_dtype(models)
+    frames = [frame_of(model) for model in models]
+    with torch.no_grad(), trusted_numbers():
+        losses = torch.stack([loss(frame, *batch) for frame in frames])
+        again = loss(frames[0], *batch)
+    now = _noted(frames[0])
+    changed = next((name for name, each in _noted(models[0]).items() if not _same(each, now.get(name))), None)
+    if changed is not None:
+        raise NotExpressible(f"the loss changes {changed}")
+    if not torch.equal(again.nan_to_num(), losses[0].nan_to_num()):
+        raise NotExpressible("the loss is not the same when it is computed twice")
+    for place, frame in enumerate(frames):
+        if not bool(torch.isfinite(losses[place])):
+            continue
+        gradients = _by_autograd(frame, configs, loss, batch)
+        if all(bool(torch.isfinite(each).all()) for each in gradients.values()):
+            return Expected(losses, place, gradients)
+    return Expected(losses, None, {})
+
+
+def tried(layout: Layout, configs: Sequence[TrainConfig], batch: Batch, expected: Expected) -> Layout:
     """Return the layout, as it was, if its first step is right.
 
     Raises:
         NotExpressible: it is not.
     """
-    value, gradients = _by_autograd(models[0], loss, batch)
-    norm = torch.cat([each.flatten() for each in gradients.values()]).double().norm()
-    if not bool(torch.isfinite(value) & torch.isfinite(norm)):
-        return layout  # the training itself will say so
     before = layout.state()
-    batches = [tuple(part.unsqueeze(0) for part in batch)] * len(models)
-    rates = torch.ones(1, len(models), dtype=torch.float64)
-    progress = layout.advance(batches, rates, 0, lambda: False)
+    batches = [tuple(part.unsqueeze(0) for part in batch)] * len(configs)
+    rates = torch.ones(1, len(configs), dtype=torch.float64)
+    try:
+        losses = layout.advance(batches, rates, 0, lambda: False).losses[0].double()
+    except WrongUsage as reason:
+        raise NotExpressible(str(reason).rstrip(".")) from None
     after = layout.state()
     layout.load_state(before)
-    factor = min(1.0, configs[0].clip / (float(norm) + 1e-6))
-    apart = torch.zeros((), dtype=torch.float64)
-    for name, gradient in gradients.items():
-        if configs[0].optimiser == "sgd":
-            found = before[f"model.{name}"][0] - after[f"model.{name}"][0]
-        else:
-            found = after[f"first.{name}"][0] / (1 - BETAS[0])
-        apart += (found.double() - gradient.double() * factor).square().sum()
-    allowed = _TOLERANCE.get(value.dtype, _TOLERANCE_ELSE)
-    difference = float(apart.sqrt() / (norm * factor + 1e-6))
-    off = abs(float(progress.losses[0, 0]) - float(value)) / (abs(float(value)) + 1e-6)
-    if not max(difference, off) <= allowed:
+    allowed = _TOLERANCE.get(expected.losses.dtype, _TOLERANCE_ELSE)
+    wanted = expected.losses.cpu().double()
+    off = ((losses - wanted).abs() / (wanted.abs() + 1e-6)).where(torch.isfinite(wanted), 0.0)
+    strays = torch.isfinite(losses) != torch.isfinite(wanted)
+    difference = _apart(before, after, configs, expected)
+    if not (float(off.max()) <= allowed and difference <= allowed and not strays.any()):
+        member = int(strays.int().argmax()) if strays.any() else int(off.nan_to_num(math.inf).argmax())
         raise NotExpressible(
-            f"its first step differs from PyTorch's (loss by {off:.1e}, gradient by {difference:.1e}), "
-            "which is a fault of attnlab's own"
+            f"its first step differs from PyTorch's (loss {float(losses[member]):g} for {float(wanted[member]):g} in "
+            f"member {member}, gradient by {difference:.1e}): it is a fault of attnlab's own, unless the members "
+            "differ in more than their parameters and buffers"
         )
     return layout
 
 
-def _by_autograd(model: nn.Module, loss: Loss, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    was_training = model.training
-    model.train()
-    named = dict(model.named_parameters())
+def _apart(
+    before: dict[str, Tensor], after: dict[str, Tensor], configs: Sequence[TrainConfig], expected: Expected
+) -> float:
+    """Return how far the gradient that a step has followed is from autograd's, as a share of its norm."""
+    place = expected.place
+    if place is None:
+        return 0.0
+    norm = float(torch.cat([each.flatten() for each in expected.gradients.values()]).double().norm())
+    factor = min(1.0, configs[place].clip / (norm + 1e-6))
+    apart = torch.zeros((), dtype=torch.float64)
+    for name, gradient in expected.gradients.items():
+        if configs[0].optimiser == "sgd":
+            found = before[f"model.{name}"][place] - after[f"model.{name}"][place]
+        else:
+            found = after[f"first.{name}"][place] / (1 - BETAS[0])
+        apart += (found.double() - gradient.double() * factor).square().sum().cpu()
+    return float(apart.sqrt() / (norm * factor + 1e-6))
+
+
+def _by_autograd(frame: nn.Module, configs: Sequence[TrainConfig], loss: Loss, batch: Batch) -> dict[str, Tensor]:
+    named = dict(frame.named_parameters())
     with torch.enable_grad(), trusted_numbers():
-        value = loss(model, *batch)
-        found = torch.autograd.grad(value, list(named.values()), allow_unused=True)
-    model.train(was_training)
-    gradients = {
+        found = torch.autograd.grad(loss(frame, *batch), list(named.values()), allow_unused=True)
+    unused = next((name for name, each in zip(named, found, strict=True) if each is None), None)
+    if unused is not None and configs[0].optimiser == "adamw" and any(config.weight_decay for config in configs):
+        # PyTorch's optimisers leave it alone; members side by side would let it decay.
+        raise NotExpressible(f"the loss does not depend on the parameter {unused}, which would decay all the same")
+    return {
         name: torch.zeros_like(p) if each is None else each
         for (name, p), each in zip(named.items(), found, strict=True)
     }
-    return value.detach(), gradients
+
+
+def _noted(model: nn.Module) -> dict[str, object]:
+    """Return what a model could note down in a step: its buffers, and the numbers that its parts hold."""
+    found: dict[str, object] = {f"the buffer {name}": each for name, each in model.named_buffers()}
+    for path, part in model.named_modules():
+        for name, each in vars(part).items():
+            if isinstance(each, int | float) and name != "training":
+                found[f"the attribute {f'{path}.{name}'.lstrip('.')}"] = each
+    return found
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
+    return a == b

@@ -1,20 +1,21 @@
 """The general layout of a population: parameters stacked, (member, …), and one step under `torch.func.vmap`."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from attnlab.errors import AttnlabError
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.blocks import Blocks, cut, different_buffers, one_dtype
 from attnlab.train.layouts.layout import Batch, Loss, NotExpressible, stacked
 from attnlab.train.layouts.solo import _makes_noise
 
-__all__ = ["Called", "over_members", "refuse_noise", "vmapped"]
+__all__ = ["Lent", "frame_of", "over_members", "refuse_noise", "vmapped"]
 
 _MOST_AT_ONCE = 256  # members of which a function is asked together, lest a thousand take the memory of a thousand
 
@@ -26,13 +27,15 @@ def vmapped(models: Sequence[nn.Module], configs: Sequence[TrainConfig], loss: L
         NotExpressible: something stands against it; the message says what.
     """
     refuse_noise(models[0])
-    one_dtype(models[0])
+    one_dtype(models)
     batch = tuple(part.unsqueeze(0).repeat(len(models), *[1] * part.dim()) for part in example)
     tried = _Vmapped(models, loss)
     try:
         tried.losses(batch)
-    except RuntimeError as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
+    except (AttnlabError, NotExpressible):
+        raise
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).split("\n")[0].rstrip(".")
         raise NotExpressible(f"the loss cannot be computed for all members at once ({reason})") from None
     before = dict(models[0].named_buffers())
     changed = next((name for name, each in tried.frame.named_buffers() if not torch.equal(each, before[name])), None)
@@ -45,7 +48,8 @@ class _Vmapped:
     """An engine (see `blocks.py`): all members' losses under `torch.func.vmap`, then autograd."""
 
     def __init__(self, models: Sequence[nn.Module], loss: Loss) -> None:
-        self.frame = frame = copy.deepcopy(models[0]).train()
+        self.frame = frame_of(models[0])
+        lent = Lent(self.frame, loss)
         self.parameters = torch.cat([each.reshape(len(models), -1) for each in stacked(models).values()], 1)
         self.gradients = torch.zeros_like(self.parameters)
         self.buffers = different_buffers(models)
@@ -54,7 +58,8 @@ class _Vmapped:
         self._to = cut(self.gradients, shapes)
 
         def member_loss(parameters: dict[str, Tensor], buffers: dict[str, Tensor], *batch: Tensor) -> Tensor:
-            return loss(Called(frame, parameters, buffers), *batch)
+            found: Tensor = lent.to_member(parameters, buffers, *batch)
+            return found
 
         self._losses = vmap(member_loss)
 
@@ -68,33 +73,44 @@ class _Vmapped:
         return found.detach()
 
 
-class Called(nn.Module):
-    """A model that computes with the parameters it is handed: what a loss or a judge sees."""
+class Lent(nn.Module):
+    """A function of a model, to which members lend their numbers.
 
-    def __init__(self, frame: nn.Module, parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
+    While it computes, they stand in the model itself: also where it reaches into the model (a part, a weight, all
+    parameters for a penalty) it finds this member's numbers, and derivatives with regard to them.
+    """
+
+    def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
         super().__init__()
-        # In a tuple, lest the frame and its parameters be registered as parts of this module.
-        self._member = (frame, parameters, buffers)
+        self.model, self._function = model, function
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute as the member does."""
-        frame, parameters, buffers = self._member
-        return functional_call(frame, (parameters, buffers), args, kwargs)
+    def forward(self, *batch: Tensor) -> Any:
+        """Compute with what stands in the model."""
+        return self._function(self.model, *batch)
 
-    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
-        """Yield the parts of the member, so that a judge may record what passes inside."""
-        yield from self._member[0].named_modules(*args, **kwargs)
+    def to_member(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *batch: Tensor) -> Any:
+        """Compute as a member does."""
+        own = {f"model.{name}": each for name, each in {**parameters, **buffers}.items()}
+        return functional_call(self, own, batch)
+
+
+def frame_of(model: nn.Module) -> nn.Module:
+    """Return a copy to lend numbers to, in training mode.
+
+    Raises:
+        NotExpressible: it cannot be copied.
+    """
+    try:
+        return copy.deepcopy(model).train()
+    except (TypeError, RuntimeError) as error:
+        raise NotExpressible(f"the model cannot be copied ({str(error).splitlines()[0].rstrip('.')})") from None
 
 
 def over_members(models: Sequence[nn.Module], function: Callable[[nn.Module], Any]) -> Callable[..., Any]:
     """Return function(model) for all members at once, as a function of their stacked parameters."""
-    frame = copy.deepcopy(models[0]).to("meta").eval()
+    lent = Lent(copy.deepcopy(models[0]).to("meta").eval(), function)
     _, buffers = stack_module_state(list(models))
-
-    def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Any:
-        return function(Called(frame, parameters, buffers))
-
-    return lambda parameters: vmap(one, chunk_size=_MOST_AT_ONCE)(parameters, buffers)
+    return lambda parameters: vmap(lent.to_member, chunk_size=_MOST_AT_ONCE)(parameters, buffers)
 
 
 def refuse_noise(model: nn.Module) -> None:

@@ -58,11 +58,16 @@ def built(source: str) -> Any:
     library, seal = folder / f"{key}.so", folder / f"{key}.sha256"
     if not _is_sound(library, seal):
         content = _compiled([compiler, *flags], source)
-        _replace(library, content)
-        _replace(seal, hashlib.sha256(content).hexdigest().encode())
+        try:
+            _replace(library, content)
+            _replace(seal, hashlib.sha256(content).hexdigest().encode())
+        except OSError as error:
+            raise NotExpressible(f"the compiled steps could not be kept in {folder} ({error})") from None
     try:
-        return ctypes.CDLL(str(library))
-    except OSError as error:
+        found = ctypes.CDLL(str(library))
+        assert found.steps
+        return found
+    except (OSError, AttributeError) as error:
         raise NotExpressible(f"the compiled steps could not be loaded ({error})") from None
 
 

@@ -40,9 +40,9 @@ def _softmax_backward(program: Program, grad: Operand, output: Operand, axis: in
 def _log_softmax(program: Program, x: Operand, axis: int, half_to_float: bool) -> Value:
     value = program.operand(x)
     largest = program.stored(program.reduce("max", value, [axis], keep=True))
-    total = program.reduce("add", program.apply("exp", program.apply("sub", value, largest)), [axis], keep=True)
-    level = program.stored(program.apply("add", program.apply("log", total), largest))
-    return program.apply("sub", value, level)
+    beside = program.stored(program.apply("sub", value, largest))  # the difference first, lest large logits round it
+    total = program.reduce("add", program.apply("exp", beside), [axis], keep=True)
+    return program.apply("sub", beside, program.stored(program.apply("log", total)))
 
 
 @RULES.of(aten._log_softmax_backward_data.default)

@@ -150,7 +150,7 @@ class _Stage:
                 place = (*point[: self._rank], *more)
                 if self._known(self._reduce.term, place) != neutral:
                     found = self._text(self._reduce.term, place)
-                    text = f"{name} = {found} > {name} ? {found} : {name};" if is_max else f"{name} += {found};"
+                    text = f"{name} = maximum({found}, {name});" if is_max else f"{name} += {found};"
                     self._lines.append(text)
             self._lines += ["}"] * inner
         self._locals = {}

@@ -88,7 +88,7 @@ def interpreted(
     Raises:
         NotExpressible: something stands against it; the message says what.
     """
-    dtype, different = one_dtype(models[0]), different_buffers(models)
+    dtype, different = one_dtype(models), different_buffers(models)
     recorded = traced(models[0], loss, example, {name: each[0] for name, each in different.items()})
     width = min(len(models), WIDTH)
 
@@ -137,12 +137,20 @@ class _Memory:
         self.give_back(self._behind.pop(buffer))
 
 
+def _check_places(places: Tensor, count: int) -> None:
+    """Refuse places that are not there: what lies beside is another tensor's."""
+    low, high = places.aminmax()
+    if low < 0 or high >= count:
+        raise IndexError("out of range")
+
+
 def _bound(stages: Sequence[Stage], memory: _Memory) -> list[Callable[[], object]]:
     """Turn the stages into calls that need no argument."""
     last: dict[Buffer, int] = {}
     for index, stage in enumerate(stages):
-        for read in (stage.target, *reads(stage.term)):
-            last[read.buffer] = index
+        for read in (stage.target, stage.target.where, *reads(stage.term)):
+            if read is not None:
+                last[read.buffer] = index
     calls: list[Callable[[], object]] = []
     for index, stage in enumerate(stages):
         _Writer(memory, calls).write(stage)
@@ -263,7 +271,7 @@ class _Writer:
             value = self._new(whole)
             self._do(torch.mul, a, b, out=value)
         else:
-            value = self._tensor(self._found(inner, whole)).expand(*whole, -1)
+            value = self._tensor(self._found(inner, whole)).expand(*whole, self._memory.width)
         axes = tuple(range(len(shape), len(whole)))
         assert axes, "none would mean all"
         self._do(torch.sum if term.name == "add" else torch.amax, value, axes, out=target)
@@ -293,6 +301,7 @@ class _Writer:
             return address + where.reshape(-1, 1).long() * read.pick
         places = torch.empty(where.shape, dtype=torch.int64)
         self._do(places.copy_, where)
+        self._do(_check_places, places, read.pick_size)
         flat = places.view(-1, self._memory.width)
         if read.pick != 1:
             self._do(flat.mul_, read.pick)

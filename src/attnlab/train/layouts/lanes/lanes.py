@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.train.config import TrainConfig
+from attnlab.train.layouts.blocks import one_dtype
 from attnlab.train.layouts.lanes.build import built, lanes_of, source_of
 from attnlab.train.layouts.lanes.emit import emitted, erfc_series
 from attnlab.train.layouts.lanes.rows import by_rows
@@ -47,7 +48,7 @@ class Lanes:
         Raises:
             NotExpressible: something stands against it; the message says what.
         """
-        self._real, self._workers = _real(models[0]), workers
+        self._real, self._workers = _real(models), workers
         self._bytes = lanes_of()
         if self._bytes == 64 and len(models) * self._real.itemsize <= 32:
             self._bytes = 32  # half a vector holds all, and costs about half
@@ -201,15 +202,12 @@ class _Block(ctypes.Structure):
     ]
 
 
-def _real(model: nn.Module) -> torch.dtype:
-    found = {(p.dtype, p.device.type) for p in model.parameters()}
+def _real(models: Sequence[nn.Module]) -> torch.dtype:
+    found = {(p.dtype, p.device.type) for model in models for p in model.parameters()}
     if len(found) != 1 or next(iter(found)) not in ((torch.float32, "cpu"), (torch.float64, "cpu")):
         kinds = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in found)) or "none"
         raise NotExpressible(f"it holds parameters of float32 or float64 on the CPU; got {kinds}")
-    frozen = next((name for name, p in model.named_parameters() if not p.requires_grad), None)
-    if frozen is not None:
-        raise NotExpressible(f"the parameter {frozen} is not trained")
-    return next(iter(found))[0]
+    return one_dtype(models)
 
 
 def _different_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:

@@ -86,7 +86,7 @@ def _index_select(program: Program, x: Value, axis: int, ids: Operand) -> Value:
 
 @RULES.of(aten.index.Tensor)
 def _index(program: Program, x: Value, ids: Sequence[Operand | None]) -> Value:
-    axis, places = _only(ids, x.shape)
+    axis, places = _only(program, ids, x.shape)
     return _index_select(program, x, axis, places)
 
 
@@ -94,7 +94,7 @@ def _index(program: Program, x: Value, ids: Sequence[Operand | None]) -> Value:
 def _index_put(
     program: Program, x: Operand, ids: Sequence[Operand | None], source: Operand, is_sum: bool = False
 ) -> Value:
-    axis, places = _only(ids, shape_of(x))
+    axis, places = _only(program, ids, shape_of(x))
     if not (is_sum and _is_zero(x)):
         raise NotExpressible("numbers are written to places that ids name")
     shape, rank = shape_of(x), len(shape_of(places))
@@ -105,12 +105,16 @@ def _index_put(
     return added_up(program, permuted(value, order), shape, axis, spread)
 
 
-def _only(ids: Sequence[Operand | None], shape: Sequence[int]) -> tuple[int, Operand]:
-    """Return the one axis that ids are given for, and them."""
+def _only(program: Program, ids: Sequence[Operand | None], shape: Sequence[int]) -> tuple[int, Operand]:
+    """Return the one axis that ids are given for, and them; those below 0 count from the end."""
     (axis, places), *more = [(axis, each) for axis, each in enumerate(ids) if each is not None]
-    if more or (isinstance(places, Tensor) and places.dtype == torch.bool):
+    if more or (places.dtype == torch.bool if isinstance(places, Tensor) else program.value(places).is_bool):
         raise NotExpressible("a tensor is indexed by masks, or along several axes at once")
-    return axis, places % shape[axis] if isinstance(places, Tensor) else places
+    if isinstance(places, Tensor):
+        return axis, places % shape[axis]
+    is_below = program.apply("lt", places, 0.0, is_bool=True)
+    from_end = program.apply("add", places, float(shape[axis]))
+    return axis, program.stored(program.apply("choose", is_below, from_end, places))
 
 
 def _is_zero(x: Operand) -> bool:

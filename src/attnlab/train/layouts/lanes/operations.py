@@ -44,7 +44,7 @@ def _truth(program: Program, x: Operand) -> Value:
 
 
 _NUMBERS = {
-    aten.mul.Tensor: "mul", aten.mul.Scalar: "mul", aten.div.Tensor: "div", aten.div.Scalar: "div",
+    aten.div.Tensor: "div", aten.div.Scalar: "div",
     aten.neg.default: "neg", aten.exp.default: "exp", aten.log.default: "log", aten.log1p.default: "log1p",
     aten.sqrt.default: "sqrt",
     aten.reciprocal.default: "inverse", aten.tanh.default: "tanh", aten.erf.default: "erf", aten.abs.default: "abs",
@@ -66,8 +66,21 @@ _each(_COMPARISONS, _number, is_bool=True)
 _each(_TRUTHS, _truth, is_bool=True)
 
 
+@RULES.of(aten.mul.Tensor, aten.mul.Scalar)
+def _mul(program: Program, x: Operand, y: Operand) -> Value:
+    if _are_truths(program, x, y):
+        return program.apply("both", x, y, is_bool=True)
+    return program.apply("mul", _number(program, x), _number(program, y))
+
+
+def _are_truths(program: Program, x: Operand, y: Operand) -> bool:
+    return all(not isinstance(each, int | float) and program.value(each).is_bool for each in (x, y))
+
+
 @RULES.of(aten.add.Tensor, aten.add.Scalar)
 def _add(program: Program, x: Operand, y: Operand, *, alpha: float = 1) -> Value:
+    if alpha == 1 and _are_truths(program, x, y):  # true and true is true, not two
+        return program.apply("either", x, y, is_bool=True)
     return program.apply("add", _number(program, x), _times(program, y, alpha))
 
 

@@ -234,13 +234,13 @@ class _Rows:
         return replace(read, strides=tuple(strides), offset=offset, pick=pick)
 
     def _kept_whole(self) -> set[Buffer]:
-        """Find what is made row by row but needed elsewhere than in the same loop."""
+        """Find what is made row by row but needed elsewhere than in the same loop, as gradients are."""
         loops: dict[Buffer, set[int]] = {}
         for placed in self.placed:
             for read in (*_all_reads(placed.stage), placed.stage.target):
                 if read.buffer in self.sliced:
                     loops.setdefault(read.buffer, set()).add(placed.time)
-        return {buffer for buffer, times in loops.items() if len(times) > 1}
+        return {buffer for buffer, times in loops.items() if len(times) > 1 or buffer.kind != "temporary"}
 
     def _final(self, placed: _Placed, kept_whole: set[Buffer]) -> Stage:
         stage, axis = placed.stage, placed.axis

@@ -3,7 +3,6 @@
 What depends on neither parameters nor batch (masks, positions, rows that are always the same) is computed here, once.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,7 +20,8 @@ from attnlab.train.layouts.lanes.program import Operand, Program
 from attnlab.train.layouts.lanes.rules import shape_of
 from attnlab.train.layouts.lanes.terms import Apply, Buffer, Read, Scalar, Term, Value, contiguous
 from attnlab.train.layouts.layout import Batch, Loss, NotExpressible
-from attnlab.train.layouts.vmap import Called
+from attnlab.train.layouts.tape import has_open_shape
+from attnlab.train.layouts.vmap import Lent, frame_of
 
 __all__ = ["Traced", "traced"]
 
@@ -63,17 +63,13 @@ def traced(model: nn.Module, loss: Loss, example: Batch, different: Mapping[str,
 def _graph(
     model: nn.Module, loss: Loss, parameters: dict[str, Tensor], different: dict[str, Tensor], example: Batch
 ) -> fx.GraphModule:
-    frame = copy.deepcopy(model).train()
-
-    def called(parameters: dict[str, Tensor], different: dict[str, Tensor], *batch: Tensor) -> Tensor:
-        return loss(Called(frame, parameters, different), *batch)
-
+    lent = Lent(frame_of(model), loss)
     decompositions = {name: rule for name, rule in dict(core_aten_decompositions()).items() if name not in _RULES}
     try:
         with trusted_numbers():
-            step = functionalize(grad_and_value(called))
+            step = functionalize(grad_and_value(lent.to_member))
             graph = make_fx(step, decomposition_table=decompositions)(parameters, different, *example)
-    except AttnlabError:
+    except (AttnlabError, NotExpressible):
         raise
     except Exception as error:
         # Whatever is wrong with the loss itself, a layout that only calls it will say better.
@@ -147,6 +143,8 @@ class _Lowering:
             raise NotExpressible(f"the loss draws random numbers ({name})")
         if target._schema.is_mutable:
             raise NotExpressible(f"the loss changes a tensor in place ({name})")
+        if has_open_shape(node):
+            raise NotExpressible(f"how much the loss computes depends on numbers ({name})")
         leaves = torch.utils._pytree.tree_leaves((arguments, options))
         if not any(isinstance(leaf, Value) for leaf in leaves):
             return target(*arguments, **options)
@@ -156,6 +154,8 @@ class _Lowering:
         if target not in _RULES:
             raise NotExpressible(f"the loss needs {name}")
         found = _RULES[target](self._program, *arguments, **options)
+        if _is_truth(node) and not (isinstance(found, Value) and found.is_bool) and not isinstance(found, Tensor):
+            raise NotExpressible(f"the loss computes with truths as with numbers ({name})")
         if isinstance(found, list):
             return [self._kept(each, 2) for each in found]
         return self._kept(found, len(node.users))
@@ -165,6 +165,10 @@ class _Lowering:
         if not isinstance(found, Value) or users < 2 or _is_cheap(found.term):
             return found
         return replace(self._program.stored(found), blocked=found.blocked)
+
+
+def _is_truth(node: fx.Node) -> bool:
+    return getattr(node.meta.get("val"), "dtype", None) == torch.bool
 
 
 def _is_cheap(term: Term) -> bool:

@@ -50,9 +50,10 @@ INLINE V rsqrt(V x) { return R(1) / sqrt(x); }
 // NaN stays NaN in all of these.
 INLINE V relu(V x) { return x < R(0) ? V{} : x; }
 INLINE V abs(V x) { return x < R(0) ? -x : x; }
-INLINE V sign(V x) { return x > R(0) ? splat(1) : (x < R(0) ? splat(-1) : x); }
 INLINE V maximum(V a, V b) { return (a > b) | (a != a) ? a : b; }
 INLINE V minimum(V a, V b) { return (a < b) | (a != a) ? a : b; }
+// The sign of NaN is 0, as in PyTorch.
+INLINE V sign(V x) { return x > R(0) ? splat(1) : (x < R(0) ? splat(-1) : V{}); }
 
 #if IS_DOUBLE
 const int MANTISSA = 52, BIAS = 1023, TERMS = 13;
@@ -148,9 +149,11 @@ INLINE V erfc_of_positive(V x) {
   }
   return t * exp(R(0.5) * (ERFC[0] + y * here) - before - x * x);
 }
+// Near 0, where the difference from 1 would lose digits, by its series.
 INLINE V erf(V x) {
-  V y = R(1) - erfc_of_positive(abs(x));
-  return x < R(0) ? -y : y;
+  V y = R(1) - erfc_of_positive(abs(x)), square = x * x, series = V{};
+  for (int k = TERMS; k >= 0; --k) series = FACTORIALS[k] / R(2 * k + 1) - square * series;
+  return abs(x) < R(0.5) ? x * series * R(1.1283791670955126) : x < R(0) ? -y : y;
 }
 // The share of a normal distribution below x.
 INLINE V normal_share(V x) {

@@ -1,0 +1,278 @@
+"""What a layout cannot follow it refuses: models that differ in more than numbers, losses that are no functions."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from attnlab import seeds
+from attnlab.errors import WrongUsage
+from attnlab.train import TrainConfig
+from attnlab.train.layouts.choose import choose_layout
+from attnlab.train.layouts.effort import effort_of
+from attnlab.train.layouts.lanes import build
+from attnlab.train.layouts.layout import NotExpressible
+from attnlab.train.layouts.solo import make_optimiser
+
+MEMBERS, STEPS = 3, 4
+WAYS = [("vmap", "eager"), ("batched", "eager"), ("lanes", "eager"), ("lanes", "compiled")]
+
+
+@pytest.fixture(autouse=True)
+def _quickly_compiled(monkeypatch):
+    monkeypatch.setenv("CXXFLAGS", "-O0")
+
+
+class Net(nn.Module):
+    def __init__(self, factor=1.0):
+        super().__init__()
+        self.inner, self.outer, self.factor = nn.Linear(4, 5), nn.Linear(5, 3), factor
+
+    def forward(self, x):
+        return self.outer(torch.tanh(self.inner(x))) * self.factor
+
+
+class Unused(Net):
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.Parameter(torch.ones(3))
+
+
+class Counting(Net):
+    def __init__(self, kind):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls, self.kind = 0, kind
+
+    def forward(self, x):
+        if self.kind == "attribute":
+            self.calls += 1
+        elif self.kind == "in place":
+            self.seen.add_(1)
+        else:
+            self.seen = self.seen + 1
+        return super().forward(x) / (1 + self.seen + self.calls)
+
+
+class Stretched(nn.Module):
+    """A parameter as long as the batch, so that each row of the batch meets a row of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(6, 4))
+
+    def forward(self, x):
+        return self.table + x
+
+
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.last = nn.Parameter(torch.randn(4, 3)), nn.Linear(3, 3)
+
+    def forward(self, ids):
+        return self.last(self.rows[ids])
+
+
+def squares(model, x, y, ids):
+    return F.mse_loss(model(x), y)
+
+
+def drawn(member, steps=STEPS):
+    source = seeds.generator(member, "data")
+    x, y = (torch.randn(steps, 6, width, generator=source, dtype=torch.float64) for width in (4, 3))
+    return x, y, torch.randint(3, (steps, 6), generator=source)
+
+
+def made(make):
+    found = []
+    for member in range(MEMBERS):
+        with seeds.isolated(member, "model"):
+            found.append(make(member).double())
+    return found
+
+
+def configs(**fields):
+    return [TrainConfig(steps=5_000, weight_decay=0.1, **fields)] * MEMBERS
+
+
+def chosen(make, loss, data, layout, engine="eager", **fields):
+    if engine == "compiled" and build.compiler_name() is None:
+        pytest.skip("there is no C++ compiler here")
+    told = []
+    held = choose_layout(
+        made(make), configs(**fields), loss, noise=[0] * MEMBERS, example=data, layout=layout, engine=engine,
+        tell=told.append,
+    )  # fmt: skip
+    assert told == []
+    return held
+
+
+def by_hand(make, loss, data, rate, **fields):
+    """Train each member by PyTorch alone."""
+    models = made(make)
+    for model, config, batches in zip(models, configs(**fields), data, strict=True):
+        optimiser = make_optimiser(model.parameters(), config)
+        optimiser.param_groups[0]["lr"] = rate
+        for index in range(STEPS):
+            optimiser.zero_grad()
+            value = loss(model, *(part[index] for part in batches))
+            value.backward()
+            norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+            if not bool(torch.isfinite(value) & torch.isfinite(norm)):
+                break
+            optimiser.step()
+    return models
+
+
+def assert_same(make, loss, layout, engine="eager", data=None, bound=1e-10):
+    data = [drawn(member) for member in range(MEMBERS)] if data is None else data
+    held = chosen(make, loss, data, layout, engine)
+    assert held.name == layout
+    rates = torch.full((STEPS, MEMBERS), 0.02, dtype=torch.float64)
+    done = 0
+    losses = []
+    while done < STEPS:  # the first call takes one step
+        progress = held.advance([tuple(part[done:] for part in each) for each in data], rates[done:], done, bool)
+        losses.append(progress.losses)
+        done += len(progress.losses)
+    found = held.parameters()
+    for member, model in enumerate(by_hand(make, loss, data, 0.02)):
+        for name, value in model.named_parameters():
+            torch.testing.assert_close(found[name][member], value.detach(), atol=bound, rtol=bound)
+    return held, torch.cat(losses)
+
+
+def refused(make, loss, layout="vmap"):
+    """Return why a layout refuses; `auto` must train it solo then."""
+    data = [drawn(member) for member in range(MEMBERS)]
+    assert chosen(make, loss, data, "auto").name == "solo"
+    with pytest.raises(WrongUsage) as caught:
+        chosen(make, loss, data, layout)
+    return str(caught.value)
+
+
+def reaching(model, x, y, ids):
+    """A loss of parts, weights, a weak penalty on all parameters, and truths that are added and multiplied."""
+    penalty = 1e-4 * sum(each.square().sum() for each in model.parameters()) + 0.1 * model.inner.weight.abs().sum()
+    high, low = x[:, :3] > 0.5, y > 0.5
+    counts = (high + low).double() + (high * low).double()
+    return (model.outer(torch.relu(model.inner(x))).square() * counts).sum() + squares(model, x, y, ids) + penalty
+
+
+@pytest.mark.parametrize(("layout", "engine"), WAYS)
+def test_a_loss_may_reach_into_the_model_and_count_truths(layout, engine):
+    assert_same(lambda member: Net(), reaching, layout, engine)
+
+
+@pytest.mark.parametrize(("layout", "engine"), WAYS[2:])
+def test_ids_below_zero_count_from_the_end(layout, engine):
+    data = [(x, y, ids - 2) for x, y, ids in map(drawn, range(MEMBERS))]
+    assert_same(lambda member: Table(), lambda model, x, y, ids: F.mse_loss(model(ids), y), layout, engine, data)
+
+
+@pytest.mark.parametrize(("layout", "engine"), WAYS)
+def test_a_maximum_over_a_number_that_is_not_one_is_not_one_and_the_dead_are_silent(layout, engine):
+    data = [drawn(member) for member in range(MEMBERS)]
+    data[1][0][1, 0, 0] = math.nan
+    loss = lambda model, x, y, ids: model(x).amax()  # noqa: E731
+    held, losses = assert_same(lambda member: Stretched(), loss, layout, engine, data)
+    assert held.state()["is_alive"].tolist() == [True, False, True]
+    assert torch.isfinite(losses[:, ::2]).all()
+    assert losses[1:, 1].isnan().all()
+
+
+@pytest.mark.skipif(build.compiler_name() is None, reason="there is no C++ compiler here")
+def test_compiled_lanes_keep_digits_of_large_logits_and_of_small_errors():
+    def loss(model, x, y, ids):
+        return F.cross_entropy(model(x) + 1e6, ids) + 1e8 * torch.erf(model(x) * 1e-8).mean()
+
+    assert_same(lambda member: Net(), loss, "lanes", "compiled", bound=1e-9)
+
+
+def test_ids_that_are_not_there_never_read_what_lies_beside():
+    data = [drawn(member) for member in range(MEMBERS)]
+    held = chosen(lambda member: Table(), lambda model, x, y, ids: F.mse_loss(model(ids), y), data, "lanes")
+    data[1][2][2, 0] = 4
+    third = [tuple(part[2:3] for part in each) for each in data]
+    with pytest.raises(WrongUsage, match="an id of a batch is not from 0"):
+        held.advance(third, torch.ones(1, MEMBERS, dtype=torch.float64), 0, bool)
+
+
+def hooked(member):
+    model = Net()
+    model.inner.weight.register_post_accumulate_grad_hook(lambda each: each.grad.mul_(0.5))
+    return model
+
+
+def frozen(member):
+    model = Net()
+    model.inner.weight.requires_grad_(member != 1)
+    return model
+
+
+STRANGERS = {
+    "an attribute of its own": (lambda member: Net(1.0 + member), squares, "differ in more than"),
+    "a parameter that is not used": (lambda member: Unused(), squares, "does not depend on the parameter spare"),
+    "a hook": (hooked, squares, "a hook changes the gradient of the parameter inner.weight"),
+    "frozen in one member": (frozen, squares, "the parameter inner.weight is not trained"),
+    "counts in place": (lambda member: Counting("in place"), squares, "the loss changes the buffer seen"),
+    "counts anew": (lambda member: Counting("anew"), squares, "the loss changes the buffer seen"),
+    "counts beside": (lambda member: Counting("attribute"), squares, "the loss changes the attribute calls"),
+    "what a mask picks": (lambda member: Net(), lambda model, x, y, ids: model(x)[y > 0].square().mean(), "vmap: We"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_what_no_layout_could_follow_is_trained_one_by_one(name):
+    make, loss, said = STRANGERS[name]
+    assert said in refused(make, loss)
+
+
+@pytest.mark.parametrize("layout", ["batched", "lanes"])
+def test_what_a_mask_picks_is_never_recorded(layout):
+    make, loss, _ = STRANGERS["what a mask picks"]
+    assert "mask" in (said := refused(make, loss, layout)) or "depends on numbers" in said
+
+
+def test_a_loss_that_counts_its_calls_is_refused():
+    calls = []
+
+    def loss(model, x, y, ids):
+        calls.append(1)
+        return squares(model, x, y, ids) / len(calls)
+
+    assert "not the same when it is computed twice" in refused(lambda member: Net(), loss)
+
+
+def test_counting_the_work_leaves_a_model_that_counts_as_it_was():
+    model = Counting("in place").double()
+    effort_of(model, squares, tuple(part[0] for part in drawn(0)))
+    assert float(model.seen) == 0
+
+
+@pytest.mark.parametrize("make", [lambda member: Unused(), frozen])
+def test_a_parameter_without_a_gradient_has_no_moments_and_stops_nothing(make):
+    assert_same(make, squares, "solo")
+
+
+def test_a_loss_that_is_reduced_is_replayed_in_its_own_shape():
+    def loss(model, x, y, ids):
+        return F.binary_cross_entropy(model(x).sigmoid(), y.sigmoid()) + F.smooth_l1_loss(model(x), y)
+
+    assert_same(lambda member: Net(), loss, "batched")
+
+
+def test_a_full_disk_costs_the_compiling_and_no_more(monkeypatch, tmp_path):
+    def full(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "_compiled", lambda command, source: b"compiled")
+    monkeypatch.setattr(build, "_replace", full)
+    monkeypatch.setattr(build, "compiler_name", lambda: "a compiler")
+    monkeypatch.setattr(build, "_version", lambda compiler: "1")
+    with pytest.raises(NotExpressible, match=r"could not be kept in .*No space left"):
+        build.built("")
