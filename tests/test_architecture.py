@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "attnlab"
 
 FLOORS = {
-    "errors": 0, "shapes": 0, "sites": 0, "seeds": 0, "configs": 0, "files": 0,
+    "errors": 0, "shapes": 0, "sites": 0, "seeds": 0, "configs": 0, "files": 0, "native": 0,
     "parts": 1, "tasks": 1,
     "models": 2, "pretrained": 2,
     "look": 3, "train": 3, "design": 3,
@@ -221,7 +221,7 @@ def test_the_readme_map_names_every_file_of_the_package_and_no_other():
     on_disk = [
         str(path.relative_to(ROOT))
         for path in sorted(PACKAGE.rglob("*"))
-        if path.suffix in {".py", ".js", ".css", ".html", ".h"} and "__pycache__" not in path.parts
+        if path.suffix in {".py", ".js", ".css", ".html", ".h", ".cpp"} and "__pycache__" not in path.parts
         and not (path.name == "__init__.py" and path.parent != PACKAGE)
     ]  # fmt: skip
     assert sorted(mapped) == sorted(on_disk)
@@ -229,10 +229,12 @@ def test_the_readme_map_names_every_file_of_the_package_and_no_other():
 
 
 def test_the_readmes_python_runs(tmp_path):
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    done = run_python(block.replace("steps=2_000", "steps=20"), tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "all_inputs_right" in done.stdout
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    quiet = "import webbrowser\nwebbrowser.open = lambda page: True\n"
+    done = [run_python(quiet + block, tmp_path) for block in blocks]
+    assert [each.returncode for each in done] == [0, 0], [each.stderr for each in done]
+    assert "parameters: unchanged" in done[0].stdout
+    assert "all_inputs_right" in done[1].stdout
 
 
 def test_long_files_are_split_or_say_why():

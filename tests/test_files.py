@@ -1,10 +1,11 @@
 import errno
 import os
+import threading
 
 import pytest
 
 from attnlab.errors import CouldNotRun
-from attnlab.files import read_json, read_json_lines, write_bytes, write_json, write_text
+from attnlab.files import LOCK, locked, read_json, read_json_lines, write_bytes, write_json, write_text, writer_of
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -93,3 +94,24 @@ def test_json_never_holds_nan(tmp_path):
     with pytest.raises(ValueError, match="Out of range"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_writes_into_a_folder_is_known_and_a_dead_writer_is_none(tmp_path):
+    assert writer_of(tmp_path) is None
+    (tmp_path / LOCK).write_text("4711")  # as a writer that was killed leaves it
+    assert writer_of(tmp_path) is None
+    with locked(tmp_path):
+        assert writer_of(tmp_path) == f"process {os.getpid()}"
+        assert writer_of(tmp_path) == f"process {os.getpid()}"  # asking changed nothing
+    assert writer_of(tmp_path) is None
+
+
+def test_to_ask_who_writes_keeps_nobody_from_writing(tmp_path):
+    import fcntl
+
+    (tmp_path / LOCK).write_text("4711")
+    with open(tmp_path / LOCK, "rb") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        threading.Timer(0.005, fcntl.flock, (asking, fcntl.LOCK_UN)).start()
+        with locked(tmp_path):
+            assert writer_of(tmp_path) == f"process {os.getpid()}"

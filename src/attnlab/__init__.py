@@ -9,43 +9,55 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "AttnlabError": "attnlab.errors",
-    "Decoder": "attnlab.models",
-    "DecoderConfig": "attnlab.models",
-    "Encoder": "attnlab.models",
-    "EncoderConfig": "attnlab.models",
-    "EncoderDecoder": "attnlab.models",
-    "EncoderDecoderConfig": "attnlab.models",
-    "SingleHead": "attnlab.models",
-    "SingleHeadConfig": "attnlab.models",
-    "anti_causal_mask": "attnlab.parts.masks",
-    "attend": "attnlab.parts.attend",
-    "block_mask": "attnlab.parts.masks",
-    "causal_mask": "attnlab.parts.masks",
-    "generate": "attnlab.models",
-    "load": "attnlab.experiments",
-    "multi_head_attention": "attnlab.parts.heads",
-    "open_population": "attnlab.experiments",
-    "open_run": "attnlab.experiments",
-    "padding_mask": "attnlab.parts.masks",
-    "prefix_mask": "attnlab.parts.masks",
-    "prove": "attnlab.design",
-    "record": "attnlab.look",
-    "resume": "attnlab.experiments",
-    "run": "attnlab.experiments",
-    "save_model": "attnlab.models",
-    "search": "attnlab.experiments.search",
-    "sliding_window_mask": "attnlab.parts.masks",
-    "sweep": "attnlab.experiments.sweeps",
-    "train_population": "attnlab.experiments",
-    "use_matrix_path": "attnlab.parts.linear",
+_FACE = {
+    "attnlab.design": "prove",
+    "attnlab.draw.attention": (
+        "draw_difference draw_head draw_heads draw_long_map draw_measure draw_rows draw_trace save_figure"
+    ),
+    "attnlab.draw.view": "show view_page write_view",
+    "attnlab.errors": "AttnlabError",
+    "attnlab.experiments": "load open_population open_run resume run train_population",
+    "attnlab.experiments.search": "search",
+    "attnlab.experiments.sweeps": "sweep",
+    "attnlab.look": "open_recording record",
+    "attnlab.look.lens": "direct_logits head_lens logit_lens",
+    "attnlab.look.summaries": "Summarise Zoom head_similarity summarise",
+    "attnlab.models": (
+        "Decoder DecoderConfig Encoder EncoderConfig EncoderDecoder EncoderDecoderConfig SingleHead "
+        "SingleHeadConfig generate save_model"
+    ),
+    "attnlab.operate": (
+        "AddToScores AddVector Certificate CutEdge CutTokens Edit FreezePattern MeanHead MeanSite Patch "
+        "RedirectToFirst RelaxMask ResampleHead ScaleHead ScaleScores ScaleSite SetMask SetPattern ShiftMask "
+        "ShufflePattern SwapHeads Temperature UniformPattern ZeroHead ZeroSite ZeroValue edit edits_from_json "
+        "edits_to_json"
+    ),
+    "attnlab.operate.effects": "How Metric Place Rule assess does_it_matter effect knock_out patch_all patch_paths",
+    "attnlab.operate.forking": "fork",
+    "attnlab.parts.attend": "attend",
+    "attnlab.parts.heads": "multi_head_attention",
+    "attnlab.parts.linear": "use_matrix_path",
+    "attnlab.parts.masks": "anti_causal_mask block_mask causal_mask padding_mask prefix_mask sliding_window_mask",
 }
+"""Every public name, by the module it lives in."""
+
+_HOME = {name: module for module, names in _FACE.items() for name in names.split()}
 
 __all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from attnlab.design import prove as prove
+    from attnlab.draw.attention import draw_difference as draw_difference
+    from attnlab.draw.attention import draw_head as draw_head
+    from attnlab.draw.attention import draw_heads as draw_heads
+    from attnlab.draw.attention import draw_long_map as draw_long_map
+    from attnlab.draw.attention import draw_measure as draw_measure
+    from attnlab.draw.attention import draw_rows as draw_rows
+    from attnlab.draw.attention import draw_trace as draw_trace
+    from attnlab.draw.attention import save_figure as save_figure
+    from attnlab.draw.view import show as show
+    from attnlab.draw.view import view_page as view_page
+    from attnlab.draw.view import write_view as write_view
     from attnlab.errors import AttnlabError as AttnlabError
     from attnlab.experiments import load as load
     from attnlab.experiments import open_population as open_population
@@ -55,7 +67,15 @@ if TYPE_CHECKING:
     from attnlab.experiments import train_population as train_population
     from attnlab.experiments.search import search as search
     from attnlab.experiments.sweeps import sweep as sweep
+    from attnlab.look import open_recording as open_recording
     from attnlab.look import record as record
+    from attnlab.look.lens import direct_logits as direct_logits
+    from attnlab.look.lens import head_lens as head_lens
+    from attnlab.look.lens import logit_lens as logit_lens
+    from attnlab.look.summaries import Summarise as Summarise
+    from attnlab.look.summaries import Zoom as Zoom
+    from attnlab.look.summaries import head_similarity as head_similarity
+    from attnlab.look.summaries import summarise as summarise
     from attnlab.models import Decoder as Decoder
     from attnlab.models import DecoderConfig as DecoderConfig
     from attnlab.models import Encoder as Encoder
@@ -66,6 +86,46 @@ if TYPE_CHECKING:
     from attnlab.models import SingleHeadConfig as SingleHeadConfig
     from attnlab.models import generate as generate
     from attnlab.models import save_model as save_model
+    from attnlab.operate import AddToScores as AddToScores
+    from attnlab.operate import AddVector as AddVector
+    from attnlab.operate import Certificate as Certificate
+    from attnlab.operate import CutEdge as CutEdge
+    from attnlab.operate import CutTokens as CutTokens
+    from attnlab.operate import Edit as Edit
+    from attnlab.operate import FreezePattern as FreezePattern
+    from attnlab.operate import MeanHead as MeanHead
+    from attnlab.operate import MeanSite as MeanSite
+    from attnlab.operate import Patch as Patch
+    from attnlab.operate import RedirectToFirst as RedirectToFirst
+    from attnlab.operate import RelaxMask as RelaxMask
+    from attnlab.operate import ResampleHead as ResampleHead
+    from attnlab.operate import ScaleHead as ScaleHead
+    from attnlab.operate import ScaleScores as ScaleScores
+    from attnlab.operate import ScaleSite as ScaleSite
+    from attnlab.operate import SetMask as SetMask
+    from attnlab.operate import SetPattern as SetPattern
+    from attnlab.operate import ShiftMask as ShiftMask
+    from attnlab.operate import ShufflePattern as ShufflePattern
+    from attnlab.operate import SwapHeads as SwapHeads
+    from attnlab.operate import Temperature as Temperature
+    from attnlab.operate import UniformPattern as UniformPattern
+    from attnlab.operate import ZeroHead as ZeroHead
+    from attnlab.operate import ZeroSite as ZeroSite
+    from attnlab.operate import ZeroValue as ZeroValue
+    from attnlab.operate import edit as edit
+    from attnlab.operate import edits_from_json as edits_from_json
+    from attnlab.operate import edits_to_json as edits_to_json
+    from attnlab.operate.effects import How as How
+    from attnlab.operate.effects import Metric as Metric
+    from attnlab.operate.effects import Place as Place
+    from attnlab.operate.effects import Rule as Rule
+    from attnlab.operate.effects import assess as assess
+    from attnlab.operate.effects import does_it_matter as does_it_matter
+    from attnlab.operate.effects import patch_all as patch_all
+    from attnlab.operate.effects import patch_paths as patch_paths
+    from attnlab.operate.effects.effect import effect as effect
+    from attnlab.operate.effects.knock_out import knock_out as knock_out
+    from attnlab.operate.forking import fork as fork
     from attnlab.parts.attend import attend as attend
     from attnlab.parts.heads import multi_head_attention as multi_head_attention
     from attnlab.parts.linear import use_matrix_path as use_matrix_path
@@ -80,8 +140,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'attnlab' has no attribute {name!r}")
-    module, _, original = _HOME[name].partition(":")
-    return getattr(importlib.import_module(module), original or name)
+    return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ __all__ = [
     "write_bytes",
     "write_json",
     "write_text",
+    "writer_of",
 ]
 
 LOCK = ".lock"
@@ -168,10 +170,30 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def writer_of(folder: Path) -> str | None:
+    """Say who writes into a folder, such as "process 4711"; None where nobody does, or nobody can tell."""
+    try:
+        import fcntl
+    except ImportError:  # not on every system
+        return None
+    try:
+        with open(folder / LOCK, "rb") as file:
+            number = file.read(20).decode(errors="replace")
+            if not number:  # whoever made it is about to lock it, and must find it free
+                return None
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return f"process {number}"
+    except OSError:
+        return None
+    return None  # a killed writer left it
+
+
 def _lock(folder: Path) -> int:
     import fcntl  # not on every system
 
-    file = folder / LOCK
+    file, patience = folder / LOCK, 3  # somebody may just be asking who writes here
     while True:
         with explained(file):
             handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
@@ -180,6 +202,10 @@ def _lock(folder: Path) -> int:
             except BlockingIOError:
                 number = os.read(handle, 20).decode(errors="replace")
                 os.close(handle)
+                patience -= 1
+                if patience:
+                    time.sleep(0.01)
+                    continue
                 is_us = number == str(os.getpid())
                 writer = "this process" if is_us else f"process {number}" if number else "another process"
                 raise Taken(folder, writer) from None

@@ -11,10 +11,12 @@ above) are instruments; this file knows neither.
 """
 
 import fnmatch
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage, did_you_mean
@@ -29,6 +31,7 @@ __all__ = [
     "installed",
     "instruments_of",
     "matches",
+    "set_aside",
     "site_names",
 ]
 
@@ -83,9 +86,12 @@ class Instrument:
 
     `changes` says whether it may return something else than it was given. Only then does wanting scores or weights make
     attention compute them openly instead of with the fused kernel; whoever only looks is told of the call by `watch`.
+    `one_thread`: passes of two threads at once are refused, for whoever goes by their order; `reader` is the last one.
     """
 
     changes: bool = True
+    one_thread: bool = False
+    reader: threading.Thread | None = None
 
     def wants(self, site: str) -> bool:
         """Say whether the value at this full site name is asked for; the answer may change from call to call."""
@@ -129,6 +135,11 @@ class SitedModule(nn.Module):
         super().__init__()
         self._standing: tuple[_Standing, ...] = ()
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody stands at the door."""
+        return bool(self._standing)
+
     def wants(self, *sites: str, to_change: bool = False) -> bool:
         """Say whether an instrument asks for one of these sites of this part (`to_change`: one that may change it)."""
         return any(
@@ -154,6 +165,7 @@ class SitedModule(nn.Module):
     def announce(self, tokens: Tensor, offset: int = 0, real: Tensor | None = None) -> None:
         """Tell the instruments what this stack begins to read."""
         for path, instrument in self._standing:
+            _check_thread(instrument)
             instrument.read(path, Reading(tokens, offset, real))
 
     def supplied(self, site: str) -> Tensor | None:
@@ -225,14 +237,48 @@ def installed(model: nn.Module, instrument: Instrument) -> Iterator[None]:
             part._standing = tuple(each for each in part._standing if each.instrument is not instrument)
 
 
+@contextmanager
+def set_aside(model: nn.Module) -> Iterator[None]:
+    """Take every instrument from the doors of one model, and put them back whatever happens."""
+    parts = [(part, part._standing) for part in model.modules() if isinstance(part, SitedModule)]
+    try:
+        for part, _ in parts:
+            part._standing = ()
+        yield
+    finally:
+        for part, standing in parts:
+            part._standing = standing
+
+
+def _check_thread(instrument: Instrument) -> None:
+    """Raise where two threads run one model under one instrument: it could not tell their passes apart."""
+    if not instrument.one_thread or torch.compiler.is_compiling():
+        return
+    here = threading.current_thread()
+    if instrument.reader is not None and instrument.reader is not here and instrument.reader.is_alive():
+        raise WrongUsage(
+            f"the threads {instrument.reader.name} and {here.name} run one model under one recording or edit, which "
+            "serves one thread at a time; give each a copy of the model (copy.deepcopy)."
+        )
+    instrument.reader = here
+
+
 def _checked(found: Tensor, value: Tensor, name: str) -> Tensor:
     if found is value:
         return value
-    # A mask that was shared by all heads may come back with one for each.
-    if not isinstance(found, Tensor) or (found.shape != value.shape and not name.endswith("mask")):
+    if not isinstance(found, Tensor) or not _fits(found.shape, value.shape, name.rpartition(".")[2]):
         came = shape_text(found.shape) if isinstance(found, Tensor) else f"a {type(found).__name__}"
         raise WrongUsage(f"what goes on at {name} must have shape {shape_text(value.shape)}; got {came}.")
     return found
+
+
+def _fits(found: Sequence[int], shape: Sequence[int], own: str) -> bool:
+    """Say whether a shape may go on; what heads share may come back with one for each."""
+    if own == "mask":
+        return True
+    if own in ("key", "value") and len(found) == len(shape) and found[-3] % shape[-3] == 0:
+        return [*found[:-3], *found[-2:]] == [*shape[:-3], *shape[-2:]]
+    return found == shape
 
 
 def _join(path: str, site: str) -> str:

@@ -138,11 +138,11 @@ def test_a_setting_without_its_experiment_names_one_that_has_it(capsys):
     assert "such as first.rank=2" in err
 
 
-def test_an_experiment_without_a_trace_says_so_with_the_runs_own_name(capsys, monkeypatch):
+def test_an_experiment_without_a_model_to_ask_says_so_with_the_runs_own_name(capsys, monkeypatch):
     from attnlab.experiments import sorting
 
     run(capsys, "run", "first", "-q", "--set", "steps=4")
-    monkeypatch.delattr(sorting, "trace_text")
+    monkeypatch.delattr(sorting, "ask")
     status, _, err = run(capsys, "trace", "first", "cab")
     assert status == 2
-    assert "nothing to trace; look at it with: attnlab open runs/first" in err
+    assert "has no model to ask; look at it with: attnlab open runs/first" in err

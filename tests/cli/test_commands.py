@@ -11,6 +11,7 @@ import time
 import pytest
 
 from attnlab.cli import main
+from attnlab.files import locked
 
 TINY = ["steps=20", "evaluate_every=10"]
 LEARNED = ["steps=1200", "learning_rate=1e-2", "evaluate_every=200"]
@@ -428,7 +429,7 @@ def test_an_output_that_is_full_is_one_sentence(runs, command):
     assert shell(runs, "attnlab show nothing 2>/dev/full").returncode == 3
 
 
-@pytest.mark.parametrize("command", ["list runs >&-", "list runs >&- 2>&-", "trace runs/good <&-"])
+@pytest.mark.parametrize("command", ["list runs >&-", "list runs >&- 2>&-", "trace runs/good <&- 2>&-"])
 def test_a_closed_stream_is_no_error(runs, command):
     done = shell(runs, f"attnlab {command}")
     assert (done.returncode, done.stderr) == (0, "")
@@ -453,3 +454,49 @@ def test_damage_is_status_3_for_every_look_and_a_state_in_the_list(capsys, runs,
     assert status == 0
     assert "damaged" in out
     assert "[/red]" in "".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--log"], "--log needs the name of a logger: tensorboard, mlflow"),
+        (["--seeds", "2", "--log", "tensorbord"], "there is no logger 'tensorbord'; did you mean 'tensorboard'"),
+        (["--set", "rank=1..6"], "Several values make a sweep: attnlab sweep sorting --set rank=1..6"),
+    ],
+)
+def test_a_mistyped_run_is_shown_the_way(capsys, arguments, sentence):
+    status, _, err = run(capsys, "run", "sorting", *arguments)
+    assert (status, sentence in err) == (2, True)
+
+
+def test_a_run_without_a_name_is_asked_for_one(capsys):
+    assert "name a run" in run(capsys, "show", "")[2]
+    assert run(capsys, "show", "  ")[0] == 2
+
+
+def test_a_finished_run_that_failed_says_why_its_status_is_1(capsys, tmp_path):
+    command = ["run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY]
+    assert run(capsys, *command)[0] == 1
+    for again in (["resume", str(tmp_path / "r"), "--json"], [*command, "--resume", "--json"]):
+        status, out, err = run(capsys, *again)
+        assert status == 1
+        assert json.loads(out)["passed"] is False
+        assert "nothing was touched" in err
+        assert "claims failed, hence the exit status 1" in err
+
+
+def test_names_in_a_list_are_never_broken(capsys, tmp_path):
+    names = ["a-rather-long-name-of-a-run-that-somebody-chose-with-care", "b"]
+    for name in names:
+        shutil.copytree("runs/good", tmp_path / name)
+    with locked(tmp_path / "b"):
+        (tmp_path / "b" / "claims.json").unlink()
+        out = run(capsys, "list", str(tmp_path))[1]
+        assert f"running (process {os.getpid()})" in out
+        assert "attnlab resume" not in out
+    assert all(str(tmp_path / name) in out for name in names)
+
+
+def test_the_doctor_names_what_populations_and_searches_use(capsys):
+    found = {each["what"] for each in json.loads(run(capsys, "doctor", "--json")[1])}
+    assert {"optuna", "ray", "tensorboard", "mlflow-skinny", "C++ compiler"} <= found

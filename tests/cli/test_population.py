@@ -1,4 +1,6 @@
 import json
+import re
+import shutil
 
 import pytest
 
@@ -36,10 +38,10 @@ def test_a_population_shows_its_claims_and_its_progress(capsys, tmp_path, monkey
     status, out, err = run(capsys, "run", "sorting", "--seeds", "2", "--layout", "vmap", "--set", *TINY)
     assert status == 1
     assert "0 of 2, 0.0%" in out
-    assert "report   runs/sorting-2/report.html" in out
+    assert "report   runs/sorting-2-seeds/report.html" in out
     assert "sorting, 2 seeds: 20 of 20" in err
     assert "solved 0.0%" in err
-    assert (tmp_path / "runs" / "sorting-2" / "population.safetensors").is_file()
+    assert (tmp_path / "runs" / "sorting-2-seeds" / "population.safetensors").is_file()
 
 
 def test_json_gives_the_share_and_who_solved_it_when(capsys, tmp_path):
@@ -53,7 +55,7 @@ def test_json_gives_the_share_and_who_solved_it_when(capsys, tmp_path):
 
 def test_the_list_says_how_many_members_a_run_has(capsys):
     _, out, _ = run(capsys, "list")
-    assert "7 … (3 members)" in out
+    assert "sorting, 3 seeds" in out
     _, out, _ = run(capsys, "list", "--json")
     assert json.loads(out)[0]["members"] == 3
 
@@ -113,3 +115,24 @@ def test_a_population_that_cannot_be_held_is_status_3(capsys, monkeypatch):
     status, _, err = run(capsys, "run", "sorting", "--seeds", "5000")
     assert status == CouldNotRun.exit_status
     assert "train at most" in err
+
+
+def test_what_is_inside_a_population_is_said(capsys, runs, tmp_path):
+    status, _, err = run(capsys, "show", "three/abc")
+    assert (status, "has no member 'abc'; members are named as runs/three/7" in err) == (2, True)
+    unfinished = shutil.copytree(
+        runs / "runs" / "three", tmp_path / "half", ignore=shutil.ignore_patterns("claims.json")
+    )
+    (unfinished / "population.safetensors").unlink()
+    status, _, err = run(capsys, "show", str(unfinished / "8"))
+    assert (status, f"attnlab resume {unfinished}" in err) == (3, True)
+    status, _, err = run(capsys, "run", "sorting", "--resume", "--out", str(unfinished), "--set", *TINY)
+    assert status == 3
+    assert "a population of sorting, made with --seeds 3, not a run of one seed" in err
+    assert f"go on with it by attnlab resume {unfinished}" in err
+
+
+def test_it_is_said_which_member_of_a_population_answers(capsys):
+    _, out, _ = run(capsys, "trace", "three", "cab")
+    assert re.match(r"seed [789] answers, the most typical member; another one: attnlab trace runs/three/SEED", out)
+    assert "answers" not in run(capsys, "trace", "three/8", "cab")[1]

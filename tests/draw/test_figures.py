@@ -1,5 +1,6 @@
 """Figures: what is drawn, read back from matplotlib's own objects; and the files, the same each time."""
 
+import itertools
 import math
 import random
 import re
@@ -75,7 +76,8 @@ def test_without_matplotlib_there_are_no_figures() -> None:
 
 
 def test_lines_hold_the_data_bands_levels_and_a_logarithmic_axis() -> None:
-    (axes,) = lines_figure(section("lines")).axes
+    figure = lines_figure(section("lines"))
+    (axes,) = figure.axes
     line = next(each for each in axes.lines if each.get_label() == "rotary")
     assert list(line.get_xdata()) == [8, 16, 32, 64]
     assert list(line.get_ydata())[:2] == [1.0, 0.75]
@@ -89,7 +91,8 @@ def test_lines_hold_the_data_bands_levels_and_a_logarithmic_axis() -> None:
     assert {0.9, 1.0, 0.65, 0.85} <= set(heights)
     assert 0.25 not in heights  # alone behind a gap, its interval is a stroke
     assert any(list(each.get_ydata()) == [0.25, 0.75] for each in axes.lines)
-    assert axes.get_legend() is not None
+    (legend,) = figure.legends  # below the chart: it covers nothing
+    assert [text.get_text() for text in legend.get_texts()] == ["rotary", "chance"]
 
 
 def test_logarithmic_heights_are_worded_plainly() -> None:
@@ -292,3 +295,41 @@ def test_sixteen_large_maps_are_drawn_large_and_four_a_row() -> None:
     assert len({round(axes.get_position().x0, 2) for axes in maps}) == 4
     cell = min(axes.get_window_extent().width for axes in maps) / figure.dpi / 12
     assert cell >= 0.33  # inches, in which "0.12" is read
+
+
+def test_points_steps_and_named_bands_are_drawn_as_such() -> None:
+    x, y = [0, 1, 2], [0.2, 0.6, 0.4]
+    ends = {"low": [0.1, 0.5, 0.3], "high": [0.3, 0.7, 0.5]}
+    series = [
+        {"name": "each", "x": x, "y": y, **ends, "style": "points"},
+        {"name": "best", "x": x, "y": [0.2, 0.6, 0.6], "style": "steps"},
+        {"name": "median", "x": x, "y": y, "bands": [{"name": "nine in ten", **ends}, {"name": "half", **ends}]},
+    ]
+    figure = lines_figure(section("lines", series=series, levels=[], x_log=False, from_zero=True))
+    (axes,) = figure.axes
+    lines = {each.get_label(): each for each in axes.lines}
+    assert (lines["each"].get_linestyle(), lines["each"].get_marker()) == ("None", "o")
+    assert sum(list(each.get_xdata()) in ([0, 0], [1, 1], [2, 2]) for each in axes.lines) == 3
+    assert lines["best"].get_drawstyle() == "steps-post"
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {"each", "best", "median", "nine in ten", "half"}
+    assert axes.get_ylim()[0] == 0.0
+
+
+def test_titles_of_maps_are_broken_where_their_maps_end() -> None:
+    small = {
+        "title": "step at which it was first able to do its task",
+        "rows": [[1.0]],
+        "row_labels": ["1"],
+        "column_labels": ["2"],
+        "row_title": "rank",
+        "column_title": "heads",
+        "low": 0.0,
+        "high": 1.0,
+    }
+    choices = [{"label": "a", "note": "", "maps": [small, small, small]}]
+    figure = maps_figure(section("maps", title="A title that is far longer than so few maps are wide", choices=choices))
+    figure.draw_without_rendering()
+    titles = [axes._left_title.get_window_extent() for axes in figure.axes if axes.get_title(loc="left")]
+    assert all(one.x1 <= other.x0 for one, other in itertools.pairwise(titles))
+    assert all(each.x1 <= figure.bbox.x1 for each in [*titles, figure._suptitle.get_window_extent()])

@@ -51,7 +51,7 @@ def test_cards_and_the_table_tell_what_each_run_found(open_html: Open) -> None:
     assert page.locator(".outcome").all_inner_texts() == [
         "✓ 2 of 2 claims hold",
         "✗ 1 of 2 claims failed: sorted",
-        "Unfinished: still running, or stopped before its claims were judged",
+        "Unfinished: stopped before its claims were judged",
         "Damaged: a file of it cannot be read",
     ]
     rows = page.locator(".claims tbody tr")

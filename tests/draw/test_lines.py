@@ -1,6 +1,8 @@
 """Line charts on the page: exact values, gaps, thinning, bands and logarithmic axes."""
 
+import itertools
 import re
+from typing import Any
 
 import pytest
 
@@ -174,3 +176,57 @@ def test_between_places_with_fractions_there_are_marks(open_page: Open) -> None:
     document["sections"][1] |= {"x_log": False, "series": [{"name": "a", "x": [1, 1.5, 2], "y": [0.5] * 3}]}
     ticks = open_page(document).locator(".lines-section .chart text[y='299']").all_text_contents()
     assert "1.4" in ticks or "1.5" in ticks or "1.50" in ticks
+
+
+SERIES = {"name": "each", "x": [1, 10, 100], "y": [0.2, 0.6, 0.4], "low": [0.1, 0.5, 0.3], "high": [0.3, 0.7, 0.5]}
+
+
+def open_series(open_page: Open, series: list[dict[str, object]], **more: object) -> Any:
+    document = make_kinds_document()
+    document["sections"] = [{**document["sections"][1], "levels": [], "series": series, **more}]
+    return open_page(document)
+
+
+def test_points_have_whiskers_and_are_joined_by_nothing(open_page: Open) -> None:
+    page = open_series(open_page, [{**SERIES, "style": "points"}], x_log=True)
+    chart = page.locator(".chart")
+    assert chart.locator("circle.point").count() == 3
+    assert chart.locator("path.band").count() == 0
+    strokes = [
+        numbers(path) for path in chart.locator("path.series").evaluate_all("a => a.map(p => p.getAttribute('d'))")
+    ]
+    assert len(strokes) == 3
+    assert all(one[0] == other[0] for one, other in strokes)  # upright
+    assert "Upright strokes: the interval around each point." in page.locator(".note").inner_text()
+    ticks = chart.locator("text").all_text_contents()
+    assert "2" in ticks  # round numbers, wherever points fell
+
+
+def test_a_step_holds_until_the_next_value(open_page: Open) -> None:
+    page = open_series(
+        open_page, [{"name": "best", "x": [0, 1, 2], "y": [1.0, 1.0, 3.0], "style": "steps"}], x_log=False
+    )
+    corners = numbers(page.locator(".chart path.series").first.get_attribute("d"))
+    assert all(one[0] == other[0] or one[1] == other[1] for one, other in itertools.pairwise(corners))
+    assert len(corners) == 5
+
+
+def test_bands_are_named_and_read_out_beside_one_line(open_page: Open) -> None:
+    bands = [
+        {"name": "nine in ten", "low": [0.0, 0.1, None], "high": [1.0, 0.9, None]},
+        {"name": "the middle half", "low": [0.4, 0.4, None], "high": [0.6, 0.6, None]},
+    ]
+    series = [{"name": "median", "x": [0, 1, 2], "y": [0.5, 0.5, None], "bands": bands}]
+    page = open_series(open_page, series, x_log=False)
+    assert page.locator(".chart path.band").count() == 2
+    assert page.locator(".legend li span").all_inner_texts() == ["median", "nine in ten", "the middle half"]
+    # Without a place the last value there is.
+    assert page.locator(".legend output").all_inner_texts() == ["0.500 at 1", "0.100 to 0.900", "0.400 to 0.600"]
+    assert "interval around" not in page.locator(".note").inner_text()
+
+
+def test_an_axis_from_zero_has_zero_on_it(open_page: Open) -> None:
+    series = [{"name": "share", "x": [0, 1], "y": [0.8, 0.9]}]
+    assert "0.0" not in open_series(open_page, series, x_log=False).locator(".chart text").all_text_contents()
+    page = open_series(open_page, series, x_log=False, from_zero=True)
+    assert "0.0" in page.locator(".chart text").all_text_contents()

@@ -140,3 +140,14 @@ def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page: O
     page.get_by_role("button", name="Next choice").click()
     assert page.locator(".map.any .weight").count() == 40_000
     assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def test_what_blank_cells_mean_is_said_where_it_is_no_missing_value(open_page: Open) -> None:
+    document = make_kinds_document()
+    section = next(each for each in document["sections"] if each["kind"] == "maps")
+    section["choices"][0]["maps"][0]["masked"] = "may not be looked at"
+    page = open_page(document)
+    assert cells(page, 0)[1] == "‘the’, ‘cat’: may not be looked at"
+    assert page.locator(".map.any").first.locator(".weight.masked-area").count() > 0
+    assert "may not be looked at" in page.locator(".map.any .scale").first.inner_text()
+    assert "no value" not in page.locator(".map.any .scale").first.inner_text()

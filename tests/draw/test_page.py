@@ -350,3 +350,13 @@ def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page: Open) -> 
     )
     assert max(heights) <= 1.6 * 24  # one line each
     assert "gradient" in wide.evaluate("node => getComputedStyle(node).backgroundImage")
+
+
+def test_a_command_stands_on_a_line_of_its_own_and_comes_whole(open_page: Open) -> None:
+    command = "attnlab run sorting --seeds 100 --set " + " ".join(f"setting_number_{i}=0.12345" for i in range(12))
+    document = {**make_document(), "sections": [{"kind": "text", "title": "Again", "text": f"As in:\n`{command}`"}]}
+    page = open_page(document)
+    code = page.locator("code.command")
+    assert code.text_content() == command
+    assert code.evaluate("node => getComputedStyle(node).display") == "block"
+    assert code.evaluate("node => node.scrollWidth <= node.clientWidth")

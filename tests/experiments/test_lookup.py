@@ -101,10 +101,10 @@ def test_weight_on_padding_is_caught(monkeypatch):
 
 
 def test_weights_that_do_not_sum_to_1_are_caught(monkeypatch):
-    from attnlab.parts import heads
+    from attnlab.look.recording import making
 
-    whole = heads.attention_weights
-    monkeypatch.setattr(heads, "attention_weights", lambda scores: 1.001 * whole(scores))
+    whole = making.attention_weights
+    monkeypatch.setattr(making, "attention_weights", lambda scores: 1.001 * whole(scores))
     assert failed(attnlab.run("lookup", **TABLE)) == {"masses_add_up"}
 
 
@@ -372,21 +372,21 @@ def test_what_cannot_be_traced_is_refused_in_words(learned, text, message):
 def test_in_memory_a_question_says_that_its_model_is_in_the_folder(learned):
     config = registry.config_of(learned)
     with pytest.raises(CouldNotRun, match="save the report first"):
-        lookup.trace_text(learned.model, config, "k1 v1 ? k1")
+        lookup.ask(learned.model, config, "k1 v1 ? k1")
     table = LookupConfig(**TABLE)
     with pytest.raises(WrongUsage, match="no model for new facts"):
-        lookup.trace_text(learned.model, table, "k1 v1 ? k1")
+        lookup.ask(learned.model, table, "k1 v1 ? k1")
 
 
 def test_recall_alone_traces_its_main_model_and_saves_the_others():
     report = attnlab.run("lookup", **{**FACTS, "recall_facts": 3, "recall_steps": 4, "variant": "ordered"})
     assert {"decoded_right", "causal_decoder"}.isdisjoint(each.name for each in report.claims)
     config = registry.config_of(report)
-    assert lookup.trace_text(report.model, config, "k1 v1 k2 v3 k4 v4 ? k2").input == (
+    assert lookup.ask(report.model, config, "k1 v1 k2 v3 k4 v4 ? k2").trace().input == (
         "k1", "v1", "k2", "v3", "k4", "v4",
     )  # fmt: skip
     with pytest.raises(WrongUsage, match="knows only 3 facts; got 1"):
-        lookup.trace_text(report.model, config, "k1 v1 ? k1")
+        lookup.ask(report.model, config, "k1 v1 ? k1")
     assert lookup.prompt_words(config) == "facts and a question, such as k1 v5 k2 v7 ? k2"
 
 

@@ -1,6 +1,7 @@
 import csv
 import dataclasses
 import json
+import re
 
 import pytest
 import torch
@@ -8,10 +9,11 @@ import torch
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.intervals import share_interval
-from attnlab.experiments.population import is_member, is_population, judging, training
+from attnlab.experiments.population import heads_sections, is_member, is_population, judging, training
 from attnlab.experiments.population.heads import look_at_heads
 from attnlab.experiments.population.judging import largest_difference_from_alone, largest_difference_of_kept
 from attnlab.experiments.population.typical import judge_typicality
+from attnlab.experiments.registry import find
 from attnlab.experiments.sorting import SortingConfig, sorter
 
 QUICK = {"recipe": "fast", "steps": 400, "evaluate_every": 100, "layout": "vmap"}
@@ -146,6 +148,22 @@ def test_a_member_that_breaks_is_named_and_disturbs_nobody(monkeypatch, tmp_path
         attnlab.open_run(tmp_path / "run" / "1")
     assert "Broken members" in population.html()
     assert population.solved_at[1] is None
+
+
+def test_when_the_last_that_still_learns_breaks_the_others_are_kept(monkeypatch, tmp_path):
+    """Everyone else had enough by then, so nobody's loss stands at the last mark."""
+    how = {"quick": True, "steps": 500, "evaluate_every": 50, "stop_when_solved": True, "layout": "batched"}
+    alone = attnlab.train_population("sorting", (0, 2), **how)
+    first, last = alone.solved_at
+    assert first < last
+    break_seed(monkeypatch, 2, last - 20)
+    population = attnlab.train_population("sorting", (0, 2), out=tmp_path / "run", **how)
+    assert list(population.faults) == ["2"]
+    fan = next(each for each in population.report.document["sections"] if each.get("figure") == "loss-fan")
+    assert fan["series"][0]["y"][-1] is None
+    assert None not in fan["series"][0]["y"][:-1]
+    for name, value in alone.weights.items():
+        assert torch.equal(value[0], population.weights[name][0])
 
 
 def test_an_opened_population_is_the_one_that_was_saved(learned, tmp_path):
@@ -337,3 +355,73 @@ def test_a_recipe_fills_in_what_a_config_leaves_open():
 @pytest.mark.parametrize("projections", ["gated", "strict", "dense"])
 def test_the_fast_recipe_solves_sorting_for_nearly_every_seed(projections):
     assert attnlab.train_population("sorting", range(64), recipe="fast", projections=projections).success.low > 0.9
+
+
+def section(population, title):
+    return next(each for each in population.report.document["sections"] if each["title"] == title)
+
+
+@pytest.mark.parametrize("name", ["sorting", "lookup", "sentiment", "handmade"])
+def test_every_experiment_says_what_is_learned_and_when_it_counts(name):
+    found = find(name)
+    goal = found.experiment.goal(found.config_class())
+    assert goal.task
+    assert goal.solved
+    assert goal.loss == ("mean squared error" if name == "handmade" else "loss (nats)")
+
+
+def test_what_solved_means_stands_at_the_head_of_the_report_and_beside_the_success(learned):
+    assert learned.report.document["sections"][0]["text"] == (
+        "Sort 3 letters from a to c. Solved means: all 27 inputs answered right at one judgement."
+    )
+    assert "all 27 inputs answered right" in section(learned, "Success rate")["caption"]
+    assert "all 27 inputs answered right" in claim(learned, "most_seeds_solve_it").statement
+    assert section(learned, "Success rate")["from_zero"]
+
+
+def test_a_fan_has_one_median_and_two_named_bands(learned):
+    (median,) = section(learned, "Loss")["series"]
+    assert median["name"] == "median"
+    assert [band["name"] for band in median["bands"]] == ["nine in ten members", "the middle half"]
+    wide, narrow = median["bands"]
+    for low, inner_low, middle, inner_high, high in zip(
+        wide["low"], narrow["low"], median["y"], narrow["high"], wide["high"], strict=True
+    ):
+        assert low <= inner_low <= middle <= inner_high <= high
+
+
+def test_the_loss_is_called_what_it_is():
+    population = attnlab.train_population("handmade", range(2), quick=True, steps=100)
+    assert section(population, "Loss")["y_label"] == "mean squared error"
+
+
+def test_what_may_not_be_looked_at_is_blank_and_never_a_weight_of_zero(learned):
+    (first, *_) = section(learned, "Where heads look, over all seeds")["choices"]
+    assert first["label"] == "Layer 0: groups"
+    rows = first["maps"][0]["rows"]
+    assert [[value is None for value in row] for row in rows] == [
+        [key > query for key in range(len(rows))] for query in range(len(rows))
+    ]
+    assert "masked" in first["maps"][0]["masked"]
+
+
+def test_padding_is_left_out_of_the_pictures_of_heads():
+    population = attnlab.train_population("lookup", range(2), quick=True, epochs=1, part="fixed")
+    choices = section(population, "Where heads look, over all seeds")["choices"]
+    first, cross = choices[0]["maps"][0], choices[-1]["maps"][0]
+    assert first["row_labels"] == first["column_labels"] == [f"word {number}" for number in range(1, 6)]
+    assert cross["row_labels"] == ["start", "answer"]
+    assert cross["column_labels"] == first["column_labels"]
+
+
+def test_a_question_gets_a_sentence_that_answers_it(learned):
+    answer = section(learned, "Do seeds agree?")["caption"].split("\n\n")[0]
+    assert re.fullmatch(
+        r"Layer 0: (Yes, nearly|In part|Hardly|No, no more than chance): paired by what they do, their heads are "
+        r"0\.\d\d apart, shuffled heads 0\.\d\d\.",
+        answer,
+    )
+    spread = {"aligned": 0.1, "shuffled, aligned": 0.5}
+    assert heads_sections._answer(spread).startswith("Yes, nearly")
+    assert heads_sections._answer({**spread, "aligned": 0.6}).startswith("No, no more than chance")
+    assert "one seed only" in heads_sections._answer({**spread, "aligned": float("nan")})

@@ -1,6 +1,7 @@
 """The run folder: one owner, nothing overwritten, and damage that is named."""
 
 import json
+import os
 import re
 import shutil
 import threading
@@ -13,8 +14,9 @@ import attnlab
 from attnlab.errors import CouldNotRun
 from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim, read_claims
-from attnlab.experiments.folder import FolderTaken, RunFolder, list_runs
+from attnlab.experiments.folder import Finished, FolderTaken, RunFolder, list_runs
 from attnlab.experiments.report import Report, open_run
+from attnlab.files import locked
 from attnlab.parts.linear import use_matrix_path
 
 TINY = {"steps": 4, "evaluate_every": 2}
@@ -201,3 +203,57 @@ def test_further_models_and_files_lie_in_the_folder_and_open_again(tmp_path):
     assert (folder / "note.json").read_bytes() == b"{}"
     for a, b in zip(again.models["twin"].parameters(), again.model.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_run_that_is_at_work_is_called_running_and_nobody_is_told_to_go_on(folder):
+    (folder / "claims.json").unlink()
+    assert list_runs(folder.parent)[0]["state"] == "unfinished"
+    with locked(folder):
+        (described,) = list_runs(folder.parent)
+        assert (described["state"], described["writer"]) == ("running", f"process {os.getpid()}")
+        with pytest.raises(CouldNotRun, match=r"is still running \(process \d+\): look again") as found:
+            open_run(folder)
+        assert "resume" not in str(found.value)
+    with pytest.raises(CouldNotRun, match="Go on with it: attnlab resume"):
+        open_run(folder)
+
+
+def test_a_finished_run_is_not_gone_on_with_as_another(tmp_path):
+    attnlab.run("sorting", steps=2, out=tmp_path / "run")
+    with pytest.raises(Finished, match="nothing was touched"):
+        attnlab.run("sorting", steps=2, out=tmp_path / "run", resume=True)
+    for changes, difference in (
+        ({"seed": 1}, "seed: 0 there, 1 here"),
+        ({"steps": 3}, "steps: 2 there, 3 here"),
+        ({"layout": "solo"}, 'layout: "auto" there, "solo" here'),
+    ):
+        with pytest.raises(CouldNotRun, match=difference):
+            attnlab.run("sorting", out=tmp_path / "run", resume=True, **{"steps": 2, **changes})
+    with pytest.raises(CouldNotRun, match=r'experiment: "sorting" there, "lookup" here$'):
+        attnlab.run("lookup", out=tmp_path / "run", resume=True)
+    with pytest.raises(CouldNotRun, match="holds a run of one seed of sorting, not a population"):
+        attnlab.train_population("sorting", range(2), out=tmp_path / "run", resume=True)
+
+
+def test_a_fault_inside_a_training_is_not_taken_for_one_of_the_config(tmp_path, monkeypatch):
+    attnlab.run("sorting", steps=2, out=tmp_path / "run")
+    (tmp_path / "run" / "claims.json").unlink()
+
+    def broken(*args, **fields):
+        raise TypeError("a fault of ours")
+
+    with monkeypatch.context() as planted:
+        planted.setattr("attnlab.experiments.sorting.sorter.make_draw", broken)
+        with pytest.raises(TypeError, match="a fault of ours"):
+            attnlab.resume(tmp_path / "run")
+    file = tmp_path / "run" / "config.json"
+    config = json.loads(file.read_text())
+    for change in (
+        {"layout": "evil"},
+        {"settings": {"layout": "solo"}},
+        {"population": 3},
+        {"population": {"seeds": 3}},
+    ):
+        file.write_text(json.dumps({**config, **change}))
+        with pytest.raises(CouldNotRun, match=r"config\.json is not usable"):
+            attnlab.resume(tmp_path / "run")

@@ -7,6 +7,7 @@ import pytest
 
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments import resume
 from attnlab.experiments.registry import find
 from attnlab.experiments.search import open_search, search, searching
 from attnlab.experiments.search.document import make_document
@@ -200,10 +201,19 @@ def test_the_report_shows_the_best_the_course_and_each_setting():
     ]
     document = make_document("sorting", dimensions, fixed, trials, seeds=range(4), facts={})
     best, course, against_rate, against_norm, table, refused, _ = document["sections"]
+    assert "nothing was searched yet" in course["caption"]
+    assert [each.get("style") for each in course["series"]] == ["points", "steps"]
+    assert against_rate["series"][0]["style"] == "points"
     assert "--seed 4 --set learning_rate=0.001 norm=layer steps=20" in best["text"]
     assert course["series"][1]["y"] == [0.25, 0.75, 0.75]
     assert (against_rate["series"][0]["x"], against_rate["x_log"]) == ([0.001, 0.01, 0.05], True)
-    assert against_norm["series"][0]["values"] == [0.75, 0.375]
+    (bars,) = against_norm["series"]
+    assert bars["values"] == [0.75, 0.375]
+    assert (bars["low"], bars["high"]) == ([None, 0.0], [None, 1.0])  # of a single trial no interval is known
+    assert against_norm["groups"] == ["layer (1)", "rms (2)"]
+    many = [Trial(number, trials[0].fields, 4, 1) for number in range(11)]
+    later = make_document("sorting", dimensions, fixed, many, seeds=range(4), facts={})
+    assert "the others learn from those before them" in later["sections"][1]["caption"]
     assert [row[0] for row in table["rows"]] == [1, 3, 0]
     assert refused["rows"] == [[2, "learning_rate=0.1 norm=rms", "no"]]
 
@@ -218,3 +228,29 @@ def test_the_command_line_searches_and_shows(tmp_path, monkeypatch, capsys):
     assert main(["show", "sorting-search"]) == 0
     assert main(["search", "sorting", "--set", "rank=2"]) == 2
     assert "a search needs a setting to look for" in capsys.readouterr().err
+
+
+def test_a_search_says_where_its_trials_were_made_and_counts_to_the_last(tmp_path, monkeypatch):
+    class Elsewhere(Stopping):
+        words = "in 2 processes"
+
+    seen = []
+
+    class Watching:
+        def stage(self, name):
+            pass
+
+        def tell(self, sentence):
+            pass
+
+        def step(self, step, steps, figures):
+            seen.append((step, steps))
+
+    monkeypatch.setattr(searching, "make_engine", lambda *_, **__: Elsewhere(2))
+    with pytest.raises(KeyboardInterrupt):
+        search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+    monkeypatch.undo()
+    found = resume(tmp_path / "s", observer=Watching())
+    assert dict(found.report.document["facts"])["computed"] == "5 trials in 2 processes, 2 trials in this process"
+    assert seen[-1] == (7, 7)
+    assert "Solved means: all 27 inputs" in found.report.document["sections"][0]["text"]

@@ -253,7 +253,7 @@ def test_overfitting_is_judged_by_all_trainings_and_not_on_few_texts(gaps, num_v
 
 
 def test_weights_that_are_no_shares_are_caught(monkeypatch):
-    monkeypatch.setattr("attnlab.parts.heads.attention_weights", torch.sigmoid)
+    monkeypatch.setattr("attnlab.look.recording.making.attention_weights", torch.sigmoid)
     assert failed(attnlab.run("sentiment", **TINY)) == {"weights_add_up"}
 
 
@@ -328,10 +328,10 @@ def test_a_tokenizer_of_another_run_is_refused(built_in, tmp_path):
     file = tmp_path / "tokenizer.json"
     file.write_text(json.dumps({"classes": ["a", "b"], "tokenizer": WordTokenizer([], 8).to_mapping()}))
     with pytest.raises(CouldNotRun, match="does not fit the model beside it"):
-        classifier.trace_text(built_in.model, SentimentConfig(), "a film", folder=tmp_path)
+        classifier.ask(built_in.model, SentimentConfig(), "a film", folder=tmp_path)
     file.write_text("[]")
     with pytest.raises(CouldNotRun, match="is damaged"):
-        classifier.trace_text(built_in.model, SentimentConfig(), "a film", folder=tmp_path)
+        classifier.ask(built_in.model, SentimentConfig(), "a film", folder=tmp_path)
 
 
 def test_a_run_in_memory_can_be_traced_too():
@@ -389,7 +389,7 @@ def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed_on_the_s
     concluded = classifier.conclude(model, trained, config, Run(5))
     assert [each.passed for each in concluded.claims] == [True] * 4
     assert "both models" not in json.dumps([each.to_mapping() for each in concluded.claims])
-    assert classifier.trace_text(model, config, "a warm film").steps[0].candidates == ("negative", "positive")
+    assert classifier.ask(model, config, "a warm film").trace().steps[0].candidates == ("negative", "positive")
 
 
 def test_given_texts_are_looked_into():

@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 import torch
 
+import attnlab
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments import train_population
+from attnlab.experiments import resume, train_population
+from attnlab.experiments.folder import Finished
 from attnlab.experiments.registry import find
 from attnlab.experiments.sweeps import engines, open_sweep, storing, sweep, sweeping, unit
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
@@ -251,6 +253,81 @@ def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(mo
     assert open_sweep(folder).rows() == here.rows()
 
 
+class StoppingElsewhere(Stopping):
+    """The same, in two processes as far as anybody is told."""
+
+    words, is_elsewhere = "in 2 processes", True
+
+
+def test_a_sweep_remembers_where_each_population_was_computed(monkeypatch, tmp_path):
+    """Those that came from elsewhere are drawn from and computed again, whoever goes on with the rest."""
+    asked = []
+
+    def making(kind, **how):
+        asked.append((kind, how["num_workers"]))
+        return StoppingElsewhere(1) if len(asked) == 1 else Engine()
+
+    monkeypatch.setattr(sweeping, "make_engine", making)
+    with pytest.raises(KeyboardInterrupt):
+        sweep("sorting", seeds=range(2), rank=[1, 2], workers=2, out=tmp_path / "s", **HOW)
+    found = resume(tmp_path / "s")
+    assert claims(found) == {"all_there": True, "same_here": True}
+    assert "rank=1, 2 seeds" in found.report.claims[1].statement
+    facts = dict(found.report.document["facts"])
+    assert facts["computed"] == "1 population in 2 processes, 1 population in this process"
+    assert asked == [("local", 2), ("local", 2)]  # as many as began it
+
+
+def test_a_number_from_elsewhere_that_is_not_ours_is_noticed_after_going_on_too(monkeypatch, tmp_path):
+    class Wrong(StoppingElsewhere):
+        def compute(self, lines, observer=None):
+            for line in super().compute(lines, observer):
+                found = json.loads(line)
+                found["members"][0]["loss"] += 2**-52
+                yield json.dumps(found)
+
+    monkeypatch.setattr(sweeping, "make_engine", lambda *_, **__: Wrong(1))
+    with pytest.raises(KeyboardInterrupt):
+        sweep("sorting", seeds=range(2), rank=[1, 2], out=tmp_path / "s", **HOW)
+    monkeypatch.undo()
+    assert claims(resume(tmp_path / "s", workers=1)) == {"all_there": True, "same_here": False}
+
+
+def test_going_on_may_be_shared_out_otherwise(monkeypatch, tmp_path):
+    asked = []
+
+    def making(kind, **how):
+        asked.append(how["num_workers"])
+        return Stopping(1)
+
+    monkeypatch.setattr(sweeping, "make_engine", making)
+    with pytest.raises(KeyboardInterrupt):
+        sweep("sorting", seeds=range(2), rank=[1, 2], workers=3, out=tmp_path / "s", **HOW)
+    resume(tmp_path / "s", workers=1)
+    assert asked == [3, 1]
+    attnlab.run("sorting", out=tmp_path / "r", steps=20, evaluate_every=10)
+    (tmp_path / "r" / "claims.json").unlink()
+    with pytest.raises(WrongUsage, match="workers share the cells of a sweep"):
+        resume(tmp_path / "r", workers=2)
+
+
+def test_a_finished_sweep_is_not_gone_on_with_as_another(tmp_path):
+    how = {"seeds": range(2), "out": tmp_path / "s", "rank": [1, 2], **HOW}
+    sweep("sorting", **how)
+    with pytest.raises(Finished):
+        sweep("sorting", resume=True, **how)
+    with pytest.raises(Finished):
+        sweep("sorting", resume=True, out=tmp_path / "s")
+    with pytest.raises(CouldNotRun, match=r"is another one.*\n  sweep.axes.rank: \[1, 2\] there, \[1, 3\] here"):
+        sweep("sorting", resume=True, **{**how, "rank": [1, 3]})
+    with pytest.raises(CouldNotRun, match=r"holds a sweep of sorting, made with --seeds 2, not a run of one seed"):
+        attnlab.run("sorting", resume=True, out=tmp_path / "s")
+    with pytest.raises(WrongUsage, match="holds a sweep, which keeps no weights"):
+        attnlab.load(tmp_path / "s")
+    with pytest.raises(WrongUsage, match=r"attnlab run sorting --seeds 2 --set and the cell's settings"):
+        _ = open_sweep(tmp_path / "s").report.model
+
+
 def test_what_is_damaged_is_computed_again(tmp_path):
     line = '{"unit": 3, "members": []}'
     storing.keep(tmp_path, 3, line)
@@ -355,6 +432,27 @@ def is_running(number):
     with suppress(OSError):
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
+
+
+def test_a_worker_that_is_made_while_all_are_dismissed_is_ended_too(monkeypatch):
+    """Ctrl-C may come while workers start; none of them may be forgotten, and nobody waits for them."""
+    begun, made = threading.Event(), []
+
+    class Slow(Helper):
+        def __init__(self, module):
+            begun.set()
+            time.sleep(0.2)
+            super().__init__(module)
+            made.append(self)
+
+    monkeypatch.setattr(engines, "Helper", Slow)
+    engine = make_engine("local", num_workers=2)
+    answers = engine.compute(["{}", "{}"])
+    threading.Thread(target=lambda: next(answers, None), daemon=True).start()
+    assert begun.wait(10)
+    engine.close()
+    assert len(made) == 1  # the second was not made any more
+    assert all(each._process.poll() is not None for each in made)
 
 
 def test_a_unit_over_which_every_worker_dies_is_told(monkeypatch):
@@ -482,7 +580,7 @@ def test_one_axis_gives_curves_words_give_bars_and_a_third_axis_a_chooser():
 
 def test_the_command_that_a_report_names_makes_the_same_models_again(here, tmp_path):
     text = section(here.report.document, "Look into a cell")["text"]
-    words = re.search(r"attnlab run sorting (.*)$", text)[1].split()
+    words = re.search(r"`attnlab run sorting (.*)`$", text)[1].split()
     assert main(["run", "sorting", *words, "--layout", "vmap", "--quiet", "--out", str(tmp_path / "p")]) in (0, 1)
     settings = json.loads((tmp_path / "p" / "config.json").read_text())["settings"]
     cell = next(each for each in here.cells if each.cell.fields == {k: settings[k] for k in GRID})

@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from attnlab.errors import WrongUsage
+from attnlab.experiments import train_population
+from attnlab.experiments.resuming import resume
+from attnlab.experiments.search import search
+from attnlab.experiments.sweeps import sweep
 from attnlab.train.checkpoint import latest_checkpoint
 from attnlab.train.distributed import Team, is_launched, is_writer, joined
 
@@ -140,6 +145,26 @@ def test_only_the_first_process_writes_and_shows(tmp_path):
     assert shown.count("claims hold") == 1
     assert shown.splitlines()[-3:] == alone.replace("/one", "/two").splitlines()[-3:]
     assert {path.name for path in (tmp_path / "two").iterdir()} == {path.name for path in (tmp_path / "one").iterdir()}
+
+
+@pytest.mark.parametrize("kind", ["population", "sweep", "search"])
+def test_what_is_many_is_not_gone_on_with_by_several_processes(kind, tmp_path, monkeypatch):
+    described = {"experiment": "sorting", "seed": 0, "started": "", "settings": {}, "versions": {}, "model": {}}
+    (tmp_path / "config.json").write_text(json.dumps(described | {kind: {}}))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(WrongUsage, match=f"torchrun shares out one training, and a {kind} is many"):
+        resume(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize("make", [train_population, sweep, search])
+def test_what_is_many_is_not_begun_by_several_processes(make, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(WrongUsage, match="torchrun shares out one training"):
+        make("sorting", settings={"rank": "1..2"}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The commands. Each parses, calls the library, shows; what takes long to import is imported inside."""
 
-import os
-import re
+import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,17 +10,19 @@ from cyclopts import App, Parameter
 
 from attnlab import __version__
 from attnlab.cli import terminal
+from attnlab.cli.answers import show_trace
+from attnlab.cli.edit import edit
 from attnlab.cli.failures import Interrupts, explain, leaving
+from attnlab.cli.finding import RUNS, find_run, is_run, runs_in
+from attnlab.cli.look import look
 from attnlab.cli.parsing import whole_number
 from attnlab.cli.running import print_json, run_all, run_one, show_run, tell_finished
 from attnlab.cli.sweep import search, show_search, show_sweep, sweep
 from attnlab.configs import parse_settings
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage
 
 __all__ = ["app", "main"]
 
-_RUNS = Path("runs")
-_MEMBER = re.compile(r"(\d+-)?\d{1,19}")
 
 app = App(
     name="attnlab",
@@ -32,6 +33,8 @@ app = App(
 )
 
 
+app.command(look)
+app.command(edit)
 app.command(sweep)
 app.command(search)
 
@@ -94,50 +97,62 @@ def run(
     set_
         Settings, key=value, as many as you like; for all of them, experiment.key=value.
     out
-        The run folder to make; by default the first free one of runs/NAME, runs/NAME-2, … For all, the folder to make
-        them in.
+        The run folder to make; by default the first free one of runs/NAME, runs/NAME-2, …, and with --seeds 100 of
+        runs/NAME-100-seeds, runs/NAME-100-seeds-2, … For all, the folder to make them in.
     quick
         Smaller settings that show the same in seconds.
     resume
         Go on with the run in --out that was stopped, if it is this one; `attnlab resume RUN` needs no more than that.
     log
-        Who gets the metrics too, in files inside the run folder: tensorboard, mlflow, or both.
+        Who gets the metrics of a run of one seed too, in files inside its folder: tensorboard, mlflow, or both.
     as_json
         Print the claims as JSON.
     quiet
         Show no progress.
     """
     from attnlab.experiments import registry
-    from attnlab.experiments.folder import is_finished
+    from attnlab.experiments.folder import Finished
     from attnlab.train.distributed import is_launched, is_writer
+    from attnlab.train.loggers import check_loggers
 
     if is_launched() and (name == "all" or seeds is not None):
         raise WrongUsage("torchrun shares out one training: name one experiment, and no --seeds.")
+    if log == []:
+        raise WrongUsage("--log needs the name of a logger: tensorboard, mlflow, or both.")
+    check_loggers(log or ())
     if log is not None and (name == "all" or seeds is not None):
-        raise WrongUsage("--log is for one run: name one experiment, and no --seeds.")
+        raise WrongUsage("--log is for a run of one seed: name one experiment, and no --seeds.")
     if set_ == []:
         raise WrongUsage("--set needs at least one key=value; `attnlab settings` lists what can be set.")
     wanted = parse_settings(set_ or [])
     if resume and (out is None or name == "all"):
         raise WrongUsage("--resume needs --out and the folder of one run; `attnlab list` shows which are unfinished.")
-    if resume and out is not None and is_finished(out):
-        return tell_finished(out)
-    if seeds is not None:
-        from attnlab.cli.population import run_population
-
-        how: dict[str, Any] = {"layout": layout, "engine": engine, "stop_when_solved": stop_when_solved, "quick": quick}
-        shown = {"as_json": as_json, "quiet": quiet}
-        return run_population(name, out, wanted, seed=seed, seeds=seeds, parent=_RUNS, resume=resume, **shown, **how)
-    if stop_when_solved:
+    if stop_when_solved and seeds is None:
         raise WrongUsage("--stop-when-solved is for many at once; say how many with --seeds.")
     options: dict[str, Any] = {"seed": seed, "quick": quick, "layout": layout, "engine": engine}
-    if name == "all":
-        return run_all(out or _RUNS, wanted, as_json=as_json, quiet=quiet, **options)
-    registry.find(name)
-    is_shown = is_writer()
-    options |= {"resume": resume, "loggers": log or ()}
-    report = run_one(name, out, wanted, parent=_RUNS, quiet=quiet or as_json or not is_shown, **options)
-    return show_run(report, as_json=as_json) if is_shown else 0
+    try:
+        if seeds is not None:
+            from attnlab.cli.population import run_population
+
+            options |= {"resume": resume, "stop_when_solved": stop_when_solved, "as_json": as_json, "quiet": quiet}
+            return run_population(name, out, wanted, seeds=seeds, parent=RUNS, **options)
+        if name == "all":
+            return run_all(out or RUNS, wanted, as_json=as_json, quiet=quiet, **options)
+        registry.find(name)
+        is_shown = is_writer()
+        options |= {"resume": resume, "loggers": log or ()}
+        report = run_one(name, out, wanted, parent=RUNS, quiet=quiet or as_json or not is_shown, **options)
+        return show_run(report, as_json=as_json) if is_shown else 0
+    except Finished:
+        assert out is not None
+        return tell_finished(out, as_json=as_json)
+    except WrongUsage as error:
+        several = [f"{key}={value}" for key, value in wanted.items() if ".." in value or "," in value]
+        if not several or name == "all":
+            raise
+        raise WrongUsage(
+            f"{error} Several values make a sweep: attnlab sweep {name} --set {' '.join(several)}"
+        ) from None
 
 
 @app.command(name="resume")
@@ -145,6 +160,7 @@ def resume_(
     run: str,
     /,
     *,
+    workers: Annotated[int | None, Parameter(converter=whole_number)] = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
 ) -> int:
@@ -154,6 +170,8 @@ def resume_(
     ----------
     run
         A run folder, or the name of one in runs/.
+    workers
+        Of a sweep or a search: processes on this machine that share the rest; whoever began it, if nothing is said.
     as_json
         Print the claims as JSON.
     quiet
@@ -166,12 +184,12 @@ def resume_(
     from attnlab.experiments.sweeps import Sweep
     from attnlab.train.distributed import is_writer
 
-    folder = _find_run(run)
+    folder = find_run(run)
     if is_finished(folder):
-        return tell_finished(folder)
+        return tell_finished(folder, as_json=as_json)
     is_shown = is_writer()
     with leaving(folder), terminal.progress(str(folder), is_quiet=quiet or as_json or not is_shown) as observer:
-        found = resume(folder, observer=observer)
+        found = resume(folder, workers=workers, observer=observer)
     if not is_shown:
         return 0
     if isinstance(found, Report):
@@ -186,7 +204,7 @@ def resume_(
 
 
 @app.command(name="list")
-def list_(parent: Path = _RUNS, /, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+def list_(parent: Path = RUNS, /, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
     """List the runs in a folder.
 
     Parameters
@@ -248,11 +266,19 @@ def show(run: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negat
         Print it as JSON.
     """
     from attnlab.experiments import open_run
+    from attnlab.experiments.folder import kind_of
+    from attnlab.experiments.search import open_search
+    from attnlab.experiments.sweeps import open_sweep
 
-    folder = _find_run(run)
+    folder = find_run(run)
     report = open_run(folder)
+    kind = kind_of(report.config)
     if as_json:
         print_json({**report.config, "claims": [claim.to_mapping() for claim in report.claims]})
+    elif kind == "sweep":
+        show_sweep(open_sweep(folder), as_json=False)
+    elif kind == "search" and importlib.util.find_spec("optuna") is not None:  # which reads the trials
+        show_search(open_search(folder), as_json=False)
     else:
         terminal.show_report(report, folder)
     return 0 if report.passed else 1
@@ -269,14 +295,14 @@ def open_(run: str, /) -> int:
     """
     import webbrowser
 
-    if not _is_run(Path(run)) and _runs_in(Path(run)):
+    if not is_run(Path(run)) and runs_in(Path(run)):
         from attnlab.experiments.gallery import write_gallery
 
         page = write_gallery(Path(run)).resolve()
     else:
         from attnlab.experiments import open_run
 
-        folder = _find_run(run)
+        folder = find_run(run)
         report = open_run(folder)
         if report.folder is None:  # a population's member, which becomes a folder when somebody wants its page
             report.save(folder)
@@ -305,26 +331,33 @@ def trace(run: str, /, *words: str, as_json: Annotated[bool, Parameter(name="--j
     """
     from attnlab.experiments import open_run, registry
 
-    report = open_run(_find_run(run))
+    folder = find_run(run)
+    report = open_run(folder)
     config = registry.config_of(report)
-    expected = registry.traceable(report).prompt_words(config)
+    expected = registry.askable(report).prompt_words(config)
+    typical = dict(report.document["facts"]).get("most typical")
+    if typical is not None and not as_json:  # a population, of which one member answers
+        note = f"{typical} answers, the most typical member; another one: attnlab trace {folder / 'SEED'} …"
+        terminal.say(note, is_quiet=True)
 
     def show_one(text: str) -> None:
         found = registry.trace_run(report, text)
         if as_json:
             print_json(found.to_mapping(), indent=None)
         else:
-            terminal.show_trace(found)
+            show_trace(found)
 
     if words:
         show_one(" ".join(words))
         return 0
-    status = 0
+    status, text = 0, None
     for text in terminal.ask(f"{expected} (an empty line ends): "):
         try:
             show_one(text)
         except WrongUsage as error:
             status = terminal.complain(str(error), 2)
+    if text is None and not sys.stdin.isatty():
+        terminal.complain(f"no input came, so there is nothing to trace; after the run, type {expected}.", status)
     return 0 if sys.stdin.isatty() else status  # a person was asked again, a script was not
 
 
@@ -345,27 +378,3 @@ def doctor(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = 
     else:
         terminal.show_findings(findings)
     return 3 if any(finding.state == "missing" for finding in findings) else 0
-
-
-def _find_run(name: str) -> Path:
-    """Take a path, or the name of a folder in runs/."""
-    for path in (Path(name), _RUNS / name):
-        if _is_run(path):
-            return path
-    here = Path(name)
-    inside = _runs_in(here)
-    if inside:
-        raise WrongUsage(f"{name} is no run but holds some; name one of them: {', '.join(sorted(inside))}.")
-    known = _runs_in(_RUNS)
-    hint = did_you_mean(here.name, known) if known else "make one with: attnlab run sorting"
-    raise CouldNotRun(f"there is no run in {name}; {hint}")
-
-
-def _is_run(path: Path) -> bool:
-    """Say whether a path is a run's folder, or a population's and the seed of a member (`runs/sorting-64/17`)."""
-    is_member = _MEMBER.fullmatch(path.name) is not None and os.path.isfile(path.parent / "population.safetensors")
-    return is_member or os.path.isfile(path / "config.json")  # unlike Path, it answers False for a name too long
-
-
-def _runs_in(parent: Path) -> list[str]:
-    return [each.name for each in parent.iterdir() if _is_run(each)] if os.path.isdir(parent) else []

@@ -15,7 +15,12 @@ _OPTIONAL = {
     "scikit-learn": ("the baseline of sentiment", "pip install 'attnlab[baseline]'"),
     "tokenizers": ("subword tokens", "pip install 'attnlab[text]'"),
     "pyarrow": ("texts in Parquet files", "pip install 'attnlab[text]'"),
+    "optuna": ("attnlab search", "pip install 'attnlab[optuna]'"),
+    "ray": ("sweeps and searches on a cluster", "pip install 'attnlab[ray]'"),
+    "tensorboard": ("--log tensorboard", "pip install 'attnlab[tensorboard]'"),
+    "mlflow-skinny": ("--log mlflow", "pip install 'attnlab[mlflow]'"),
 }
+_SAME = {"mlflow-skinny": "mlflow"}  # a larger package that holds it
 
 
 class Finding(NamedTuple):
@@ -29,7 +34,7 @@ class Finding(NamedTuple):
 
 def examine() -> list[Finding]:
     """Look at everything."""
-    return [_python(), *_packages(), *_torch(), *_places()]
+    return [_python(), *_packages(), *_compiler(), *_torch(), *_places()]
 
 
 def _python() -> Finding:
@@ -45,7 +50,7 @@ def _packages() -> list[Finding]:
         else:
             findings.append(Finding("good", name, version))
     for name, (purpose, command) in _OPTIONAL.items():
-        version = _version(name)
+        version = _version(name) or _version(_SAME.get(name, name))
         if version is None:
             findings.append(Finding("optional", name, "not installed", f"for {purpose}: {command}"))
         else:
@@ -73,6 +78,18 @@ def _torch() -> list[Finding]:
         Finding("note", "GPU", device),
         Finding("note", "matrix path", path, "ATTNLAB_MATRIX_PATH=default|onednn|auto"),
     ]
+
+
+def _compiler() -> list[Finding]:
+    if _version("torch") is None:
+        return []
+    from attnlab.native.compiler import compiler_name
+
+    name = compiler_name()
+    if name is None:
+        advice = "for populations of tiny models at full speed: install g++ or clang++"
+        return [Finding("optional", "C++ compiler", "not found", advice)]
+    return [Finding("good", "C++ compiler", name)]
 
 
 def _places() -> list[Finding]:

@@ -67,7 +67,7 @@ def _train(
     from attnlab.experiments.folder import FolderTaken, free_name
 
     while True:
-        folder = out if out is not None else free_name(parent, f"{name}-{len(seeds)}")
+        folder = out if out is not None else free_name(parent, f"{name}-{len(seeds)}-seeds")
         try:
             title = f"{name}, {len(seeds):,} seeds"
             with leaving(folder), terminal.progress(title, is_quiet=quiet) as observer:

@@ -13,7 +13,7 @@ from attnlab.errors import AttnlabError, WrongUsage, did_you_mean
 if TYPE_CHECKING:
     from attnlab.experiments.report import Report
 
-__all__ = ["print_json", "run_all", "run_one", "show_run", "tell_finished"]
+__all__ = ["print_json", "run_all", "run_one", "say_task", "show_run", "tell_finished"]
 
 
 def run_one(
@@ -82,19 +82,31 @@ def show_run(report: "Report", *, as_json: bool) -> int:
     if as_json:
         print_json(_as_mapping(report))
     else:
-        trace = f" · attnlab trace {folder}" if registry.is_traceable(report.experiment) else ""
+        trace = f" · attnlab trace {folder}" if registry.is_askable(report.experiment) else ""
         terminal.show_claims(report.claims)
         terminal.say(f"report   {folder / 'report.html'}")
         terminal.say(f"look at  attnlab open {folder}{trace} · attnlab show {folder}", is_quiet=True)
     return 0 if report.passed else 1
 
 
-def tell_finished(folder: Path) -> int:
+def tell_finished(folder: Path, *, as_json: bool = False) -> int:
     """Say that there is nothing to go on with, and return the exit status that the run had."""
+    from attnlab.experiments.claims import verdict
+    from attnlab.experiments.folder import Finished
     from attnlab.experiments.report import open_run
 
-    sentence = f"the run in {folder} is finished: there is nothing to go on with, and nothing was touched."
-    return terminal.complain(sentence, 0 if open_run(folder).passed else 1)
+    report = open_run(folder)
+    if as_json:
+        print_json(_as_mapping(report))
+    why = "" if report.passed else f" Of its claims {verdict(report.claims)}, hence the exit status 1."
+    return terminal.complain(f"{Finished(folder)}{why}", 0 if report.passed else 1)
+
+
+def say_task(report: "Report") -> None:
+    """Say what is learned, and what solved means, where a report says so."""
+    for section in report.document["sections"]:
+        if section["kind"] == "text" and section["title"] == "The task":
+            terminal.say(section["text"], is_quiet=True)
 
 
 def _settings_of_each(wanted: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from attnlab.cli import terminal
 from attnlab.cli.failures import leaving
 from attnlab.cli.parsing import whole_number
-from attnlab.cli.running import print_json, tell_finished
+from attnlab.cli.running import print_json, say_task, tell_finished
 from attnlab.configs import parse_settings
 from attnlab.errors import WrongUsage
 
@@ -36,8 +36,8 @@ def sweep(
     seeds: Annotated[int | None, Parameter(converter=whole_number)] = None,
     seed: Annotated[int | None, Parameter(converter=whole_number)] = None,
     out: Path | None = None,
-    workers: WholeNumber = 1,
-    engine: Literal["local", "ray"] = "local",
+    workers: WholeNumber | None = None,
+    engine: Literal["local", "ray"] | None = None,
     address: str | None = None,
     layout: Layout = "auto",
     stop_when_solved: Switch = False,
@@ -61,7 +61,7 @@ def sweep(
     out
         The folder to make; by default the first free one of runs/NAME-sweep, runs/NAME-sweep-2, …
     workers
-        Processes on this machine that share the cells.
+        Processes on this machine that share the cells; 1 if nothing is said, or as many as began what is gone on with.
     engine
         local, or ray for a Ray cluster that is running.
     address
@@ -85,7 +85,7 @@ def sweep(
     chosen = None if seeds is None and seed is None else _range_of(seeds, seed or 0, 64)
     where: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
     how = {"layout": layout, "stop_when_solved": stop_when_solved, "quick": quick, **where}
-    found = _made(run_sweep, name, out, set_, resume, quiet or as_json, "sweep", seeds=chosen, **how)
+    found = _made(run_sweep, name, out, set_, resume, (quiet, as_json), "sweep", seeds=chosen, **how)
     return found if isinstance(found, int) else show_sweep(found, as_json=as_json)
 
 
@@ -98,8 +98,8 @@ def search(
     seeds: WholeNumber = 8,
     seed: WholeNumber = 0,
     out: Path | None = None,
-    workers: WholeNumber = 1,
-    engine: Literal["local", "ray"] = "local",
+    workers: WholeNumber | None = None,
+    engine: Literal["local", "ray"] | None = None,
     address: str | None = None,
     layout: Layout = "auto",
     quick: Switch = False,
@@ -125,7 +125,7 @@ def search(
     out
         The folder to make; by default the first free one of runs/NAME-search, runs/NAME-search-2, …
     workers
-        Processes on this machine that share the trials.
+        Processes on this machine that share the trials; 1 if nothing is said, or as many as began what is gone on with.
     engine
         local, or ray for a Ray cluster that is running.
     address
@@ -145,7 +145,7 @@ def search(
 
     where: dict[str, Any] = {"workers": workers, "engine": engine, "address": address}
     how = {"seeds": _range_of(seeds, seed, 8), "trials": trials, "layout": layout, "quick": quick, **where}
-    found = _made(run_search, name, out, set_, resume, quiet or as_json, "search", **how)
+    found = _made(run_search, name, out, set_, resume, (quiet, as_json), "search", **how)
     return found if isinstance(found, int) else show_search(found, as_json=as_json)
 
 
@@ -155,6 +155,7 @@ def show_sweep(found: "Sweep", *, as_json: bool) -> int:
         print_json({**_described(found), "cells": [_cell_to_json(cell) for cell in found.cells]})
         return 0 if found.passed else 1
     names = [axis.name for axis in found.outcome.grid.axes]
+    say_task(found.report)
     rows = [
         [*map(_word, cell.cell.fields.values()), f"{cell.solved}/{len(cell.members)}", *_share(cell.success)]
         for cell in found.cells
@@ -171,10 +172,13 @@ def show_sweep(found: "Sweep", *, as_json: bool) -> int:
 
 def show_search(found: "Search", *, as_json: bool) -> int:
     """Print the best trials and what holds, and return the exit status."""
+    from attnlab.experiments.search.trial import RANDOM
+
     ranked = sorted((trial for trial in found.trials if trial.seeds), key=lambda trial: -trial.score)
     if as_json:
         print_json({**_described(found), "trials": [{**t._asdict(), "success": t.success} for t in found.trials]})
         return 0 if found.passed else 1
+    say_task(found.report)
     rows = [
         [str(t.number), *map(_word, t.fields.values()), f"{t.solved}/{t.seeds}", *_share(t.success), _brief(t.loss)]
         for t in ranked[:10]
@@ -183,26 +187,34 @@ def show_search(found: "Search", *, as_json: bool) -> int:
     terminal.show_table(["trial", *names, "learned", "share", "95 % interval", "loss"], rows)
     if ranked:
         terminal.say(f"best     {ranked[0].name}")
+    if len(ranked) <= RANDOM:
+        terminal.say(f"the first {RANDOM} trials are drawn at random: nothing was searched yet", is_quiet=True)
     return _show_rest(found)
 
 
 def _made(
-    make: Any, name: str, out: Path | None, set_: list[str] | None, resume: bool, quiet: bool, kind: str, **how: Any
+    make: Any,
+    name: str,
+    out: Path | None,
+    set_: list[str] | None,
+    resume: bool,
+    shown: tuple[bool, bool],
+    kind: str,
+    **how: Any,
 ) -> Any:
     """Make a sweep or a search in the folder named, or in the first free one; an exit status where nothing is to do."""
-    from attnlab.experiments.folder import FolderTaken, free_name, is_finished
+    from attnlab.experiments.folder import Finished, FolderTaken, free_name
 
+    quiet, as_json = shown
     if set_ == [] or (not set_ and not resume):
         raise WrongUsage(
             f"a {kind} needs --set key=value with several values; `attnlab settings {name}` lists the keys."
         )
-    if resume and out is not None and is_finished(out):
-        return tell_finished(out)
     settings: Mapping[str, str] = parse_settings(set_ or [])
     while True:
         folder = out if out is not None else free_name(_RUNS, f"{name}-{kind}")
         try:
-            with leaving(folder), terminal.progress(f"{name} {kind}", is_quiet=quiet) as observer:
+            with leaving(folder), terminal.progress(f"{name} {kind}", is_quiet=quiet or as_json) as observer:
                 return make(
                     name,
                     out=None if resume and out is None else folder,
@@ -211,6 +223,9 @@ def _made(
                     observer=observer,
                     **how,
                 )
+        except Finished:
+            assert out is not None
+            return tell_finished(out, as_json=as_json)
         except FolderTaken:
             if out is not None:
                 raise

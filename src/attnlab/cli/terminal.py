@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from attnlab.configs import Option
     from attnlab.experiments.claims import Claim
     from attnlab.experiments.report import Report
-    from attnlab.look.trace import HeadTrace, Trace
     from attnlab.train.observer import Observer
 
 __all__ = [
     "ask",
     "complain",
     "let_go_of_streams",
+    "output",
     "prepare_streams",
     "progress",
     "say",
@@ -37,10 +37,10 @@ __all__ = [
     "show_runs",
     "show_settings",
     "show_table",
-    "show_trace",
 ]
 
-_MOST_COLUMNS = 12  # tokens that a table of weights can hold side by side
+_MAY_BREAK = {1: 14, 2: 4, 5: 10}  # the columns of a list that may be broken, and the letters that they need
+_BLANKS = 17  # between its columns
 
 
 def prepare_streams() -> None:
@@ -64,7 +64,8 @@ def let_go_of_streams() -> None:
                 os.close(null)
 
 
-def _out() -> Console:
+def output() -> Console:
+    """Return what writes results, to standard output."""
     return _console(sys.stdout)
 
 
@@ -79,7 +80,7 @@ def _console(stream: TextIO) -> Console:
 
 def say(text: str, *, is_quiet: bool = False) -> None:
     """Print one line; paths are never broken."""
-    _out().print(Text(text, style="dim" if is_quiet else ""), soft_wrap=True)
+    output().print(Text(text, style="dim" if is_quiet else ""), soft_wrap=True)
 
 
 def complain(sentence: str, status: int) -> int:
@@ -110,7 +111,7 @@ def show_claims(claims: "Sequence[Claim]") -> None:
     """Print the claims with what was measured, and how many hold."""
     from attnlab.experiments.claims import verdict
 
-    console = _out()
+    console = output()
     table = _table("", "claim", "measured", "bound")
     table.columns[1].ratio, table.columns[2].ratio, table.columns[3].ratio = 4, 2, 2
     table.expand = True
@@ -127,7 +128,7 @@ def show_all_claims(runs: "Sequence[tuple[str, Sequence[Claim]]]") -> None:
     """Print the claims of several runs in one table, and how many hold."""
     from attnlab.experiments.claims import verdict
 
-    console = _out()
+    console = output()
     table = _table("", "experiment", "claim", "measured", "bound")
     for experiment, claims in runs:
         for index, claim in enumerate(claims):
@@ -147,15 +148,25 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
     if not runs:
         say(f"{parent} holds no runs yet; make one with: attnlab run sorting")
         return
-    table = _table("run", "experiment", "seed", "state", "claims", "started")
-    for run in runs:
+    table = _table("run", "what", "seed", "state", "claims", "started")
+    states = [f"running ({run['writer']})" if run["state"] == "running" else run["state"] for run in runs]
+    # A name that is broken cannot be copied; a terminal that is too narrow breaks the line instead.
+    whole = {0: max(len(run["run"]) for run in runs), 3: max(map(len, states)), 4: len("claims")}
+    for place, width in whole.items():
+        table.columns[place].min_width, table.columns[place].no_wrap = width, True
+    for place, width in _MAY_BREAK.items():
+        table.columns[place].min_width = width
+    for run, state in zip(runs, states, strict=True):
         claims = f"{run['passed']}/{run['claims']}" if run["claims"] else ""
         is_good = run["state"] == "finished" and run["passed"] == run["claims"]
         style = "green" if is_good else "yellow" if run["state"] != "finished" else "red"
         started = str(run["started"] or "").replace("T", " ").removesuffix("+00:00")
-        seed = str(run["seed"]) if run["members"] == 1 else f"{run['seed']} … ({run['members']:,} members)"
-        table.add_row(run["run"], str(run["experiment"]), seed, Text(run["state"], style=style), claims, started)
-    _out().print(table)
+        seed = "" if run["seed"] is None else f"{run['seed']}" + (" …" if run["seeds"] > 1 else "")
+        table.add_row(run["run"], run["what"], seed, Text(state, style=style), claims, started)
+    console = output()
+    # rich never prints wider than its console.
+    console.width = max(console.width, sum(whole.values()) + sum(_MAY_BREAK.values()) + _BLANKS)
+    console.print(table)
     for run in runs:
         if run["state"] == "unfinished":
             say(f"go on with  attnlab resume {run['run']}", is_quiet=True)
@@ -166,7 +177,7 @@ def show_experiments(summaries: Mapping[str, str]) -> None:
     table = _table("experiment", "what it shows")
     for name, summary in summaries.items():
         table.add_row(name, summary)
-    _out().print(table)
+    output().print(table)
     say(f"attnlab settings {next(iter(summaries))} lists what can be set", is_quiet=True)
 
 
@@ -175,12 +186,12 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = _table(*columns)
     for row in rows:
         table.add_row(*row)
-    _out().print(table)
+    output().print(table)
 
 
 def show_settings(name: str, summary: str, options: "Sequence[Option]") -> None:
     """Print every setting of an experiment: default, what is allowed, what it means."""
-    console = _out()
+    console = output()
     console.print(Text(f"{name}: {summary}", style="bold"))
     table = _table("setting", "default", "allowed", "meaning")
     for each in options:
@@ -191,7 +202,7 @@ def show_settings(name: str, summary: str, options: "Sequence[Option]") -> None:
 
 def show_report(report: "Report", folder: Path) -> None:
     """Print a run: facts, claims, parameters, files."""
-    console = _out()
+    console = output()
     console.print(Text(str(report.document["subtitle"]), style="bold"))
     facts = _table(show_header=False)
     for name, value in report.document["facts"]:
@@ -211,60 +222,13 @@ def show_report(report: "Report", folder: Path) -> None:
         say(f"report   {folder / 'report.html'}")
 
 
-def show_trace(trace: "Trace") -> None:
-    """Print each step of a trace: candidates with their probabilities, the choice, each head's weights."""
-    console = _out()
-    for number, step in enumerate(trace.steps, 1):
-        known = trace.input if step.position is None else trace.tokens[: step.position + 1]
-        head = Text(f"step {number} of {len(trace.steps)}  ", style="dim")
-        console.print(head + Text(" ".join(known)) + Text(f" → {step.choice}", style="bold green"))
-        for candidate, probability in zip(step.candidates, step.probabilities, strict=True):
-            is_choice = candidate == step.choice
-            bar = "█" * round(probability * 24)
-            style = "bold green" if is_choice else "dim"
-            console.print(Text(f"  p({candidate}) {probability:.4f} {bar}", style=style))
-        own = [each for each in trace.attention if each.key_tokens is None]
-        cross = [each for each in trace.attention if each.key_tokens is not None]
-        for heads, tokens in ((own, known), (cross, cross[0].key_tokens if cross else ())):
-            if heads:
-                assert tokens is not None
-                console.print(_weights_table(heads, tokens, step.position))
-        console.print()
-    answer = " ".join(step.choice for step in trace.steps)
-    console.print(Text(f"{' '.join(trace.input)} → {answer}", style="bold"))
-
-
-def _weights_table(heads: "Sequence[HeadTrace]", tokens: Sequence[str], position: int | None) -> Table:
-    """Make a row for each head; a long input is written downwards instead, with a column for each head."""
-    rows = [_mean_row(each.rows) if position is None else each.rows[position] for each in heads]
-    names = [each.site.removesuffix(".weights").removesuffix(".attention") + f" head {each.head}" for each in heads]
-    table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=True, header_style="dim")
-    table.add_column("  where it looks" if position is not None else "  where its positions look, on average")
-    if len(tokens) <= _MOST_COLUMNS:
-        width = max(map(len, tokens), default=0) + 2
-        for token in tokens:
-            table.add_column(token, justify="right", min_width=min(width, 5), no_wrap=True)
-        for name, row in zip(names, rows, strict=True):
-            table.add_row(Text(f"  {name}"), *map(_shaded, row))
-    else:
-        for name in names:
-            table.add_column(name.removeprefix("layers.").replace(" head ", "."), justify="right", no_wrap=True)
-        for token, weights in zip(tokens, zip(*rows, strict=True), strict=True):
-            table.add_row(Text(f"  {token}"), *map(_shaded, weights))
-    return table
-
-
-def _mean_row(rows: Sequence[Sequence[float]]) -> list[float]:
-    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-
-
 def show_findings(findings: "Sequence[Finding]") -> None:
     """Print what the doctor found."""
     table = _table("", "what", "found", "advice")
     styles = {"good": "green", "optional": "yellow", "missing": "bold red", "note": "dim"}
     for each in findings:
         table.add_row(Text(each.state, style=styles[each.state]), each.what, each.found, each.advice)
-    _out().print(table)
+    output().print(table)
 
 
 @contextmanager
@@ -344,10 +308,3 @@ def _table(*columns: str, show_header: bool = True) -> Table:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
-
-
-def _shaded(weight: float) -> Text:
-    """Write a weight on a background as blue as it is great."""
-    red, green, blue = (round(255 + (end - 255) * weight) for end in (59, 91, 219))
-    ink = "white" if weight > 0.5 else "black"
-    return Text(f"{weight:.2f}", style=f"{ink} on rgb({red},{green},{blue})")

@@ -9,8 +9,11 @@ Numbers may be None or NaN, which a page shows as gaps and "n/a". Keys marked "?
        {"kind": "text", "title", "text"},                      # blank lines part paragraphs
        {"kind": "lines", "title", "caption", "x_label", "y_label",
         "series": [{"name", "x": [...], "y": [...],
-                    "low"?: [...], "high"?: [...]}],           # an interval around each y, drawn as a band
-        "levels"?: [{"name", "y"}], "x_log"?: bool, "y_log"?: bool},
+                    "low"?: [...], "high"?: [...],             # an interval around each y, drawn as a band
+                    "bands"?: [{"name", "low", "high"}],       # named bands instead, such as quantiles; widest first
+                    "style"?: "line" | "points" | "steps"}],   # points with whiskers; a line that holds until the next
+        "levels"?: [{"name", "y"}], "x_log"?: bool, "y_log"?: bool,
+        "from_zero"?: bool},                                   # zero is always in sight
        {"kind": "bars", "title", "caption", "y_label", "groups": [str],
         "series": [{"name", "values": [...],                   # one value per group
                     "low"?: [...], "high"?: [...]}],           # an interval around each value, drawn as a whisker
@@ -18,7 +21,8 @@ Numbers may be None or NaN, which a page shows as gaps and "n/a". Keys marked "?
        {"kind": "maps", "title", "caption",
         "choices": [{"label": str, "note": str,                # several choices get a chooser
           "maps": [{"title", "rows": [[number]], "row_labels": [str], "column_labels": [str],
-                    "row_title", "column_title", "low": number, "high": number}]}]},
+                    "row_title", "column_title", "low": number, "high": number,
+                    "masked"?: str}]}]},                       # what a blank cell means where it is no missing value
        {"kind": "diagram", "title", "caption", "width", "height",        # pixels; x to the right, y down
         "boxes": [{"x", "y", "width", "height", "title", "note"?: str,
                    "tone"?: "plain" | "accent" | "quiet"}],
@@ -59,6 +63,7 @@ from attnlab.errors import WrongUsage, did_you_mean
 __all__ = ["TONES", "check_document", "is_number"]
 
 TONES = ("plain", "accent", "quiet")
+_STYLES = ("line", "points", "steps")
 
 # The form of the document. "[x]" is a list of x, a key ending in "?" may be absent, a name that is neither a
 # plain kind nor a list is another form of this table.
@@ -77,7 +82,16 @@ _FORMS: dict[str, dict[str, str]] = {
         "bound": "scalar",
         "passed": "flag",
     },
-    "series": {"name": "text", "x": "[number]", "y": "[number]", "low?": "[number]", "high?": "[number]"},
+    "series": {
+        "name": "text",
+        "x": "[number]",
+        "y": "[number]",
+        "low?": "[number]",
+        "high?": "[number]",
+        "bands?": "[band]",
+        "style?": "style",
+    },
+    "band": {"name": "text", "low": "[number]", "high": "[number]"},
     "bar series": {"name": "text", "values": "[number]", "low?": "[number]", "high?": "[number]"},
     "level": {"name": "text", "y": "number"},
     "choice": {"label": "text", "note": "text", "maps": "[map]"},
@@ -90,6 +104,7 @@ _FORMS: dict[str, dict[str, str]] = {
         "column_title": "text",
         "low": "finite",
         "high": "finite",
+        "masked?": "text",
     },
     "box": {
         "x": "finite",
@@ -129,6 +144,7 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "levels?": "[level]",
         "x_log?": "flag",
         "y_log?": "flag",
+        "from_zero?": "flag",
         "figure?": "file name",
     },
     "bars": {
@@ -201,6 +217,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a plain finite number",
     ),
     "tone": (lambda value: value in TONES, f"one of {', '.join(TONES)}"),
+    "style": (lambda value: value in _STYLES, f"one of {', '.join(_STYLES)}"),
     "file name": (
         lambda value: isinstance(value, str) and re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,59}", value) is not None,
         "a name for files: small letters, digits, - and _",

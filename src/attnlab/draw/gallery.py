@@ -18,7 +18,8 @@ __all__ = ["render_gallery"]
 _KEYS = ("name", "href", "experiment", "title", "subtitle", "seed", "started", "state", "claims", "thumbnail")
 _STATES = {
     "finished": "finished",
-    "unfinished": "unfinished: still running, or stopped before its claims were judged",
+    "running": "still running: its claims are judged when it has ended",
+    "unfinished": "unfinished: stopped before its claims were judged",
     "damaged": "damaged: a file of it cannot be read",
 }
 _CLAIM_KEYS = ("name", "statement", "measured", "bound", "passed")
@@ -32,8 +33,8 @@ def render_gallery(title: str, runs: Sequence[Mapping[str, Any]]) -> str:
     Args:
         title: the page's heading.
         runs: for each run `name`, `href` (the report's path, relative to the page and not yet escaped),
-            `experiment`, `title`, `subtitle`, `seed`, `started`, `state` ("finished", "unfinished" or "damaged"),
-            `claims` (mappings of name, statement, measured, bound, passed; none unless it is finished) and
+            `experiment`, `title`, `subtitle`, `seed`, `started`, `state` ("finished", "running", "unfinished" or
+            "damaged"), `claims` (mappings of name, statement, measured, bound, passed; none unless it is finished) and
             `thumbnail` (a PNG's bytes, or None). Pictures beyond 8 MB in all are left out, the last ones first.
 
     Raises:
@@ -79,7 +80,7 @@ def _summary(runs: Sequence[Mapping[str, Any]]) -> str:
     if not runs:
         return "No runs."
     words = [f"{len(runs):,} {plural(len(runs), 'run')}"]
-    for state in ("unfinished", "damaged"):
+    for state in ("running", "unfinished", "damaged"):
         if count := sum(run["state"] == state for run in runs):
             words.append(f"{count:,} {state}")
     return f"{', '.join(words)}."

@@ -8,16 +8,26 @@ import hashlib
 import html
 import json
 import math
+import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from string import Template
 from typing import Any
 
-__all__ = ["escape", "make_page", "plural", "to_embedded_json"]
+__all__ = ["escape", "make_page", "modules_from", "plural", "to_embedded_json"]
+
+_IMPORT = re.compile(r'^import .* from "(\.[^"]+)";$', re.MULTILINE)
+_MODULE_WORDS = re.compile(
+    r'^(?:import .* from "\.[^"]+";\n|export (?=(?:async )?function|const|let|class))', re.MULTILINE
+)
 
 
 def make_page(template: str, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, str]) -> str:
-    """Fill a template of `report/`: styles and scripts are inlined, each kind joined in the order given.
+    """Fill a template: styles and scripts are inlined, each kind joined in the order given.
+
+    Files are named by their place below `draw/`, those in `report/` by their name alone. Scripts may be ES modules:
+    joined into one, they need neither their imports nor their exports.
 
     The content security policy admits the hashes of exactly that style and that script.
     """
@@ -33,7 +43,29 @@ def make_page(template: str, styles: Sequence[str], scripts: Sequence[str], part
 
 
 def _asset(name: str) -> str:
-    return (resources.files("attnlab.draw") / "report" / name).read_text(encoding="utf-8")
+    place = resources.files("attnlab.draw") / (name if "/" in name else f"report/{name}")
+    text = place.read_text(encoding="utf-8")
+    return _MODULE_WORDS.sub("", text) if name.endswith(".js") else text
+
+
+def modules_from(entry: str) -> list[str]:
+    """List an ES module and all that it imports, directly or not, those first that are imported.
+
+    Names are places below `draw/`. Joined in this order they are one script, as long as no two of them declare the
+    same name at the top; imports are written on one line, from "./" or "../".
+    """
+    found: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in found:
+            return
+        text = (resources.files("attnlab.draw") / name).read_text(encoding="utf-8")
+        for path in _IMPORT.findall(text):
+            visit(posixpath.normpath(posixpath.join(posixpath.dirname(name), path)))
+        found.append(name)
+
+    visit(entry)
+    return found
 
 
 def _hash_of(text: str) -> str:

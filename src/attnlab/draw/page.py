@@ -169,7 +169,12 @@ def _section_to_html(index: int, section: Mapping[str, Any], anchor: str) -> str
 
 def _paragraphs(text: str, name: str = "prose") -> str:
     parts = [part.strip() for part in text.replace("\r\n", "\n").split("\n\n")]
-    return "".join(f'<p class="{name}">{escape(part)}</p>' for part in parts if part)
+    return "".join(f'<p class="{name}">{_with_commands(escape(part))}</p>' for part in parts if part)
+
+
+def _with_commands(text: str) -> str:
+    """Set what stands between backticks in code type: a command that is copied must come whole."""
+    return re.sub(r"`([^`\n]+)`", r'<code class="command">\1</code>', text)
 
 
 def _table_to_html(section: Mapping[str, Any]) -> str:
@@ -216,7 +221,13 @@ def _drawn_part(section: Mapping[str, Any]) -> Any:
 
 
 def _shortened(series: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value if key == "name" else _significant(value) for key, value in series.items()}
+    return {key: _shortened_part(key, value) for key, value in series.items()}
+
+
+def _shortened_part(key: str, value: Any) -> Any:
+    if key == "bands":
+        return [_shortened(band) for band in value]
+    return value if key in ("name", "style") else _significant(value)
 
 
 def _significant(values: Iterable[Any]) -> list[Any]:

@@ -53,5 +53,6 @@ def verdict(claims: Sequence[Claim] | Sequence[Mapping[str, Any]]) -> str:
     '1 of 2 claims failed'
     """
     passed = [claim.passed if isinstance(claim, Claim) else claim["passed"] for claim in claims]
-    failed = passed.count(False)
-    return f"{failed} of {len(passed)} claims failed" if failed else f"{len(passed)} of {len(passed)} claims hold"
+    failed, total = passed.count(False), len(passed)
+    noun, hold = ("claim", "holds") if total == 1 else ("claims", "hold")
+    return f"{failed} of {total} {noun} failed" if failed else f"{total} of {total} {noun} {hold}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from torch import nn
 
 from attnlab.experiments.claims import Claim
-from attnlab.look.trace import Trace
+from attnlab.look.questions import Question
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.distributed import Team, is_writer
 from attnlab.train.history import Judgement
@@ -16,7 +16,7 @@ from attnlab.train.layouts.layout import Loss
 from attnlab.train.loop import Member, Together, Trained, train_together
 from attnlab.train.observer import Observer
 
-__all__ = ["Experiment", "Findings", "Learnable", "Lesson", "Run", "Traceable"]
+__all__ = ["Askable", "Experiment", "Findings", "Goal", "Learnable", "Lesson", "Run"]
 
 
 class Findings(NamedTuple):
@@ -103,12 +103,26 @@ class Run:
         )
 
 
+class Goal(NamedTuple):
+    """What a model is to learn, in words for people.
+
+    task: what it does, and of which part of the experiment it is. solved: what has to be so for a model to count as one
+    that can do it. loss: the name of its training loss, with the unit. meanings: figures of the judgements, each with a
+    sentence about it.
+    """
+
+    task: str
+    solved: str
+    loss: str = "loss (nats)"
+    meanings: tuple[tuple[str, str], ...] = ()
+
+
 class Lesson(NamedTuple):
     """What an experiment's model learns, ready for many members at once.
 
     members: each with its own seed, and config where they differ. loss, stop: as `train_together` takes them.
     is_solved: says of a judgement whether the member can do the task. positions: what stands at each place of a row of
-    tokens, for pictures. meanings: a sentence about a figure of the judgements that its name does not explain.
+    tokens, for pictures; sources: likewise for an encoder whose rows a decoder looks at.
     """
 
     members: Sequence[Member]
@@ -116,7 +130,7 @@ class Lesson(NamedTuple):
     stop: Callable[[Sequence[Judgement]], bool] | None
     is_solved: Callable[[Judgement], bool]
     positions: Sequence[str] = ()
-    meanings: Mapping[str, str] = {}
+    sources: Sequence[str] = ()
 
 
 class Experiment(Protocol):
@@ -131,15 +145,15 @@ class Experiment(Protocol):
 
 
 @runtime_checkable
-class Traceable(Protocol):
-    """An experiment whose model can be watched on an input that a person types."""
+class Askable(Protocol):
+    """An experiment whose model answers to what a person types."""
 
     def prompt_words(self, config: Any) -> str:
-        """Say what a person may type to be traced."""
+        """Say what a person may type."""
         ...
 
-    def trace_text(self, model: nn.Module, config: Any, text: str, *, folder: Path | None) -> Trace:
-        """Trace the model; `folder` is the run's, None while it only lives in memory."""
+    def ask(self, model: nn.Module, config: Any, text: str, *, folder: Path | None) -> Question:
+        """Put a text to the model; `folder` is the run's, None while it only lives in memory."""
         ...
 
 
@@ -149,6 +163,10 @@ class Learnable(Protocol):
 
     VARYING: frozenset[str]
     """The fields of its config in which the members of one population may differ."""
+
+    def goal(self, config: Any) -> Goal:
+        """Say in words what `lesson` teaches, and when it counts as learned."""
+        ...
 
     def lesson(self, configs: Sequence[Any], seeds: Sequence[int]) -> Lesson:
         """Make the members, one for each config and seed; the configs differ in `VARYING` alone."""

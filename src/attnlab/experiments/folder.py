@@ -6,12 +6,13 @@ is done. A folder without `claims.json` is an unfinished run. While somebody wri
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from attnlab.draw.document import check_document
 from attnlab.errors import CouldNotRun, WrongUsage
@@ -26,17 +27,23 @@ from attnlab.files import (
     read_json_lines,
     remove_remains,
     write_json,
+    writer_of,
 )
 
 __all__ = [
+    "Finished",
     "FolderTaken",
+    "Kind",
     "RunFiles",
     "RunFolder",
     "free_name",
     "is_finished",
     "is_unfinished",
+    "kind_of",
     "list_runs",
+    "read_config",
     "read_run",
+    "read_to_go_on",
     "read_unfinished",
 ]
 
@@ -44,17 +51,30 @@ __all__ = [
 _LEAST_FREE = 4 * 2**20  # a run of the default size writes about half a megabyte
 _CONFIG = {"experiment": str, "seed": int, "started": str, "settings": dict, "versions": dict, "model": dict}
 _MAY_DIFFER = ("started", "versions.python", "versions.numpy")  # of a run that is gone on with
+_WHERE = "computed_by."  # who computes a sweep changes nothing of what is found
+_ASKED = ("experiment", "seed", "settings", "layout", "engine", "population", "sweep", "search")
+"""What a person asks for, of all that a config holds."""
+
+Kind = Literal["run", "population", "sweep", "search"]
+_KINDS: tuple[Kind, ...] = ("population", "sweep", "search")  # of a config that is not of a run of one seed
 
 
 class FolderTaken(CouldNotRun):
     """The folder holds something already; nothing of it was touched."""
 
     def __init__(self, path: Path, what: str = "a run") -> None:
-        go_on = f"go on with it (attnlab resume {path}), " if is_unfinished(path) else ""
+        go_on = f"go on with it (attnlab resume {path}), " if is_unfinished(path) and not writer_of(path) else ""
         super().__init__(
             f"{path} holds {what} already, and nothing is overwritten: "
             f"{go_on}choose another folder with --out, or remove it first."
         )
+
+
+class Finished(CouldNotRun):
+    """The run that was to be gone on with, the very one that was asked for, is finished."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"the run in {path} is finished: there is nothing to go on with, and nothing was touched.")
 
 
 class RunFolder:
@@ -162,6 +182,9 @@ def read_run(folder: Path) -> RunFiles:
     if config is None:
         raise CouldNotRun(f"{folder} holds a model, but not a run; load it with attnlab.load(folder).")
     if not (folder / "claims.json").exists():
+        writer = writer_of(folder)
+        if writer is not None:
+            raise CouldNotRun(f"the run in {folder} is still running ({writer}): look again when it has ended.")
         raise CouldNotRun(
             f"the run in {folder} is unfinished: it was stopped before its claims were judged. "
             f"Go on with it: attnlab resume {folder}"
@@ -175,14 +198,68 @@ def read_unfinished(folder: Path) -> dict[str, Any]:
     """Return the config of a run that was stopped.
 
     Raises:
-        CouldNotRun: no run is there, or it is finished.
+        Finished: it is finished.
+        CouldNotRun: no run is there.
     """
-    config = _read_config(folder / "config.json") if os.path.isfile(folder / "config.json") else None
+    config = read_config(folder)
     if config is None:
         raise CouldNotRun(f"there is no run in {folder} to go on with; begin it without --resume.")
     if is_finished(folder):
-        raise CouldNotRun(f"the run in {folder} is finished: there is nothing to go on with.")
+        raise Finished(folder)
     return config
+
+
+def read_to_go_on(folder: Path, kind: Kind, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a run that was stopped, if it is the one that was asked for.
+
+    Args:
+        folder: the run's.
+        kind: what was asked for.
+        asked: what its config holds of what a person asks for (`experiment`, `seed`, `settings`, …); what is missing
+            is asked of nobody.
+
+    Raises:
+        Finished: it is finished.
+        CouldNotRun: no run is there, or another one; every difference is shown.
+    """
+    config = read_config(folder)
+    if config is None:
+        raise CouldNotRun(f"there is no run in {folder} to go on with; begin it without --resume.")
+    if kind_of(config) != kind:
+        raise CouldNotRun(
+            f"{folder} holds {_described_kind(config)}, not {_ARTICLES[kind]}: go on with it by "
+            f"attnlab resume {folder}, or choose another folder with --out."
+        )
+    names = [name for name in _ASKED if name in asked]
+    _refuse_another(folder, {name: config.get(name) for name in names}, {name: asked[name] for name in names})
+    if is_finished(folder):
+        raise Finished(folder)
+    return config
+
+
+def read_config(folder: Path) -> dict[str, Any] | None:
+    """Read a run's config, finished or not; None where no run is."""
+    file = folder / "config.json"
+    return _read_config(file) if os.path.isfile(file) else None  # os.path answers False for a name too long
+
+
+def kind_of(config: Mapping[str, Any]) -> Kind:
+    """Say what a config is of."""
+    return next((kind for kind in _KINDS if kind in config), "run")
+
+
+_ARTICLES: dict[Kind, str] = {
+    "run": "a run of one seed",
+    "population": "a population",
+    "sweep": "a sweep",
+    "search": "a search",
+}
+
+
+def _described_kind(config: Mapping[str, Any]) -> str:
+    kind = kind_of(config)
+    how = f", made with --seeds {_num_seeds(config):,}" if kind != "run" else ""
+    return f"{_ARTICLES[kind]} of {config['experiment']}{how}"
 
 
 def is_finished(folder: Path) -> bool:
@@ -218,28 +295,61 @@ def _described(folder: Path) -> dict[str, Any] | None:
             return None
         is_finished = (folder / "claims.json").exists()
         claims = read_run(folder).claims if is_finished else ()
-        state = "finished" if is_finished else "unfinished"
+        state = "finished" if is_finished else "running" if writer_of(folder) else "unfinished"
     except CouldNotRun:
         state = "damaged"
     assert config is not None
     return {
         "run": str(folder),
         "experiment": config.get("experiment"),
+        "kind": kind_of(config),
+        "what": _what(config),
         "seed": config.get("seed"),
+        "seeds": _num_seeds(config),
         "members": _num_members(config),
+        "cells": _num_cells(config),
         "started": config.get("started"),
         "state": state,
+        "writer": writer_of(folder),
         "claims": len(claims),
         "passed": sum(claim.passed for claim in claims),
     }
 
 
-def _num_members(config: Mapping[str, Any]) -> int:
-    """Return how many models were trained side by side; an ordinary run has one."""
+def _what(config: Mapping[str, Any]) -> str:
+    """Say in a few words what a run is of."""
+    kind, name, seeds, cells = kind_of(config), str(config["experiment"]), _num_seeds(config), _num_cells(config)
+    if kind == "run":
+        return name
+    each = f"{seeds:,} {'seed' if seeds == 1 else 'seeds'}"
+    if kind == "population":
+        return f"{name}, {each}" if cells == 1 else f"{name}, {cells:,} variants × {each}"
+    noun = {"sweep": "cell", "search": "trial"}[kind]
+    return f"{name} {kind}, {cells:,} {noun}{'' if cells == 1 else 's'} × {each}"
+
+
+def _num_seeds(config: Mapping[str, Any]) -> int:
+    """Return how many seeds each setting was given; an ordinary run has one."""
     try:
-        return len(config["population"]["seeds"]) * len(config["population"]["variants"])
+        kind = kind_of(config)
+        return 1 if kind == "run" else len(config[kind]["seeds"])
     except (KeyError, TypeError):
         return 1
+
+
+def _num_cells(config: Mapping[str, Any]) -> int:
+    """Return how many settings were to be trained: variants of a population, cells of a sweep, trials of a search."""
+    try:
+        if "sweep" in config:
+            return math.prod(len(values) for values in config["sweep"]["axes"].values())
+        return int(config["search"]["trials"]) if "search" in config else len(config["population"]["variants"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return 1
+
+
+def _num_members(config: Mapping[str, Any]) -> int:
+    """Return how many models were trained side by side; of a sweep, a search or an ordinary run one is said."""
+    return _num_seeds(config) * _num_cells(config) if "population" in config else 1
 
 
 def _refuse_taken(path: Path) -> None:
@@ -251,10 +361,15 @@ def _refuse_taken(path: Path) -> None:
         raise FolderTaken(path, "a run" if "config.json" in names else "something")
 
 
-def _refuse_another(path: Path, there: Mapping[str, Any], here: Mapping[str, Any], tell: Callable[[str], None]) -> None:
+def _refuse_another(
+    path: Path, there: Mapping[str, Any], here: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
+) -> None:
     """Hold two runs' configs against each other, field by field."""
     old, new = dict(_flat(there)), dict(_flat(json.loads(json.dumps(here))))
-    different = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    names = [name for name in {**old, **new} if not name.startswith(_WHERE)]
+    different = [name for name in names if old.get(name) != new.get(name)]
+    if "experiment" in different:  # then the others differ too, and tell nothing more
+        different = ["experiment"]
     shown = {
         name: f"{name.removeprefix('settings.')}: {_shown(old, name)} there, {_shown(new, name)} here"
         for name in different
@@ -277,7 +392,10 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _shown(values: Mapping[str, Any], name: str) -> str:
-    text = json.dumps(values[name]) if name in values else "nothing"
+    value = values.get(name)
+    if isinstance(value, list) and len(value) > 2 and value == list(range(len(value))):
+        return f"0 to {len(value) - 1:,}"  # seeds, most often
+    text = json.dumps(value) if name in values else "nothing"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

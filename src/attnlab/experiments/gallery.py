@@ -32,10 +32,10 @@ def _card(run: dict[str, Any]) -> dict[str, Any]:
     card = {
         "name": folder.name,
         "href": f"{folder.name}/report.html",
-        "experiment": str(run["experiment"]),
+        "experiment": run["what"],
         "title": folder.name,
         "subtitle": "",
-        "seed": run["seed"],
+        "seed": "" if run["seed"] is None else run["seed"],
         "started": str(run["started"] or "").replace("T", " ").removesuffix("+00:00"),
         "state": run["state"],
         "claims": [],

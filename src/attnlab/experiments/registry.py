@@ -12,9 +12,10 @@ from torch import nn
 
 from attnlab.configs import Config
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.experiment import Experiment, Run, Traceable
-from attnlab.experiments.folder import RunFolder, read_unfinished
+from attnlab.experiments.experiment import Askable, Experiment, Run
+from attnlab.experiments.folder import RunFolder, read_to_go_on
 from attnlab.experiments.report import Report, describe_run, open_run
+from attnlab.look.questions import Question
 from attnlab.look.trace import Trace
 from attnlab.parts.linear import MatrixPath, use_matrix_path
 from attnlab.seeds import stream_seed
@@ -27,14 +28,15 @@ from attnlab.train.observer import Observer
 
 __all__ = [
     "EXPERIMENTS",
+    "ask_run",
+    "askable",
     "computing_as",
     "config",
     "config_of",
     "find",
-    "is_traceable",
+    "is_askable",
     "run",
     "trace_run",
-    "traceable",
 ]
 
 EXPERIMENTS = {
@@ -91,13 +93,13 @@ def run(
         observer: is told of progress.
         loggers: "tensorboard", "mlflow": who gets the metrics too, in files inside the run folder; a run that is gone
             on with keeps those it has.
-        resume: go on with the run in `out` that was stopped, to the same bytes; one that is finished is opened.
+        resume: go on with the run in `out` that was stopped, to the same bytes.
         **fields: config fields as values.
 
     Raises:
         WrongUsage: an unknown name or setting, or a value out of range.
         CouldNotRun: the folder exists (or, with `resume`, holds no run, another, or one that is being written), it
-            cannot be written, or the training broke.
+            cannot be written, or the training broke; `Finished`, with `resume`, where there is nothing left to do.
 
     >>> report = run("sorting", steps=20, evaluate_every=10)
     >>> report.passed
@@ -112,7 +114,7 @@ def run(
         raise WrongUsage("to go on with a run, name its folder.")
     if loggers and path is None:
         raise WrongUsage("loggers write into the run folder; name one with out.")
-    asked = check_loggers(loggers)
+    wanted_loggers = check_loggers(loggers)
     folder: RunFolder | None = None
     description: dict[str, Any] = {}
     metrics: list[dict[str, Any]] = []
@@ -130,7 +132,7 @@ def run(
         if path is not None and is_writer():
             opened = RunFolder.resume(path, described, tell) if resume else RunFolder.create(path, described)
             folder = stack.enter_context(opened)
-            names = list(dict.fromkeys([*asked, *loggers_in(path)]))
+            names = list(dict.fromkeys([*wanted_loggers, *loggers_in(path)]))
             logs = Loggers(names, path, described, tell)
             stack.callback(logs.close)
         description.update(described if folder is None else folder.config)
@@ -144,9 +146,12 @@ def run(
 
     with ExitStack() as stack:
         if resume and path is not None:
-            stack.enter_context(computing_as(read_unfinished(path)))
+            asked = {"experiment": name, "seed": seed, "settings": stated.to_mapping(), "layout": layout}
+            stack.enter_context(computing_as(read_to_go_on(path, "run", {**asked, "engine": engine})))
         threads = torch.get_num_threads()
         team = stack.enter_context(joined())
+        if team is not None and team.is_writer:
+            tell(f"{team.size} processes take part, as torchrun started them.")
         checkpoints = path / "checkpoints" if path is not None and (is_writer() or resume) else None
         findings = experiment.run(stated, Run(seed, observer, start, record, checkpoints, layout, engine, team))
         report = Report(
@@ -184,9 +189,9 @@ def config(name: str, settings: Mapping[str, str] | None = None, *, quick: bool 
     return config_class.from_mapping({**small, **fields}).with_settings(settings or {})
 
 
-def is_traceable(name: str) -> bool:
+def is_askable(name: str) -> bool:
     """Say whether an experiment's model answers to what a person types."""
-    return isinstance(find(name).experiment, Traceable)
+    return isinstance(find(name).experiment, Askable)
 
 
 def config_of(report: Report) -> Config:
@@ -203,13 +208,19 @@ def config_of(report: Report) -> Config:
 
 def trace_run(report: Report, text: str) -> Trace:
     """Trace a run's model on an input that a person typed."""
-    return traceable(report).trace_text(report.model, config_of(report), text, folder=report.folder)
+    return ask_run(report, text).trace()
 
 
-def traceable(report: Report) -> Traceable:
+def ask_run(report: Report, text: str) -> Question:
+    """Put what a person typed to a run's model."""
+    return askable(report).ask(report.model, config_of(report), text, folder=report.folder)
+
+
+def askable(report: Report) -> Askable:
     """Return a run's experiment, if its model answers to what a person types."""
+    report.refuse_without_weights()
     experiment = find(report.experiment).experiment
-    if not isinstance(experiment, Traceable):
+    if not isinstance(experiment, Askable):
         where = report.folder or "RUN"
-        raise WrongUsage(f"a run of {report.experiment} has nothing to trace; look at it with: attnlab open {where}")
+        raise WrongUsage(f"a run of {report.experiment} has no model to ask; look at it with: attnlab open {where}")
     return experiment

@@ -22,9 +22,9 @@ from torch import nn
 from attnlab import __version__
 from attnlab.draw import figures
 from attnlab.draw.page import render_page
-from attnlab.errors import CouldNotRun
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, verdict
-from attnlab.experiments.folder import RunFolder, read_run
+from attnlab.experiments.folder import RunFolder, kind_of, read_run
 from attnlab.files import explained, write_bytes, write_json, write_text
 from attnlab.models.storage import describe_model, load_model, save_model, save_weights
 from attnlab.parts.linear import matrix_path_in_use
@@ -68,7 +68,22 @@ class Report:
             return self._model
         if self.folder is None:
             raise CouldNotRun("this report has no model and no folder to read one from.")
+        self.refuse_without_weights()
         return load_model(self.folder)
+
+    def refuse_without_weights(self) -> None:
+        """Refuse a sweep or a search, which keep what came of their models, but not the models.
+
+        Raises:
+            WrongUsage: it is one, with the command that makes a cell's models again.
+        """
+        kind = kind_of(self.config)
+        if kind in ("sweep", "search"):
+            what, seeds = ("cell" if kind == "sweep" else "trial"), len(self.config[kind]["seeds"])
+            raise WrongUsage(
+                f"{self.folder or 'this'} holds a {kind}, which keeps no weights; make the models of a {what} with: "
+                f"attnlab run {self.experiment} --seeds {seeds} --set and the {what}'s settings."
+            )
 
     @cached_property
     def figures(self) -> Mapping[str, bytes]:
@@ -114,7 +129,7 @@ class Report:
         with explained(folder):
             (folder / "figures").mkdir(exist_ok=True)
             (folder / "tables").mkdir(exist_ok=True)
-        if self._model is not None or self.folder is not None:  # a sweep has none
+        if self._model is not None or (self.folder is not None and kind_of(self.config) in ("run", "population")):
             save_weights(self.model, folder / "model.safetensors")
         for name, model in self.models.items():
             save_model(model, folder / "models" / name)

@@ -1,13 +1,17 @@
 """The sections that the reports of all experiments share: parameters by part, and the settings of the run."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
 from attnlab.configs import Config
+from attnlab.experiments.experiment import Goal
 from attnlab.models.parameters import count_from_model
 
-__all__ = ["parameters_section", "settings_section"]
+__all__ = ["goal_section", "parameters_section", "settings_section"]
+
+_MOST_GOALS = 4
 
 
 def parameters_section(model: nn.Module) -> dict[str, Any]:
@@ -20,6 +24,21 @@ def parameters_section(model: nn.Module) -> dict[str, Any]:
         "columns": ["part", "parameters"],
         "rows": [*([part, count] for part, count in counts.items()), ["all", sum(counts.values())]],
     }
+
+
+def goal_section(goals: Sequence[Goal]) -> dict[str, Any]:
+    """Say what is learned, and when a model counts as one that can do the task; of several tasks, all of them."""
+    different = list(dict.fromkeys(goals))
+    paragraphs = [
+        f"{_sentence(goal.task)} Solved means: {_sentence(goal.solved, 0)}" for goal in different[:_MOST_GOALS]
+    ]
+    if len(different) > _MOST_GOALS:
+        paragraphs.append(f"And {len(different) - _MOST_GOALS:,} more, which differ in their settings.")
+    return {"kind": "text", "title": "The task", "text": "\n\n".join(paragraphs)}
+
+
+def _sentence(words: str, start: int = 1) -> str:
+    return f"{words[:start].upper()}{words[start:]}."
 
 
 def settings_section(config: Config) -> dict[str, Any]:

@@ -1,7 +1,23 @@
 """Look: read a model without changing it."""
 
 from attnlab.look.causality import largest_change, largest_leak
-from attnlab.look.recording import Recording, record
+from attnlab.look.recording import Comparison, Recording, Sides, open_recording, record
+from attnlab.look.summaries import Summarise, Summary, Zoom, head_similarity, summarise
 from attnlab.look.trace import Trace, trace
 
-__all__ = ["Recording", "Trace", "largest_change", "largest_leak", "record", "trace"]
+__all__ = [
+    "Comparison",
+    "Recording",
+    "Sides",
+    "Summarise",
+    "Summary",
+    "Trace",
+    "Zoom",
+    "head_similarity",
+    "largest_change",
+    "largest_leak",
+    "open_recording",
+    "record",
+    "summarise",
+    "trace",
+]

@@ -24,13 +24,15 @@ __all__ = ["HeadTrace", "Step", "Trace", "trace", "trace_translation"]
 class Step:
     """One choice among `candidates` with their probabilities, seen from `position`, the last token known.
 
-    A position of None stands for a model that reads out all its positions together.
+    A position of None stands for a model that reads out all its positions together; where it answers at each of them,
+    `place` says which one this is.
     """
 
     position: int | None
     candidates: tuple[str, ...]
     probabilities: tuple[float, ...]
     choice: str
+    place: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,9 @@ class Trace:
     def to_mapping(self) -> dict[str, Any]:
         """Return the trace as plain values for JSON; weights are rounded to 6 decimals, about what float32 holds."""
         mapping = asdict(self)
+        for step in mapping["steps"]:
+            if step["place"] is None:
+                del step["place"]
         for head in mapping["attention"]:
             head["rows"] = [[round(weight, 6) for weight in row] for row in head["rows"]]
             if head["key_tokens"] is None:

@@ -52,7 +52,7 @@ class SingleHeadConfig(Config):
 class SingleHead(SitedModule):
     """Vectors in, vectors out, one attention between them."""
 
-    sites = ("query", "key", "value", "mask", "scores", "weights", "output")
+    sites = ("query", "key", "value", "mask", "scores", "weights", "heads", "output")
 
     def __init__(self, config: SingleHeadConfig) -> None:
         super().__init__()
@@ -127,4 +127,5 @@ class SingleHead(SitedModule):
         key = self.visit("key", self.key(x).unsqueeze(1))
         value = self.visit("value", self.value(x).unsqueeze(1))
         found = attend_at(self, query, key, value, check_real(real, x), need_weights=need_weights)
-        return found._replace(output=self.visit("output", found.output.squeeze(1)))
+        heads = self.visit("heads", found.output)
+        return found._replace(output=self.visit("output", heads.squeeze(1)))

@@ -162,14 +162,16 @@ def attend_at(
     Shapes: query (batch, head, query, head_width), key and value (batch, kv_head, key, width). The fused kernel runs
     unless the weights are returned or somebody may change the scores or the weights.
     """
+    is_watched = part.is_watched  # most often not: then all the rest costs nothing
     num_queries, num_keys = query.shape[-2], key.shape[-2]
-    if part.wants("mask"):
+    if is_watched and part.wants("mask"):
         tensor = as_tensor(mask, num_queries, num_keys, query.device)
         if tensor is None and part.wants("mask", to_change=True):
             tensor = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device)
         mask = tensor if tensor is None else part.visit("mask", tensor)
-    is_open = part.wants("scores", "weights", to_change=True)
-    part.watch(AttentionCall(query, key, value, mask, scale, is_open))
+    is_open = is_watched and part.wants("scores", "weights", to_change=True)
+    if is_watched:
+        part.watch(AttentionCall(query, key, value, mask, scale, is_open))
     key, value = share_heads(key, query.shape[-3]), share_heads(value, query.shape[-3])
     if not is_open:
         return attend(query, key, value, mask, scale=scale, dropout=dropout, need_weights=need_weights)

@@ -21,7 +21,8 @@ _MOST_PLACES = 12  # places that are their own ticks on a logarithmic axis
 
 def lines_figure(section: Mapping[str, Any]) -> "Figure":
     """Draw a `lines` section."""
-    figure = new_figure(7.0, 3.7)
+    width = 7.0
+    figure = new_figure(width, 3.7)
     from matplotlib.ticker import MaxNLocator  # new_figure has said what to install where it is missing
 
     axes = figure.add_subplot()
@@ -37,7 +38,11 @@ def lines_figure(section: Mapping[str, Any]) -> "Figure":
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     if section.get("y_log", False):
         _make_log(axes, "y", [y for series in section["series"] for y in finite(series["y"])])
-    _add_legend(axes, len(section["series"]))
+    if section.get("from_zero", False) and not section.get("y_log", False):
+        axes.update_datalim([(max(places, default=0.0), 0.0)])
+        axes.autoscale_view()
+        axes.set_ylim(bottom=0.0)
+    _add_legend(figure, axes, len(section["series"]), width)
     return figure
 
 
@@ -46,25 +51,50 @@ def _draw_line(axes: Any, series: Mapping[str, Any], index: int, *, x_log: bool)
     pick.sort(key=lambda i: series["x"][i])
     x, y = ([finite(series[key])[i] for i in pick] for key in ("x", "y"))
     hue = HUES[index % len(HUES)]
-    if "low" in series:
-        low, high = ([finite(series[key])[i] for i in pick] for key in ("low", "high"))
-        there = [not math.isnan(a + b + c) for a, b, c in zip(low, high, y, strict=True)]
-        axes.fill_between(x, low, high, where=there, color=hue, alpha=0.16, linewidth=0)
-        for i in range(len(x)):
-            # A band needs two neighbours; alone, an interval is an upright stroke.
-            if there[i] and not any(there[max(0, i - 1) : i] + there[i + 1 : i + 2]):
-                axes.plot([x[i], x[i]], [low[i], high[i]], color=hue, linewidth=1.2)
+    style = series.get("style", "line")
     axes.plot(
         x,
         y,
         label=shown(series["name"], 60),
         color=hue,
-        linestyle=DASHES[index % len(DASHES)],
+        linestyle="none" if style == "points" else DASHES[index % len(DASHES)],
+        drawstyle="steps-post" if style == "steps" else "default",
         linewidth=1.6,
         # Alone between gaps, a point is no line; it is seen as a dot.
-        marker="o" if len(x) <= _MOST_DOTS else None,
+        marker="o" if style == "points" or (len(x) <= _MOST_DOTS and style == "line") else None,
         markersize=3.5,
     )
+    for number, band in enumerate(series.get("bands", ()), 1):
+        _draw_band(axes, x, y, *_ends(band, pick), hue)
+        # Where the second band is, the first is below it: in the legend both are as dark as in the chart.
+        axes.fill_between([], [], [], color=hue, alpha=1 - 0.84**number, linewidth=0, label=shown(band["name"], 60))
+    if "low" in series:
+        _draw_band(axes, x, y, *_ends(series, pick), hue, are_apart=style == "points")
+
+
+def _ends(of: Mapping[str, Any], pick: Sequence[int]) -> tuple[list[float], list[float]]:
+    low, high = finite(of["low"]), finite(of["high"])
+    return [low[i] for i in pick], [high[i] for i in pick]
+
+
+def _draw_band(
+    axes: Any,
+    x: Sequence[float],
+    y: Sequence[float],
+    low: Sequence[float],
+    high: Sequence[float],
+    hue: str,
+    *,
+    are_apart: bool = False,
+) -> None:
+    """Shade what lies between two ends; points that are apart get an upright stroke each."""
+    there = [not math.isnan(a + b + c) for a, b, c in zip(low, high, y, strict=True)]
+    if not are_apart:
+        axes.fill_between(x, low, high, where=there, color=hue, alpha=0.16, linewidth=0)
+    for i in range(len(x)):
+        # A band needs two neighbours; alone, an interval is an upright stroke.
+        if there[i] and (are_apart or not any(there[max(0, i - 1) : i] + there[i + 1 : i + 2])):
+            axes.plot([x[i], x[i]], [low[i], high[i]], color=hue, linewidth=1.2, alpha=0.55 if are_apart else None)
 
 
 def _draw_levels(axes: Any, levels: Sequence[Mapping[str, Any]]) -> None:
@@ -100,10 +130,11 @@ def _tick_words(value: float) -> str:
     return words.replace("-", "−")
 
 
-def _add_legend(axes: Any, num_series: int) -> None:
-    handles, labels = axes.get_legend_handles_labels()
+def _add_legend(figure: "Figure", axes: Any, num_series: int, width: float) -> None:
+    """Name the lines below the chart, where no name covers what it names."""
+    _, labels = axes.get_legend_handles_labels()
     if len(labels) > 1 or (labels and num_series == 0):
-        axes.legend(handles, labels, frameon=False, fontsize=9, labelcolor=INK)
+        _add_legend_below(figure, axes, width)
 
 
 def bars_figure(section: Mapping[str, Any]) -> "Figure":

@@ -6,6 +6,7 @@ below zero. Cells without a number stay blank.
 
 import math
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,15 @@ from attnlab.draw.pictures.look import ACCENT, INK, MUTED, PAPER, RULE, finite, 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["maps_figure", "trace_figure"]
+__all__ = ["colour_map", "draw_map", "maps_figure", "trace_figure"]
 
 _MOST_ACROSS = 4
 _MOST_INCHES = 32.0  # of a side: four maps of twelve keys whose numbers can be read
 _MOST_NUMBERS = 12  # rows and columns of a map whose cells still hold numbers
+_LEAST_INCHES = 4.0
+_LETTERS_PER_INCH = 12.0  # of a title, at least
+_LINE_INCHES = 0.2
+_BAR_INCHES = 0.75  # of the bar that explains the shades, with its numbers
 _NAME_INCHES = 0.14  # from one name to the next, at least
 _LAYER = re.compile(r"^(?:(encoder|decoder)\.)?layers\.(\d+)\.(?:(\w+?)_)?attention\.weights$")
 _COOL = ["#f1f5f9", "#c3dcf2", "#7fb2de", "#3f86c2", ACCENT, "#0a3157"]
@@ -69,10 +74,14 @@ def _grid_of_maps(title: str, maps: Sequence[Mapping[str, Any]]) -> "Figure":
     sizes = [_inches(each) for each in maps] or [(3.0, 2.0)]
     width = sum(max((w for w, _ in sizes[i::across]), default=0.0) for i in range(across))
     height = sum(max(h for _, h in sizes[i * across : (i + 1) * across]) for i in range(down))
-    figure = new_figure(max(4.0, min(width, _MOST_INCHES)), 0.5 + min(height, _MOST_INCHES))
-    figure.suptitle(shown(title, 100), fontsize=11, x=0.01, ha="left", color=INK)
+    room = max(_LEAST_INCHES, min(width, _MOST_INCHES))
+    heading = textwrap.wrap(shown(title, 100), int(room * _LETTERS_PER_INCH))
+    figure = new_figure(room, 0.3 + _LINE_INCHES * len(heading) + min(height, _MOST_INCHES))
+    figure.suptitle("\n".join(heading), fontsize=11, x=0.01, ha="left", color=INK)
     widths = [max(w for w, _ in sizes[i::across]) for i in range(across)]
-    grid = figure.add_gridspec(down, across, width_ratios=widths)
+    if width < room:  # the title is wider than the maps, which stand at the left
+        widths.append(room - width)
+    grid = figure.add_gridspec(down, len(widths), width_ratios=widths)
     ranges = {(each["low"], each["high"]) for each in maps}
     for index, each in enumerate(maps):
         axes = figure.add_subplot(grid[index // across, index % across])
@@ -91,7 +100,15 @@ def _inches(each: Mapping[str, Any]) -> tuple[float, float]:
     cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns)))
     names = 0.085 * max(min(_longest(each["row_labels"]), 18), 3)
     heads = 0.085 * _longest(each["column_labels"]) if _leans(each, cell) else 0.15
-    return max(1.9, num_columns * cell + names + 0.75), max(1.2, num_rows * cell + min(heads, 1.4) + 0.75)
+    titles = _LINE_INCHES * (len(_title_lines(each, cell)) - 1)
+    width = max(1.9, num_columns * cell + names + _BAR_INCHES)
+    return width, max(1.2, num_rows * cell + min(heads, 1.4) + 0.75) + titles
+
+
+def _title_lines(each: Mapping[str, Any], cell: float) -> list[str]:
+    """Break a map's title where its map ends, lest it write over its neighbour's."""
+    inches = len(each["column_labels"]) * cell + _BAR_INCHES
+    return textwrap.wrap(shown(each["title"], 100), int(inches * _LETTERS_PER_INCH)) or [""]
 
 
 def _longest(names: Sequence[str]) -> int:
@@ -102,13 +119,18 @@ def _leans(each: Mapping[str, Any], cell: float) -> bool:
     return _longest(each["column_labels"]) * 0.078 > cell
 
 
-def draw_map(axes: Any, each: Mapping[str, Any]) -> Any:
-    """Draw one map into axes, and return the picture that a colour bar explains."""
+def colour_map(*, is_signed: bool) -> Any:
+    """Return the shades of all maps: of one colour, or of two around zero."""
     from matplotlib.colors import LinearSegmentedColormap
 
+    colours = [*reversed(_WARM), *_COOL[1:]] if is_signed else _COOL
+    return LinearSegmentedColormap.from_list("shades", colours, N=511)
+
+
+def draw_map(axes: Any, each: Mapping[str, Any]) -> Any:
+    """Draw one map into axes, and return the picture that a colour bar explains."""
     low, high = each["low"], each["high"]
-    colours = [*reversed(_WARM), *_COOL[1:]] if low < 0 else _COOL
-    shades = LinearSegmentedColormap.from_list("shades", colours, N=511).with_extremes(bad=PAPER)
+    shades = colour_map(is_signed=low < 0).with_extremes(bad=PAPER)
     rows = [finite(row) for row in each["rows"]]
     num_rows, num_columns = len(rows), len(each["column_labels"])
     picture = axes.imshow(rows or [[math.nan]], cmap=shades, vmin=low, vmax=high, interpolation="nearest")
@@ -120,7 +142,7 @@ def draw_map(axes: Any, each: Mapping[str, Any]) -> Any:
     axes.tick_params(length=0, labelcolor=INK, labelsize=8)
     for spine in axes.spines.values():
         spine.set_color(RULE)
-    axes.set_title(shown(each["title"], 60), fontsize=9.5, loc="left", color=INK)
+    axes.set_title("\n".join(_title_lines(each, cell)), fontsize=9.5, loc="left", color=INK)
     axes.set_xlabel(shown(each["column_title"], 40), color=MUTED, fontsize=9)
     axes.set_ylabel(shown(each["row_title"], 40), color=MUTED, fontsize=9)
     return picture

@@ -1,17 +1,17 @@
 // Making elements and wording values. Text reaches the page as text nodes and attributes only, so a token
 // such as "<script>" is shown, never parsed.
 
-const SVG = "http://www.w3.org/2000/svg";
+export const SVG = "http://www.w3.org/2000/svg";
 
-function make(name, attributes = {}, ...children) {
+export function make(name, attributes = {}, ...children) {
   return furnish(document.createElement(name), attributes, children);
 }
 
-function makeSvg(name, attributes = {}, ...children) {
+export function makeSvg(name, attributes = {}, ...children) {
   return furnish(document.createElementNS(SVG, name), attributes, children);
 }
 
-function furnish(node, attributes, children) {
+export function furnish(node, attributes, children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value !== null && value !== false) node.setAttribute(key, value === true ? "" : String(value));
   }
@@ -19,29 +19,29 @@ function furnish(node, attributes, children) {
   return node;
 }
 
-function makeButton(label, whenPressed, attributes = {}) {
+export function makeButton(label, whenPressed, attributes = {}) {
   const button = make("button", { type: "button", ...attributes }, label);
   button.addEventListener("click", whenPressed);
   return button;
 }
 
 // The content security policy forbids style attributes; properties set through the object model are fine.
-function setVariable(node, name, value) {
+export function setVariable(node, name, value) {
   node.style.setProperty(name, String(value));
   return node;
 }
 
-function isNumber(value) {
+export function isNumber(value) {
   return typeof value === "number" && Number.isFinite(value);
 }
 
-function clamp(value, low, high) {
+export function clamp(value, low, high) {
   return Math.min(high, Math.max(low, value));
 }
 
 // Three significant digits; whole numbers in full, none below 1 rounded up to 1. attnlab.draw.numbers words the numbers
 // of figures by the same rules.
-function wordNumber(value) {
+export function wordNumber(value) {
   if (!isNumber(value)) return "n/a";
   const minus = (text) => text.replaceAll("-", "−");
   if (Number.isInteger(value) && Math.abs(value) < 1e9) return minus((value + 0).toLocaleString("en-GB")); // + 0: no minus zero
@@ -56,7 +56,7 @@ function wordNumber(value) {
 }
 
 // "0.514 (0.508 to 0.520)"; an interval that is unknown, or too narrow to be seen, is left out.
-function wordWithInterval(value, low, high) {
+export function wordWithInterval(value, low, high) {
   const words = [value, low, high].map(wordNumber);
   // Less than a hundred-thousandth is no width that three digits could tell.
   const hasWidth = [value, low, high].every(isNumber) && words[1] !== words[2] && high - low > 1e-5 * Math.abs(high);
@@ -64,24 +64,24 @@ function wordWithInterval(value, low, high) {
 }
 
 // A place on an axis, as exact as it can be told: "1,024", "-19.875", "1e10".
-function wordPlace(value) {
+export function wordPlace(value) {
   const size = Math.abs(value);
   if (size >= 1e9 || (size > 0 && size < 1e-4)) return wordNumber(value);
   return Number(value.toPrecision(6)).toLocaleString("en-GB", { maximumFractionDigits: 10 }).replace("-", "−");
 }
 
 // Names in code may be broken after their dots and underscores, and nowhere else.
-function breakable(name) {
+export function breakable(name) {
   return name.split(/(?<=[._])/).flatMap((part, i) => (i === 0 ? [part] : [make("wbr"), part]));
 }
 
 // As many digits as it needs, at most `digits`: 0.5 stays 0.5.
-function wordTrimmed(value, digits = 7) {
+export function wordTrimmed(value, digits = 7) {
   return isNumber(value) ? String(Number(value.toPrecision(digits))).replace("-", "−") : "no value";
 }
 
 // Three decimals, but never a rounded 0 or 1 where the value is neither.
-function wordProbability(value) {
+export function wordProbability(value) {
   if (!isNumber(value)) return "n/a";
   const text = value.toFixed(3);
   if (value < 1 && text === "1.000") return ">0.999";
@@ -90,43 +90,43 @@ function wordProbability(value) {
 }
 
 // Fits a small cell: "0", ".07", ".93", "1".
-function wordBriefly(value) {
+export function wordBriefly(value) {
   if (!isNumber(value)) return "n/a";
   const text = value.toFixed(2);
   if (text === "0.00" || text === "-0.00") return "0";
   return text === "1.00" ? "1" : text.replace("0.", ".");
 }
 
-function wordTokens(tokens) {
+export function wordTokens(tokens) {
   if (tokens.length === 0) return "(empty)";
   return tokens.join(tokens.every((token) => [...token].length === 1) ? "" : " ");
 }
 
 // White space is a token like any other and has to be seen.
-function wordToken(token) {
+export function wordToken(token) {
   return token === "" ? "∅" : token.replaceAll(" ", "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥");
 }
 
 // Names of rows, columns and groups are words: blanks inside them are no tokens.
-function wordLabel(label) {
+export function wordLabel(label) {
   return label.trim() === "" ? wordToken(label) : label.replaceAll("\n", "⏎").replaceAll("\t", "⇥");
 }
 
-function quote(token) {
+export function quote(token) {
   return `‘${wordToken(token)}’`;
 }
 
-function longest(tokens) {
+export function longest(tokens) {
   return tokens.reduce((most, token) => Math.max(most, [...wordToken(token)].length), 0);
 }
 
-function count(number, noun) {
+export function count(number, noun) {
   return `${number.toLocaleString("en-GB")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 // "layers.0.attention.weights", head 1 -> "Layer 0, head 1"; "decoder.layers.0.cross_attention.weights", head 1 ->
 // "Decoder layer 0 cross, head 1"; other sites keep their own name.
-function wordHead(entry) {
+export function wordHead(entry) {
   const found = /^(?:(encoder|decoder)\.)?layers\.(\d+)\.(?:(\w+?)_)?attention\.weights$/.exec(entry.site);
   if (!found) return { long: `${entry.site}, head ${entry.head}`, brief: `${entry.site} H${entry.head}` };
   const [, stack, layer, kind] = found;
@@ -139,7 +139,7 @@ function wordHead(entry) {
 }
 
 // Calls `fit(width)` now and whenever the node's width changes.
-function onWidth(node, fit) {
+export function onWidth(node, fit) {
   let last = -1;
   new ResizeObserver((entries) => {
     const width = Math.round(entries[entries.length - 1].contentRect.width);

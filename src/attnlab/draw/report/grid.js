@@ -1,10 +1,12 @@
 // What every map of shaded cells shares: shades, the ramp that explains them, names of rows and columns, and reading
 // cells by pointer and by keyboard.
 
-const STRONG = 0.575; // text turns over here, see .shade in the style
+import { clamp, isNumber, longest, make, makeButton, setVariable, wordLabel } from "./elements.js";
+
+export const STRONG = 0.575; // text turns over here, see .shade in the style
 
 // Equal steps of value are equal steps of shade; below zero, where there is such a range, in the warm hue.
-function makeCell(value, low, high, blank, attributes) {
+export function makeCell(value, low, high, blank, attributes) {
   const cell = (look) => make("span", { class: `weight ${look}`, role: "gridcell", ...attributes });
   if (!isNumber(value)) return cell(blank);
   const depth = clamp(low < 0 ? Math.abs(value) / high : (value - low) / (high - low), 0, 1);
@@ -12,7 +14,7 @@ function makeCell(value, low, high, blank, attributes) {
   return setVariable(cell(look), "--w", depth);
 }
 
-function makeRamp(low, high, from, to) {
+export function makeRamp(low, high, from, to) {
   const ramp = make("span", { class: low < 0 ? "ramp two" : "ramp", "aria-hidden": true });
   const steps = low < 0 ? 40 : 20;
   for (let i = 0; i <= steps; i++) {
@@ -24,21 +26,21 @@ function makeRamp(low, high, from, to) {
 }
 
 // `keys` are pairs of a name and its title.
-function makeKeyRow(corner, keys) {
+export function makeKeyRow(corner, keys) {
   return make("div", { class: "row keys", role: "row" }, make("span", { role: "columnheader", "aria-label": corner }),
     ...keys.map(([key, title]) => makeKey(key, title, "columnheader")));
 }
 
-function makeKey(key, title, role = null) {
+export function makeKey(key, title, role = null) {
   const name = longest([key]) > 1 ? "key long" : "key";
   return make("span", { class: name, role, title }, wordLabel(key));
 }
 
-function makeRowName(word, title) {
+export function makeRowName(word, title) {
   return make("span", { class: "query-name", role: "rowheader", title }, word);
 }
 
-function makeEnlargeButton(root, name) {
+export function makeEnlargeButton(root, name) {
   const enlarge = makeButton("Enlarge", () => {
     const isWide = root.classList.toggle("wide");
     enlarge.setAttribute("aria-pressed", isWide);
@@ -49,12 +51,12 @@ function makeEnlargeButton(root, name) {
 }
 
 // The grid is one stop of the tab key; arrow keys move inside it.
-function makeReachable(grid, cell) {
+export function makeReachable(grid, cell) {
   grid.querySelector("[tabindex]")?.removeAttribute("tabindex");
   cell?.setAttribute("tabindex", 0);
 }
 
-function listenToGrid(grid, axes, rest) {
+export function listenToGrid(grid, axes, rest) {
   const read = (event) => {
     const words = event.target.closest?.('[role="gridcell"]')?.title;
     if (!words) return;
@@ -80,7 +82,7 @@ function listenToGrid(grid, axes, rest) {
 }
 
 // Values are printed where they can be read, and long key names turn upright where columns are narrow.
-function fitGrid(grid, width, numKeys, letters) {
+export function fitGrid(grid, width, numKeys, letters) {
   const label = grid.querySelector(".query-name")?.offsetWidth ?? 0;
   const cell = (width - label) / numKeys;
   grid.classList.toggle("with-values", cell >= 25);

@@ -2,7 +2,8 @@
 
 function mountLines(stage, section) {
   const lines = section.series.map((series, i) => ({
-    name: series.name, hue: `hue-${i % HUES}`, dash: DASHES[i % DASHES.length], ...cleanPoints(series, Boolean(section.x_log)),
+    name: series.name, hue: `hue-${i % HUES}`, dash: DASHES[i % DASHES.length], style: series.style ?? "line",
+    bands: (series.bands ?? []).map((band) => ({ name: band.name })), ...cleanPoints(series, Boolean(section.x_log)),
   }));
   const chart = {
     section, lines,
@@ -41,12 +42,21 @@ function describeChart(section, lines) {
 }
 
 function makeLegend(chart) {
-  return make("ul", { class: "legend" }, ...chart.lines.map((line) => {
+  return make("ul", { class: "legend" }, ...chart.lines.flatMap((line) => {
     line.output = make("output");
-    const swatch = makeSvg("svg", { width: 26, height: 8, class: line.hue, "aria-hidden": true },
-      makeSvg("line", { class: "series", x1: 1, x2: 25, y1: 4, y2: 4, "stroke-dasharray": line.dash || null }));
-    return make("li", {}, swatch, make("span", {}, line.name), line.output);
+    const swatch = makeSvg("svg", { width: 26, height: 8, class: line.hue, "aria-hidden": true }, line.style === "points"
+      ? makeSvg("circle", { class: "point", cx: 13, cy: 4, r: 2.75 })
+      : makeSvg("line", { class: "series", x1: 1, x2: 25, y1: 4, y2: 4, "stroke-dasharray": line.dash || null }));
+    return [make("li", {}, swatch, make("span", {}, line.name), line.output), ...line.bands.map((band, i) => makeBandEntry(line, band, i))];
   }));
+}
+
+// Bands lie over one another, the widest below: where the second is, the first is too.
+function makeBandEntry(line, band, i) {
+  band.output = make("output");
+  const layers = Array.from({ length: i + 1 }, () => makeSvg("rect", { class: "band", x: 1, y: 0, width: 24, height: 12 }));
+  const swatch = makeSvg("svg", { width: 26, height: 12, class: line.hue, "aria-hidden": true }, ...layers);
+  return make("li", {}, swatch, make("span", {}, band.name), band.output);
 }
 
 function makeLogButton(chart) {
@@ -61,11 +71,12 @@ function makeLogButton(chart) {
 function drawChart(chart) {
   const { svg, width, lines } = chart;
   const drawable = (y) => isNumber(y) && (!chart.isLog || y > 0);
-  const shown = lines.map((line) => line.points.map((point) => (drawable(point.y) ? point : { x: point.x, y: null })));
+  const shown = lines.map((line) => line.points.map((point) => (drawable(point.y) ? point : { x: point.x, y: null, bands: [] })));
   const right = width - MARGIN.right;
   const bottom = HEIGHT - MARGIN.bottom;
   const xs = extent(shown.flat().map((point) => point.x));
-  const heights = [...shown.flat(), ...chart.levels].flatMap((item) => [item.y, item.low, item.high]);
+  const heights = [...shown.flat(), ...chart.levels].flatMap((item) => [item.y, item.low, item.high, ...(item.bands ?? []).flat()]);
+  if (chart.section.from_zero) heights.push(0);
   const ys = paddedExtent(heights.filter(drawable), chart.isLog);
   const ticks = uprightTicks(chart, ys);
   chart.scaleX = (chart.isLogX ? logScale : linearScale)(xs, [chart.left, right]);
@@ -78,6 +89,7 @@ function drawChart(chart) {
     const group = makeSvg("g", { class: lines[i].hue });
     const isDense = points.length > 2 * (right - chart.left);
     isThinned ||= isDense;
+    lines[i].bands.forEach((_, k) => drawBand(group, points, chart, (point) => point.bands[k]));
     if (isDense) drawBinned(group, binPoints(points, chart.scaleX, chart.left, right - chart.left), chart, lines[i]);
     else drawPoints(group, points, chart, lines[i]);
     return group;
@@ -110,6 +122,8 @@ function xTicks(chart, xs) {
     return linearTicks(xs[0], xs[1], room, isWhole);
   }
   // A few places, such as 8, 16, 32, are their own best ticks: each, or every second or third where words would touch.
+  // Points that fell where they fell mark no places of their own.
+  if (chart.lines.some((line) => line.style === "points")) return logTicks(xs[0], xs[1], room);
   const places = [...new Set(chart.lines.flatMap((line) => line.points.map((point) => point.x)))].sort((one, other) => one - other);
   const least = 12 + 7.5 * longest(wordTicks(places, true));
   const isRoomy = (ticks) => ticks.every((x, i) => i === 0 || chart.scaleX(x) - chart.scaleX(ticks[i - 1]) >= least);
@@ -121,21 +135,33 @@ const MOST_DOTS = 40;
 
 // Band, line, and a dot at each place while there are few enough to be told apart.
 function drawPoints(group, points, chart, line) {
-  const isBanded = (point) => isNumber(point.low) && isNumber(point.high); // a gap has lost its interval too
-  const floor = chart.isLog ? chart.scaleY.back(HEIGHT - MARGIN.bottom) : -Infinity; // a log scale has no 0
-  for (const run of runsOf(points, isBanded)) {
-    const edge = (key) => run.map((point) => `${chart.scaleX(point.x).toFixed(2)} ${chart.scaleY(Math.max(point[key], floor)).toFixed(2)}`);
-    if (run.length > 1) {
-      group.append(makeSvg("path", { class: "band", d: `M${edge("high").join("L")}L${edge("low").reverse().join("L")}Z` }));
-    } else {
-      group.append(makeSvg("path", { class: "series", d: `M${edge("low")[0]}L${edge("high")[0]}` }));
-    }
-  }
+  const areApart = line.style === "points";
+  drawBand(group, points, chart, (point) => [point.low, point.high], areApart); // a gap has lost its interval too
   for (const run of runsOf(points, (point) => point.y !== null)) {
     const corners = run.map((point) => [chart.scaleX(point.x), chart.scaleY(point.y)]);
-    drawPath(group, corners, line.dash);
-    if (points.length > MOST_DOTS) continue;
-    for (const [x, y] of corners) group.append(makeSvg("circle", { class: "point", cx: x.toFixed(2), cy: y.toFixed(2), r: 2.75 }));
+    if (!areApart) drawPath(group, line.style === "steps" ? corners.flatMap(holdUntil) : corners, line.dash);
+    if (!areApart && (points.length > MOST_DOTS || line.style === "steps")) continue;
+    for (const [x, y] of corners) group.append(makeSvg("circle", { class: "point", cx: x.toFixed(2), cy: y.toFixed(2), r: areApart ? 3.5 : 2.75 }));
+  }
+}
+
+// A value that holds until the next one: along first, then up or down.
+function holdUntil([x, y], i, corners) {
+  return i + 1 < corners.length ? [[x, y], [corners[i + 1][0], y]] : [[x, y]];
+}
+
+// A band needs two neighbours; alone, an interval is an upright stroke, and where points are apart all of them are.
+function drawBand(group, points, chart, ends, areApart = false) {
+  const isBanded = (point) => (ends(point) ?? []).filter(isNumber).length === 2;
+  const floor = chart.isLog ? chart.scaleY.back(HEIGHT - MARGIN.bottom) : -Infinity; // a log scale has no 0
+  for (const run of runsOf(points, isBanded)) {
+    const edge = (k) => run.map((point) => `${chart.scaleX(point.x).toFixed(2)} ${chart.scaleY(Math.max(ends(point)[k], floor)).toFixed(2)}`);
+    const [lower, upper] = [edge(0), edge(1)];
+    if (run.length > 1 && !areApart) {
+      group.append(makeSvg("path", { class: "band", d: `M${upper.join("L")}L${lower.reverse().join("L")}Z` }));
+    } else {
+      run.forEach((_, i) => group.append(makeSvg("path", { class: areApart ? "series reach" : "series", d: `M${lower[i]}L${upper[i]}` })));
+    }
   }
 }
 
@@ -173,7 +199,8 @@ function drawLevels(chart, drawable, right, bottom) {
 function wordNote(chart, isThinned) {
   const notes = [];
   if (isThinned) notes.push("Band: smallest to largest value behind each pixel; line: their mean.");
-  else if (chart.lines.some((line) => line.points.some((point) => isNumber(point.low)))) notes.push("Shaded: the interval around each value.");
+  else if (chart.lines.some((line) => line.style !== "points" && line.points.some((point) => isNumber(point.low)))) notes.push("Shaded: the interval around each value.");
+  if (chart.lines.some((line) => line.style === "points" && line.points.some((point) => isNumber(point.low)))) notes.push("Upright strokes: the interval around each point.");
   const missing = chart.lines.reduce((sum, line) => sum + line.missing, 0);
   if (missing) notes.push(`${count(missing, "value")} not finite, left as ${missing === 1 ? "a gap" : "gaps"}.`);
   const left = chart.lines.reduce((sum, line) => sum + line.hidden, 0);
@@ -203,12 +230,21 @@ function listenToChart(chart) {
   });
 }
 
+// The last that has a value.
+function lastPoint(points) {
+  return points.findLast((point) => point.y !== null) ?? points[points.length - 1];
+}
+
 // Writes the values at x into the legend and moves the crosshair; without x, the last values.
 function readOut(chart, x) {
   chart.at = x;
   chart.crosshair.replaceChildren();
   for (const line of chart.lines) {
-    const point = line.points.length ? line.points[x === null ? line.points.length - 1 : nearestPoint(line.points, x, chart.scaleX)] : null;
+    const point = x === null ? lastPoint(line.points) : line.points[nearestPoint(line.points, x, chart.scaleX)];
+    line.bands.forEach((band, i) => {
+      const [low, high] = point?.bands[i] ?? [null, null];
+      band.output.textContent = isNumber(low) && isNumber(high) ? `${wordNumber(low)} to ${wordNumber(high)}` : "n/a";
+    });
     if (!point) {
       line.output.textContent = "n/a";
       continue;

@@ -65,19 +65,21 @@ function makeMap(map, width) {
 function makeMapRow(values, map, i, word) {
   const name = map.row_labels[i];
   const row = make("div", { class: "row", role: "row" }, makeRowName(wordLabel(name), `${map.row_title} ‘${wordLabel(name)}’`));
-  values.forEach((value, j) => row.append(makeCell(value, map.low, map.high, "blank", {
-    title: `‘${wordLabel(name)}’, ‘${wordLabel(map.column_labels[j])}’: ${wordTrimmed(value)}`,
+  values.forEach((value, j) => row.append(makeCell(value, map.low, map.high, map.masked ? "masked-area" : "blank", {
+    title: `‘${wordLabel(name)}’, ‘${wordLabel(map.column_labels[j])}’: ${isNumber(value) ? wordTrimmed(value) : map.masked ?? "no value"}`,
     "data-brief": isNumber(value) ? word(value) : "",
   })));
   return row;
 }
 
 function makeMapScale(map) {
-  const scale = makeRamp(map.low, map.high, wordTrimmed(map.low), wordTrimmed(map.high));
+  const scale = makeRamp(map.low, map.high, wordTrimmed(map.low), make("span", { class: "end" }, wordTrimmed(map.high)));
   const values = map.rows.flat();
   const notes = [];
   if (values.some((value) => isNumber(value) && (value < map.low || value > map.high))) notes.push("beyond the ends: as at the ends");
-  if (values.some((value) => !isNumber(value))) notes.push("blank: no value");
+  const hasBlanks = values.some((value) => !isNumber(value));
+  if (hasBlanks && map.masked) scale.append(make("span", { class: "masked", "aria-hidden": true }), map.masked);
+  else if (hasBlanks) notes.push("blank: no value");
   if (notes.length) scale.append(make("span", {}, `· ${notes.join("; ")}`));
   return scale;
 }

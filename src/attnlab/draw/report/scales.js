@@ -72,7 +72,10 @@ function cleanPoints(series, isLogX = false) {
     if (isGap || !isNumber(x)) missing += 1;
     if (!isNumber(x)) return;
     if (isLogX && x <= 0) hidden += 1;
-    else points.push({ x, y: isGap ? null : series.y[i], low: series.low?.[i] ?? null, high: series.high?.[i] ?? null });
+    else {
+      const bands = (series.bands ?? []).map((band) => (isGap ? [null, null] : [band.low[i], band.high[i]]));
+      points.push({ x, y: isGap ? null : series.y[i], low: series.low?.[i] ?? null, high: series.high?.[i] ?? null, bands });
+    }
   });
   points.sort((one, other) => one.x - other.x);
   return { points, missing, hidden };

@@ -1,6 +1,6 @@
 // The button that switches between light and dark colours; without it a page follows the system.
 
-function mountTheme() {
+export function mountTheme() {
   const button = document.getElementById("theme");
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");

@@ -5,8 +5,8 @@ the same head learns the same tasks over many seeds; and the two are compared wh
 """
 
 from attnlab.experiments.handmade.config import NAME, HandmadeConfig
-from attnlab.experiments.handmade.workshop import VARYING, conclude, lesson, run
+from attnlab.experiments.handmade.workshop import VARYING, ask, conclude, goal, lesson, prompt_words, run
 
-__all__ = ["NAME", "SUMMARY", "VARYING", "HandmadeConfig", "conclude", "lesson", "run"]
+__all__ = ["NAME", "SUMMARY", "VARYING", "HandmadeConfig", "ask", "conclude", "goal", "lesson", "prompt_words", "run"]
 
 SUMMARY = "one head's weights designed by hand and proved on every input, beside learned ones"

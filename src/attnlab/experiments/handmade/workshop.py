@@ -3,14 +3,16 @@
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from attnlab.design import Design, design_for, prove, submission_record
-from attnlab.experiments.experiment import Findings, Lesson, Run
+from attnlab.errors import WrongUsage
+from attnlab.experiments.experiment import Findings, Goal, Lesson, Run
 from attnlab.experiments.handmade.comparing import compare
-from attnlab.experiments.handmade.config import RULES, HandmadeConfig
+from attnlab.experiments.handmade.config import NAME, RULES, HandmadeConfig
 from attnlab.experiments.handmade.document import make_document, make_learned_document
 from attnlab.experiments.handmade.judging import judge_claims, judge_learned, prove_design, wrong_design
 from attnlab.experiments.handmade.learning import (
@@ -23,11 +25,12 @@ from attnlab.experiments.handmade.learning import (
     make_judge,
     train_cohort,
 )
+from attnlab.look.questions import Vectors
 from attnlab.models.single_head import SingleHead
 from attnlab.train import Member, Trained
 from attnlab.train.loop import using_threads
 
-__all__ = ["VARYING", "conclude", "lesson", "run"]
+__all__ = ["VARYING", "ask", "conclude", "goal", "lesson", "prompt_words", "run"]
 
 VARYING = frozenset({"learning_rate"})
 """The fields in which the members of one population may differ."""
@@ -60,6 +63,45 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
     models |= {cohort.name: cohort.finite[0] for cohort in cohorts if cohort.finite}
     submission = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     return Findings(model, claims, document, models=models, files={"submission.json": submission.encode()})
+
+
+def prompt_words(config: HandmadeConfig) -> str:
+    """Say what a person may type."""
+    return f"letters A to C for the head that copies the first, such as CAB, or a task and letters: {', '.join(RULES)}"
+
+
+def ask(model: nn.Module, config: HandmadeConfig, text: str, *, folder: Path | None = None) -> Vectors:
+    """Put letters to the head of a task that the text may name first: `CAB`, `unique CAC`.
+
+    A run's heads are the designed ones; the one head of a population's member is learned, and knows one task.
+    """
+    if not isinstance(model, SingleHead):
+        raise WrongUsage(f"{NAME} asks a SingleHead; got {type(model).__name__}.")
+    first, _, rest = text.strip().partition(" ")
+    is_designed = folder is None or (folder / "models").is_dir()
+    own = "copy_first" if is_designed else config.learned
+    rule, letters = (first.lower(), rest) if first.lower() in RULES else (own, text)
+    if rule != own and not is_designed:
+        raise WrongUsage(f"this head has learned {own}, not {rule}; type letters such as CAB.")
+    design = design_for(rule, config.tolerance)
+    task = design.task
+    ids = task.parse(letters)
+    x = task.vectors(ids.unsqueeze(0), next(model.parameters()).dtype)
+    answers = ("repeated", "once") if rule == "unique" else task.names[: task.letters]
+    head = model if rule == own else design.model()
+    return Vectors(head, x.to(next(head.parameters()).dtype), task.tokens(ids), answers, task.counted(ids).tolist())
+
+
+def goal(config: HandmadeConfig) -> Goal:
+    """Say what is learned, and when it counts as learned."""
+    design, has_learned_positions = _lesson_of(config)
+    positions = "" if design.pos is None else f", positions {'learned too' if has_learned_positions else 'given'}"
+    what = f"the task {config.learned} (one head that learns it{positions}; the designed ones are not trained)"
+    meanings = (
+        ("accuracy", "The share of inputs whose every output is right."),
+        ("error", "The mean error of an output, over all inputs."),
+    )
+    return Goal(what, "every output of every input right at one judgement", "mean squared error", meanings)
 
 
 def lesson(configs: Sequence[HandmadeConfig], seeds_: Sequence[int]) -> Lesson:

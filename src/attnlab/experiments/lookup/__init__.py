@@ -7,8 +7,8 @@ shows what a set of single words cannot do, and two ways to do it.
 """
 
 from attnlab.experiments.lookup.config import NAME, LookupConfig
-from attnlab.experiments.lookup.lookup import VARYING, conclude, lesson, prompt_words, run, trace_text
+from attnlab.experiments.lookup.lookup import VARYING, ask, conclude, goal, lesson, prompt_words, run
 
-__all__ = ["NAME", "SUMMARY", "VARYING", "LookupConfig", "conclude", "lesson", "prompt_words", "run", "trace_text"]
+__all__ = ["NAME", "SUMMARY", "VARYING", "LookupConfig", "ask", "conclude", "goal", "lesson", "prompt_words", "run"]
 
 SUMMARY = "an encoder–decoder looks facts up by content, in any order, and shows what it takes to read new ones"

@@ -7,7 +7,7 @@ from torch import nn
 
 from attnlab.draw.markup import plural
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Findings, Lesson, Run
+from attnlab.experiments.experiment import Findings, Goal, Lesson, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.experiments.lookup.document import make_document
 from attnlab.experiments.lookup.fixed import (
@@ -25,6 +25,7 @@ from attnlab.experiments.lookup.fixed import (
 )
 from attnlab.experiments.lookup.judging import fixed_claims, model_claims, recall_claims
 from attnlab.experiments.lookup.recall import (
+    WATCHED,
     Recalled,
     build_recall_model,
     judge_variant,
@@ -33,15 +34,15 @@ from attnlab.experiments.lookup.recall import (
     recall_stop,
     train_variant,
 )
-from attnlab.experiments.lookup.traces import trace_facts, trace_sources
-from attnlab.look.trace import Trace
+from attnlab.experiments.lookup.traces import ask_facts, ask_source
+from attnlab.look.questions import Translation
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.storage import load_model
 from attnlab.tasks import lookup as task
 from attnlab.tasks.recall import Variant
 from attnlab.train import Trained
 
-__all__ = ["VARYING", "conclude", "lesson", "prompt_words", "run", "trace_text"]
+__all__ = ["VARYING", "ask", "conclude", "goal", "lesson", "prompt_words", "run"]
 
 VARYING = frozenset({"learning_rate", "samples", "recall_learning_rate", "recall_ramp"})
 """The fields in which the members of one population may differ."""
@@ -73,6 +74,31 @@ def run(config: LookupConfig, context: Run) -> Findings:
     return Findings(main, claims, document, models)
 
 
+def goal(config: LookupConfig) -> Goal:
+    """Say what is learned, and when it counts as learned."""
+    if config.has_fixed:
+        task_words = "name what belongs to a key of a fixed table, whatever the order of the words"
+        others = "; the models that read new facts are not trained here (--set part=recall trains those)"
+        solved = "every validation sample answered right at one judgement"
+        meanings: tuple[tuple[str, str], ...] = (
+            ("accuracy", "The share of validation samples answered right."),
+            ("validation_loss", "The mean loss over the validation samples, in nats."),
+        )
+        return Goal(task_words + (others if config.variants else ""), solved, meanings=meanings)
+    variant = _shown_variant(config)
+    task_words = f"answer questions about {config.recall_facts:,} new facts, written as {variant} words"
+    if variant == "loose":
+        solved = f"names one of the values shown for each question about {WATCHED:,} new samples: more cannot be known"
+    else:
+        solved = f"every question about {WATCHED:,} new samples answered right at one judgement"
+    meanings = (
+        ("accuracy", "The share of questions about new facts answered right."),
+        ("watched_loss", "The mean loss over these questions, in nats."),
+        ("named", "The share of them answered with one of the values shown, be it the right one or not."),
+    )
+    return Goal(task_words, solved, meanings=meanings)
+
+
 def lesson(configs: Sequence[LookupConfig], seeds_: Sequence[int]) -> Lesson:
     """Make a member for each config and seed: the run's own model, the fixed table or, in its absence, new facts.
 
@@ -82,12 +108,31 @@ def lesson(configs: Sequence[LookupConfig], seeds_: Sequence[int]) -> Lesson:
     if first.has_fixed:
         loss, stop = make_loss(first, reads_sets=True), stop_after(first.patience)
         learners = [learner(build_model(each, seed), each, seed) for each, seed in zip(configs, seeds_, strict=True)]
-        return Lesson(learners, loss, stop, lambda judgement: judgement.figures["accuracy"] == 1.0)
+        places = [f"word {number}" for number in range(1, task.all_sources().shape[1] + 1)]
+        return Lesson(
+            learners,
+            loss,
+            stop,
+            lambda judgement: judgement.figures["accuracy"] == 1.0,
+            positions=("start", "answer"),
+            sources=places,
+        )
     members = [
         recall_learner(build_recall_model(each, variant, seed), each, variant, seed)
         for each, seed in zip(configs, seeds_, strict=True)
     ]
-    return Lesson(members, recall_loss, recall_stop(variant), lambda judgement: judgement.score[0] == 1.0)
+    facts = range(1, first.recall_facts + 1)
+    places = (
+        [f"fact {n}" for n in facts] if variant == "bound" else [f"{w} {n}" for n in facts for w in ("key", "value")]
+    )
+    return Lesson(
+        members,
+        recall_loss,
+        recall_stop(variant),
+        lambda judgement: judgement.score[0] == 1.0,
+        positions=[f"asks {n}" for n in facts],
+        sources=places,
+    )
 
 
 def conclude(model: nn.Module, trained: Trained, config: LookupConfig, context: Run) -> Findings:
@@ -114,13 +159,13 @@ def prompt_words(config: LookupConfig) -> str:
     return {"all": f"{fixed}; or {facts}", "fixed": fixed, "recall": facts}[config.part]
 
 
-def trace_text(model: nn.Module, config: LookupConfig, text: str, *, folder: Path | None = None) -> Trace:
-    """Trace the model on an input that a person typed; facts with a question go to the model that reads new facts."""
+def ask(model: nn.Module, config: LookupConfig, text: str, *, folder: Path | None = None) -> Translation:
+    """Put a text to the model; facts with a question go to the model that reads new facts."""
     if not isinstance(model, EncoderDecoder):
-        raise WrongUsage(f"{NAME} traces an EncoderDecoder; got {type(model).__name__}.")
+        raise WrongUsage(f"{NAME} asks an EncoderDecoder; got {type(model).__name__}.")
     variant = _shown_variant(config)
     if config.has_fixed and "?" not in text:
-        return trace_sources(model, [task.parse(text)])[0]
+        return ask_source(model, task.parse(text))
     if not config.variants:
         raise WrongUsage(f"this run has no model for new facts (part=fixed); type words such as {task.EXAMPLE!r}.")
     if config.has_fixed:
@@ -131,7 +176,7 @@ def trace_text(model: nn.Module, config: LookupConfig, text: str, *, folder: Pat
         reader = load_model(folder / "models" / variant)
         assert isinstance(reader, EncoderDecoder)
         model = reader
-    return trace_facts(model, config.recall_task(variant), text)
+    return ask_facts(model, config.recall_task(variant), text)
 
 
 def _shown_variant(config: LookupConfig) -> Variant:

@@ -17,6 +17,7 @@ from attnlab.train import Judgement, Member, Trained
 from attnlab.train.loop import Draw
 
 __all__ = [
+    "WATCHED",
     "Recalled",
     "accuracy",
     "build_recall_model",
@@ -32,7 +33,7 @@ _INITIAL_SCALE = 0.3
 """Initial embeddings are made smaller, for in a large residual stream what attention adds is not heard: measured,
 ordered facts were then learned in some hundred steps, and not in 1,000 without."""
 
-_WATCHED = 500  # samples that a training is watched by
+WATCHED = 500  # samples that a training is watched by
 _LOW_LOSS = 0.004  # nats, below which a model that is always right is also sure, of pairs it never saw too
 _BLOCK = 50  # steps whose facts are drawn at once
 _UNASKED = -100  # stands for the answer to a question whose fact is not there
@@ -195,7 +196,7 @@ def make_recall_judge(config: LookupConfig, variant: Variant, seed: int) -> Call
     Loose words cannot be read: what they can teach is to answer with one of the values shown, so that share counts.
     """
     task = config.recall_task(variant)
-    watched = task.sample(_WATCHED, seeds.generator(seed, NAME, "recall watch", variant))
+    watched = task.sample(WATCHED, seeds.generator(seed, NAME, "recall watch", variant))
 
     def judge(model: nn.Module) -> Judgement:
         logits, wanted = model(task.source(watched), task.questions(watched)), task.answers(watched)

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import WrongUsage
+from attnlab.look.questions import Translation
 from attnlab.look.trace import Trace, trace_translation
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.tasks import lookup as task
 from attnlab.tasks.recall import RecallTask
 
-__all__ = ["attention_maps", "trace_facts", "trace_sources"]
+__all__ = ["ask_facts", "ask_source", "attention_maps", "trace_sources"]
 
 
 def trace_sources(model: EncoderDecoder, sources: list[Tensor] | Tensor) -> list[Trace]:
@@ -28,8 +29,15 @@ def trace_sources(model: EncoderDecoder, sources: list[Tensor] | Tensor) -> list
     )
 
 
-def trace_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Trace:
-    """Trace a model of in-context look-up on facts and a question that a person typed: `k1 v5 k2 v7 ? k2`."""
+def ask_source(model: EncoderDecoder, source: Tensor) -> Translation:
+    """Put one source, (length,) ids, to a model of the fixed table."""
+    start = torch.tensor([[task.SOS]])
+    words = task.words(source)
+    return Translation(model, source.unsqueeze(0), words, start, task.MAX_LENGTH - 1, task.VOCABULARY, task.EOS)
+
+
+def ask_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Translation:
+    """Put facts and a question that a person typed to a model of in-context look-up: `k1 v5 k2 v7 ? k2`."""
     facts_text, mark, question_text = text.partition("?")
     question = question_text.strip().lower()
     keys = recall.vocabulary[: recall.num_keys]
@@ -45,15 +53,15 @@ def trace_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Trace:
     source = pairs if recall.variant == "bound" else pairs.flatten()
     start = torch.tensor([[keys.index(question)]])
     likeliest = int(model(source.unsqueeze(0), start)[0, -1].argmax())
-    return trace_translation(
+    return Translation(
         model,
         source.unsqueeze(0),
+        recall.source_words(source),
         start,
         1,
         recall.vocabulary,
-        source_words=[recall.source_words(source)],
         candidates=list(dict.fromkeys([*pairs[:, 1].tolist(), likeliest])),
-    )[0]
+    )
 
 
 _EXAMPLE = "'k1 v5 k2 v7 ? k2'"

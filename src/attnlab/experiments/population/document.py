@@ -12,17 +12,24 @@ from attnlab.experiments.population.heads import Heads
 from attnlab.experiments.population.heads_sections import heads_sections
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.typical import Typicality, typical_section
-from attnlab.experiments.sections import parameters_section, settings_section
+from attnlab.experiments.sections import goal_section, parameters_section, settings_section
 
 __all__ = ["make_document"]
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_FAN = "The median of the members; the bands hold nine in ten of them, and the middle half."
+_BANDS = {"nine in ten members": (0, 4), "the middle half": (1, 3)}  # ends, by their place among the quantiles
+_FAN = "The median of the members; one band holds nine in ten of them, the darker one the middle half."
+_LAYOUTS = {
+    "lanes": "lanes (each member an element of the processor's vectors)",
+    "batched": "batched (members are a batch of matrices)",
+    "vmap": "vmap (torch.func maps one member's step over all)",
+    "solo": "solo (one member after the other)",
+}
 
 
 def make_document(population: Population, heads: Heads | None, typicality: Typicality | None) -> dict[str, Any]:
     """Lay out the report."""
-    sections = [_success_section(population)]
+    sections = [goal_section([population.goal]), _success_section(population)]
     if len(population.variants) > 1:
         sections.append(_variants_section(population))
     sections.append(_loss_section(population))
@@ -61,7 +68,7 @@ def _facts(population: Population, typicality: Typicality | None) -> list[list[s
         ["solved", f"{len(steps):,}"],
         ["solved at step", _range_words(steps)],
         ["steps", f"{population.history.steps[-1]:,}"],
-        ["layout", population.layout],
+        ["layout", _LAYOUTS.get(population.layout, population.layout)],
     ]
     if typicality is not None:
         facts += [
@@ -104,11 +111,13 @@ def _success_section(population: Population) -> dict[str, Any]:
         "figure": "success",
         "title": "Success rate",
         "caption": (
-            "The share of members that can do the task, with 95 % intervals (Wilson). The best weights are kept, so "
-            "who can do it once stays in the first line; the second says who can at that very step."
+            f"The share of members that can do the task ({population.goal.solved}), with 95 % intervals (Wilson). The "
+            "best weights are kept, so who can do it once stays in the first line; the second says who can at that "
+            "very step."
         ),
         "x_label": "step",
         "y_label": "members that can do the task (%)",
+        "from_zero": True,
         "series": series,
     }
 
@@ -153,13 +162,13 @@ def _loss_section(population: Population) -> dict[str, Any]:
         "title": "Loss",
         "caption": f"Training loss since the mark before, over all members that are still trained. {_FAN}",
         "x_label": "step",
-        "y_label": "loss (nats)",
+        "y_label": population.goal.loss,
         "series": _fan(history.steps, losses),
     }
 
 
 def _figure_section(population: Population, figure: str) -> dict[str, Any]:
-    words, meaning = figure.replace("_", " "), population.lesson.meanings.get(figure, "")
+    words, meaning = figure.replace("_", " "), dict(population.goal.meanings).get(figure, "")
     return {
         "kind": "lines",
         "figure": f"fan-{figure.lower().replace('_', '-')}"[:60],
@@ -172,15 +181,15 @@ def _figure_section(population: Population, figure: str) -> dict[str, Any]:
 
 
 def _fan(steps: Sequence[int], values: Tensor) -> list[dict[str, Any]]:
-    """Turn (times, member) into the median with two bands: nine in ten members, and the middle half."""
+    """Turn (times, member) into the median with two bands: nine in ten members, and the middle half.
+
+    At a time at which nobody has a number (all had enough, but for one that broke) there is a gap.
+    """
     finite = values.masked_fill(~torch.isfinite(values), math.nan)
     quantiles = finite.nanquantile(torch.tensor(_QUANTILES, dtype=values.dtype), dim=1).tolist()
-    lowest, low, median, high, highest = quantiles
-    x = list(steps)
-    return [
-        {"name": "median (nine in ten members)", "x": x, "y": median, "low": lowest, "high": highest},
-        {"name": "median (the middle half)", "x": x, "y": median, "low": low, "high": high},
-    ]
+    ends = [[None if math.isnan(each) else each for each in quantile] for quantile in quantiles]
+    bands = [{"name": name, "low": ends[low], "high": ends[high]} for name, (low, high) in _BANDS.items()]
+    return [{"name": "median", "x": list(steps), "y": ends[2], "bands": bands}]
 
 
 def _faults_section(population: Population) -> dict[str, Any]:

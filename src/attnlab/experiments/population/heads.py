@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from attnlab import seeds
 from attnlab.experiments.population.population import Population
 from attnlab.look.alignment import Groups, align, distances, find_groups, shuffled, to_marks
-from attnlab.look.recording import record
+from attnlab.look.recording import Recording, record
 from attnlab.sites import site_names
 from attnlab.train.layouts.layout import Batch
 from attnlab.train.layouts.solo import batch_of
@@ -19,6 +19,7 @@ __all__ = ["Heads", "Part", "look_at_heads"]
 
 _MOST_MEMBERS = 1_000
 _MOST_NUMBERS = 20_000_000  # attention weights that are compared at once
+_MOST_MASKS = 100  # inputs whose masks are looked at
 _MOST_GROUPED = 1_000  # heads whose groups are searched for
 
 
@@ -26,13 +27,15 @@ class Part(NamedTuple):
     """The heads of one attention of the model, in all members that were looked at.
 
     site: its name, without ".weights". means: each head's weights, the mean over the inputs, (member, head, query,
-    key). marks: what each head does, (member, head, row, key), see `to_marks`. order: which head of each member plays
-    which part, (member, head). spread: the mean distance between two seeds' heads: as they stand, aligned; and what
-    aligning makes of heads that have learned nothing and of shuffled ones. groups: of all heads, member by member.
+    key). blocked: what may be looked at in none of the inputs, (query, key). marks: what each head does, (member, head,
+    row, key), see `to_marks`. order: which head of each member plays which part, (member, head). spread: the mean
+    distance between two seeds' heads: as they stand, aligned; and what aligning makes of heads that have learned
+    nothing and of shuffled ones. groups: of all heads, member by member.
     """
 
     site: str
     means: Tensor
+    blocked: Tensor
     marks: Tensor
     order: Tensor
     spread: dict[str, float]
@@ -50,18 +53,18 @@ class Heads(NamedTuple):
 def look_at_heads(population: Population) -> Heads | None:
     """Look at the heads of all members whose training did not break; None where there are no heads to look at."""
     members = [index for index, fault in enumerate(population.history.faults) if fault is None][:_MOST_MEMBERS]
-    trained = _weights(population, _trained_models(population, members), len(members))
+    trained, blocked = _weights(population, _trained_models(population, members), len(members))
     if not trained:
         return None
-    fresh = _weights(population, _fresh_models(population, members[:64]), len(members))
-    parts = [_part(site, trained[site], fresh[site], population.seeds[0]) for site in trained]
+    fresh, _ = _weights(population, _fresh_models(population, members[:64]), len(members))
+    parts = [_part(site, trained[site], fresh[site], blocked[site], population.seeds[0]) for site in trained]
     whole = torch.cat([_aligned(part.marks, part.order).flatten(1) for part in parts], 1)
     num_heads = sum(part.marks.shape[1] for part in parts)
     apart = distances(whole / num_heads**0.5, whole / num_heads**0.5)
     return Heads(members, parts, apart)
 
 
-def _part(site: str, trained: Tensor, fresh: Tensor, seed: int) -> Part:
+def _part(site: str, trained: Tensor, fresh: Tensor, blocked: Tensor, seed: int) -> Part:
     (marks, places), (fresh_marks, _) = to_marks(trained), to_marks(fresh)
     order = align(marks)
     generator = seeds.generator(seed, "population", "groups", site)
@@ -76,7 +79,7 @@ def _part(site: str, trained: Tensor, fresh: Tensor, seed: int) -> Part:
     num_grouped = max(1, _MOST_GROUPED // marks.shape[1]) * marks.shape[1]
     groups = find_groups(heads[:num_grouped], places, generator)
     nearest = distances(heads, heads[groups.centres]).argmin(1)
-    return Part(site, trained.mean(2), marks, order, spread, groups._replace(of=nearest))
+    return Part(site, trained.mean(2), blocked, marks, order, spread, groups._replace(of=nearest))
 
 
 def _aligned(marks: Tensor, order: Tensor) -> Tensor:
@@ -92,22 +95,35 @@ def _mean_apart(marks: Tensor) -> float:
     return sum(sums) / len(sums) / (num_members * (num_members - 1))
 
 
-def _weights(population: Population, models: Iterator[nn.Module], num_members: int) -> dict[str, Tensor]:
-    """Record what all heads do on one batch: site -> (member, head, input, query, key)."""
+def _weights(
+    population: Population, models: Iterator[nn.Module], num_members: int
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Record what all heads do on one batch: site -> (member, head, input, query, key), and what nobody may look at."""
     lesson = population.lesson
     batch: Batch = batch_of(lesson.members[0].draw(0, 1), 0)
     found: dict[str, list[Tensor]] = {}
+    blocked: dict[str, Tensor] = {}
     for model in models:
         sites = [site for site in site_names(model) if site.rpartition(".")[2] == "weights"]
         if not sites:
-            return {}
+            return {}, {}
         with torch.no_grad(), record(model, sites) as recording:
             lesson.loss(model, *batch)
         for site in recording:
             weights = recording[site].transpose(0, 1)
             most = max(1, _MOST_NUMBERS // (num_members * weights[:, 0].numel()))
-            found.setdefault(site.removesuffix(".weights"), []).append(weights[:, :most])
-    return {site: torch.stack(each) for site, each in found.items()}
+            name = site.removesuffix(".weights")
+            found.setdefault(name, []).append(weights[:, :most])
+            if name not in blocked:  # the same for all models
+                blocked[name] = _blocked(recording, site, weights[0, :most])
+    return {site: torch.stack(each) for site, each in found.items()}, blocked
+
+
+def _blocked(recording: Recording, site: str, weights: Tensor) -> Tensor:
+    """Return what could be looked at in none of the inputs: (query, key)."""
+    nothing = torch.zeros(weights.shape[1:], dtype=torch.bool)
+    rows = [recording.blocked(site, row) for row in range(min(len(weights), _MOST_MASKS))]
+    return torch.stack([nothing if row is None else row.expand_as(nothing) for row in rows]).all(0)
 
 
 def _trained_models(population: Population, members: Sequence[int]) -> Iterator[nn.Module]:

@@ -1,6 +1,7 @@
 """The sections about heads: groups of heads that do the same, and how well heads of different seeds agree."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,14 @@ from attnlab.experiments.population.population import Population
 __all__ = ["heads_sections"]
 
 _MOST_CELLS = 10_000  # of one picture
+_SITE = re.compile(r"(?:(?P<stack>encoder|decoder)\.)?layers\.(?P<layer>\d+)\.(?:(?P<kind>\w+?)_)?attention")
+_AGREEMENT = (
+    (0.6, "Yes, nearly"),
+    (0.2, "In part"),
+    (0.05, "Hardly"),
+    (-math.inf, "No, no more than chance"),
+)
+"""What is said of how much nearer aligned heads are to one another than shuffled ones, as a share."""
 
 
 def heads_sections(population: Population, heads: Heads) -> list[dict[str, Any]]:
@@ -24,24 +33,27 @@ def heads_sections(population: Population, heads: Heads) -> list[dict[str, Any]]
 
 def _maps_section(population: Population, heads: Heads, parts: Sequence[Part]) -> dict[str, Any]:
     choices = []
+    lengths = _lengths(heads.parts)
     for part in parts:
+        cut = slice(lengths.get((_stack(part.site), "queries"))), slice(lengths.get((part.site, "keys")))
         pictures, sizes = [], _group_sizes(part)
         flat = part.means.flatten(0, 1)
         for group, centre in enumerate(part.groups.centres):
             own = part.groups.of == group
             title = f"group {_letter(group)}, mean of {sizes[group]:,} of {len(flat):,} heads"
-            pictures.append(_map(population, title, flat[own].mean(0)))
-            pictures.append(_map(population, f"group {_letter(group)}, the head in its middle", flat[centre]))
-        choices.append({"label": f"{part.site}: groups", "note": _groups_note(part), "maps": pictures})
+            pictures.append(_map(population, part, title, flat[own].mean(0)[cut], cut))
+            middle = f"group {_letter(group)}, the head in its middle"
+            pictures.append(_map(population, part, middle, flat[centre][cut], cut))
+        choices.append({"label": f"{_called(part.site)}: groups", "note": _groups_note(part), "maps": pictures})
         aligned = part.means.gather(1, part.order[..., None, None].expand_as(part.means)).mean(0)
         choices.append(
             {
-                "label": f"{part.site}: aligned",
+                "label": f"{_called(part.site)}: aligned",
                 "note": (
                     f"Means over {len(part.means):,} members. Head 0 of one seed need not be head 0 of another, so "
                     "heads were paired by what they do: the pairing in which they agree best."
                 ),
-                "maps": [_map(population, f"part {place}", mean) for place, mean in enumerate(aligned)],
+                "maps": [_map(population, part, f"part {place}", mean[cut], cut) for place, mean in enumerate(aligned)],
             }
         )
     return {
@@ -62,8 +74,9 @@ def _groups_note(part: Part) -> str:
         return "One group: there are too few heads to tell groups from chance."
     if len(groups.centres) == 1:
         return (
-            f"One group: heads do not fall apart any better (separation {max(groups.tried.values()):.2f}) than "
-            f"shuffled heads ({groups.chance:.2f})."
+            f"One group: heads do not fall apart into groups any better than shuffled heads do (separation "
+            f"{max(groups.tried.values()):.2f} and {groups.chance:.2f}; 1: every group is one pattern, 0: groups run "
+            "together)."
         )
     return (
         f"{len(groups.centres)} groups, separation {groups.separation:.2f} (1: every group is one pattern, 0: they run "
@@ -85,7 +98,7 @@ def _groups_section(population: Population, heads: Heads) -> dict[str, Any]:
             typical = heads.members[centres[group] // num_heads]
             rows.append(
                 [
-                    part.site,
+                    _called(part.site),
                     _letter(group),
                     int((of == group).sum()),
                     f"{len(owners):,} of {num_members:,}, {share:.0%} ({low:.0%} to {high:.0%})",
@@ -108,39 +121,90 @@ def _groups_section(population: Population, heads: Heads) -> dict[str, Any]:
 
 def _agreement_section(heads: Heads) -> dict[str, Any]:
     names = list(heads.parts[0].spread)
+    answers = [f"{_called(part.site)}: {_answer(part.spread)}" for part in heads.parts]
     return {
         "kind": "bars",
         "figure": "agreement",
         "title": "Do seeds agree?",
         "caption": (
+            f"{' '.join(answers)}\n\n"
             "The mean distance between two seeds' heads on the same inputs (0: the same weights, 1: no token in "
             "common): as they are numbered; aligned, each paired with the head that does the same; and for comparison "
             "what aligning alone makes of shuffled heads, and of the same models before their training (heads that "
             "look evenly are near each other, though they agree on nothing)."
         ),
         "y_label": "mean distance between seeds",
-        "groups": [part.site for part in heads.parts],
+        "groups": [_called(part.site) for part in heads.parts],
         "series": [{"name": name, "values": [_number(part.spread[name]) for part in heads.parts]} for name in names],
     }
 
 
-def _map(population: Population, title: str, mean: Tensor) -> dict[str, Any]:
+def _answer(spread: dict[str, float]) -> str:
+    """Answer in a sentence whether seeds agree, by what aligning makes of heads that have learned nothing."""
+    found, chance = spread["aligned"], spread["shuffled, aligned"]
+    if not math.isfinite(found):
+        return "there is one seed only, which has nobody to agree with."
+    share = 1 - found / chance if chance > 0 else 0.0
+    words = next(words for least, words in _AGREEMENT if share >= least)
+    return f"{words}: paired by what they do, their heads are {found:.2f} apart, shuffled heads {chance:.2f}."
+
+
+def _lengths(parts: Sequence[Part]) -> dict[tuple[str, str], int]:
+    """Return where the keys of each site end, and the queries of each stack: what comes after is padding.
+
+    Nobody may look at padding; of queries it is known by the attention of a stack to itself.
+    """
+    found = {}
+    for part in parts:
+        seen = (~part.blocked).any(0).nonzero().flatten()
+        if len(seen):
+            found[part.site, "keys"] = int(seen.max()) + 1
+            if "cross_attention" not in part.site:
+                found[_stack(part.site), "queries"] = int(seen.max()) + 1
+    return found
+
+
+def _stack(site: str) -> str:
+    return site.partition("layers.")[0]
+
+
+def _map(population: Population, part: Part, title: str, mean: Tensor, cut: tuple[slice, slice]) -> dict[str, Any]:
+    """Draw a head's mean weights (query, key), cut already; what nobody may look at is blank."""
     num_queries, num_keys = mean.shape
+    rows = zip(mean.tolist(), part.blocked[cut].tolist(), strict=True)
+    queries, keys = _names(population, part.site)
     return {
         "title": title,
-        "rows": [[float(f"{value:.4f}") for value in row] for row in mean.tolist()],
-        "row_labels": _labels(population, num_queries),
-        "column_labels": _labels(population, num_keys),
+        "rows": [[None if no else float(f"{value:.4f}") for value, no in zip(*row, strict=True)] for row in rows],
+        "row_labels": _labels(queries, num_queries),
+        "column_labels": _labels(keys, num_keys),
         "row_title": "query",
         "column_title": "key",
         "low": 0.0,
         "high": 1.0,
+        "masked": "masked: may not be looked at",
     }
 
 
-def _labels(population: Population, count: int) -> list[str]:
-    names = list(population.lesson.positions)
-    return names[:count] if len(names) >= count else [str(place + 1) for place in range(count)]
+def _names(population: Population, site: str) -> tuple[Sequence[str], Sequence[str]]:
+    """Return what stands at the queries, and at the keys, of an attention."""
+    own, sources = population.lesson.positions, population.lesson.sources
+    if site.startswith("encoder."):
+        return (sources or own,) * 2
+    return (own, sources) if "cross_attention" in site else (own, own)
+
+
+def _labels(names: Sequence[str], count: int) -> list[str]:
+    return list(names[:count]) if len(names) >= count else [str(place + 1) for place in range(count)]
+
+
+def _called(site: str) -> str:
+    """Name an attention for people: `decoder.layers.0.cross_attention` is `Decoder layer 0 cross`."""
+    found = _SITE.fullmatch(site)
+    if found is None:
+        return site
+    words = " ".join(word for word in (found["stack"], "layer", found["layer"], found["kind"]) if word)
+    return words[0].upper() + words[1:]
 
 
 def _group_sizes(part: Part) -> list[int]:

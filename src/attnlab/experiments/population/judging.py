@@ -24,12 +24,15 @@ def judge_claims(population: Population) -> list[Claim]:
     share, low, high = population.success
     checked = _checked(population)
     names = ", ".join(population.name(index) for index in checked)
+    who = f"the members {names}" if len(checked) > 1 else f"the member {names}"
+    have, they = ("have", "they") if len(checked) > 1 else ("has", "it")
     steps, apart = largest_difference_from_alone(population, checked)
     kept = largest_difference_of_kept(population, checked)
     return [
         Claim(
             "most_seeds_solve_it",
-            "at least half of the members can do the task; beside the share its 95 % interval (Wilson)",
+            f"at least half of the members can do the task ({population.goal.solved}); beside the share its 95 % "
+            "interval (Wilson)",
             f"{solved:,} of {len(population):,}, {share:.1%} ({low:.1%} to {high:.1%})",
             "at least 50 %",
             share >= 0.5,
@@ -43,7 +46,7 @@ def judge_claims(population: Population) -> list[Claim]:
         ),
         Claim(
             "as_if_alone",
-            f"trained again alone for {steps:,} steps, the members {names} have the losses that they had in the "
+            f"trained again alone for {steps:,} steps, {who} {have} the losses that {they} had in the "
             f"population (layout {population.layout}); largest relative difference, over at most {_STEPS_ALONE} steps "
             "and as long as one rounding of the initial weights does not tell",
             f"{apart:.1e}",
@@ -52,7 +55,7 @@ def judge_claims(population: Population) -> list[Claim]:
         ),
         Claim(
             "kept_weights_are_the_best",
-            f"judged once more, the weights kept of the members {names} come to the figures of their best judgement; "
+            f"judged once more, the weights kept of {who} come to the figures of their best judgement; "
             "largest relative difference",
             f"{kept:.1e}",
             f"at most {_TOLERANCE:.0e}",

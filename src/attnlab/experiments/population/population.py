@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attnlab.configs import Config
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.experiment import Learnable, Lesson, Run
+from attnlab.experiments.experiment import Goal, Learnable, Lesson, Run
 from attnlab.experiments.intervals import Interval, share_interval
 from attnlab.experiments.report import Report, describe_run
 from attnlab.train.history import History
@@ -149,6 +149,11 @@ class Population:
     def lesson(self) -> Lesson:
         """What the members learn, made for the first of them alone."""
         return self.learnable.lesson([self.config_of(0)], [self.places[0].seed])
+
+    @property
+    def goal(self) -> Goal:
+        """What the members learn, and when it counts as learned, in words."""
+        return self.learnable.goal(self.config_of(0))
 
     def model(self, name: int | str) -> nn.Module:
         """Return a member's model, by its seed or name, with its best weights."""

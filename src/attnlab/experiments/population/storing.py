@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
 from attnlab.experiments import report
+from attnlab.experiments.folder import kind_of, read_config
 from attnlab.experiments.population.population import Place, Population
 from attnlab.experiments.registry import find
 from attnlab.experiments.report import Report
@@ -52,13 +53,13 @@ def is_population(folder: Path | str) -> bool:
 
 
 def is_member(path: Path | str) -> bool:
-    """Say whether a path names a member of a population, such as `runs/sorting-64/17`, that is no folder yet."""
+    """Say whether a path names a member of a population, such as `runs/sorting-64-seeds/17`, that is no folder yet."""
     path = Path(path)
     return is_population(path.parent) and not os.path.isfile(path / "config.json")
 
 
 def open_run(path: Path | str) -> Report:
-    """Open a finished run: its folder, or a population's folder and the seed of a member, such as `runs/sorting-64/17`.
+    """Open a finished run: its folder, or a population's and the seed of a member, such as `runs/sorting-64-seeds/17`.
 
     Raises:
         WrongUsage: the population has no such member.
@@ -69,14 +70,19 @@ def open_run(path: Path | str) -> Report:
 
 
 def load(path: Path | str) -> nn.Module:
-    """Load a model from a folder, a saved model's or a run's, or that of a population's member (`runs/sorting-64/17`).
+    """Load a model from a folder: a saved model's, a run's, or a population's with the seed of a member.
 
     Raises:
         WrongUsage: the population has no such member.
         CouldNotRun: a file is missing, damaged, or not what the config implies.
     """
     path = Path(path)
-    return open_population(path.parent).model(path.name) if is_member(path) else load_model(path)
+    if is_member(path):
+        return open_population(path.parent).model(path.name)
+    config = read_config(path)
+    if config is not None and kind_of(config) in ("sweep", "search"):
+        return report.open_run(path).model  # it says why there is none
+    return load_model(path)
 
 
 def open_population(folder: Path | str) -> Population:

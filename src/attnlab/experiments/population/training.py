@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from attnlab.configs import Config
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Learnable, Lesson
-from attnlab.experiments.folder import RunFolder, read_unfinished
+from attnlab.experiments.folder import RunFolder, read_to_go_on
 from attnlab.experiments.population.population import Place, Population
 from attnlab.experiments.population.storing import open_population
 from attnlab.experiments.registry import EXPERIMENTS, computing_as, config, find
 from attnlab.experiments.report import describe_run
 from attnlab.seeds import stream_seed
 from attnlab.train.config import EngineName, LayoutName
+from attnlab.train.distributed import refuse_launched
 from attnlab.train.history import Judgement
 from attnlab.train.loop import Member, train_together
 from attnlab.train.observer import Observer, Silent
@@ -74,6 +75,7 @@ def train_population(
     >>> population.table("accuracy").shape  # (seed, judged step)
     torch.Size([2, 2])
     """
+    refuse_launched("a population")
     experiment = learnable(name)
     numbers = _checked_seeds(seeds)
     base = config(name, settings, quick=quick, **fields)
@@ -82,23 +84,25 @@ def train_population(
     configs = [replace(base, **each) for each in variants]
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
+    path = None if out is None else Path(out)
+    if resume and path is None:
+        raise WrongUsage("to go on with a population, name its folder.")
+    described = {"seeds": list(numbers), "variants": [dict(each) for each in variants]}
+    described |= {"stop_when_solved": stop_when_solved}
+    begun = None
+    if resume and path is not None:
+        asked = {"experiment": name, "settings": base.to_mapping(), "layout": layout, "engine": engine}
+        begun = read_to_go_on(path, "population", {**asked, "population": described})
     _check_memory(experiment.lesson(configs[:1], numbers[:1]).members[0], len(places))
     lesson = experiment.lesson([configs[place.variant] for place in places], [place.seed for place in places])
     models = [member.model for member in lesson.members]
-    path = None if out is None else Path(out)
     with ExitStack() as stack:
-        if resume:
-            if path is None:
-                raise WrongUsage("to go on with a population, name its folder.")
-            stack.enter_context(computing_as(read_unfinished(path)))
+        if begun is not None:
+            stack.enter_context(computing_as(begun))
         description = describe_run(
             name, numbers[0], base.to_mapping(), started, models[0], layout=layout, engine=engine
         )
-        description["population"] = {
-            "seeds": list(numbers),
-            "variants": [dict(each) for each in variants],
-            "stop_when_solved": stop_when_solved,
-        }
+        description["population"] = described
         watch = _Watch(lesson, len(places), observer or Silent(), stop_when_solved)
         folder = None
         if path is not None:

@@ -65,11 +65,13 @@ def typical_section(population: Population, typicality: Typicality) -> dict[str,
     caption = (
         f"Members by how far their heads, once aligned, are from those of seed {first}, which is nearest to all others "
         "(0: the same weights on the same inputs, 1: no token in common). The percentile is the share of the others "
-        f"that are no further away. The most typical: attnlab open {folder}/{first}; the oddest: attnlab open "
-        f"{folder}/{last}."
+        f"that are no further away. The most typical and the oddest: `attnlab open {folder}/{first}` "
+        f"`attnlab open {folder}/{last}`"
     )
+    meanings = [f"{name.replace('_', ' ')}: {text}" for name, text in population.goal.meanings]
+    caption += f"\n\n{' '.join(meanings)}" if meanings else ""
     if len(rows) > _MOST_ROWS:
-        caption += f" Here are the first and the last {_MOST_ROWS // 2} of {len(rows):,}; all stand in members.csv."
+        caption += f"\n\nHere are the first and the last {_MOST_ROWS // 2} of {len(rows):,}; all stand in members.csv."
         rows = rows[: _MOST_ROWS // 2] + rows[-(_MOST_ROWS // 2) :]
     return {
         "kind": "table",

@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attnlab.experiments.experiment import Goal
+from attnlab.experiments.intervals import mean_interval
 from attnlab.experiments.search.space import Dimension
-from attnlab.experiments.search.trial import Trial
+from attnlab.experiments.search.trial import RANDOM, Trial
+from attnlab.experiments.sections import goal_section
 from attnlab.experiments.sweeps.axes import shown
 
 __all__ = ["make_document"]
@@ -21,6 +24,7 @@ def make_document(
     *,
     seeds: Sequence[int],
     facts: Mapping[str, str],
+    goals: Sequence[Goal] = (),
 ) -> dict[str, Any]:
     """Lay out what was found; `trials` are in the order in which they were made."""
     whole = [trial for trial in trials if trial.seeds]
@@ -31,6 +35,7 @@ def make_document(
         else "no trial yet"
     )
     sections = [
+        goal_section(goals) if goals else None,
         _best(experiment, ranked[0], fixed, seeds) if ranked else None,
         _course(whole) if whole else None,
         *(_against(dimension, whole) for dimension in dimensions if whole),
@@ -54,8 +59,8 @@ def _best(experiment: str, best: Trial, fixed: Mapping[str, Any], seeds: Sequenc
         "kind": "text",
         "title": "The best setting found",
         "text": f"{best.name}: {best.solved} of {best.seeds} seeds learned the task, {share:.0%} ({low:.0%} to "
-        f"{high:.0%}). It was chosen among many by these very seeds, so judge it by others: attnlab run {experiment} "
-        f"--seeds 100 --seed {seeds[-1] + 1} --set {settings}",
+        f"{high:.0%}). It was chosen among many by these very seeds, so judge it by others:\n`attnlab run {experiment} "
+        f"--seeds 100 --seed {max(seeds) + 1} --set {settings}`",
     }
 
 
@@ -70,15 +75,25 @@ def _course(trials: Sequence[Trial]) -> dict[str, Any]:
         "kind": "lines",
         "title": "The course of the search",
         "caption": "The share of seeds that learned the task in each trial, with its 95 % interval (Wilson), and the "
-        "best so far. The first ten trials are drawn at random, the others learn from those before them.",
+        f"best so far. {_how_proposed(trials)}",
         "x_label": "trial",
         "y_label": "share of seeds that learn it",
+        "from_zero": True,
         "series": [
             {"x": numbers, **_shares(trials)},
-            {"name": "best so far", "x": numbers, "y": best},
+            {"name": "best so far", "x": numbers, "y": best, "style": "steps"},
         ],
         "figure": "trials",
     }
+
+
+def _how_proposed(trials: Sequence[Trial]) -> str:
+    if len(trials) <= RANDOM:
+        return (
+            f"All of them were drawn at random, as the first {RANDOM} trials always are: nothing was searched yet. "
+            f"With more --trials the next ones learn from these."
+        )
+    return f"The first {RANDOM} trials are drawn at random, the others learn from those before them."
 
 
 def _against(dimension: Dimension, trials: Sequence[Trial]) -> dict[str, Any]:
@@ -91,17 +106,23 @@ def _against(dimension: Dimension, trials: Sequence[Trial]) -> dict[str, Any]:
     }
     values = sorted({trial.fields[dimension.name] for trial in trials}) if dimension.ends else dimension.choices
     if not dimension.ends or (len(values) <= _MOST_BARS and all(isinstance(value, int) for value in values)):
-        shares = []
-        for value in values:
-            own = [trial for trial in trials if trial.fields[dimension.name] == value]
-            seeds = sum(trial.seeds for trial in own)
-            shares.append(sum(trial.solved for trial in own) / seeds if seeds else None)
+        own = [[trial for trial in trials if trial.fields[dimension.name] == value] for value in values]
+        intervals = [_mean_share(each) for each in own]
         return {
             "kind": "bars",
             **words,
-            "caption": f"{comment}. All trials with a value together; the other settings differ too.",
-            "groups": list(map(shown, values)),
-            "series": [{"name": "success", "values": shares}],
+            "caption": f"{comment}. The mean over all trials with a value (in brackets how many), and its 95 % "
+            "interval over trials (Student's t; none for fewer than two): the other settings differ too, and a search "
+            "tries what does well more often, so this is a hint and no comparison.",
+            "groups": [f"{shown(value)} ({len(each):,})" for value, each in zip(values, own, strict=True)],
+            "series": [
+                {
+                    "name": "success",
+                    "values": [value for value, _, _ in intervals],
+                    "low": [low for _, low, _ in intervals],
+                    "high": [high for _, _, high in intervals],
+                }
+            ],
         }
     by_value = sorted(trials, key=lambda trial: float(trial.fields[dimension.name]))
     return {
@@ -111,6 +132,7 @@ def _against(dimension: Dimension, trials: Sequence[Trial]) -> dict[str, Any]:
         "the other settings differ too.",
         "x_label": dimension.name,
         "x_log": dimension.is_log,
+        "from_zero": True,
         "series": [{"x": [trial.fields[dimension.name] for trial in by_value], **_shares(by_value)}],
     }
 
@@ -118,7 +140,16 @@ def _against(dimension: Dimension, trials: Sequence[Trial]) -> dict[str, Any]:
 def _shares(trials: Sequence[Trial]) -> dict[str, Any]:
     """Return each trial's success with its interval, as a series of lines has it."""
     share, low, high = zip(*(trial.success for trial in trials if trial.success is not None), strict=True)
-    return {"name": "each trial", "y": list(share), "low": list(low), "high": list(high)}
+    return {"name": "each trial", "y": list(share), "low": list(low), "high": list(high), "style": "points"}
+
+
+def _mean_share(trials: Sequence[Trial]) -> tuple[float | None, float | None, float | None]:
+    """Return the mean share of seeds that learned the task, and its interval; None for what is not known."""
+    shares = [trial.success.value for trial in trials if trial.success is not None]
+    if not shares:
+        return None, None, None
+    mean, low, high = mean_interval(shares)
+    return (mean, max(0.0, low), min(1.0, high)) if len(shares) > 1 else (mean, None, None)
 
 
 def _table(dimensions: Sequence[Dimension], ranked: Sequence[Trial]) -> dict[str, Any]:
@@ -136,7 +167,8 @@ def _table(dimensions: Sequence[Dimension], ranked: Sequence[Trial]) -> dict[str
         "kind": "table",
         "title": "Trials, best first",
         "caption": "The share of seeds that learned the task, with its 95 % interval (Wilson); of equals the one with "
-        "the smaller median loss stands first.",
+        "the smaller median loss stands first. First step: the median of the steps at which a seed was first judged "
+        "able to do the task; n/a where half of the seeds or more never were.",
         "columns": [
             "trial",
             *(dimension.name for dimension in dimensions),

@@ -6,6 +6,7 @@ stand in `study.sqlite` in the run's folder, so that a search that was stopped g
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.folder import RunFolder, is_unfinished
+from attnlab.experiments.experiment import Goal
+from attnlab.experiments.folder import RunFolder, is_unfinished, read_to_go_on
 from attnlab.experiments.population.training import learnable
 from attnlab.experiments.registry import find
 from attnlab.experiments.report import Report, open_run
@@ -22,12 +24,13 @@ from attnlab.experiments.search.plan import Plan
 from attnlab.experiments.search.study import Study
 from attnlab.experiments.search.trial import Trial
 from attnlab.experiments.sweeps.cells import Grid, make_cell, units_of
-from attnlab.experiments.sweeps.engines import Engine, make_engine
+from attnlab.experiments.sweeps.engines import Engine, make_engine, where_to_compute
 from attnlab.experiments.sweeps.outcome import Outcome
 from attnlab.experiments.sweeps.storing import read_config_of
 from attnlab.experiments.sweeps.unit import read_answer
 from attnlab.files import write_text
 from attnlab.train.config import LayoutName
+from attnlab.train.distributed import refuse_launched
 from attnlab.train.observer import Observer, Silent
 
 __all__ = ["Search", "open_search", "search"]
@@ -77,8 +80,8 @@ def search(
     settings: Mapping[str, str] | None = None,
     quick: bool = False,
     layout: LayoutName = "auto",
-    engine: str = "local",
-    workers: int = 1,
+    engine: str | None = None,
+    workers: int | None = None,
     address: str | None = None,
     resume: bool = False,
     observer: Observer | None = None,
@@ -101,6 +104,7 @@ def search(
         WrongUsage: an unknown name or setting, a value out of range, nothing to search.
         CouldNotRun: Optuna is not installed, the folder is taken, cannot be written, or holds another search.
     """
+    refuse_launched("a search")
     if resume and out is None:
         raise WrongUsage("to go on with a search, name its folder: --out DIR --resume.")
     if resume and not settings:
@@ -111,10 +115,12 @@ def search(
         raise WrongUsage(f"{out} holds a search of {plan.experiment}, not of {name}.")
     watch = observer or Silent()
     Study(plan.dimensions, plan.seeds[0], None)  # what is missing is told before a folder is made
-    with make_engine(engine, num_workers=workers, address=address) as computing:
+    begun = read_to_go_on(Path(str(out)), "search", plan.to_config()) if resume else None
+    where = where_to_compute(engine, workers, address, begun)
+    with make_engine(where.kind, num_workers=where.num_workers, address=where.address) as computing:
         if out is None:
             return _Searching(plan, None, watch).run(computing)
-        path, config = Path(out), plan.to_config()
+        path, config = Path(out), {**plan.to_config(), "computed_by": where._asdict()}
         with RunFolder.resume(path, config, watch.tell) if resume else RunFolder.create(path, config) as folder:
             return _Searching(plan, folder, watch).run(computing)
 
@@ -148,13 +154,14 @@ class _Searching:
         self._observer.stage(engine.words)
         try:
             while (done := len(self._study.trials())) < self._plan.trials:
-                self._observer.step(done, self._plan.trials, {})
+                self._observer.step(done, self._plan.trials, {})  # those that are at work are not counted yet
                 until = min(self._plan.trials, _TOGETHER * (done // _TOGETHER + 1))
                 self._make(self._study.ask(until), engine)
+            self._observer.step(done, self._plan.trials, {})
         finally:
             self._show_so_far()
         trials = self._study.trials()
-        report = _report(self._plan, trials, [_all_made(self._plan, trials)], self._config, computed=engine.words)
+        report = _report(self._plan, trials, [_all_made(self._plan, trials)], self._config)
         if self._folder is None:
             return Search(trials, report)
         report.write(self._folder)
@@ -179,7 +186,7 @@ class _Searching:
             raise failures[0]  # it is not the setting that is at fault
         for (number, fields), cell, found in zip(asked, cells, Outcome(grid, results).cells, strict=True):
             if found is not None:
-                self._study.tell(Trial.of_cell(number, found))
+                self._study.tell(Trial.of_cell(number, found, engine.words))
             else:
                 self._study.tell(Trial(number, fields, refusal=cell.refusal or str(failures[0])))
 
@@ -190,15 +197,29 @@ class _Searching:
             write_text(self._folder.path / "report.html", _report(self._plan, trials, [], self._config).html())
 
 
-def _report(
-    plan: Plan, trials: Sequence[Trial], claims: Sequence[Claim], config: Mapping[str, Any], **facts: str
-) -> Report:
-    known = {"models": f"{sum(trial.seeds for trial in trials):,}", **facts}
-    document = make_document(plan.experiment, plan.dimensions, plan.fixed, trials, seeds=plan.seeds, facts=known)
+def _report(plan: Plan, trials: Sequence[Trial], claims: Sequence[Claim], config: Mapping[str, Any]) -> Report:
+    places = Counter(trial.computed for trial in trials if trial.computed)
+    several = ", ".join(
+        f"{number:,} {'trial' if number == 1 else 'trials'} {place}" for place, number in places.items()
+    )
+    known = {
+        "models": f"{sum(trial.seeds for trial in trials):,}",
+        "computed": next(iter(places), "nothing yet") if len(places) < 2 else several,
+    }
+    document = make_document(
+        plan.experiment, plan.dimensions, plan.fixed, trials, seeds=plan.seeds, facts=known, goals=_goals(plan, trials)
+    )
     metrics = [
         {"trial": trial.number, **trial.fields, "learned": trial.solved, "seeds": trial.seeds} for trial in trials
     ]
     return Report(plan.experiment, config, tuple(claims), metrics, document)
+
+
+def _goals(plan: Plan, trials: Sequence[Trial]) -> list[Goal]:
+    """Say what was learned in the trials, each task once."""
+    config_class, experiment = find(plan.experiment).config_class, learnable(plan.experiment)
+    cells = [make_cell(config_class, plan.fixed, dict(trial.fields)) for trial in trials]
+    return list(dict.fromkeys(experiment.goal(cell.config) for cell in cells if cell.config is not None))
 
 
 def _all_made(plan: Plan, trials: Sequence[Trial]) -> Claim:

@@ -11,12 +11,10 @@ from typing import Any
 
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.search.space import Dimension
-from attnlab.experiments.search.trial import Trial
+from attnlab.experiments.search.trial import RANDOM, Trial
 from attnlab.seeds import stream_seed
 
 __all__ = ["Study"]
-
-_RANDOM = 10  # trials before the first that learns from the others
 
 
 class Study:
@@ -49,7 +47,7 @@ class Study:
         with self._optuna() as optuna:
             while (number := len(self._study.get_trials(deepcopy=False))) < until:
                 seed = stream_seed(self._seed, "search", number) % 2**32
-                self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=_RANDOM)
+                self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM)
                 self._study.ask(self._distributions)
             every = self._study.get_trials(deepcopy=False)
             return [(each.number, self._fields(each.params)) for each in every if not each.state.is_finished()]

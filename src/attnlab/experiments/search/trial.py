@@ -7,7 +7,10 @@ from attnlab.experiments.intervals import Interval, share_interval
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.outcome import CellOutcome
 
-__all__ = ["Trial"]
+__all__ = ["RANDOM", "Trial"]
+
+RANDOM = 10
+"""Trials of a search that are drawn at random, before the first that learns from the others."""
 
 
 class Trial(NamedTuple):
@@ -15,6 +18,7 @@ class Trial(NamedTuple):
 
     fields: of the space alone. seeds, solved: how many models, and how many of them learned the task. solved_at, loss:
     medians, see `CellOutcome`. refusal: why nothing could be trained, most often because the values do not go together.
+    computed: where, in words.
     """
 
     number: int
@@ -25,11 +29,13 @@ class Trial(NamedTuple):
     loss: float | None = None
     broken: int = 0
     refusal: str = ""
+    computed: str = ""
 
     @classmethod
-    def of_cell(cls, number: int, cell: CellOutcome) -> "Trial":
+    def of_cell(cls, number: int, cell: CellOutcome, computed: str) -> "Trial":
         """Sum a cell up."""
-        return cls(number, cell.cell.fields, len(cell.members), cell.solved, cell.solved_at, cell.loss, cell.broken)
+        found = (len(cell.members), cell.solved, cell.solved_at, cell.loss, cell.broken)
+        return cls(number, cell.cell.fields, *found, computed=computed)
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ the built-in film verdicts or on any file of labelled texts, on splits that shar
 with logistic regression. Every option is a field of `SentimentConfig`.
 """
 
-from attnlab.experiments.sentiment.classifier import VARYING, conclude, lesson, prompt_words, run, trace_text
+from attnlab.experiments.sentiment.classifier import VARYING, ask, conclude, goal, lesson, prompt_words, run
 from attnlab.experiments.sentiment.config import NAME, SentimentConfig
 
 __all__ = [
@@ -13,11 +13,12 @@ __all__ = [
     "SUMMARY",
     "VARYING",
     "SentimentConfig",
+    "ask",
     "conclude",
+    "goal",
     "lesson",
     "prompt_words",
     "run",
-    "trace_text",
 ]
 
 SUMMARY = "a mini transformer reads texts and gives a verdict, judged beside simple counting on texts it never saw"

@@ -10,13 +10,13 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Findings, Lesson, Run
+from attnlab.experiments.experiment import Findings, Goal, Lesson, Run
 from attnlab.experiments.sentiment.baseline import require_library, train_baselines
 from attnlab.experiments.sentiment.config import ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
 from attnlab.experiments.sentiment.document import make_document, make_document_of_one
 from attnlab.experiments.sentiment.judging import Outcome, judge_claims, judge_one, majority_accuracy
-from attnlab.experiments.sentiment.looking import trace_one
+from attnlab.experiments.sentiment.looking import ask_one
 from attnlab.experiments.sentiment.training import (
     Prepared,
     TrainedModel,
@@ -31,13 +31,13 @@ from attnlab.experiments.sentiment.training import (
 )
 from attnlab.experiments.sentiment.unseen import exchange_test_texts
 from attnlab.files import read_json
-from attnlab.look.trace import Trace
+from attnlab.look.questions import Verdict
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import TextTokenizer, clean, open_tokenizer
 from attnlab.train import Trained
 from attnlab.train.loop import using_threads
 
-__all__ = ["VARYING", "conclude", "lesson", "prompt_words", "run", "trace_text"]
+__all__ = ["VARYING", "ask", "conclude", "goal", "lesson", "prompt_words", "run"]
 
 VARYING = frozenset({"learning_rate", "weight_decay", "word_dropout"})
 """The fields in which the members of one population may differ."""
@@ -76,6 +76,20 @@ def _run(config: SentimentConfig, context: Run) -> Findings:
         document,
         models={other: fair.models[other][0].model},
         files={_FILE: _written(fair.prepared[config.main]), f"tokenizer-{other}.json": _written(fair.prepared[other])},
+    )
+
+
+def goal(config: SentimentConfig) -> Goal:
+    """Say what is learned, and when it counts as learned."""
+    return Goal(
+        f"say of which class a text is (the model {config.main}; the other models of the run are not trained here)",
+        "right more often than whoever always names the most frequent class, on the validation texts at one judgement",
+        meanings=(
+            ("accuracy", "The share of validation texts classified right."),
+            ("validation_loss", "The mean loss over the validation texts, in nats."),
+            ("train_accuracy", "The same share of the training texts."),
+            ("train_loss", "The mean loss over the training texts, in nats."),
+        ),
     )
 
 
@@ -119,22 +133,22 @@ def prompt_words(config: SentimentConfig) -> str:
     return "a text, such as: a warm and funny film"
 
 
-def trace_text(model: nn.Module, config: SentimentConfig, text: str, *, folder: Path | None = None) -> Trace:
-    """Trace the run's own model on a text that a person typed."""
+def ask(model: nn.Module, config: SentimentConfig, text: str, *, folder: Path | None = None) -> Verdict:
+    """Put a text to the run's own model."""
     if not isinstance(model, Encoder):
-        raise WrongUsage(f"sentiment traces an Encoder; got {type(model).__name__}.")
+        raise WrongUsage(f"sentiment asks an Encoder; got {type(model).__name__}.")
     if not clean(text):
         raise WrongUsage("the text is empty; type a few words, such as: a warm and funny film.")
     if folder is None:
         if model not in _IN_MEMORY:
             raise CouldNotRun("the words of this model are kept in its run folder; save the run, and trace it there.")
         kept = _IN_MEMORY[model]
-        return trace_one(model, kept.tokenizer, kept.classes, text)
+        return ask_one(model, kept.tokenizer, kept.classes, text)
     tokenizer, classes = _read(folder / _FILE)
     head = model.head
     if head is None or head.weight.shape[0] != len(classes) or tokenizer.vocab_size != model.config.vocab_size:
         raise CouldNotRun(f"{folder / _FILE} does not fit the model beside it; one of them is of another run.")
-    return trace_one(model, tokenizer, classes, text)
+    return ask_one(model, tokenizer, classes, text)
 
 
 def _outcome(

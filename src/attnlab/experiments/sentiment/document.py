@@ -23,11 +23,11 @@ from attnlab.experiments.sentiment.judging import (
     points,
 )
 from attnlab.experiments.sentiment.looking import (
+    ask_one,
     correct_without_attention,
     maps_of,
     strongest_parts,
     texts_to_show,
-    trace_one,
 )
 from attnlab.experiments.sentiment.pictures import architecture_section, positions_section, recurrence_sections
 from attnlab.experiments.sentiment.training import TrainedModel
@@ -360,7 +360,7 @@ def _attention_section(
     prepared, model = fair.prepared[name], fair.models[name][0].model
     choices = []
     for text, label in shown:
-        trace = trace_one(model, prepared.tokenizer, prepared.classes, text)
+        trace = ask_one(model, prepared.tokenizer, prepared.classes, text).trace()
         step = trace.steps[0]
         verdict = f"{step.choice} with probability {max(step.probabilities):.3f}"
         truth = "" if label is None else (", and so it is" if label == step.choice else f", but it is {label}")

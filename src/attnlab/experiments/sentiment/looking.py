@@ -9,20 +9,21 @@ from torch import Tensor
 
 from attnlab.experiments.sentiment.coding import Coded, make_batch
 from attnlab.experiments.sentiment.training import Prepared, TrainedModel, answer
+from attnlab.look.questions import Verdict
 from attnlab.look.recording import record
-from attnlab.look.trace import HeadTrace, Step, Trace
+from attnlab.look.trace import Trace
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import PartTokenizer, TextTokenizer, clean
 
 __all__ = [
     "Padded",
     "Weighed",
+    "ask_one",
     "correct_without_attention",
     "maps_of",
     "padding_changes",
     "strongest_parts",
     "texts_to_show",
-    "trace_one",
     "weigh",
 ]
 
@@ -54,20 +55,9 @@ class Weighed(NamedTuple):
     num_pads: int
 
 
-@torch.no_grad()
-def trace_one(model: Encoder, tokenizer: TextTokenizer, classes: Sequence[str], text: str) -> Trace:
-    """Write down a model's verdict on one text, and where each head looked."""
-    tokens = torch.tensor([tokenizer.ids(text)])
-    with record(model, "layers.*.attention.weights") as recording:
-        probabilities = model(tokens, real=torch.ones(tokens.shape[:2], dtype=torch.bool)).softmax(-1)[0]
-    words = tuple(tokenizer.words(text))
-    choice = classes[int(probabilities.argmax())]
-    heads = tuple(
-        HeadTrace(site, head, tuple(tuple(row) for row in weights))
-        for site in recording
-        for head, weights in enumerate(recording[site][0].tolist())
-    )
-    return Trace(words, words, (Step(None, tuple(classes), tuple(probabilities.tolist()), choice),), heads)
+def ask_one(model: Encoder, tokenizer: TextTokenizer, classes: Sequence[str], text: str) -> Verdict:
+    """Put one text to a model."""
+    return Verdict(model, torch.tensor([tokenizer.ids(text)]), tokenizer.words(text), classes)
 
 
 @torch.no_grad()

@@ -6,8 +6,8 @@ the model, the task and the training is a field of `SortingConfig`.
 """
 
 from attnlab.experiments.sorting.config import NAME, SortingConfig
-from attnlab.experiments.sorting.sorter import VARYING, conclude, lesson, prompt_words, run, trace_text
+from attnlab.experiments.sorting.sorter import VARYING, ask, conclude, goal, lesson, prompt_words, run
 
-__all__ = ["NAME", "SUMMARY", "VARYING", "SortingConfig", "conclude", "lesson", "prompt_words", "run", "trace_text"]
+__all__ = ["NAME", "SUMMARY", "VARYING", "SortingConfig", "ask", "conclude", "goal", "lesson", "prompt_words", "run"]
 
 SUMMARY = "a decoder of 480 parameters learns to sort letters, and shows where it looks"

@@ -9,21 +9,23 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.errors import WrongUsage
-from attnlab.experiments.experiment import Findings, Lesson, Run
+from attnlab.experiments.experiment import Findings, Goal, Lesson, Run
 from attnlab.experiments.sorting.config import NAME, SortingConfig
-from attnlab.experiments.sorting.document import make_document, trace_prompts, traces_to_show
-from attnlab.experiments.sorting.judging import exact_loss, judge_all, judge_claims, row_losses
+from attnlab.experiments.sorting.document import make_document, traces_to_show
+from attnlab.experiments.sorting.judging import exact_loss, judge_all, judge_claims, row_losses, with_separator
+from attnlab.look.questions import Continuation
 from attnlab.look.recording import record
-from attnlab.look.trace import Trace
 from attnlab.models.decoder import Decoder
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 from attnlab.train import Judgement, Member, Trained
 from attnlab.train.loop import Draw
 
-__all__ = ["VARYING", "build_model", "conclude", "lesson", "prompt_words", "run", "trace_text"]
+__all__ = ["VARYING", "ask", "build_model", "conclude", "goal", "lesson", "prompt_words", "run"]
 
 VARYING = frozenset({"learning_rate", "weight_decay", "clip", "warmup_steps", "temperature", "initial_scale"})
 """The fields in which the members of one population may differ."""
+
+_MOST_WATCHED = 2_000  # inputs that a training is watched by
 
 WEIGHT_ON_NEXT = (
     "The weight that the head which finds it best spends, where a letter of the answer follows, on that letter in the "
@@ -61,6 +63,28 @@ def run(config: SortingConfig, context: Run) -> Findings:
     return conclude(model, trained, config, context)
 
 
+def goal(config: SortingConfig) -> Goal:
+    """Say what is learned, and when it counts as learned."""
+    task = config.sequence_task()
+    letters = f"{task.length:,} letter{'s' if task.length > 1 else ''} from a to {task.vocabulary[-1]}"
+    words = {
+        "sort": f"sort {letters}",
+        "reverse": f"write {letters} backwards",
+        "copy": f"repeat {letters}",
+        "add": f"add two numbers of {task.length:,} digits (a is 0, {task.vocabulary[-1]} is {task.letters - 1})",
+        "induction": f"after {letters}, name the one that followed the last of them before",
+    }
+    most = min(config.most_judged, _MOST_WATCHED)
+    is_all = task.num_prompts <= most and task.is_listable
+    inputs = f"all {task.num_prompts:,} inputs" if is_all else f"all of {most:,} inputs drawn for it"
+    meanings = (
+        ("accuracy", "The share of inputs whose whole answer is right."),
+        ("domain_loss", "The mean loss over the inputs judged, of prompts and answers, in nats."),
+        ("weight_on_next", WEIGHT_ON_NEXT),
+    )
+    return Goal(words[task.rule], f"{inputs} answered right at one judgement", meanings=meanings)
+
+
 def lesson(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Lesson:
     """Make a member for each config and seed."""
     first = configs[0]
@@ -80,7 +104,6 @@ def lesson(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Lesson:
         make_loss(task, first.batch_size),
         None,
         is_solved=lambda judgement: judgement.score[0] == 1.0,
-        meanings={"weight_on_next": WEIGHT_ON_NEXT},
         positions=[*_numbered("in", task.prompt_length), "SEP", *_numbered("out", task.answer_length)],
     )
 
@@ -108,12 +131,13 @@ def prompt_words(config: SortingConfig) -> str:
     return f"{task.prompt_length} letters from a to {task.vocabulary[-1]}, such as {task.example}"
 
 
-def trace_text(model: nn.Module, config: SortingConfig, text: str, *, folder: Path | None = None) -> Trace:
-    """Trace the model on an input that a person typed."""
+def ask(model: nn.Module, config: SortingConfig, text: str, *, folder: Path | None = None) -> Continuation:
+    """Put a text to the model."""
     if not isinstance(model, Decoder):
-        raise WrongUsage(f"sorting traces a Decoder; got {type(model).__name__}.")
+        raise WrongUsage(f"sorting asks a Decoder; got {type(model).__name__}.")
     task = config.sequence_task()
-    return trace_prompts(model, task, task.parse(text).unsqueeze(0))[0]
+    prompt = with_separator(task.parse(text).unsqueeze(0))
+    return Continuation(model, prompt, task.answer_length, task.vocabulary, [SEPARATOR], task.prompt_length)
 
 
 def counts_rows(task: SequenceTask, batch_size: int) -> bool:
@@ -158,7 +182,7 @@ def make_judge(config: SortingConfig) -> Callable[[nn.Module], Judgement]:
     over the whole rows tells what generation would do.
     """
     task = config.sequence_task()
-    fixed, _ = task.prompts_to_judge(min(config.most_judged, 2_000), seeds.generator(0, NAME, "watch"))
+    fixed, _ = task.prompts_to_judge(min(config.most_judged, _MOST_WATCHED), seeds.generator(0, NAME, "watch"))
     rows = task.rows(fixed)
 
     def judge(model: nn.Module) -> Judgement:

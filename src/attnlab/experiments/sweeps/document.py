@@ -5,11 +5,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from attnlab.experiments.experiment import Goal
+from attnlab.experiments.sections import goal_section
 from attnlab.experiments.sweeps.axes import Axis, shown
 from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
 
 __all__ = ["make_document"]
 
+_LEAST_SPAN = 0.1  # of the shades of a map, as a share of its greatest value
 _MOST_CURVES = 8  # that can be told apart
 _WIDE = 10  # an axis whose last value is so many times its first is drawn with a logarithmic scale
 _MOST_ROWS = 1_000  # of a table in the page; the CSV holds all
@@ -18,7 +21,11 @@ Pick = Callable[[CellOutcome], float | None]
 
 
 def make_document(
-    experiment: str, outcome: Outcome, fixed: Mapping[str, Any], facts: Mapping[str, str]
+    experiment: str,
+    outcome: Outcome,
+    fixed: Mapping[str, Any],
+    facts: Mapping[str, str],
+    goals: Sequence[Goal] = (),
 ) -> dict[str, Any]:
     """Lay out what was found.
 
@@ -27,14 +34,19 @@ def make_document(
         outcome: of all cells trained so far.
         fixed: the settings that no axis changes.
         facts: how it was computed, to be shown on top.
+        goals: what is learned in the cells, each task once.
     """
     grid = outcome.grid
     solved = sum(member.solved_at is not None for member in outcome.members)
     cells = f"{len(grid.cells):,} cells of {len(grid.seeds):,} {'seed' if len(grid.seeds) == 1 else 'seeds'}"
+    refused = sum(cell.config is None for cell in grid.cells)
+    if refused:
+        cells += f", {refused:,} of which could not be made (values that do not go together)"
     sections = [
+        goal_section(goals) if goals else None,
         _phase_diagram(outcome),
         _curves(outcome),
-        _other_figures(outcome),
+        _other_figures(outcome, goals),
         _table(outcome),
         _blanks(outcome),
         _faults(outcome),
@@ -71,17 +83,20 @@ def _curves(outcome: Outcome) -> dict[str, Any] | None:
     along, others = _along(axes)
     if along is None:
         return None
-    series = []
+    series: list[dict[str, Any]] = []
     for rest in itertools.product(*(other.values for other in others)):
         fixed = dict(zip([other.name for other in others], rest, strict=True))
         cells = [_at(outcome, {**fixed, along.name: value}) for value in along.values]
         intervals = [(None, None, None) if cell is None else tuple(cell.success) for cell in cells]
         share, low, high = (list(column) for column in zip(*intervals, strict=True))
+        if all(cell is None for cell in cells) and series:
+            continue  # values that do not go together, whatever the axis
         name = ", ".join(f"{name} {shown(value)}" for name, value in fixed.items()) or "success rate"
         series.append({"name": name, "share": share, "low": low, "high": high})
     words = {
         "title": "Success rate, with intervals",
-        "caption": f"{_success_words(outcome)} Along: {_named(along)}. Bands and whiskers are 95 % intervals (Wilson).",
+        "caption": f"{_success_words(outcome)} Along: {_named(along)}. "
+        f"{'Bands' if along.is_numeric else 'Whiskers'} are 95 % intervals (Wilson).",
         "y_label": "share of seeds that learn it",
     }
     if not along.is_numeric:
@@ -97,6 +112,7 @@ def _curves(outcome: Outcome) -> dict[str, Any] | None:
         "kind": "lines",
         **words,
         "x_label": along.name,
+        "from_zero": True,
         "series": [{"x": list(along.values), "y": each.pop("share"), **each} for each in series],
         "x_log": min(along.values) > 0 and max(low, high) >= _WIDE * min(low, high),
         "figure": "success-rate",
@@ -113,11 +129,11 @@ def _along(axes: Sequence[Axis]) -> tuple[Axis | None, list[Axis]]:
     return None, []
 
 
-def _other_figures(outcome: Outcome) -> dict[str, Any] | None:
+def _other_figures(outcome: Outcome, goals: Sequence[Goal]) -> dict[str, Any] | None:
     axes = outcome.grid.axes
     picks: dict[str, Pick] = {
         "step at which it was first able": lambda cell: cell.solved_at,
-        "training loss at the end, nats": lambda cell: cell.loss,
+        f"training {_loss_words(goals)} at the end": lambda cell: cell.loss,
     }
     picks |= {_plain(name): _figure(name) for name in outcome.figures}
     if len(axes) < 2:
@@ -125,11 +141,25 @@ def _other_figures(outcome: Outcome) -> dict[str, Any] | None:
     return {
         "kind": "maps",
         "title": "What else was measured",
-        "caption": "Medians over each cell's seeds, of the weights kept. The step is blank where half of the seeds or "
-        "more never could do the task.",
+        "caption": " ".join(
+            [
+                "Medians over each cell's seeds, of the weights kept. The step is blank where half of the seeds or "
+                "more never could do the task.",
+                *(f"{_plain(name)}: {text}" for name, text in _meanings(goals).items() if name in outcome.figures),
+            ]
+        ),
         "choices": _choices(outcome, picks),
         "figure": "figures",
     }
+
+
+def _loss_words(goals: Sequence[Goal]) -> str:
+    names = list(dict.fromkeys(goal.loss for goal in goals))
+    return names[0] if len(names) == 1 else "loss"
+
+
+def _meanings(goals: Sequence[Goal]) -> dict[str, str]:
+    return {name: text for goal in goals for name, text in goal.meanings}
 
 
 def _figure(name: str) -> Pick:
@@ -177,7 +207,11 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
     if least < 0:
         end = _rounded(max(-least, most), math.ceil, max(-least, most))
         return -end, end
-    span = (most - least) or most or 1.0
+    span = max(most - least, _LEAST_SPAN * most) or 1.0  # values that are all but alike look alike
+    middle = (least + most) / 2
+    end = 1.0 if most <= 1 else math.inf  # shares end at 1
+    most = min(end, max(most, middle + span / 2))
+    least = max(0.0, min(least, most - span))
     low, high = _rounded(least, math.floor, span), _rounded(most, math.ceil, span)
     return (low, high) if low < high else (0.0, high or 1.0)
 
@@ -267,8 +301,8 @@ def _again(experiment: str, outcome: Outcome, fixed: Mapping[str, Any]) -> dict[
         "kind": "text",
         "title": "Look into a cell",
         "text": "A sweep keeps numbers, not weights. The same models are made again, with their heads, curves and "
-        f"traces, by naming a cell's settings, such as: attnlab run {experiment} --seeds {len(seeds)} "
-        f"--seed {seeds[0]} --set {settings}",
+        f"traces, by naming a cell's settings, such as:\n`attnlab run {experiment} --seeds {len(seeds)} "
+        f"--seed {seeds[0]} --set {settings}`",
     }
 
 

@@ -10,18 +10,18 @@ import os
 import queue
 import re
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.sweeps.helper import Helper
 from attnlab.experiments.sweeps.unit import compute, failure
 from attnlab.train.observer import Observer
 
-__all__ = ["Engine", "EngineKind", "make_engine"]
+__all__ = ["Engine", "EngineKind", "Where", "make_engine", "where_to_compute"]
 
 EngineKind = Literal["local", "ray"]
 
@@ -58,17 +58,23 @@ class _Processes(Engine):
 
     def __init__(self, num_workers: int) -> None:
         self.words = f"in {num_workers} processes"
-        self._threads = ThreadPoolExecutor(num_workers)  # each waits for a worker
+        self._num_workers = num_workers
         self._crew = _Crew()
 
     def compute(self, lines: Sequence[str], observer: Observer | None = None) -> Iterator[str]:
-        for each in as_completed([self._threads.submit(self._crew.compute, line) for line in lines]):
-            yield each.result()
+        # Ctrl-C may come at any place in here. The futures of the standard library take locks in code that it can
+        # break off, and are then waited for without end; these queues take none.
+        waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for line in lines:
+            waiting.put(line)
+        for _ in range(min(self._num_workers, len(lines))):
+            threading.Thread(target=self._crew.work_through, args=(waiting, answers), daemon=True).start()
+        for _ in lines:
+            yield answers.get()
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
         self._crew.dismiss()
-        self._threads.shutdown()
 
 
 class _Crew:
@@ -78,13 +84,26 @@ class _Crew:
         self._all: list[Helper] = []
         self._idle: queue.SimpleQueue[Helper] = queue.SimpleQueue()
         self._is_dismissed = False
+        self._lock = threading.Lock()  # no worker is made by one thread while another dismisses all there are
+
+    def work_through(self, waiting: "queue.SimpleQueue[str]", answers: "queue.SimpleQueue[str]") -> None:
+        """Have a worker compute one unit after the other, until none is left or all are dismissed."""
+        while not self._is_dismissed:
+            try:
+                line = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                answers.put(self.compute(line))
+            except Exception as error:  # a worker could not even be started; whoever waits must hear of it
+                answers.put(failure(f"no worker process could be started: {error}"))
 
     def compute(self, line: str) -> str:
         """Have a worker compute a unit, or another one if it dies over it."""
         reason = ""
         for _ in range(_ATTEMPTS):
             worker = self._take()
-            if self._is_dismissed:
+            if worker is None:
                 break
             worker.send(line)
             answer = worker.answer()
@@ -97,16 +116,21 @@ class _Crew:
     def dismiss(self) -> None:
         """End all workers; threads that wait for one are let go."""
         self._is_dismissed = True
-        for worker in self._all:
-            worker.end()
+        with self._lock:  # one that is being made is waited for; after it none is made
+            for worker in self._all:
+                worker.end()
 
-    def _take(self) -> Helper:
-        try:
-            return self._idle.get_nowait()
-        except queue.Empty:
-            worker = Helper(_WORKER)
-            self._all.append(worker)
-            return worker
+    def _take(self) -> Helper | None:
+        """Return an idle worker, or a new one; None where all are dismissed."""
+        with self._lock:
+            if self._is_dismissed:
+                return None
+            try:
+                return self._idle.get_nowait()
+            except queue.Empty:
+                worker = Helper(_WORKER)
+                self._all.append(worker)
+                return worker
 
 
 class _Cluster(Engine):
@@ -176,6 +200,30 @@ class _Cluster(Engine):
             )
         last = complaint.splitlines()[-1][:300] if complaint else f"it did not answer within {_PATIENCE:.0f} seconds"
         return CouldNotRun(f"no use could be made of the Ray cluster at {self._address}: {last}")
+
+
+class Where(NamedTuple):
+    """Where units are computed, as `make_engine` takes it."""
+
+    kind: str
+    num_workers: int
+    address: str | None
+
+
+def where_to_compute(
+    kind: str | None, num_workers: int | None, address: str | None, begun: Mapping[str, Any] | None = None
+) -> Where:
+    """Return what was asked for; where nothing was, what the config of a sweep that was begun names, else here.
+
+    Raises:
+        CouldNotRun: the config names something else.
+    """
+    if (kind, num_workers, address) == (None, None, None) and begun is not None and "computed_by" in begun:
+        try:
+            return Where(**begun["computed_by"])
+        except TypeError:
+            raise CouldNotRun(f"its config says that it was computed by {str(begun['computed_by'])[:100]}.") from None
+    return Where(kind or "local", 1 if num_workers is None else num_workers, address)
 
 
 def make_engine(kind: str, *, num_workers: int = 1, address: str | None = None) -> Engine:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.experiment import Goal
 from attnlab.experiments.population.training import learnable
 from attnlab.experiments.registry import find
 from attnlab.experiments.report import versions
@@ -95,6 +96,11 @@ class Plan(NamedTuple):
             matrix_path=self.matrix_path,
             stop_when_solved=self.stop_when_solved,
         )
+
+    def goals(self, grid: Grid) -> list[Goal]:
+        """Say what is learned in the cells, each task once."""
+        every = [learnable(self.experiment).goal(cell.config) for cell in grid.cells if cell.config is not None]
+        return list(dict.fromkeys(every))
 
     def to_config(self) -> dict[str, Any]:
         """Return what `config.json` holds."""

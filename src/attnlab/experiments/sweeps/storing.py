@@ -42,7 +42,7 @@ def read_config_of(kind: str, folder: Path) -> dict[str, Any]:
         raise CouldNotRun(f"there is no {kind} in {folder}; make one with: attnlab {kind} NAME --out {folder}")
     config = read_json(folder / "config.json")
     if not isinstance(config, dict) or not isinstance(config.get(kind), dict):
-        raise CouldNotRun(f"{folder} holds something else than a {kind}.")
+        raise CouldNotRun(f"{folder} holds something else than a {kind}; attnlab show {folder} says what.")
     return config
 
 

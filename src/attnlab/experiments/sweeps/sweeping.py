@@ -5,6 +5,7 @@ What is computed is written down population by population, so that nothing finis
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,10 +15,10 @@ import torch
 
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.folder import RunFolder, is_unfinished
+from attnlab.experiments.folder import RunFolder, is_unfinished, read_to_go_on
 from attnlab.experiments.report import Report, open_run
 from attnlab.experiments.sweeps.document import make_document
-from attnlab.experiments.sweeps.engines import Engine, make_engine
+from attnlab.experiments.sweeps.engines import Engine, make_engine, where_to_compute
 from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.storing import keep, kept, read_config_of
@@ -25,6 +26,7 @@ from attnlab.experiments.sweeps.unit import Result, Unit, compute, read_answer, 
 from attnlab.files import write_text
 from attnlab.seeds import generator
 from attnlab.train.config import LayoutName
+from attnlab.train.distributed import refuse_launched
 from attnlab.train.observer import Observer, Silent
 
 __all__ = ["Sweep", "open_sweep", "sweep"]
@@ -82,8 +84,8 @@ def sweep(
     quick: bool = False,
     layout: LayoutName = "auto",
     stop_when_solved: bool = False,
-    engine: str = "local",
-    workers: int = 1,
+    engine: str | None = None,
+    workers: int | None = None,
     address: str | None = None,
     resume: bool = False,
     observer: Observer | None = None,
@@ -99,7 +101,8 @@ def sweep(
         quick: start from the experiment's small settings.
         layout: how populations are computed, see `choose_layout`.
         stop_when_solved: whether a model's training ends as soon as it is judged able to do the task.
-        engine: "local", or "ray" for a Ray cluster that runs at `address`.
+        engine: "local", or "ray" for a Ray cluster that runs at `address`; a sweep that is gone on with is computed
+            where it was begun if nothing is said, any other in this process.
         workers: processes on this machine.
         resume: go on with the sweep in `out`; without settings, everything is taken from there.
         observer: is told of progress, counted in models.
@@ -116,6 +119,7 @@ def sweep(
     rank=1: 0 of 2 (0% to 66%)
     rank=2: 0 of 2 (0% to 66%)
     """
+    refuse_launched("a sweep")
     is_whole = bool(settings or fields)
     if resume and out is None:
         raise WrongUsage("to go on with a sweep, name its folder: --out DIR --resume.")
@@ -137,10 +141,12 @@ def sweep(
         )
     plan.units(plan.grid())  # what makes no sense is told before a folder is made
     watch = observer or Silent()
-    with make_engine(engine, num_workers=workers, address=address) as computing:
+    begun = read_to_go_on(Path(str(out)), "sweep", plan.to_config()) if resume else None
+    where = where_to_compute(engine, workers, address, begun)
+    with make_engine(where.kind, num_workers=where.num_workers, address=where.address) as computing:
         if out is None:
             return _Sweeping(plan, None, watch).run(computing)
-        path, config = Path(out), plan.to_config()
+        path, config = Path(out), {**plan.to_config(), "computed_by": where._asdict()}
         with RunFolder.resume(path, config, watch.tell) if resume else RunFolder.create(path, config) as folder:
             return _Sweeping(plan, folder, watch).run(computing)
 
@@ -184,7 +190,7 @@ class _Sweeping:
         try:
             for line in engine.compute([unit.to_line() for unit in missing], watch):
                 try:
-                    self._keep(read_answer(line), line)
+                    self._keep(read_answer(line), line, engine)
                 except AttnlabError as error:
                     failures.append(error)
                 watch.count()
@@ -195,12 +201,14 @@ class _Sweeping:
             raise type(failures[0])(
                 f"{len(failures)} of {len(self._units)} populations could not be trained: {failures[0]}{kept_words}"
             )
-        return self._finish(engine)
+        return self._finish()
 
     def _outcome(self) -> Outcome:
         return Outcome(self._grid, map(read_result, self._lines.values()))
 
-    def _keep(self, result: Result, line: str) -> None:
+    def _keep(self, result: Result, line: str, engine: Engine) -> None:
+        origin = {"computed": engine.words, "is_elsewhere": engine.is_elsewhere}
+        line = json.dumps({**json.loads(line), **origin}, allow_nan=False)
         self._lines[result.unit] = line
         if self._folder is not None:
             keep(self._folder.path, result.unit, line)
@@ -214,30 +222,32 @@ class _Sweeping:
             write_text(self._folder.path / "report.html", _report(self._plan, outcome, [], self._config).html())
         self._written = time.monotonic()
 
-    def _finish(self, engine: Engine) -> Sweep:
+    def _finish(self) -> Sweep:
         outcome = self._outcome()
         claims = [_all_there(outcome)]
-        if engine.is_elsewhere:
+        elsewhere = [result.unit for result in outcome.results if result.is_elsewhere]
+        if elsewhere:
             self._observer.stage("one population again, here")
-            claims.append(self._same_here())
-        report = _report(self._plan, outcome, claims, self._config, computed=engine.words)
+            claims.append(self._same_here(elsewhere))
+        report = _report(self._plan, outcome, claims, self._config)
         if self._folder is None:
             return Sweep(outcome, report)
         report.write(self._folder)
         return Sweep(outcome, open_run(self._folder.path), self._folder.path)
 
-    def _same_here(self) -> Claim:
-        """Compute one population, drawn by lot, once more in this process."""
-        lot = torch.randint(len(self._units), (), generator=generator(self._plan.seeds[0], "sweep", "lot"))
-        unit = self._units[int(lot)]
+    def _same_here(self, elsewhere: Sequence[int]) -> Claim:
+        """Compute one population, drawn by lot of those computed elsewhere, once more in this process."""
+        lot = torch.randint(len(elsewhere), (), generator=generator(self._plan.seeds[0], "sweep", "lot"))
+        unit = self._units[elsewhere[int(lot)]]
         there, here = (
             json.loads(line).get("members", []) for line in (self._lines[unit.number], compute(unit.to_line()))
         )
         same = sum(a == b for a, b in zip(there, here, strict=False))
         return Claim(
             "same_here",
-            f"a population drawn by lot ({_cells_words(self._grid.cells[unit.cells[0]].name, unit)}), computed once "
-            "more in this process, gives the same numbers to the last bit",
+            "a population drawn by lot of those computed elsewhere "
+            f"({_cells_words(self._grid.cells[unit.cells[0]].name, unit)}), computed once more in this process, gives "
+            "the same numbers to the last bit",
             f"{same:,}/{len(there):,} models the same",
             f"{len(there):,}/{len(there):,}",
             there == here,
@@ -273,18 +283,28 @@ class _Watch:
         return next(size for number, size in self._sizes.items() if number not in self._lines)
 
 
-def _report(plan: Plan, outcome: Outcome, claims: Sequence[Claim], config: Mapping[str, Any], **facts: str) -> Report:
+def _report(plan: Plan, outcome: Outcome, claims: Sequence[Claim], config: Mapping[str, Any]) -> Report:
     broken = sum(bool(member.fault) for member in outcome.members)
     known = {
         "models": f"{len(outcome.members):,} of {outcome.expected:,}" + (f", {broken:,} broke" if broken else ""),
         "layout": " and ".join(sorted({result.layout for result in outcome.results})),
         "machines": f"{len({result.machine for result in outcome.results}):,}",
-        **facts,
+        "computed": _computed_words(outcome.results),
         "versions": ", ".join(f"{name} {config['versions'][name]}" for name in ("attnlab", "torch")),
     }
-    document = make_document(plan.experiment, outcome, plan.fixed, known)
+    document = make_document(plan.experiment, outcome, plan.fixed, known, plan.goals(outcome.grid))
     metrics = [{"unit": each.unit, "layout": each.layout, "models": len(each.members)} for each in outcome.results]
     return Report(plan.experiment, config, tuple(claims), metrics, document)
+
+
+def _computed_words(results: Sequence[Result]) -> str:
+    """Say where populations were computed; of several places, how many of them in each."""
+    places = Counter(result.computed or "not known where" for result in results)
+    if len(places) == 1:
+        return next(iter(places))
+    return ", ".join(
+        f"{number:,} {'population' if number == 1 else 'populations'} {place}" for place, number in places.items()
+    )
 
 
 def _all_there(outcome: Outcome) -> Claim:

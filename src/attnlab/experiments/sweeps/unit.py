@@ -62,13 +62,15 @@ class Member(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a unit came to, and where."""
+    """What a unit came to, and where: `computed` in words, `is_elsewhere` for a process that is not the sweep's own."""
 
     unit: int
     members: list[Member]
     layout: str
     versions: Mapping[str, str]
     machine: str
+    computed: str = ""
+    is_elsewhere: bool = False
 
 
 def compute(line: str, observer: Observer | None = None) -> str:

@@ -1,0 +1,69 @@
+"""attnlab edit: what a run's model answers when something inside it is changed."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from attnlab.cli import terminal
+from attnlab.cli.answers import show_fork
+from attnlab.cli.edits import read_edits
+from attnlab.cli.look import ask
+from attnlab.cli.running import print_json
+
+__all__ = ["edit"]
+
+
+def edit(
+    run: str,
+    /,
+    *words: str,
+    zero_head: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    cut_edge: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    other: Annotated[list[str] | None, Parameter(name="--edit", consume_multiple=True, negative="")] = None,
+    edits: Path | None = None,
+    from_step: int = 0,
+    out: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Change something inside a run's model: the answer before and after, and the proof that the edit landed.
+
+    Parameters
+    ----------
+    run
+        A run folder, or the name of one in runs/.
+    words
+        The input, such as cab.
+    zero_head
+        Heads that shall say nothing: LAYER.HEAD, such as 0.1, or PART.HEAD, such as
+        decoder.layers.0.cross_attention.2.
+    cut_edge
+        Edges to cut, QUERY-KEY: positions or tokens, such as 3-0 or SEP-a.
+    other
+        Any edit, in quotes: its name, then its settings, such as "redirect-to-first layer=0 head=1".
+    edits
+        A JSON file with edits, as --out writes it.
+    from_step
+        The step of the answer from which on the edits hold; the choices before it stay as they were.
+    out
+        A folder to make: the edits, both answers with the certificate, both recordings, figures, and a page that
+        compares them.
+    as_json
+        Print both answers and the certificate as JSON.
+    """
+    from attnlab.operate.forking import fork
+
+    question = ask(run, words)
+    wanted = read_edits(zero_head or (), cut_edge or (), other or (), edits)
+    found = fork(question, *wanted, step=from_step)
+    if out is not None:
+        from attnlab.cli.keeping import keep_fork
+
+        keep_fork(question, found, wanted, out, title=f"{run}: {' '.join(words)}")
+    if as_json:
+        print_json({"edits": [each.to_json() for each in wanted], **found.to_mapping()})
+        return 0
+    show_fork(found, [repr(each) for each in wanted])
+    if out is not None:
+        terminal.say(f"page     {out / 'view.html'}")
+    return 0

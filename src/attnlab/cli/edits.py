@@ -1,0 +1,94 @@
+"""How the command line names edits: `zero-head layer=0 head=1`, `--zero-head 0.1`, `--cut-edge 3-0`, a JSON file."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+
+if TYPE_CHECKING:
+    from attnlab.operate import Edit
+
+__all__ = ["parse_edit", "read_edits"]
+
+
+def read_edits(
+    zero_heads: Sequence[str], cut_edges: Sequence[str], others: Sequence[str], file: Path | None
+) -> "list[Edit]":
+    """Read all edits that were asked for, in this order; none at all is a mistake."""
+    from attnlab.operate import CutEdge, Edit, ZeroHead
+    from attnlab.operate.edits import edits_from_json
+
+    found: list[Edit] = []
+    if file is not None:
+        try:
+            found += edits_from_json(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise CouldNotRun(
+                f"could not read the edits in {file}: {getattr(error, 'strerror', None) or error}."
+            ) from None
+    for text in zero_heads:
+        found.append(ZeroHead(**_head(text)))
+    for text in cut_edges:
+        query, dash, key = text.rpartition("-")
+        if not (dash and query and key):
+            raise WrongUsage(f"an edge is QUERY-KEY, such as 3-0 or SEP-a; got {text!r}.")
+        found.append(CutEdge(query=_value(query), key=_value(key)))
+    found += [parse_edit(text) for text in others]
+    if not found:
+        raise WrongUsage(
+            "name at least one edit: --zero-head 0.1, --cut-edge 3-0, --edit 'redirect-to-first layer=0 head=1', "
+            "or --edits FILE."
+        )
+    return found
+
+
+def parse_edit(text: str) -> "Edit":
+    """Read one edit: its name, then its settings.
+
+    >>> parse_edit("zero-head layer=0 head=1")
+    ZeroHead(layer=0, head=1)
+    """
+    from attnlab.operate import Edit
+    from attnlab.operate.edits.edit import edit_kinds
+
+    words = text.split()
+    if not words:
+        raise WrongUsage("an edit is its name and its settings, such as 'zero-head layer=0 head=1'; got nothing.")
+    kinds = {_dashed(name): name for name in edit_kinds()}
+    name = _dashed(words[0])
+    if name not in kinds:
+        raise WrongUsage(f"there is no edit {words[0]!r}; {did_you_mean(name, kinds)}")
+    form: dict[str, Any] = {"edit": kinds[name]}
+    for word in words[1:]:
+        key, equals, value = word.partition("=")
+        if not (equals and key and value):
+            raise WrongUsage(f"a setting of an edit is key=value; got {word!r} in {text!r}.")
+        form[key] = _value(value)
+    return Edit.from_json(form)
+
+
+def _head(text: str) -> dict[str, Any]:
+    """`0.1` is head 1 of layer 0; `decoder.layers.0.cross_attention.1` is head 1 of that part."""
+    part, dot, head = text.rpartition(".")
+    if not (dot and part and re.fullmatch(r"-?\d+", head)):
+        raise WrongUsage(f"a head is LAYER.HEAD, such as 0.1, or PART.HEAD; got {text!r}.")
+    where: dict[str, Any] = {"layer": int(part)} if re.fullmatch(r"-?\d+", part) else {"site": part}
+    return {**where, "head": int(head)}
+
+
+def _dashed(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()
+
+
+def _value(text: str) -> Any:
+    """A number, true or false, a list with commas, JSON, or the word itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    if "," in text:
+        return [_value(each) for each in text.split(",") if each]
+    return text

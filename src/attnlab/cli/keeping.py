@@ -1,0 +1,89 @@
+"""What --out of `attnlab look` and `attnlab edit` leaves: recordings, figures, edits, a page that opens from disk."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnlab.errors import CouldNotRun
+from attnlab.files import explained, write_json
+
+if TYPE_CHECKING:
+    from attnlab.look import Recording
+    from attnlab.look.questions import Question
+    from attnlab.operate import Edit
+    from attnlab.operate.forking import Fork
+
+__all__ = ["keep_fork", "keep_recording", "new_folder"]
+
+_KINDS = ("png", "svg", "pdf")
+_MOST_HEADS = 64  # that get a figure of their own; the page shows all
+
+
+def new_folder(folder: Path) -> Path:
+    """Make a folder, or take an empty one; nothing is ever written over."""
+    with explained(folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise CouldNotRun(f"{folder} is there already; name another with --out.")
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def keep_recording(recording: "Recording", folder: Path, *, title: str) -> None:
+    """Write a recording, figures of where each head looked, and the page."""
+    from attnlab.draw.attention import draw_heads
+    from attnlab.draw.view import write_view
+
+    new_folder(folder)
+    recording.save(folder / "recording")
+    weights = _weights_of(recording)
+    if not weights:
+        return
+    _save(draw_heads(recording, sites=weights), folder / "figures" / "all-heads")
+    _draw_each(recording, None, weights, folder)
+    write_view(folder / "view.html", recording.select(weights), title=title)
+
+
+def keep_fork(question: "Question", fork: "Fork", edits: "Sequence[Edit]", folder: Path, *, title: str) -> None:
+    """Write the edits, both answers with the certificate, a recording of the same passage without and with the edits,
+    figures of the difference, and the page that compares them.
+    """
+    from attnlab.cli.look import recorded
+    from attnlab.draw.view import write_view
+    from attnlab.operate import edit
+
+    new_folder(folder)
+    write_json(folder / "edits.json", [each.to_json() for each in edits])
+    write_json(folder / "answers.json", fork.to_mapping())
+    passage = question.passage()
+    before = recorded(question, passage=passage)
+    with edit(question.model, *edits, vocabulary=question.vocabulary):
+        after = recorded(question, passage=passage)
+    for name, recording in (("before", before), ("after", after)):
+        recording.save(folder / name)
+    _draw_each(before, after, _weights_of(before), folder)
+    write_view(folder / "view.html", before, after, title=title, names=("unedited", "edited"))
+
+
+def _draw_each(recording: "Recording", other: "Recording | None", sites: Sequence[str], folder: Path) -> None:
+    """Draw each head, or what two recordings of it differ in."""
+    from attnlab.draw.attention import draw_difference, draw_head
+
+    heads = [(site, head) for site in sites for head in range(recording.shape(site)[1])]
+    for site, head in heads[:_MOST_HEADS]:
+        name = f"{site.removesuffix('weights').rstrip('.') or 'head'}.{head}"
+        if other is None:
+            _save(draw_head(recording, head, site=site), folder / "figures" / name)
+        else:
+            _save(draw_difference(recording, other, head, site=site), folder / "figures" / f"difference.{name}")
+
+
+def _save(figure: object, path: Path) -> None:
+    from attnlab.draw.attention import save_figure
+
+    path.parent.mkdir(exist_ok=True)
+    for kind in _KINDS:
+        save_figure(figure, path.with_name(f"{path.name}.{kind}"))  # type: ignore[arg-type]
+
+
+def _weights_of(recording: "Recording") -> list[str]:
+    return [site for site in recording if site.rpartition(".")[2] == "weights"]

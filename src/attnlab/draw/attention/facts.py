@@ -1,0 +1,70 @@
+"""Facts of a head: a few exact numbers of how it looks, each the mean over the queries that may look at something.
+
+They are computed from the weights as they are, before anything is quantised or pooled.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.draw.attention.pattern import Pattern, Rows
+
+__all__ = ["FACTS", "HeadFacts"]
+
+# name -> (words, what it means); the last three make sense only where queries and keys are the same tokens.
+FACTS = {
+    "entropy": ("Entropy", "nats; 0: one key alone"),
+    "effective_keys": ("Effective keys", "exp(entropy): how many keys share the look"),
+    "largest": ("Largest weight", "of each query"),
+    "first": ("On the first key", "share of the weight"),
+    "own": ("On itself", "share of the weight"),
+    "previous": ("On the one before", "share of the weight"),
+    "distance": ("Distance", "tokens between query and key"),
+}
+
+
+class HeadFacts:
+    """Sums over the rows of one head, band by band; `least` is the smallest weight of all."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self._is_self = pattern.query_tokens == pattern.key_tokens
+        self._sums = dict.fromkeys(list(FACTS) if self._is_self else list(FACTS)[:4], 0.0)
+        self._count = 0
+        self.least = 0.0
+        self._keys = np.arange(pattern.num_keys, dtype=np.float32)
+
+    def add(self, rows: Rows, first: int) -> None:
+        """Count rows (queries, keys), the first of them being query `first`."""
+        self.least = min(self.least, float(rows.min()))
+        totals = rows.sum(1)
+        looks = totals > 0
+        entropies = _entropy(rows)
+        queries = np.arange(first, first + len(rows))
+        found: dict[str, Any] = {
+            "entropy": entropies,
+            "effective_keys": np.exp(entropies),
+            "largest": rows.max(1),
+            "first": rows[:, 0],
+        }
+        if self._is_self:
+            found["own"] = rows[np.arange(len(rows)), queries]
+            found["previous"] = np.where(queries > 0, rows[np.arange(len(rows)), queries - 1], 0.0)
+            found["distance"] = _distance(rows, queries, self._keys)
+        for name, values in found.items():
+            self._sums[name] += float(values[looks].sum(dtype=np.float64))
+        self._count += int(looks.sum())
+
+    def means(self) -> dict[str, float | None]:
+        """Return each fact's mean over the queries that look at something; None where none does."""
+        return {name: total / self._count if self._count else None for name, total in self._sums.items()}
+
+
+def _entropy(rows: Rows) -> NDArray[np.float32]:
+    logs = np.log(np.where(rows > 0, rows, np.float32(1)))
+    return np.asarray(-np.einsum("qk,qk->q", rows, logs), np.float32)
+
+
+def _distance(rows: Rows, queries: NDArray[np.int64], keys: Rows) -> NDArray[np.float32]:
+    apart = np.abs(queries[:, None].astype(np.float32) - keys)
+    return np.asarray(np.einsum("qk,qk->q", rows, apart), np.float32)

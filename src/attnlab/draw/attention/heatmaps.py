@@ -1,0 +1,193 @@
+"""Heat maps: one head with its tokens, all heads at a glance, and the difference of two recordings.
+
+Queries are rows and keys are columns. Masked cells are hatched, never shaded; a colour bar states the scale; a map of
+more cells than a figure can show is pooled, and its title says so.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnlab.draw.attention.names import name_axis
+from attnlab.draw.attention.pattern import Pattern, Rows, site_words
+from attnlab.draw.attention.pooling import pool_head, squares
+from attnlab.draw.attention.recorded import to_patterns
+from attnlab.draw.attention.shading import Scale, draw_shades, state_scale
+from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
+from attnlab.errors import WrongUsage, did_you_mean
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_difference", "draw_head", "draw_heads"]
+
+_MOST_CELLS = 1_000  # on a side; a figure has hardly more dots
+_THUMB = 28  # cells of a head's side where all heads are shown
+_SIDE = 5.6  # inches of the longer side of a map
+
+
+def draw_head(
+    recording: Any,
+    head: int = 0,
+    *,
+    site: str | None = None,
+    row: int = 0,
+    scale: Scale = "linear",
+    high: float | None = None,
+) -> "Figure":
+    """Draw where one head looks: tokens on both axes, queries down, keys across.
+
+    Args:
+        recording: what `record` gave, a mapping of site names to weights, a pattern or a list of patterns.
+        head: which head.
+        site: which attention, such as "layers.3.attention.weights"; None where there is one alone.
+        row: which input of the batch.
+        scale: of the shades: "linear", or "root" where small weights matter.
+        high: the weight of the strongest shade; None for the largest of the map.
+
+    Raises:
+        WrongUsage: no such site, head or row; a weight that is not finite.
+        CouldNotRun: matplotlib is missing.
+    """
+    pattern = _pick(to_patterns(recording, row), site, head)
+    values, side = _whole(pattern, head)
+    return _map_figure(pattern, _title(pattern, head), values, side, scale=scale, high=high)
+
+
+def draw_difference(
+    recording: Any, other: Any, head: int = 0, *, site: str | None = None, row: int = 0, high: float | None = None
+) -> "Figure":
+    """Draw the second recording's weights less the first's: two colours, as strong on either side of zero.
+
+    Takes what `draw_head` takes; `high` is the difference of the strongest shade. Cells masked in both are hatched.
+    """
+    one, two = (_pick(to_patterns(each, row), site, head) for each in (recording, other))
+    if tuple(one.weights.shape) != tuple(two.weights.shape) or one.site != two.site:
+        raise WrongUsage(
+            f"only maps of one site and shape can be subtracted; got {one.site!r} {tuple(one.weights.shape)} and "
+            f"{two.site!r} {tuple(two.weights.shape)}."
+        )
+    (first, side), (second, _) = _whole(one, head), _whole(two, head)
+    change = np.where(np.isnan(first) & np.isnan(second), np.nan, np.nan_to_num(second) - np.nan_to_num(first))
+    title = f"{_title(one, head)}: difference"
+    return _map_figure(one, title, change, side, high=high, is_signed=True, tokens_of=two)
+
+
+def draw_heads(recording: Any, *, sites: Sequence[str] | None = None, row: int = 0, title: str = "") -> "Figure":
+    """Draw all heads at a glance: layers down, heads across, each a small map.
+
+    All share one scale, the square root of the weight from 0 to 1. Long maps are pooled, the largest weight of each
+    square; the figure says of how many.
+    """
+    patterns = to_patterns(recording, row)
+    if sites is not None:
+        patterns = [_pick(patterns, site) for site in sites]
+    most = max(pattern.num_heads for pattern in patterns)
+    mosaic, side = _mosaic(patterns, most)
+    inches = min(0.62, 14 / most)
+    figure = new_figure(max(4.5, most * inches + 1.6), max(2.2, len(patterns) * inches + 1.3))
+    axes = figure.add_subplot()
+    extent = (-0.5, most - 0.5, len(patterns) - 0.5, -0.5)
+    picture = draw_shades(axes, mosaic, scale="root", high=1.0, aspect="auto", extent=extent)
+    for place in range(most + 1):
+        axes.axvline(place - 0.5, color=PAPER, linewidth=2.5)
+    for place in range(len(patterns) + 1):
+        axes.axhline(place - 0.5, color=PAPER, linewidth=2.5)
+    layers = [" ".join(site_words(pattern.site)) for pattern in patterns]
+    kinds = {site_words(pattern.site)[0] for pattern in patterns}
+    if len(kinds) == 1:
+        layers = [site_words(pattern.site)[1] or "·" for pattern in patterns]
+    axes.set_yticks(range(len(patterns)), layers)
+    axes.set_xticks(range(0, most, max(1, round(0.2 / inches))))
+    axes.tick_params(length=0, labelcolor=INK, labelsize=8)
+    axes.set_xlabel("head", color=MUTED, fontsize=9)
+    axes.set_ylabel("layer", color=MUTED, fontsize=9)
+    axes.spines[:].set_visible(False)
+    small = f"; each dot the largest of {side} × {side} weights" if side > 1 else ""
+    words = title or (kinds.pop() if len(kinds) == 1 else "Attention")
+    axes.set_title(shown(f"{words}{small}", 90), fontsize=10, loc="left", color=INK)
+    state_scale(figure, axes, picture, "weight")
+    return figure
+
+
+def _mosaic(patterns: Sequence[Pattern], most: int) -> tuple[Rows, int]:
+    """Put all heads into one picture of equal tiles; NaN where masked, and where there is no such head."""
+    side = max(1, -(-max(max(each.num_queries, each.num_keys) for each in patterns) // _THUMB))
+    tiles = [[_largest(each, head, side) for head in range(each.num_heads)] for each in patterns]
+    tall = max(tile.shape[0] for layer in tiles for tile in layer)
+    wide = max(tile.shape[1] for layer in tiles for tile in layer)
+    mosaic = np.full((len(patterns) * tall, most * wide), np.nan, np.float32)
+    for i, layer in enumerate(tiles):
+        for j, tile in enumerate(layer):
+            # Shorter sequences are stretched to the same room: a tile shows a whole head.
+            rows = np.arange(tall) * tile.shape[0] // tall
+            columns = np.arange(wide) * tile.shape[1] // wide
+            mosaic[i * tall : (i + 1) * tall, j * wide : (j + 1) * wide] = tile[np.ix_(rows, columns)]
+    return mosaic, side
+
+
+def _largest(pattern: Pattern, head: int, side: int) -> Rows:
+    if side == 1:
+        return pattern.whole(head)
+    pooled = pool_head(pattern, head, side)
+    return pooled.largest if pooled.hidden is None else np.where(pooled.hidden, np.float32(np.nan), pooled.largest)
+
+
+def _whole(pattern: Pattern, head: int) -> tuple[Rows, int]:
+    side = squares(max(pattern.num_queries, pattern.num_keys), _MOST_CELLS)
+    return _largest(pattern, head, side), side
+
+
+def _pick(patterns: Sequence[Pattern], site: str | None, head: int = 0) -> Pattern:
+    if site is None and len(patterns) > 1:
+        raise WrongUsage(f"there are {len(patterns)} attentions; say which: site={patterns[0].site!r} or another.")
+    found = [pattern for pattern in patterns if site in (None, pattern.site)]
+    if not found:
+        raise WrongUsage(f"there is no site {site!r}; {did_you_mean(str(site), [each.site for each in patterns])}")
+    if not 0 <= head < found[0].num_heads:
+        raise WrongUsage(f"{found[0].site!r} has heads 0 to {found[0].num_heads - 1}; got {head}.")
+    return found[0]
+
+
+def _title(pattern: Pattern, head: int) -> str:
+    kind, layer = site_words(pattern.site)
+    return ", ".join(part for part in (kind, f"layer {layer}" if layer else "", f"head {head}") if part)
+
+
+def _map_figure(
+    pattern: Pattern,
+    title: str,
+    values: Rows,
+    side: int,
+    *,
+    scale: Scale = "linear",
+    high: float | None = None,
+    is_signed: bool = False,
+    tokens_of: Pattern | None = None,
+) -> "Figure":
+    """One map, its names, its bar."""
+    largest = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 0.0
+    # A difference of nothing has no strongest shade of its own.
+    top = (largest or 1.0) if high is None else high
+    is_signed = is_signed or bool((values < 0).any())
+    num_rows, num_columns = values.shape
+    cell = min(0.36, _SIDE / max(num_rows, num_columns))
+    wide, tall = max(cell, 0.9 / num_columns), max(cell, 0.9 / num_rows)
+    figure = new_figure(max(4.0, num_columns * wide + 2.2), max(2.6, num_rows * tall + 1.9))
+    axes = figure.add_subplot()
+    picture = draw_shades(axes, values, scale=scale, high=top, is_signed=is_signed, aspect=tall / wide)
+    other = tokens_of or pattern
+    name_axis(axes.yaxis, _joined(pattern.query_tokens, other.query_tokens), tall, title="query", side=side)
+    name_axis(axes.xaxis, _joined(pattern.key_tokens, other.key_tokens), wide, title="key", side=side)
+    small = f"; each dot the largest of {side} × {side}" if side > 1 else ""
+    if small and tokens_of:
+        small = f"; each dot the difference of the largest of {side} × {side}"
+    axes.set_title(shown(title + small, 90), fontsize=10, loc="left", color=INK)
+    state_scale(figure, axes, picture, "difference of weights" if tokens_of else "weight")
+    return figure
+
+
+def _joined(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """Name places by the tokens of both where these differ."""
+    return [a if a == b else f"{a}/{b}" for a, b in zip(one, other, strict=True)]

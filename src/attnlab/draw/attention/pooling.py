@@ -1,0 +1,71 @@
+"""Pooling: a map too large for its budget, seen in squares of many weights: the mean and the largest of each.
+
+The mean is over all weights of a square; masked ones count as the zeros that they are, as in `look.summaries`.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnlab.draw.attention.facts import HeadFacts
+from attnlab.draw.attention.pattern import Hidden, Pattern, Rows
+
+__all__ = ["Pooled", "join_squares", "pool_head", "pooled_length", "squares"]
+
+
+class Pooled(NamedTuple):
+    """A head in squares of `side` x `side` weights: mean and largest (rows, columns); hidden where all are blocked."""
+
+    mean: Rows
+    largest: Rows
+    hidden: Hidden
+
+
+def pooled_length(length: int, side: int) -> int:
+    """How many squares cover a length; the last may be smaller.
+
+    >>> pooled_length(8192, 32), pooled_length(10, 4)
+    (256, 3)
+    """
+    return -(-length // side)
+
+
+def squares(length: int, most: int) -> int:
+    """How long squares must be, so that at most `most` of them cover a length.
+
+    >>> squares(1000, 1000), squares(30_000, 1000)
+    (1, 30)
+    """
+    return max(1, pooled_length(length, most))
+
+
+def join_squares(join: np.ufunc, values: Any, side: int) -> Any:
+    """Join the values of squares of `side` x `side`, (rows, columns); those at the ends may be smaller."""
+    starts, columns = np.arange(0, values.shape[0], side), np.arange(0, values.shape[1], side)
+    return join.reduceat(join.reduceat(values, starts, 0), columns, 1)
+
+
+def pool_head(pattern: Pattern, head: int, side: int, facts: HeadFacts | None = None) -> Pooled:
+    """Pool one head, band by band; where asked, its rows are counted into `facts` on the way."""
+    means, peaks, blanks = [], [], []
+    widths = np.diff(np.arange(0, pattern.num_keys, side), append=pattern.num_keys)
+    for first, last in _aligned(pattern, side):
+        rows, hidden = pattern.rows(head, first, last)
+        if facts is not None:
+            facts.add(rows, first)
+        heights = np.diff(np.arange(0, last - first, side), append=last - first)
+        peaks.append(join_squares(np.maximum, rows, side))
+        means.append(join_squares(np.add, rows, side) / np.outer(heights, widths).astype(np.float32))
+        blank = np.zeros(peaks[-1].shape, np.bool_) if hidden is None else join_squares(np.logical_and, hidden, side)
+        blanks.append(blank)
+    hides = np.concatenate(blanks)
+    return Pooled(np.concatenate(means), np.concatenate(peaks), hides if hides.any() else None)
+
+
+def _aligned(pattern: Pattern, side: int) -> Iterator[tuple[int, int]]:
+    """Bands whose borders are borders of squares."""
+    ((_, height), *_) = pattern.bands()
+    height = max(side, height // side * side)
+    for first in range(0, pattern.num_queries, height):
+        yield first, min(first + height, pattern.num_queries)

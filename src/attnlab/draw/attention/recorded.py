@@ -1,0 +1,106 @@
+"""From recordings to what is drawn: patterns, whose weights are read as they are needed, and summaries."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
+from attnlab.draw.attention.summarised import Summarised, summarised
+from attnlab.errors import WrongUsage
+from attnlab.shapes import shape_text
+
+__all__ = ["to_drawable", "to_patterns"]
+
+
+def to_patterns(recording: Any, row: int = 0) -> list[Pattern]:
+    """Turn a recording into patterns, as `to_drawable` does, where all weights are there.
+
+    Raises:
+        WrongUsage: what `to_drawable` refuses, and a recording that holds summaries.
+    """
+    found = to_drawable(recording, row)
+    patterns = [each for each in found if isinstance(each, Pattern)]
+    if len(patterns) < len(found):
+        raise WrongUsage(
+            "the recording holds summaries, not weights; draw a map of one with draw_long_map, such as "
+            "draw_long_map(summary.map_max[row, head], num_queries=..., num_keys=...), or show all by view_page."
+        )
+    return patterns
+
+
+def to_drawable(recording: Any, row: int = 0) -> "list[Pattern | Summarised]":
+    """Turn a recording into patterns, or summaries, one for each site of weights, in the order of the recording.
+
+    Args:
+        recording: what `record` gave, a mapping of site names to weights (batch, head, query, key), a pattern, or a
+            list of patterns. Where there are no tokens, places are numbered.
+        row: which input of the batch.
+
+    Raises:
+        WrongUsage: there are no weights in it, or no such row.
+    """
+    if isinstance(recording, Pattern | Summarised):
+        return [recording]
+    if isinstance(recording, Mapping):
+        sites = [site for site in recording if site.split(".")[-1] == "weights"]
+        if not sites:
+            known = ", ".join(map(str, recording)) or "nothing"
+            raise WrongUsage(
+                f"nothing to draw: record weights, such as 'layers.*.attention.weights'; the recording has {known}."
+            )
+        return [_recorded(recording, site, row) for site in sites]
+    if (
+        isinstance(recording, Sequence)
+        and recording
+        and all(isinstance(each, Pattern | Summarised) for each in recording)
+    ):
+        return list(recording)
+    raise WrongUsage(
+        f"expected a recording, a pattern or a list of patterns; got a {type(recording).__name__}"
+        f"{' without any' if isinstance(recording, Sequence) else ''}."
+    )
+
+
+def _recorded(recording: Any, site: str, row: int) -> Pattern | Summarised:
+    is_recording = hasattr(recording, "tile")
+    if is_recording and not _has_shape(recording, site):
+        if not hasattr(recording[site], "map_mean"):
+            raise WrongUsage(f"{site!r} was reduced to a {type(recording[site]).__name__}, which has no map to draw.")
+        return summarised(recording, site, row)
+    shape = tuple(recording.shape(site) if is_recording else recording[site].shape)
+    if len(shape) != 4:
+        raise WrongUsage(f"{site!r} must be (batch, head, query, key); got {shape_text(shape)}.")
+    if not 0 <= row < shape[0]:
+        raise WrongUsage(f"{site!r} has rows 0 to {shape[0] - 1}; got row {row}.")
+    if not is_recording:
+        queries, keys = (tuple(map(str, range(length))) for length in shape[2:])
+        return Pattern(site, recording[site][row], queries, keys)
+    sides = recording.tokens(site, row)
+    blocked = recording.blocked(site, row)
+    if blocked is not None:
+        blocked = to_array(blocked, np.bool_)
+        if np.array_equal(blocked, np.arange(shape[3]) > np.arange(shape[2])[:, None]):
+            blocked = CAUSAL  # the long maps of every layer need not be kept
+    return Pattern(site, _OnDemand(recording, site, row), tuple(sides.query), tuple(sides.key), blocked)
+
+
+def _has_shape(recording: Any, site: str) -> bool:
+    """What was reduced has none; asking for it makes no weights."""
+    try:
+        recording.shape(site)
+    except WrongUsage:
+        return False
+    return True
+
+
+class _OnDemand:
+    """The weights of a recording, made when they are read."""
+
+    def __init__(self, recording: Any, site: str, row: int) -> None:
+        self.shape = tuple(recording.shape(site)[1:])
+        self._recording, self._site, self._row = recording, site, row
+
+    def __getitem__(self, where: tuple[int, slice]) -> Any:
+        head, queries = where
+        return self._recording.tile(self._site, head=head, queries=queries, row=self._row)

@@ -1,0 +1,194 @@
+"""Summaries as figures: any measure over layers and heads, measures along the queries, and maps of very long inputs."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnlab.draw.attention.names import fonts, name_axis, token_words
+from attnlab.draw.attention.shading import Scale, draw_shades, state_scale
+from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, dress, finite, new_figure, shown
+from attnlab.draw.pictures.maps import draw_map
+from attnlab.errors import WrongUsage
+from attnlab.shapes import shape_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_long_map", "draw_measure", "draw_rows"]
+
+_MOST_TICKS = 9
+
+
+def draw_measure(
+    values: Any, *, label: str, title: str = "", layers: Sequence[str] = (), high: float | None = None
+) -> "Figure":
+    """Draw one number for each head: layers down, heads across.
+
+    Where a value is below zero, two colours are as strong on either side of zero; where none is, one grows from zero.
+
+    Args:
+        values: (layer, head), anything that NumPy can read; NaN for a head that has no value, which stays blank.
+        label: what is measured, with its unit.
+        title: what stands above the map.
+        layers: their names; empty for their numbers.
+        high: the value of the strongest shade; None for the largest.
+
+    Raises:
+        WrongUsage: not (layer, head), no value at all, or another number of names.
+        CouldNotRun: matplotlib is missing.
+    """
+    table = _array(values)
+    if table.ndim != 2 or not table.size:
+        raise WrongUsage(f"a measure is (layer, head), one number or more; got {shape_text(table.shape)}.")
+    if not np.isfinite(table).any() or np.isinf(table).any():
+        raise WrongUsage(f"the values of {label!r} must be numbers, at least one of them finite and none infinite.")
+    if layers and len(layers) != len(table):
+        raise WrongUsage(f"{len(table)} layers need as many names; got {len(layers)}.")
+    top = float(np.nanmax(np.abs(table))) or 1.0
+    if high is not None:
+        top = high
+    if not top > 0:
+        raise WrongUsage(f"high is the value of the strongest shade, above 0; got {high}.")
+    num_layers, num_heads = table.shape
+    cell = min(0.5, 14 / num_heads)
+    figure = new_figure(max(4.0, num_heads * cell + 1.8), max(2.2, num_layers * min(cell, 0.42) + 1.4))
+    axes = figure.add_subplot()
+    each = {
+        "title": title or label,
+        "rows": [[None if math.isnan(v) else float(v) for v in row] for row in table],
+        "row_labels": [*layers] or [str(i) for i in range(num_layers)],
+        "column_labels": [str(i) for i in range(num_heads)],
+        "row_title": "layer",
+        "column_title": "head",
+        "low": -top if np.nanmin(table) < 0 else 0.0,
+        "high": top,
+    }
+    picture = draw_map(axes, each)
+    axes.set_aspect("auto")
+    state_scale(figure, axes, picture, label)
+    return figure
+
+
+def draw_rows(rows: Mapping[str, Any], *, label: str, title: str = "", tokens: Sequence[str] = ()) -> "Figure":
+    """Draw a measure of each query along the queries, such as the entropy of several heads: one line each.
+
+    Args:
+        rows: name -> (query,) values, all of one length; NaN leaves a gap.
+        label: what is measured, with its unit.
+        title: what stands above.
+        tokens: names of the queries; empty for their places.
+
+    Raises:
+        WrongUsage: no line, more than six, or lines and tokens of different lengths.
+        CouldNotRun: matplotlib is missing.
+    """
+    if not 1 <= len(rows) <= len(HUES):
+        raise WrongUsage(f"one to {len(HUES)} lines can be told apart; got {len(rows)}.")
+    lines = {name: _array(values) for name, values in rows.items()}
+    lengths = {name: line.shape for name, line in lines.items()}
+    length = next(iter(lengths.values()))
+    if len(length) != 1 or any(each != length for each in lengths.values()) or length == (0,):
+        raise WrongUsage(f"lines must be (query,), of one length; got {lengths}.")
+    if tokens and len(tokens) != length[0]:
+        raise WrongUsage(f"{length[0]} queries need as many tokens; got {len(tokens)}.")
+    figure = new_figure(8.0, 3.4)
+    axes = figure.add_subplot()
+    marker = "o" if length[0] <= 40 else None
+    for (name, line), hue, dash in zip(lines.items(), HUES, DASHES, strict=False):
+        axes.plot(
+            finite(line), color=hue, linestyle=dash, linewidth=1.5, marker=marker, markersize=3, label=shown(name)
+        )
+    dress(axes, title or label, "query", label)
+    if tokens:
+        name_axis(axes.xaxis, list(tokens), 6.8 / length[0], title="query")
+    if len(lines) > 1:
+        axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def draw_long_map(
+    values: Any,
+    *,
+    num_queries: int,
+    num_keys: int,
+    label: str = "weight",
+    title: str = "",
+    query_tokens: Sequence[str] = (),
+    key_tokens: Sequence[str] = (),
+    scale: Scale = "root",
+) -> "Figure":
+    """Draw a pooled map of a long input, such as 30,000 tokens: the axes count tokens, not squares.
+
+    Args:
+        values: (squares, squares), the mean or the largest weight of each; NaN where all of a square is masked. Squares
+            are alike but for the last of an axis, which may be cut short, as those of `summarise` are.
+        num_queries: how many queries the map stands for.
+        num_keys: how many keys.
+        label: what a square shows, such as "largest weight".
+        title: what stands above.
+        query_tokens: names of all queries; those at the ticks are written beside their places.
+        key_tokens: the same of keys.
+        scale: "root", so that small weights are seen, or "linear".
+
+    Raises:
+        WrongUsage: not a map, more squares than tokens, or names that are not as many as the tokens.
+        CouldNotRun: matplotlib is missing.
+    """
+    table = _array(values)
+    if table.ndim != 2 or not table.size or np.isinf(table).any():
+        raise WrongUsage(f"a pooled map is (squares, squares) of numbers or NaN; got {shape_text(table.shape)}.")
+    axes_of = (("query", num_queries, query_tokens, table.shape[0]), ("key", num_keys, key_tokens, table.shape[1]))
+    sides = [_side(*each) for each in axes_of]
+    top = float(np.nanmax(np.abs(table))) if np.isfinite(table).any() else 0.0
+    is_signed = bool(np.nanmin(table) < 0) if np.isfinite(table).any() else False
+    figure = new_figure(7.6, max(2.6, min(7.0, 5.6 * num_queries / num_keys + 1.4)))
+    axes = figure.add_subplot()
+    is_long = max(num_queries, num_keys) > 3 * min(num_queries, num_keys)
+    extent = (0, sides[1] * table.shape[1], sides[0] * table.shape[0], 0)
+    picture = draw_shades(
+        axes, table, scale=scale, high=top or 1.0, is_signed=is_signed, aspect="auto" if is_long else 1.0, extent=extent
+    )
+    axes.set_xlim(0, num_keys)  # the last square may reach beyond the last token
+    axes.set_ylim(num_queries, 0)
+    for axis, (name, length, tokens, _) in zip((axes.yaxis, axes.xaxis), axes_of, strict=True):
+        _count_axis(axis, name, length, tokens)
+    words = f"{title or label}; each dot {sides[0]:,} × {sides[1]:,} weights"
+    axes.set_title(shown(words, 90), fontsize=10, loc="left", color=INK)
+    state_scale(figure, axes, picture, label)
+    return figure
+
+
+def _side(axis: str, length: int, tokens: Sequence[str], squares: int) -> int:
+    """How many tokens a square is long; refuse what cannot be."""
+    if length < squares:
+        raise WrongUsage(f"the {axis} axis has {squares} squares, which are more than its {length} tokens.")
+    if tokens and len(tokens) != length:
+        raise WrongUsage(f"the {axis} axis has {length} tokens; got {len(tokens)} names.")
+    side = -(-length // squares)
+    if -(-length // side) != squares:
+        raise WrongUsage(
+            f"{length} tokens in equal squares of {side} make {-(-length // side)} squares; the {axis} axis of the map "
+            f"has {squares}, so their places are not known."
+        )
+    return side
+
+
+def _count_axis(axis: Any, name: str, length: int, tokens: Sequence[str]) -> None:
+    """Mark round places; where tokens have names, with the name of the token there."""
+    steps = (m * 10**p for p in range(12) for m in (1, 2, 5))
+    step = next(each for each in steps if length / each <= _MOST_TICKS)
+    places = range(0, length, step)
+    words = [f"{place:,}" + (f"  {token_words(tokens[place])}" if tokens else "") for place in places]
+    axis.set_ticks([place + 0.5 for place in places], words, fontfamily=fonts() or None)
+    axis.set_tick_params(length=3, color=MUTED, labelcolor=INK, labelsize=8)
+    if axis.axis_name == "x" and tokens:
+        axis.set_tick_params(rotation=30)
+    axis.set_label_text(f"{name} (place in the input)", color=MUTED, fontsize=9)
+
+
+def _array(values: Any) -> Any:
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().double().numpy()
+    return np.asarray(values, dtype=np.float64)

@@ -1,0 +1,89 @@
+// All heads of one kind of attention at a glance: layers are rows, heads are columns. One stop of the tab key; arrow keys
+// move, and what is reached is shown.
+
+import { clamp, make, setVariable, wordNumber } from "../../report/elements.js";
+import { thumbPixels } from "./shades.js";
+
+// `choose(layer, head)` is called when a head is picked.
+export function makeOverview(choose) {
+  const root = make("div", { class: "overview", role: "grid", "aria-label": "Heads by layer" });
+  let cells = [];
+  const mark = (layer, head) => {
+    cells.flat().forEach((cell) => {
+      cell.setAttribute("aria-selected", "false");
+      cell.tabIndex = -1;
+    });
+    const cell = cells[layer][head];
+    cell.setAttribute("aria-selected", "true");
+    cell.tabIndex = 0;
+    return cell;
+  };
+  root.addEventListener("click", (event) => {
+    const cell = event.target.closest(".head");
+    if (cell) choose(Number(cell.dataset.layer), Number(cell.dataset.head));
+  });
+  root.addEventListener("keydown", (event) => {
+    const cell = event.target.closest(".head");
+    const [down, right] = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -Infinity], End: [0, Infinity] }[event.key] ?? [];
+    if (!cell || down === undefined || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    const layer = clamp(Number(cell.dataset.layer) + down, 0, cells.length - 1);
+    const head = clamp(Number(cell.dataset.head) + right, 0, cells[layer].length - 1);
+    choose(layer, head);
+    cells[layer][head].focus();
+  });
+
+  // `face(layer, head)` gives { pixels } of a thumbnail or { value, depth } of a measure, and words.
+  const show = (group, face, selected) => {
+    const most = Math.max(...group.layers.map((layer) => layer.heads));
+    setVariable(root, "--count", most);
+    const names = Array.from({ length: most }, (_, head) => make("span", { role: "columnheader", class: "head-number" }, String(head)));
+    const heading = make("div", { class: "overview-row", role: "row" }, make("span", { role: "columnheader", class: "layer-number" }, make("span", { class: "unseen" }, "Layer")), ...names);
+    cells = group.layers.map((layer, i) => Array.from({ length: layer.heads }, (_, head) => makeHead(group, i, head, face(i, head))));
+    const rows = cells.map((own, i) => make("div", { class: "overview-row", role: "row" },
+      make("span", { role: "rowheader", class: "layer-number" }, group.layers[i].layer || "·"), ...own));
+    root.replaceChildren(heading, ...rows);
+    mark(...selected);
+  };
+  return { root, show, mark };
+}
+
+function makeHead(group, layer, head, face) {
+  const name = `Layer ${group.layers[layer].layer || layer}, head ${head}`;
+  const cell = make("span", { class: "head", role: "gridcell", "data-layer": layer, "data-head": head, "aria-label": face.words ? `${name}: ${face.words}` : name, title: face.words ? `${name}: ${face.words}` : name });
+  if (face.pixels) {
+    const picture = make("canvas", { width: group.thumb.columns, height: group.thumb.rows });
+    const image = new ImageData(new Uint8ClampedArray(face.pixels.buffer), group.thumb.columns, group.thumb.rows);
+    picture.getContext("2d").putImageData(image, 0, 0);
+    cell.append(picture);
+  } else {
+    cell.classList.add("shade", "measure");
+    cell.classList.toggle("minus", face.value < 0);
+    cell.classList.toggle("strong", face.depth >= 0.575);
+    setVariable(cell, "--w", face.depth);
+    cell.append(face.brief);
+  }
+  return cell;
+}
+
+// The faces of heads: pictures, or one of the facts.
+export function facesOf(group, fact, thumbs, variant, colours, factWords) {
+  if (fact === "picture") return (layer, head) => ({ pixels: thumbPixels(thumbs(layer, head, variant), variant === 2, colours) });
+  const read = (layer, head) => {
+    const [first, second] = group.layers[layer].facts.map((all) => all[head][fact]);
+    return variant === 2 ? second - first : variant === 1 ? second : first;
+  };
+  const all = group.layers.flatMap((layer, i) => Array.from({ length: layer.heads }, (_, head) => Math.abs(read(i, head) ?? 0)));
+  const most = Math.max(...all) || 1;
+  return (layer, head) => {
+    const value = read(layer, head);
+    const words = wordNumber(value);
+    return { value, depth: Math.abs(value ?? 0) / most, words: `${factWords[fact][0].toLowerCase()} ${words}`, brief: briefly(value) };
+  };
+}
+
+function briefly(value) {
+  if (value === null) return "";
+  const text = Math.abs(value) >= 10 ? value.toFixed(0) : Math.abs(value) >= 1 ? value.toFixed(1) : value.toFixed(2).replace("0.", ".");
+  return text.replace("-", "−");
+}

@@ -1,0 +1,296 @@
+// The view: pick a head among all, read its map, follow one query. `mount(element, source)` builds it anywhere; where a
+// source comes from, a page, a server or a widget, is not known here.
+
+import { count, make, wordNumber } from "../../report/elements.js";
+import { makeRamp } from "../../report/grid.js";
+import { makeHeatmap } from "./heatmap.js";
+import { axisName } from "./layout.js";
+import { facesOf, makeOverview } from "./overview.js";
+import { makeRow, wordError } from "./row.js";
+import { makeScale, readColours } from "./shades.js";
+import { readMap, readThumbs, subtract } from "./wire.js";
+
+const MOST_PLAIN = 40; // names of an axis that find room
+const SCALES = { root: "Square root, 0 to 1", full: "Linear, 0 to 1", own: "Linear, to the largest here" };
+
+export async function mount(element, source) {
+  if (typeof DecompressionStream === "undefined") throw new Error("This view needs a browser of 2023 or later.");
+  const { manifest } = source;
+  const state = { group: 0, layer: 0, head: 0, row: 0, variant: manifest.variants === 2 ? 2 : 0, kind: 0, scale: "root", fact: "picture", maps: null, map: null };
+  const app = { element, source, manifest, state, colours: readColours(element), thumbs: [], cache: new Map() };
+  build(app);
+  await openGroup(app, 0);
+  followTheme(app);
+  await app.heatmap.drawn;
+  element.dataset.ready = "true";
+}
+
+function build(app) {
+  const { element, manifest, state } = app;
+  app.said = make("p", { class: "reading-line", role: "status" });
+  app.title = make("h2", {});
+  app.site = make("code", {});
+  app.facts = make("dl", { class: "facts" });
+  app.legend = make("div", { class: "legend-line" });
+  app.heatmap = makeHeatmap({
+    read: (cell) => sayCell(app, cell),
+    pin: (row) => showRow(app, row),
+    moved: (place) => app.row.move(place),
+  });
+  app.row = makeRow();
+  app.overview = makeOverview((layer, head) => pick(app, layer, head));
+  app.rowTitle = make("h3", {});
+  app.rowNumber = make("input", { type: "number", min: 0, value: 0, id: "row-number" });
+  app.rowNumber.addEventListener("input", () => {
+    const row = Number(app.rowNumber.value);
+    if (app.rowNumber.value === "" || !Number.isInteger(row) || row < 0 || row >= app.map.rows) return;
+    app.heatmap.pinRow(row);
+    showRow(app, row);
+  });
+  app.choosers = makeChoosers(app);
+  const { choosers } = app;
+  const shown = [choosers.group, choosers.layer, choosers.head, choosers.variant, choosers.kind, choosers.scale];
+  const overview = make("section", { class: "overview-part", "aria-labelledby": "heads-title" },
+    make("div", { class: "part-head" }, make("h2", { id: "heads-title" }, "Heads"), choosers.fact.root),
+    make("p", { class: "note" }, "Rows: layers. Columns: heads. Pick one, or walk with the arrow keys."),
+    make("div", { class: "overview-scroll" }, app.overview.root), app.overviewNote = make("p", { class: "note" }));
+  const map = make("section", { class: "map-part", "aria-label": "The head that is shown" },
+    make("div", { class: "part-head" }, make("div", {}, app.title, app.site), make("div", { class: "bar", role: "group", "aria-label": "Zoom" }, ...app.heatmap.buttons)),
+    app.facts, app.said, app.heatmap.root, app.row.profile, app.legend,
+    make("p", { class: "note", id: "map-keys" }, "On the map: arrow keys, Home, End, Page Up and Page Down read cells; + and − zoom, 0 shows all. Drag to move; the wheel zooms with Ctrl or after a click."),
+    make("div", { class: "row-part" },
+      make("div", { class: "part-head" }, app.rowTitle, make("div", { class: "bar" }, make("label", { for: "row-number", class: "note" }, isPooled(manifest.groups[0]) ? "Row" : "Query"), app.rowNumber)),
+      app.row.root));
+  element.replaceChildren(make("div", { class: "bar choosers" }, ...shown.filter((each) => each.isNeeded).map((each) => each.root)),
+    make("div", { class: "parts" }, overview, map), makePrecision(manifest));
+  element.classList.add("attention-view");
+}
+
+function makeChoosers(app) {
+  const { manifest, state } = app;
+  const chooser = (label, entries, value, choose) => {
+    const id = `choose-${label.toLowerCase().replaceAll(" ", "-")}`;
+    const select = make("select", { id });
+    const offer = (pairs, chosen) => {
+      select.replaceChildren(...pairs.map(([key, name]) => make("option", { value: key }, name)));
+      select.value = String(chosen);
+    };
+    offer(entries, value);
+    select.addEventListener("change", () => choose(select.value));
+    return { root: make("div", { class: "choice" }, make("label", { class: "note", for: id }, label), select), select, offer, isNeeded: entries.length !== 1 };
+  };
+  const numbered = manifest.groups.map((group, i) => [i, group.name]);
+  const [first, second] = manifest.names;
+  const facts = Object.entries(manifest.fact_words).map(([key, [name]]) => [key, name]);
+  return {
+    group: chooser("Attention", numbered, 0, (value) => openGroup(app, Number(value))),
+    layer: chooser("Layer", [], 0, (value) => pick(app, Number(value), state.head)),
+    head: chooser("Head", [], 0, (value) => pick(app, state.layer, Number(value))),
+    variant: chooser("Show", manifest.variants === 2 ? [[2, `${second} − ${first}`], [0, first], [1, second]] : [[0, ""]], state.variant, (value) => {
+      state.variant = Number(value);
+      showOverview(app);
+      showHead(app);
+    }),
+    kind: chooser("Squares", manifest.maps.map((name, i) => [i, name === "mean" ? "mean of each" : name === "largest" ? "largest of each" : ""]), 0, (value) => {
+      state.kind = Number(value);
+      showHead(app);
+    }),
+    scale: chooser("Shade", Object.entries(SCALES), state.scale, (value) => {
+      state.scale = value;
+      reshade(app);
+    }),
+    fact: chooser("Shown as", [["picture", "Maps"], ...facts], "picture", (value) => {
+      state.fact = value;
+      showOverview(app);
+    }),
+  };
+}
+
+async function openGroup(app, index) {
+  const { state, manifest, choosers } = app;
+  const group = manifest.groups[index];
+  Object.assign(state, { group: index, layer: 0, head: 0, row: group.rows - 1 }); // the last sees most
+  app.group = group;
+  app.thumbs[index] ??= await readThumbs(app.source, index);
+  choosers.layer.offer(group.layers.map((layer, i) => [i, layer.layer || "·"]), 0);
+  const facts = Object.keys(manifest.fact_words).filter((fact) => fact in group.layers[0].facts[0][0]);
+  choosers.fact.offer([["picture", "Maps"], ...facts.map((fact) => [fact, manifest.fact_words[fact][0]])], facts.includes(state.fact) ? state.fact : "picture");
+  state.fact = choosers.fact.select.value;
+  const [rowNames, columnNames] = [group.query_tokens, group.key_tokens].map((tokens, axis) => squareNames(tokens, group.cells[axis]));
+  Object.assign(app, { rowNames, columnNames });
+  app.rowNumber.max = group.rows - 1;
+  showOverview(app);
+  await showHead(app);
+}
+
+// A square of several tokens is named by its places and its first token.
+function squareNames(tokens, side) {
+  if (side === 1) return tokens.map(axisName);
+  return Array.from({ length: Math.ceil(tokens.length / side) }, (_, i) => `${i * side} ${axisName(tokens[i * side])}`);
+}
+
+// Where not all names find room, those that do say where they stand.
+function withPlaces(names, group) {
+  return names.length <= MOST_PLAIN || isPooled(group) ? names : names.map((name, i) => `${i} ${name}`);
+}
+
+function showOverview(app) {
+  const { state, group, manifest, thumbs, colours } = app;
+  const face = facesOf(group, state.fact, thumbs[state.group], state.variant, colours, manifest.fact_words);
+  app.overview.show(group, face, [state.layer, state.head]);
+  const [down, across] = group.cells.map((cell) => cell * group.thumb.side);
+  const small = down * across > 1 ? `Each pixel: the ${state.variant === 2 ? "greatest change" : "largest"} of ${down} × ${across} weights. ` : "";
+  const [name, meaning] = manifest.fact_words[state.fact] ?? [];
+  app.overviewNote.textContent = state.fact === "picture" ? `${small}Shade: square root, 0 to 1.`
+    : `${name} (${meaning}), mean over the queries, exact; the strongest shade is the ${state.variant === 2 ? "greatest change" : "largest"} of all.`;
+}
+
+async function pick(app, layer, head) {
+  const { state, group } = app;
+  state.layer = layer;
+  state.head = Math.min(head, group.layers[layer].heads - 1);
+  app.overview.mark(state.layer, state.head);
+  await showHead(app);
+}
+
+async function showHead(app) {
+  const { state, group, manifest, choosers } = app;
+  const ticket = (app.ticket = {});
+  const layer = group.layers[state.layer];
+  const maps = await Promise.all(manifest.maps.map((_, kind) => mapOf(app, kind)));
+  if (app.ticket !== ticket) return; // another head was picked while this one was read
+  choosers.layer.select.value = String(state.layer);
+  choosers.head.offer(Array.from({ length: layer.heads }, (_, head) => [head, head]), state.head);
+  choosers.head.root.hidden = layer.heads === 1;
+  app.maps = maps;
+  app.map = maps[Math.min(state.kind, maps.length - 1)];
+  app.title.textContent = nameOf(app);
+  app.site.textContent = layer.site;
+  showFacts(app);
+  const scale = (app.scale = makeScale(state.scale, app.map));
+  const [rowNames, columnNames] = [app.rowNames, app.columnNames].map((names) => withPlaces(names, group));
+  app.heatmap.show(app.map, { rowNames, columnNames, scale, colours: app.colours, label: `Attention weights of ${nameOf(app)}: queries by keys`, row: state.row });
+  showLegend(app);
+  showRow(app, Math.min(state.row, app.map.rows - 1));
+  sayCell(app, app.heatmap.reading());
+}
+
+// Maps are kept while there is room: walking through heads and back reads each tile once.
+async function mapOf(app, kind) {
+  const { group, layer, head, variant } = app.state;
+  const read = (each) => {
+    const key = [each, group, layer, head, kind].join();
+    if (!app.cache.has(key)) app.cache.set(key, readMap(app.source, { variant: each, group, layer, head, kind }));
+    while (app.cache.size > 24) app.cache.delete(app.cache.keys().next().value);
+    return app.cache.get(key);
+  };
+  return variant === 2 ? subtract(await read(0), await read(1)) : read(variant);
+}
+
+function nameOf({ group, state, manifest }) {
+  const layer = group.layers[state.layer].layer;
+  const place = manifest.groups.length > 1 ? `${group.name}, ` : "";
+  const text = `${place}${layer ? `layer ${layer}, ` : ""}head ${state.head}`;
+  return text[0].toUpperCase() + text.slice(1);
+}
+
+function showFacts({ facts, group, state, manifest }) {
+  const all = group.layers[state.layer].facts.map((each) => each[state.head]);
+  facts.replaceChildren(...Object.keys(all[0]).map((fact) => {
+    const [name, meaning] = manifest.fact_words[fact];
+    const words = all.map((each) => wordNumber(each[fact]));
+    const value = state.variant === 2 ? words.join(" → ") : words[state.variant];
+    return make("div", { title: `${meaning}; mean over the queries, exact` }, make("dt", {}, name), make("dd", {}, value));
+  }));
+}
+
+function showLegend(app) {
+  const { legend, scale, state, group } = app;
+  const isSigned = state.variant === 2;
+  const top = wordNumber(scale.top);
+  const ramp = makeRamp(isSigned ? -1 : 0, 1, isSigned ? `−${top}` : "0", top);
+  const notes = [];
+  if (scale.kind === "root") notes.push(isSigned ? "equal steps of shade: equal steps of √|difference|" : "equal steps of shade: equal steps of √weight");
+  else notes.push(isSigned ? "equal steps of shade: equal steps of difference" : "equal steps of shade: equal steps of weight");
+  if (scale.goesBeyond) notes.push("beyond 1: as 1");
+  ramp.append(make("span", {}, `· ${notes.join("; ")}`));
+  const masks = group.layers[state.layer].masks.map((each) => each[state.head]);
+  if (masks.some((mask) => mask !== null)) ramp.append(make("span", { class: "masked", "aria-hidden": "true" }), "masked: may not be looked at");
+  legend.replaceChildren(ramp);
+}
+
+function showRow(app, row) {
+  const { state, group, map, rowNames, columnNames, rowTitle, rowNumber } = app;
+  state.row = row;
+  const title = isPooled(group) ? `Queries ${span(app, row, "query_tokens")}` : `Query ${row} ‘${rowNames[row]}’`;
+  rowTitle.textContent = state.variant === 2 ? `${title}: what changed most` : `${title} ${isPooled(group) ? "look" : "looks"} at`;
+  if (document.activeElement !== rowNumber) rowNumber.value = String(row);
+  app.row.show({
+    map, row, title, names: columnNames, colours: app.colours, isDifference: state.variant === 2, isSquares: isPooled(group),
+    numbers: (j) => (isPooled(group) ? span(app, j, "key_tokens") : String(j)),
+  });
+}
+
+function span({ group }, index, kind) {
+  const side = group.cells[kind === "query_tokens" ? 0 : 1];
+  const [first, last] = [index * side, Math.min((index + 1) * side, group[kind].length) - 1];
+  return first === last ? String(first) : `${first}–${last}`;
+}
+
+function isPooled({ cells }) {
+  return cells[0] * cells[1] > 1;
+}
+
+function sayCell(app, cell) {
+  const { said, map, maps, manifest, group, rowNames, columnNames, state } = app;
+  said.classList.toggle("reading", cell !== null);
+  if (cell === null) {
+    said.textContent = "Point at a cell, or walk with the arrow keys, to read its weight.";
+    return;
+  }
+  const [i, j] = cell;
+  const [from, to] = isPooled(group)
+    ? [`Queries ${span(app, i, "query_tokens")}`, `keys ${span(app, j, "key_tokens")}`]
+    : [`Query ${i} ‘${rowNames[i]}’`, `key ${j} ‘${columnNames[j]}’`];
+  const value = map.values[i * map.columns + j];
+  if (Number.isNaN(value)) {
+    said.textContent = `${from} may not look at ${to}: masked.`;
+    return;
+  }
+  const exact = (each) => `${state.variant === 2 && each.values[i * map.columns + j] > 0 ? "+" : ""}${wordWeight(each.values[i * map.columns + j])} ± ${wordError(each.error(i, j))}`;
+  const words = maps.length > 1 ? maps.map((each, kind) => `${manifest.maps[kind]} ${exact(each)}`).join(", ") : exact(map);
+  said.textContent = `${from} → ${to}: ${words}`;
+}
+
+function wordWeight(value) {
+  return value === 0 ? "0" : wordNumber(value);
+}
+
+function makePrecision(manifest) {
+  const { levels } = manifest;
+  const pooled = manifest.groups.filter(isPooled);
+  const heads = manifest.groups.reduce((sum, group) => sum + group.layers.reduce((all, layer) => all + layer.heads, 0), 0);
+  const words = [`${count(heads, "head")}. Each weight is kept in 8 bits, as one of ${levels + 1} steps of its square root relative to the largest of its row, M: a weight w read here is off by at most √(w·M) / ${levels} + M / ${4 * levels ** 2}, that is by less than ${wordError((levels - 0.25) / levels ** 2)}·M; the largest of a row is exact. Each reading says its own bound.`];
+  if (levels < 255) words.push(`Steps were made coarser, ${levels + 1} instead of 256, to keep this page within its size.`);
+  const cells = [...new Set(pooled.map((group) => group.cells.join(" × ")))].join(" or ");
+  if (pooled.length > 0) words.push(`The maps are pooled to keep this page within its size: a cell is the mean, or the largest, of ${cells} weights; masked ones count as zero. Facts of heads are computed from all weights.`);
+  return make("footer", {}, ...words.map((text) => make("p", {}, text)), make("p", {}, "One file, no network."));
+}
+
+function reshade(app) {
+  app.scale = makeScale(app.state.scale, app.map);
+  app.heatmap.shade(app.scale, app.colours);
+  showLegend(app);
+}
+
+// Canvases do not follow the style by themselves.
+function followTheme(app) {
+  const repaint = () => {
+    app.colours = readColours(app.element);
+    showOverview(app);
+    reshade(app);
+    showRow(app, app.state.row);
+  };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  new MutationObserver(repaint).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+}

@@ -1,0 +1,150 @@
+"""The page: a recording, or two compared, as one HTML file that opens from disk and asks the network for nothing."""
+
+import base64
+import html
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnlab.draw.attention.recorded import to_drawable
+from attnlab.draw.markup import escape, make_page, modules_from, plural, to_embedded_json
+from attnlab.draw.view.wire import Drawable, Packed, pack
+from attnlab.errors import WrongUsage
+from attnlab.files import write_text
+
+__all__ = ["Shown", "show", "view_page", "write_view"]
+
+_MAX_BYTES = 30_000_000
+_NOTEBOOK_BYTES = 8_000_000  # a notebook keeps its outputs inside
+_SCRIPT_BYTES = 130_000
+_LEAST_BYTES = 300_000  # style, scripts and a few small maps
+
+
+def view_page(
+    recording: Any,
+    other: Any = None,
+    *,
+    row: int = 0,
+    title: str = "Attention",
+    names: Sequence[str] = ("before", "after"),
+    max_bytes: int = _MAX_BYTES,
+) -> str:
+    """Make the interactive page of a recording: pick a head, read any weight, zoom, walk with the keyboard.
+
+    Weights are kept in 8 bits a piece; the page says within what bound, and how far they had to be made coarser, or
+    pooled, to stay within the budget.
+
+    Args:
+        recording: what `record` gave, a mapping of site names to weights (batch, head, query, key), or patterns.
+        other: a second recording of the same sites and lengths, to be compared with the first.
+        row: which input of the batch.
+        title: what stands at the top.
+        names: what the two recordings are called where there are two.
+        max_bytes: how large the page may become, at most.
+
+    Raises:
+        WrongUsage: there are no weights, one is not finite or negative, the two do not fit each other, or the budget
+            is too small.
+    """
+    patterns = to_drawable(recording, row)
+    others = [] if other is None else to_drawable(other, row)
+    packed = _pack(patterns, others, names, max_bytes)
+    facts = _facts(recording if other is None else other, patterns)
+    parts = {
+        "title": escape(title),
+        "facts": "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(words)}</dd></div>" for name, words in facts),
+        "manifest": to_embedded_json(packed.manifest),
+        "tiles": "\n".join(
+            f'<script type="text/plain" id="tile.{name}">{base64.b64encode(tile).decode()}</script>'
+            for name, tile in packed.tiles.items()
+        ),
+    }
+    styles = ["page.css", "sections.css", "view/view.css"]
+    page = make_page("view/view.html", styles, modules_from("view/modules/page.js"), parts)
+    size = len(page.encode())
+    if size > max_bytes:
+        raise WrongUsage(
+            f"the page takes {size:,} bytes, of which {max_bytes:,} were allowed; give a larger max_bytes."
+        )
+    return page
+
+
+def write_view(path: str | Path, recording: Any, other: Any = None, **options: Any) -> Path:
+    """Write `view_page(recording, other, ...)` to a file, and return its path."""
+    place = Path(path)
+    write_text(place, view_page(recording, other, **options))
+    return place
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A page inside a notebook: a frame that is sealed off from it. `page` is the HTML itself."""
+
+    page: str
+    height: int = 900
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe sandbox="allow-scripts" title="attention" style="width:100%;height:{self.height}px;border:0" '
+            f'srcdoc="{html.escape(self.page)}"></iframe>'
+        )
+
+
+def show(recording: Any, other: Any = None, **options: Any) -> "Shown | Path":
+    """Show a recording, or two compared: inside a notebook where this is one, else as a page in the browser.
+
+    Takes the options of `view_page`. Returns what a notebook displays, or the path of the file that was written.
+    """
+    if _is_notebook():
+        return Shown(view_page(recording, other, **{"max_bytes": _NOTEBOOK_BYTES, **options}))
+    folder = Path(tempfile.mkdtemp(prefix="attnlab-"))
+    place = write_view(folder / "attention.html", recording, other, **options)
+    webbrowser.open(place.as_uri())
+    return place
+
+
+def _is_notebook() -> bool:
+    """A kernel that displays things, not a terminal."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def _pack(patterns: Sequence[Drawable], others: Sequence[Drawable], names: Sequence[str], max_bytes: int) -> Packed:
+    if max_bytes < _LEAST_BYTES:
+        raise WrongUsage(f"max_bytes must be {_LEAST_BYTES:,} or more, which an empty page takes; got {max_bytes:,}.")
+    return pack(patterns, others, names=names, max_bytes=max_bytes - _words_size([*patterns, *others]))
+
+
+def _words_size(patterns: Sequence[Drawable]) -> int:
+    """Bytes of the page beside its tiles, at most: style, scripts, tokens and facts."""
+    tokens = {(each.query_tokens, each.key_tokens) for each in patterns}
+    letters = sum(len(to_embedded_json([*queries, *keys])) for queries, keys in tokens)
+    return _SCRIPT_BYTES + 2 * letters + 600 * sum(each.shape[0] for each in patterns)
+
+
+def _facts(recording: Any, patterns: Sequence[Drawable]) -> list[tuple[str, str]]:
+    """What stands under the title: the model, how much there is, and what was changed."""
+    model = getattr(recording, "model", None)
+    edits = getattr(recording, "edits", None)
+    lengths = sorted({each.shape[1:] for each in patterns}, reverse=True)
+    facts = [
+        (
+            "Heads",
+            f"{sum(each.shape[0] for each in patterns):,} in {len(patterns):,} {plural(len(patterns), 'layer')}",
+        ),
+        ("Queries × keys", ", ".join(f"{queries:,} × {keys:,}" for queries, keys in lengths)),
+    ]
+    if isinstance(model, Mapping) and "kind" in model:
+        facts.insert(0, ("Model", str(model["kind"])))
+    if edits:
+        facts.append(("Edits", "; ".join(map(_edit_words, edits))))
+    return facts
+
+
+def _edit_words(edit: Mapping[str, Any]) -> str:
+    told = ", ".join(f"{name}={value!r}" for name, value in edit.items() if name not in ("edit", "version"))
+    return f"{edit.get('edit', 'edit')}({told if len(told) < 200 else '…'})"

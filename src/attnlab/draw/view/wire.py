@@ -1,0 +1,327 @@
+"""The wire form: patterns as a manifest, plain values for JSON, and tiles, compressed bytes with a name each.
+
+Manifest and tiles are all that the view in `modules/` asks of its source, be it a page that carries them inside, a
+server or a widget. A tile is zlib-compressed: for every row of a band its largest weight (float32, little-endian), then
+the codes of `quantise`, row by row, of the cells that may be looked at; masked cells are not stored. The size has a
+budget: codes get coarser first, then the maps are pooled, and the manifest says so.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attnlab.draw.attention.facts import FACTS, HeadFacts
+from attnlab.draw.attention.pattern import CAUSAL, Hidden, Pattern, Rows, site_words
+from attnlab.draw.attention.pooling import join_squares, pool_head, pooled_length
+from attnlab.draw.attention.summarised import Summarised
+from attnlab.draw.view.quantise import quantise
+from attnlab.errors import WrongUsage
+
+__all__ = ["Drawable", "Packed", "pack"]
+
+_LEVELS = (255, 127, 63, 31)
+_POOLED_LEVELS = 127
+_TILE_CELLS = 1 << 20
+_THUMB = 28  # cells of a thumbnail's longer side
+_TEXT = 4 / 3  # characters of base64 for each byte
+_SAMPLED = 8  # heads from which the size of all is reckoned
+_LEAST_BITS = 1.5  # a weight takes at least this much in practice; below, coarser codes are not tried
+
+
+Drawable = Pattern | Summarised
+
+
+@dataclass
+class Packed:
+    """What a view is made of; `size` is what the tiles take as base64 text, in bytes."""
+
+    manifest: dict[str, Any]
+    tiles: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all tiles as text."""
+        return sum(_text_size(tile) for tile in self.tiles.values())
+
+
+class _TooLarge(Exception):
+    """The tiles outgrew their budget; something coarser has to be tried."""
+
+
+def pack(
+    patterns: Sequence[Drawable],
+    others: Sequence[Drawable] = (),
+    *,
+    names: Sequence[str] = ("before", "after"),
+    max_bytes: int,
+) -> Packed:
+    """Pack patterns, and where given those of a second recording of the same sites, to be compared.
+
+    Args:
+        patterns: what the first recording shows.
+        others: as many, site by site of the same shape, or none.
+        names: what the two recordings are called, where there are two.
+        max_bytes: what the tiles may take as text.
+
+    Raises:
+        WrongUsage: there is nothing to show, a weight is negative or not finite, the second recording does not fit the
+            first, or not even the coarsest picture fits the budget.
+    """
+    _check_alike(patterns, others)
+    if len(names) != 2:
+        raise WrongUsage(f"two recordings have two names; got {len(names)}.")
+    variants = [list(patterns), list(others)] if others else [list(patterns)]
+    for levels, side in _ladder(variants, max_bytes):
+        if side == 1 and _estimate(variants, levels) > 1.05 * max_bytes:
+            continue
+        try:
+            packed = _packed(variants, levels, side, max_bytes)
+            packed.manifest["names"] = list(names) if others else ["weights"]
+            return packed
+        except _TooLarge:
+            continue
+    heads = sum(pattern.shape[0] for each in variants for pattern in each)
+    raise WrongUsage(
+        f"{heads:,} heads do not fit into {max_bytes:,} bytes, not even pooled; give a larger max_bytes, or show fewer "
+        "layers."
+    )
+
+
+def _check_alike(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> None:
+    if not patterns:
+        raise WrongUsage("nothing to show: expected one pattern or more, got none.")
+    if len({isinstance(each, Summarised) for each in [*patterns, *others]}) > 1:
+        raise WrongUsage("weights and summaries cannot be shown on one page; record either.")
+    if not others:
+        return
+    if [each.site for each in patterns] != [each.site for each in others]:
+        missing = sorted({each.site for each in patterns} ^ {each.site for each in others})
+        raise WrongUsage(
+            "two recordings are compared site by site, so both need the same sites in the same order; only one has: "
+            f"{', '.join(missing) or 'all, but in another order'}."
+        )
+    for one, other in zip(patterns, others, strict=True):
+        if one.shape != other.shape or _cells(one, 1) != _cells(other, 1):
+            raise WrongUsage(
+                f"{one.site!r} is {one.shape} in the first recording and {other.shape} "
+                "in the second; only maps of one shape can be compared."
+            )
+
+
+def _ladder(variants: Sequence[Sequence[Drawable]], max_bytes: int) -> list[tuple[int, int]]:
+    """Levels and sides to try, finest first; the sides of squares of weights, from the smallest that is sure to fit."""
+    if all(isinstance(pattern, Summarised) for each in variants for pattern in each):
+        return [*((levels, 1) for levels in _LEVELS), *((_POOLED_LEVELS, side) for side in range(2, 65))]
+    shapes = [(*p.shape, getattr(p, "blocked", None) is not None) for each in variants for p in each]
+    cells = sum(heads * queries * keys / (2 if is_cut else 1) for heads, queries, keys, is_cut in shapes)
+    ladder = [(levels, 1) for levels in _LEVELS] if cells * _LEAST_BITS / 8 * _TEXT <= max_bytes else []
+    longest = max(max(queries, keys) for _, queries, keys, _ in shapes)
+    side = max(2, int((2 * cells * _TEXT / max_bytes) ** 0.5))
+    while side < longest:
+        ladder.append((_POOLED_LEVELS, side))
+        side = max(side + 1, side * 9 // 8)
+    return [*ladder, (_POOLED_LEVELS, max(2, longest))]
+
+
+def _estimate(variants: Sequence[Sequence[Drawable]], levels: int) -> float:
+    """Reckon from a few heads how large all would be as text."""
+    heads = [(p, head) for each in variants for p in each if isinstance(p, Pattern) for head in range(p.num_heads)]
+    if not heads:
+        return 0.0
+    # Steps of the golden section meet no layer or head more often than another.
+    places = sorted({int(len(heads) * (number * 0.618034 % 1)) for number in range(_SAMPLED)})
+    sample = [heads[place] for place in places]
+    taken = sum(len(_squeezed(_tile(*_split(np.abs(pattern.whole(head))), levels))) for pattern, head in sample)
+    cells = sum(pattern.num_queries * pattern.num_keys for pattern, _ in sample)
+    return _TEXT * taken / cells * sum(pattern.num_queries * pattern.num_keys for pattern, _ in heads)
+
+
+def _cells(pattern: Drawable, side: int) -> tuple[int, int]:
+    """How many queries and keys go into a cell."""
+    queries, keys = pattern.cells if isinstance(pattern, Summarised) else (1, 1)
+    return queries * side, keys * side
+
+
+def _packed(variants: Sequence[Sequence[Drawable]], levels: int, side: int, max_bytes: int) -> Packed:
+    is_whole = side == 1 and isinstance(variants[0][0], Pattern)
+    maps = ["weights"] if is_whole else ["mean", "largest"]
+    packed = Packed({"levels": levels, "maps": maps, "variants": len(variants)})
+    packed.manifest |= {"fact_words": FACTS, "groups": []}
+    packer = _Packer(packed, side, max_bytes)
+    for number, members in enumerate(_groups(variants[0])):
+        group = _described([each[members[0]] for each in variants], side)
+        packed.manifest["groups"].append(group)
+        for place, index in enumerate(members):
+            layer = [each[index] for each in variants]
+            group["layers"].append(packer.layer(f"{number}.{place}", layer, group["thumb"]["side"]))
+        packer.close_group(number)
+    return packed
+
+
+def _described(patterns: Sequence[Drawable], side: int) -> dict[str, Any]:
+    """Describe a group by the first of its layers."""
+    pattern = patterns[0]
+    cells = _cells(pattern, side)
+    rows, columns = (pooled_length(length, cell) for length, cell in zip(pattern.shape[1:], cells, strict=True))
+    thumb = pooled_length(max(rows, columns), _THUMB)
+    return {
+        "name": site_words(pattern.site)[0],
+        "query_tokens": _both([each.query_tokens for each in patterns]),
+        "key_tokens": _both([each.key_tokens for each in patterns]),
+        "cells": cells,
+        "rows": rows,
+        "columns": columns,
+        "band_rows": _band_height(columns),
+        "thumb": {"side": thumb, "rows": pooled_length(rows, thumb), "columns": pooled_length(columns, thumb)},
+        "layers": [],
+    }
+
+
+def _groups(patterns: Sequence[Drawable]) -> list[list[int]]:
+    """Put together the layers of one kind of attention over the same tokens."""
+    groups: dict[Any, list[int]] = {}
+    for index, pattern in enumerate(patterns):
+        key = (site_words(pattern.site)[0], pattern.query_tokens, pattern.key_tokens, _cells(pattern, 1))
+        groups.setdefault(key, []).append(index)
+    return list(groups.values())
+
+
+def _both(tokens: Sequence[tuple[str, ...]]) -> list[str]:
+    """Name places by the tokens of both recordings where these differ."""
+    return [names[0] if len(set(names)) == 1 else " / ".join(names) for names in zip(*tokens, strict=True)]
+
+
+class _Packer:
+    """Fills in tiles, and stops as soon as they are too many bytes."""
+
+    def __init__(self, packed: Packed, side: int, max_bytes: int) -> None:
+        self._packed, self._side, self._left = packed, side, max_bytes
+        self._levels = packed.manifest["levels"]
+        self._masks: dict[bytes, int] = {}
+        self._thumbs: list[bytes] = []  # by layer and head: each variant, then their difference
+
+    def layer(self, name: str, variants: Sequence[Drawable], thumb_side: int) -> dict[str, Any]:
+        """Pack one layer of one group, and describe it."""
+        facts: list[list[Any]] = [[] for _ in variants]
+        masks: list[list[Any]] = [[] for _ in variants]
+        for head in range(variants[0].shape[0]):
+            read = [self._read(each, head) for each in variants]
+            for variant, (maps, mask, means) in enumerate(read):
+                facts[variant].append(means)
+                masks[variant].append(self._mask(mask))
+                for kind, values in enumerate(maps):
+                    self._bands(f"{variant}.{name}.{head}.{kind}", values, mask)
+                self._thumbs.append(_thumb(maps[-1], mask, thumb_side))
+            if len(read) == 2:
+                (before, hidden, _), (after, hidden_too, _) = read
+                both = None if hidden is None or hidden_too is None else hidden & hidden_too
+                self._thumbs.append(_difference_thumb(after[0] - before[0], both, thumb_side))
+        return {
+            "site": variants[0].site,
+            "layer": site_words(variants[0].site)[1],
+            "heads": variants[0].shape[0],
+            "facts": facts,
+            "masks": masks,
+        }
+
+    def close_group(self, number: int) -> None:
+        """Pack the thumbnails of a group: by layer and head, each of every variant, and of their difference."""
+        self._add(f"thumbs.{number}", b"".join(self._thumbs))
+        self._thumbs.clear()
+
+    def _read(self, pattern: Drawable, head: int) -> tuple[list[Rows], Hidden, Mapping[str, float | None]]:
+        if isinstance(pattern, Summarised):
+            pooled = pattern.pooled(head, self._side)
+            return [pooled.mean, pooled.largest], pooled.hidden, pattern.facts[head]
+        facts = HeadFacts(pattern)
+        if self._side == 1:
+            values, mask = _split(pattern.whole(head))
+            maps = [values]
+            for first, last in pattern.bands():
+                facts.add(values[first:last], first)
+        else:
+            pooled = pool_head(pattern, head, self._side, facts)
+            maps, mask = [pooled.mean, pooled.largest], pooled.hidden
+        if facts.least < 0:
+            raise WrongUsage(
+                f"{pattern.site!r}, head {head} has negative weights; the view shows weights of 0 and more. Draw them "
+                "with draw_head instead."
+            )
+        return maps, mask, facts.means()
+
+    def _bands(self, name: str, values: Rows, mask: Hidden) -> None:
+        height = _band_height(values.shape[1])
+        for band, first in enumerate(range(0, len(values), height)):
+            hidden = None if mask is None else mask[first : first + height]
+            self._add(f"{name}.{band}", _tile(values[first : first + height], hidden, self._levels))
+
+    def _mask(self, mask: Hidden) -> int | str | None:
+        """Name a mask: None, "causal", or the number of its tile, alike for alike masks."""
+        if mask is None:
+            return None
+        rows, columns = mask.shape
+        if np.array_equal(mask, np.arange(columns) > np.arange(rows)[:, None]):
+            return CAUSAL
+        bits = np.packbits(mask, axis=1).tobytes()
+        digest = hashlib.sha256(bits).digest()
+        if digest not in self._masks:
+            self._masks[digest] = len(self._masks)
+            self._add(f"mask.{self._masks[digest]}", bits)
+        return self._masks[digest]
+
+    def _add(self, name: str, content: bytes) -> None:
+        tile = _squeezed(content)
+        self._left -= _text_size(tile)
+        if self._left < 0:
+            raise _TooLarge
+        self._packed.tiles[name] = tile
+
+
+def _split(whole: Rows) -> tuple[Rows, Hidden]:
+    """Part a head with NaN where masked into its weights and its mask."""
+    hidden = np.isnan(whole)
+    return np.nan_to_num(whole, copy=False), hidden if hidden.any() else None
+
+
+def _tile(values: Rows, mask: Hidden, levels: int) -> bytes:
+    """Write down some rows: their largest weights, then the codes of what is not masked."""
+    largest, codes = quantise(values, levels)
+    kept = codes if mask is None else codes[~mask]
+    return bytes(largest.astype("<f4").tobytes() + kept.tobytes())
+
+
+def _squeezed(content: bytes) -> bytes:
+    # Runs and frequent codes are all there is to find; looking for repeats is slow and finds little more.
+    squeeze = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
+    return squeeze.compress(content) + squeeze.flush()
+
+
+def _band_height(columns: int) -> int:
+    """How many rows stand in one tile."""
+    return max(1, _TILE_CELLS // columns)
+
+
+def _thumb(values: Rows, mask: Hidden, side: int) -> bytes:
+    """The largest weight of each square: its square root in 0 … 254; 255 where all is masked."""
+    found = join_squares(np.maximum, values if mask is None else np.where(mask, np.float32(-1), values), side)
+    codes = np.rint(254 * np.sqrt(np.clip(found, 0, 1))).astype(np.uint8)
+    codes[found < 0] = 255
+    return bytes(codes.tobytes())
+
+
+def _difference_thumb(change: Rows, mask: Hidden, side: int) -> bytes:
+    """The largest change of each square, up or down: its signed square root around 127; 255 where all is masked."""
+    most, least = join_squares(np.maximum, change, side), join_squares(np.minimum, change, side)
+    found = np.clip(np.where(most >= -least, most, least), -1, 1)
+    codes = (127 + np.rint(127 * np.sign(found) * np.sqrt(np.abs(found)))).astype(np.uint8)
+    if mask is not None:
+        codes[join_squares(np.logical_and, mask, side)] = 255
+    return bytes(codes.tobytes())
+
+
+def _text_size(tile: bytes) -> int:
+    return (len(tile) + 2) // 3 * 4

@@ -1,0 +1,107 @@
+"""What a model is called with: one form for a tensor of ids, for a source and a target, and for inputs with padding."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+from attnlab.shapes import shape_text
+
+__all__ = ["Call", "Inputs"]
+
+Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Any]
+"""A tensor, a tuple of them (source, target), or what the model's forward takes by name (tokens=, real=, mask= …)."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one forward pass, and which of them have a row for each input of the batch."""
+
+    arguments: tuple[Any, ...]
+    options: Mapping[str, Any]
+    num_rows: int
+
+    @classmethod
+    def of(cls, inputs: "Inputs | Call") -> Self:
+        """Take what a person writes.
+
+        Raises:
+            WrongUsage: no tensor, no rows, or tensors that disagree on the number of rows.
+        """
+        if isinstance(inputs, cls):
+            return inputs
+        arguments: tuple[Any, ...] = ()
+        options: dict[str, Any] = {}
+        if isinstance(inputs, Tensor):
+            arguments = (inputs,)
+        elif isinstance(inputs, Mapping):
+            options = dict(inputs)
+        elif isinstance(inputs, Sequence) and not isinstance(inputs, str):
+            arguments = tuple(inputs)
+        tensors = [each for each in (*arguments, *options.values()) if isinstance(each, Tensor)]
+        if not tensors or len(tensors) < len(arguments):
+            raise WrongUsage(
+                "inputs are a tensor, a tuple of tensors such as (source, target), or a mapping such as "
+                f'{{"tokens": tokens, "mask": mask}}; got {_described(inputs)}.'
+            )
+        if tensors[0].dim() < 1 or len(tensors[0]) == 0:
+            raise WrongUsage(f"inputs need at least one row; got shape {shape_text(tensors[0].shape)}.")
+        call = cls(arguments, options, len(tensors[0]))
+        call._check()
+        return call
+
+    def __call__(self, model: nn.Module) -> Tensor:
+        """Run the model, and return its logits (or whatever vectors it puts out)."""
+        found = model(*self.arguments, **self.options)
+        found = found if isinstance(found, Tensor) else getattr(found, "output", None)  # a single head's Attention
+        if not isinstance(found, Tensor):
+            raise WrongUsage(f"{type(model).__name__} returns no tensor; what it returns cannot be measured.")
+        return found
+
+    def repeated(self, times: int) -> "Call":
+        """Put all rows one after the other, and that several times over: row r of copy c is row c · num_rows + r."""
+        return self._mapped(lambda each: each.repeat(times, *[1] * (each.dim() - 1)), self.num_rows * times)
+
+    def rows(self, chosen: slice | Tensor) -> "Call":
+        """Keep some rows."""
+        index = torch.arange(self.num_rows)[chosen]
+        return self._mapped(lambda each: each[index.to(each.device)], len(index))
+
+    def portions(self, size: int) -> "list[tuple[slice, Call]]":
+        """Part the rows evenly, into runs of `size` or somewhat more, with where each stands."""
+        number = max(1, self.num_rows // size)
+        ends = [self.num_rows * each // number for each in range(number + 1)]
+        spans = [slice(*both) for both in itertools.pairwise(ends)]
+        return [(span, self.rows(span)) for span in spans] if number > 1 else [(spans[0], self)]
+
+    def _mapped(self, change: Any, num_rows: int) -> "Call":
+        arguments = tuple(change(each) if _has_rows("", each) else each for each in self.arguments)
+        options = {name: change(each) if _has_rows(name, each) else each for name, each in self.options.items()}
+        return Call(arguments, options, num_rows)
+
+    def _check(self) -> None:
+        for name, each in (*(("", each) for each in self.arguments), *self.options.items()):
+            if _has_rows(name, each) and len(each) != self.num_rows:
+                raise WrongUsage(
+                    f"all inputs have the same number of rows; got {self.num_rows} and, "
+                    f"for {name or 'another argument'}, {len(each)}."
+                )
+
+
+def _has_rows(name: str, value: Any) -> bool:
+    """Masks (query, key) or (head, query, key) are for all rows, as one of (1, …) is; all else has a row each."""
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return False
+    return not name.endswith("mask") or (value.dim() == 4 and value.shape[0] > 1)
+
+
+def _described(inputs: object) -> str:
+    if isinstance(inputs, Mapping):
+        return f"a mapping of {', '.join(map(repr, inputs)) or 'nothing'}"
+    if isinstance(inputs, Sequence) and not isinstance(inputs, str):
+        return f"a {type(inputs).__name__} of {', '.join(type(each).__name__ for each in inputs) or 'nothing'}"
+    return f"a {type(inputs).__name__}"

@@ -1,0 +1,235 @@
+"""Questions: one input put to one model, in one form for every kind of model.
+
+A question knows its model, what the model is called with, and what the tokens are called. So whoever looks, edits or
+traces need not know whether the model continues, translates, judges or maps vectors:
+
+    question.passage()       what the model is called with to do all of it in one pass, chosen tokens included
+    question.words           the names of what is read, for each stack of the model
+    question.trace()         the answer step by step, and where each head looked
+    question.after(choices)  the same question with its first choices made already
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+from attnlab.look.recording import record
+from attnlab.look.recording.tokens import Vocabulary
+from attnlab.look.trace import HeadTrace, Step, Trace, trace, trace_translation
+from attnlab.models.decoder import Decoder
+from attnlab.models.encoder import Encoder
+from attnlab.models.encoder_decoder import EncoderDecoder
+from attnlab.models.generation import generate
+from attnlab.models.single_head import SingleHead
+
+__all__ = ["Continuation", "Passage", "Question", "Translation", "Vectors", "Verdict"]
+
+
+class Passage(NamedTuple):
+    """What a model is called with, and the names of what each of its stacks reads then."""
+
+    arguments: tuple[Tensor, ...]
+    options: Mapping[str, Any]
+    words: Mapping[str, tuple[str, ...]]
+
+
+class Question(Protocol):
+    """One input put to one model; see the head of this file."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that is asked, in evaluation mode."""
+        ...
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The names of the ids that the model reads; None where it reads vectors."""
+        ...
+
+    def passage(self) -> Passage:
+        """Answer, and return what the model is called with to do all of it in one pass."""
+        ...
+
+    def trace(self) -> Trace:
+        """Answer, and write down what happened."""
+        ...
+
+    def after(self, choices: Sequence[str]) -> Self:
+        """Return the question that is left when the first choices have been made."""
+        ...
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A prompt that a decoder continues: prompt (1, length) ids, greedily by `num_tokens`."""
+
+    model: Decoder
+    prompt: Tensor
+    num_tokens: int
+    vocabulary: Sequence[str]
+    forbidden: Sequence[int] = ()
+    num_input: int | None = None
+
+    @torch.no_grad()
+    def passage(self) -> Passage:
+        """All tokens but the last, which is never looked from."""
+        tokens = generate(self.model, self.prompt, self.num_tokens, forbidden=self.forbidden).tokens
+        seen = tokens[:, :-1] if self.num_tokens else tokens
+        return Passage((seen,), {}, {"": tuple(self.vocabulary[token] for token in seen[0])})
+
+    def trace(self) -> Trace:
+        """Continue, step by step."""
+        options = {"forbidden": self.forbidden, "num_input": self.num_input}
+        return trace(self.model, self.prompt, self.num_tokens, self.vocabulary, **options)[0]  # type: ignore[arg-type]
+
+    def after(self, choices: Sequence[str]) -> Self:
+        """Put the choices behind the prompt."""
+        left = self.num_tokens - len(choices)
+        _check_choices(choices, self.num_tokens)
+        given = self.prompt.shape[1] if self.num_input is None else self.num_input
+        return replace(self, prompt=_extended(self.prompt, choices, self.vocabulary), num_tokens=left, num_input=given)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A source that an encoder–decoder reads and answers, greedily from `start`, by at most `num_tokens`.
+
+    source (1, length) or (1, length, parts) ids, with the names of its tokens · start (1, length) ids · stop ends it ·
+    candidates are the ids whose probabilities are written down, None for all.
+    """
+
+    model: EncoderDecoder
+    source: Tensor
+    source_words: Sequence[str]
+    start: Tensor
+    num_tokens: int
+    vocabulary: Sequence[str]
+    stop: int | None = None
+    candidates: Sequence[int] | None = None
+
+    @torch.no_grad()
+    def passage(self) -> Passage:
+        """The source, and all of the target but its last token."""
+        predictor = self.model.conditioned(self.source)
+        target = generate(predictor, self.start, self.num_tokens, stop=self.stop).tokens[:, :-1]
+        names = tuple(self.vocabulary[token] for token in target[0])
+        return Passage((self.source, target), {}, {"encoder": tuple(self.source_words), "decoder": names})
+
+    def trace(self) -> Trace:
+        """Translate, step by step."""
+        return trace_translation(
+            self.model,
+            self.source,
+            self.start,
+            self.num_tokens,
+            self.vocabulary,
+            source_words=[self.source_words],
+            stop=self.stop,
+            candidates=self.candidates,
+        )[0]
+
+    def after(self, choices: Sequence[str]) -> Self:
+        """Put the choices behind the start."""
+        _check_choices(choices, self.num_tokens)
+        start = _extended(self.start, choices, self.vocabulary)
+        return replace(self, start=start, num_tokens=self.num_tokens - len(choices))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A text that an encoder puts into a class: tokens (1, length) ids, their names, the names of the classes."""
+
+    model: Encoder
+    tokens: Tensor
+    words: Sequence[str]
+    classes: Sequence[str]
+
+    @property
+    def vocabulary(self) -> Mapping[int, str]:
+        """The names of the ids in this text."""
+        return dict(zip(self.tokens[0].tolist(), self.words, strict=True))
+
+    def passage(self) -> Passage:
+        """All tokens, none of them padding."""
+        real = torch.ones(self.tokens.shape[:2], dtype=torch.bool)
+        return Passage((self.tokens,), {"real": real}, {"": tuple(self.words)})
+
+    @torch.no_grad()
+    def trace(self) -> Trace:
+        """Judge, in the one step that there is."""
+        passage = self.passage()
+        with record(self.model, "layers.*.attention.weights") as recording:
+            probabilities = self.model(*passage.arguments, **passage.options).softmax(-1)[0]
+        choice = self.classes[int(probabilities.argmax())]
+        step = Step(None, tuple(self.classes), tuple(probabilities.tolist()), choice)
+        return Trace(tuple(self.words), tuple(self.words), (step,), _heads(recording))
+
+    def after(self, choices: Sequence[str]) -> Self:
+        """Nothing is chosen before a verdict."""
+        _check_choices(choices, 1)
+        return self
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors that a single head maps: x (1, length, input_dim), the names of its tokens, and of the answers.
+
+    An output of several components is read as the share of each answer, which is what it is when every value vector is
+    one-hot; one component y between -1 and 1 as the shares (1 - y)/2 and (1 + y)/2 of two answers. Positions that are
+    not `counted` answer nothing.
+    """
+
+    model: SingleHead
+    x: Tensor
+    words: Sequence[str]
+    answers: Sequence[str]
+    counted: Sequence[bool]
+    vocabulary: None = None
+
+    def passage(self) -> Passage:
+        """All vectors."""
+        return Passage((self.x,), {}, {"": tuple(self.words)})
+
+    @torch.no_grad()
+    def trace(self) -> Trace:
+        """Map, with a step for each position that answers; they all happen at once."""
+        with record(self.model, "weights") as recording:
+            output = self.model(self.x).output[0]
+        shares = torch.cat(((1 - output) / 2, (1 + output) / 2), -1) if output.shape[-1] == 1 else output
+        steps = tuple(
+            Step(None, tuple(self.answers), tuple(row.tolist()), self.answers[int(row.argmax())], place=place)
+            for place, (row, counts) in enumerate(zip(shares, self.counted, strict=True))
+            if counts
+        )
+        return Trace(tuple(self.words), tuple(self.words), steps, _heads(recording))
+
+    def after(self, choices: Sequence[str]) -> Self:
+        """Nothing is chosen one after the other."""
+        _check_choices(choices, 1)
+        return self
+
+
+def _heads(recording: Mapping[str, Tensor]) -> tuple[HeadTrace, ...]:
+    """Where each head of each recorded site looked, for the first input; every query over all keys."""
+    return tuple(
+        HeadTrace(site, head, tuple(tuple(row) for row in weights))
+        for site in recording
+        for head, weights in enumerate(recording[site][0].tolist())
+    )
+
+
+def _check_choices(choices: Sequence[str], num_tokens: int) -> None:
+    if len(choices) >= num_tokens > 0 and choices:
+        raise WrongUsage(
+            f"this answer has {num_tokens} {'step' if num_tokens == 1 else 'steps'}, from 0 to {num_tokens - 1}; "
+            f"it cannot be gone on with after {len(choices)}."
+        )
+
+
+def _extended(tokens: Tensor, choices: Sequence[str], vocabulary: Sequence[str]) -> Tensor:
+    ids = [list(vocabulary).index(choice) for choice in choices]
+    return torch.cat((tokens, torch.tensor([ids], dtype=tokens.dtype)), -1) if ids else tokens

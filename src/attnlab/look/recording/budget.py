@@ -1,0 +1,139 @@
+"""A budget for a recording: how many bytes it may hold, asked before they are taken.
+
+Counted are the values that are kept and those that were made on demand and are still in somebody's hands.
+"""
+
+import re
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from attnlab.errors import CouldNotRun, WrongUsage
+
+__all__ = ["SHARE", "Budget", "available_memory", "in_words", "to_bytes"]
+
+SHARE = 0.5
+"""Of the memory that is available when a recording begins, how much it may take unless told otherwise."""
+
+_UNKNOWN = 2 * 2**30  # where nobody says how much memory there is
+_UNITS = {"": 1, "b": 1} | {f"{prefix}{unit}": base**power
+    for unit, base in (("b", 1000), ("ib", 1024)) for power, prefix in enumerate("kmgt", 1)}  # fmt: skip
+_SHOWN = 5
+
+
+class Budget:
+    """Bytes that may be held, and who holds them."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.kept: dict[str, int] = {}
+        self._made: list[tuple[StorageWeakRef, int]] = []
+
+    @property
+    def held(self) -> int:
+        """Bytes of what is kept."""
+        return sum(self.kept.values())
+
+    def take(self, site: str, size: int) -> None:
+        """Count bytes that are about to be kept for a site.
+
+        Raises:
+            CouldNotRun: they would be too many; nothing is counted then.
+        """
+        total = self.held + self._in_use() + size
+        if total > self.limit:
+            raise CouldNotRun(
+                f"keeping {site} ({in_words(size)}) would bring the recording to {in_words(total)}; its budget is "
+                f"{in_words(self.limit)}. {self._told()}Ask for fewer sites, keep a summary instead of the weights "
+                "(reduce=), run the model on fewer inputs at a time, or raise budget=."
+            )
+        self.kept[site] = self.kept.get(site, 0) + size
+
+    def give(self, site: str, size: int) -> None:
+        """Count bytes that are no longer kept."""
+        self.kept[site] -= size
+
+    def allow(self, site: str, size: int) -> None:
+        """Let a value be made on demand.
+
+        Raises:
+            CouldNotRun: it would not fit beside what is held.
+        """
+        in_use = self._in_use()
+        total = self.held + in_use + size
+        if total > self.limit:
+            others = f"{in_words(in_use)} that were made earlier are still in use. " if in_use else ""
+            raise CouldNotRun(
+                f"making {site} takes {in_words(size)}, which would bring the recording to {in_words(total)}; its "
+                f"budget is {in_words(self.limit)}. {self._told()}{others}Ask for a part with tile(site, head=, "
+                "queries=, keys=), let go of what was made before, or raise budget=."
+            )
+
+    def made(self, value: Tensor) -> None:
+        """Remember what was made, for as long as anybody holds it or a view of it."""
+        if not torch._C._are_functorch_transforms_active():  # there values have no memory of their own
+            storage = StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
+            self._made.append((storage, value.nbytes))
+
+    def _in_use(self) -> int:
+        self._made = [each for each in self._made if not each[0].expired()]  # type: ignore[no-untyped-call]
+        return sum(size for _, size in self._made)
+
+    def _told(self) -> str:
+        """Say what the sites cost, those of all layers together, the dearest first."""
+        groups: dict[str, list[int]] = {}
+        for site, size in self.kept.items():
+            groups.setdefault(re.sub(r"\.\d+\.", ".*.", site), []).append(size)
+        dearest = sorted(groups, key=lambda name: -sum(groups[name]))
+        words = [f"{in_words(sum(groups[name]))} for {name}" for name in dearest[:_SHOWN]]
+        if len(dearest) > _SHOWN:
+            words.append(f"{in_words(sum(sum(groups[name]) for name in dearest[_SHOWN:]))} for others")
+        return f"Held so far: {', '.join(words)}. " if words else ""
+
+
+def to_bytes(budget: int | str | None, device: torch.device | str = "cpu") -> int:
+    """Read a budget: a number of bytes, words such as "2 GiB", or None for a share of what is available.
+
+    >>> to_bytes("1.5 KiB")
+    1536
+    """
+    if budget is None:
+        available = available_memory(device)
+        return _UNKNOWN if available is None else int(SHARE * available)
+    if isinstance(budget, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", budget.lower())
+        if found and found[2] in _UNITS:
+            return int(float(found[1]) * _UNITS[found[2]])
+    elif isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
+        return budget
+    raise WrongUsage(f'budget is a number of bytes or a text such as "2 GiB" or "500 MB"; got {budget!r}.')
+
+
+def in_words(size: int) -> str:
+    """Write a number of bytes for people.
+
+    >>> in_words(1536)
+    '1.5 KiB'
+    """
+    power = max(0, min((max(size, 1).bit_length() - 1) // 10, 4))
+    return f"{size / 1024**power:.1f} {('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}B" if power else f"{size} B"
+
+
+def available_memory(device: torch.device | str = "cpu", system: Path = Path("/")) -> int | None:
+    """Return the bytes that can be taken without harm, or None where nobody says: the system's, or a GPU's."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    found = []
+    try:
+        lines = (system / "proc/meminfo").read_text().splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        pass
+    try:  # a container may be allowed less than the machine has
+        group = system / "sys/fs/cgroup"
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):
+        pass
+    return max(0, min(found)) if found else None

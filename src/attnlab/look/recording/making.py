@@ -1,0 +1,175 @@
+"""Scores and weights on demand, of the whole or of any tile, from what is small: queries, keys, the mask, the scale.
+
+They are made as `attend` makes them, block by block, so that little more memory is needed than for what is asked.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnlab.parts.attend import attention_scores, attention_weights
+from attnlab.parts.heads import share_heads
+
+__all__ = ["Grown", "KeptCall", "KeptMask", "Made", "working_bytes"]
+
+_BLOCK = 2**20  # numbers made at a time
+ALL = slice(None)
+
+
+class Grown:
+    """A tensor that grows along its length, (batch, kv_head, key, width); earlier lengths of it stay available.
+
+    Room is doubled when it runs out, as in the cache itself.
+    """
+
+    def __init__(self, start: Tensor) -> None:
+        self.store = start
+        self.used = start.shape[-2]
+
+    def goes_on(self, value: Tensor, length: int) -> bool:
+        """Say whether a value begins with exactly what is held, up to `length`."""
+        held = self.store[..., :length, :]
+        fits = value.shape[:2] == held.shape[:2] and value.shape[-1] == held.shape[-1] and value.dtype == held.dtype
+        return fits and value.shape[-2] >= length and torch.equal(value[..., :length, :], held)
+
+    def room_for(self, length: int) -> int:
+        """Say for how many bytes memory must be taken to hold this length; 0 where there is room."""
+        return 0 if length <= self.store.shape[-2] else self.store[..., :1, :].nbytes * max(length, 2 * self.length())
+
+    def length(self) -> int:
+        """How much it can hold."""
+        return self.store.shape[-2]
+
+    def write(self, value: Tensor, start: int) -> None:
+        """Put the end of a value, from `start` on, behind what is held."""
+        if value.shape[-2] > self.length():
+            room = self.room_for(value.shape[-2]) // self.store[..., :1, :].nbytes
+            larger = self.store.new_zeros((*self.store.shape[:-2], room, self.store.shape[-1]))
+            larger[..., :start, :] = self.store[..., :start, :]
+            self.store = larger
+        self.used = value.shape[-2]
+        self.store[..., start : self.used, :] = value[..., start:, :]
+
+
+class KeptMask(NamedTuple):
+    """Who could look at whom in one attention: a mask as `attend` takes it, for so many queries and keys."""
+
+    mask: Tensor | str | None
+    num_queries: int
+    num_keys: int
+    device: torch.device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the mask as `tensor` returns it."""
+        return tuple(self.mask.shape) if isinstance(self.mask, Tensor) else (self.num_queries, self.num_keys)
+
+    def working_bytes(self, head: int | None = None, queries: int | None = None) -> int:
+        """Say how much memory writing out the rows of some queries takes, of one input."""
+        heads = self.mask.shape[-3] if head is None and isinstance(self.mask, Tensor) and self.mask.dim() > 2 else 1
+        return heads * (self.num_queries if queries is None else queries) * self.num_keys
+
+    def tensor(self) -> Tensor | None:
+        """Return the mask as it was given, the word "causal" written out."""
+        found = self.part() if isinstance(self.mask, str) else self.mask
+        return found[0, 0] if found is not None and isinstance(self.mask, str) else found
+
+    def part(self, row: int | None = None, head: int | None = None, queries: slice = ALL) -> Tensor | None:
+        """Return the rows of some queries, (batch or 1, head or 1, query, key), the word "causal" written out."""
+        if self.mask is None:
+            return None
+        if isinstance(self.mask, str):
+            past = self.num_keys - self.num_queries
+            places = torch.arange(self.num_queries, device=self.device)[queries] + past
+            return (torch.arange(self.num_keys, device=self.device) <= places.unsqueeze(-1))[None, None]
+        mask = self.mask[(None,) * (4 - self.mask.dim())]
+        if row is not None and mask.shape[0] > 1:
+            mask = mask[row : row + 1]
+        if head is not None and mask.shape[1] > 1:
+            mask = mask[:, head : head + 1]
+        mask = mask if mask.shape[2] == 1 else mask[:, :, queries]
+        wanted = len(range(*queries.indices(self.num_queries)))
+        return mask.expand(-1, -1, wanted, self.num_keys)
+
+    def blocked(
+        self, row: int | None = None, head: int | None = None, queries: slice = ALL, keys: slice = ALL
+    ) -> Tensor | None:
+        """Return what could not be looked at, (batch or 1, head or 1, query, key), or None where there is no mask."""
+        mask = self.part(row, head, queries)
+        if mask is None:
+            return None
+        return (~mask if mask.dtype == torch.bool else mask == float("-inf"))[..., keys]
+
+
+class KeptCall(NamedTuple):
+    """One attention as it was about to be computed.
+
+    query (batch, head, query, head_width) · key (batch, kv_head, key, head_width), of which the first `mask.num_keys`
+    are meant: it may have grown since.
+    """
+
+    query: Tensor
+    key: Tensor | Grown
+    mask: KeptMask
+    scale: float | bool | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the weights: (batch, head, query, key)."""
+        return (*self.query.shape[:3], self.mask.num_keys)
+
+    @property
+    def keys(self) -> Tensor:
+        """All the keys of this call."""
+        return self.key.store[..., : self.mask.num_keys, :] if isinstance(self.key, Grown) else self.key
+
+    def make(
+        self,
+        what: Literal["weights", "scores"],
+        row: int | None = None,
+        head: int | None = None,
+        queries: slice = ALL,
+        keys: slice = ALL,
+    ) -> Tensor:
+        """Make the weights or the scores of all rows and heads or of one: (batch or 1, head or 1, query, key)."""
+        query, key = self.query, self.keys
+        if row is not None:
+            query, key = query[row : row + 1], key[row : row + 1]
+        if head is not None:
+            kv_head = head * key.shape[1] // query.shape[1]
+            query, key = query[:, head : head + 1], key[:, kv_head : kv_head + 1]
+        key = share_heads(key, query.shape[1])
+        starts = range(*queries.indices(self.query.shape[2]))
+        step = max(1, _BLOCK // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
+        if step >= len(starts) or torch._C._are_functorch_transforms_active():
+            return self._block(what, query, key, self.mask.part(row, head, queries), queries, keys)
+        made = None
+        for first in range(0, len(starts), step):
+            block = slice(starts[first], starts[min(first + step, len(starts)) - 1] + 1)
+            found = self._block(what, query, key, self.mask.part(row, head, block), block, keys)
+            if made is None:
+                made = found.new_empty((*found.shape[:2], len(starts), found.shape[3]))
+            made[:, :, first : first + step] = found
+        assert made is not None
+        return made
+
+    def _block(self, what: str, query: Tensor, key: Tensor, mask: Tensor | None, queries: slice, keys: slice) -> Tensor:
+        with torch.no_grad():
+            scores = attention_scores(query[:, :, queries], key, mask, scale=self.scale)
+            return (attention_weights(scores) if what == "weights" else scores)[..., keys]
+
+
+class Made(NamedTuple):
+    """The weights or the scores of a call, not yet made."""
+
+    call: KeptCall
+    what: Literal["weights", "scores"]
+
+
+def working_bytes(shape: Sequence[int], dtype: torch.dtype) -> int:
+    """Say how much memory making so many numbers takes, the passing ones of one block included."""
+    size = torch.Size(shape).numel()
+    width = max(4, dtype.itemsize)
+    return width * (size + 4 * min(size, _BLOCK))

@@ -1,0 +1,342 @@
+"""The instrument that records: it keeps what passes the sites that were asked for, and changes nothing.
+
+Weights and scores are not made while the model runs: the recorder keeps queries, keys and the mask of each attention,
+and leaves the fused kernel in place. Where an edit opens the attention, or gradients of weights are asked for, it
+takes the weights that are used.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.recording.budget import Budget, to_bytes
+from attnlab.look.recording.making import Grown, KeptCall, KeptMask, Made
+from attnlab.look.recording.recording import Recording
+from attnlab.look.recording.store import Part, Passed, Store, join
+from attnlab.look.recording.tokens import Read, Vocabulary, check_vocabulary, stack_of
+from attnlab.models.storage import MODELS, describe_model
+from attnlab.sites import AttentionCall, Instrument, Reading, SitedModule, installed, matches
+
+__all__ = ["Reduction", "record"]
+
+_MADE = ("weights", "scores")
+
+
+class Reduction(Protocol):
+    """What `reduce=` takes: it makes something small of an attention, instead of all its weights."""
+
+    def reduce(self, call: AttentionCall) -> Any:
+        """Of an attention that is about to be computed."""
+        ...
+
+    def of_weights(self, weights: Tensor) -> Any:
+        """Of weights that are there already, (batch, head, query, key)."""
+        ...
+
+
+@contextmanager
+def record(
+    model: nn.Module,
+    patterns: str | Sequence[str],
+    *,
+    reduce: Reduction | None = None,
+    gradients: bool | str | Sequence[str] | None = None,
+    budget: int | str | None = None,
+    vocabulary: Vocabulary | None = None,
+    keep_on: torch.device | str = "cpu",
+) -> Iterator[Recording]:
+    """Record the sites that match, while the `with` lasts.
+
+    Args:
+        model: any module built of attnlab's parts.
+        patterns: site names, with `*` for anything; one that names no site is an error.
+        reduce: keep what this makes of the weights instead of them, such as a summary.
+        gradients: keep the gradients too, of all recorded sites or of those that match; they arrive when `backward`
+            is called. Asking for those of scores or weights makes attention compute these openly.
+        budget: how much the recording may hold, in bytes or as "2 GiB"; None for half of the memory available.
+        vocabulary: the name of each token id: a sequence, a mapping or a function.
+        keep_on: the device where values are kept; each is moved there as it passes.
+
+    Raises:
+        WrongUsage: a pattern that matches nothing, or arguments that cannot be.
+        CouldNotRun: a value would not fit in the budget; it is raised from within the model's call.
+    """
+    if not isinstance(model, nn.Module):
+        raise WrongUsage(f"what is recorded is a model, a torch module; got a {type(model).__name__}.")
+    check_vocabulary(vocabulary)
+    sites = _matching(patterns, model)
+    wanted: list[str] = []
+    if gradients is not None and gradients is not False:
+        of_all = [site for site in sites if not site.endswith("mask")]
+        wanted = of_all if gradients is True else _matching(gradients, model)
+        sites = list(dict.fromkeys([*sites, *wanted]))
+    _check(reduce, sites, wanted)
+    device = _device(keep_on)
+    limit = Budget(to_bytes(budget, device))
+    store = Store(tuple(sites), limit, vocabulary, _description(model), gradients=frozenset(wanted))
+    recorder = _Recorder(model, store, reduce, device)
+    opened = [site for site in wanted if site.rpartition(".")[2] in _MADE]
+    with ExitStack() as stack:
+        if opened:
+            stack.enter_context(installed(model, _Opener(opened)))
+        stack.enter_context(installed(model, recorder))
+        try:
+            yield Recording(store)
+        finally:
+            recorder.end()
+
+
+class _Recorder(Instrument):
+    """Stands at every door of a model while it is recorded."""
+
+    changes = False
+    one_thread = True
+
+    def __init__(self, model: nn.Module, store: Store, reduce: Reduction | None, keep_on: torch.device) -> None:
+        self._store, self._reduce, self._keep_on = store, reduce, keep_on
+        self._doors = [part for part in model.modules() if isinstance(part, SitedModule)]
+        self._standing: list[Any] = []
+        # The mask is taken from the call: asked for at its door, the word "causal" would be written out.
+        self._visited = frozenset(site for site in store.sites if site.rpartition(".")[2] != "mask")
+        asked: dict[str, list[str]] = {}
+        for site in store.sites:
+            part, _, name = site.rpartition(".")
+            asked.setdefault(part, []).append(name)
+        self._asked = {part: frozenset(names) for part, names in asked.items()}
+        self._stacks: dict[str, int] = {}
+        self._sides: dict[str, tuple[int | None, int | None]] = {}
+        self._masks: dict[str, KeptMask | None] = {}
+        self._now: dict[str, tuple[Tensor, Tensor | Part]] = {}  # of the attention that is being computed
+        self._before: dict[str, Tensor | Part] = {}
+        self._last_mask: Tensor | None = None
+
+    def wants(self, site: str) -> bool:
+        return site in self._visited
+
+    def read(self, part: str, reading: Reading) -> None:
+        self._look_around()
+        name = join(part, "tokens")
+        ids = None if reading.tokens.is_floating_point() else self._kept(reading.tokens, name, "cpu")
+        real = None if reading.real is None else self._kept(reading.real, name, "cpu")
+        batch, length = reading.tokens.shape[:2]
+        before = self._stacks.get(part) if reading.offset else None
+        if before is not None:
+            last = self._store.reads[before]
+            if last.offset + last.shape[1] != reading.offset or last.shape[0] != batch:
+                before = None
+        self._store.reads.append(Read(part, ids, (batch, length), reading.offset, real, before, self._store.edits))
+        self._stacks[part] = len(self._store.reads) - 1
+        self._sides.clear()
+
+    def watch(self, part: str, call: AttentionCall) -> None:
+        asked = self._asked.get(part)
+        if asked is not None:
+            self._look_at(part, call, asked)
+        self._now = {}
+
+    def visit(self, site: str, value: Tensor) -> Tensor:
+        part, _, name = site.rpartition(".")
+        if name == "weights" and self._reduce is not None:
+            self._add_reduced(site, self._reduce.of_weights(value.detach()), part)
+            return value
+        held: Any
+        if name in ("query", "key", "value"):
+            held = self._kept_once(part, name, value, site)
+        else:
+            held = self._kept(value, site)
+        passed = self._add(site, held, part)
+        if site in self._store.gradients and value.requires_grad:
+            self._store.budget.take(site, value.nbytes)
+            passed.awaits = True
+            value.register_hook(self._keeper(passed))  # type: ignore[no-untyped-call]
+        return value
+
+    def end(self) -> None:
+        """Let go of the model, and of what was only held to compare with."""
+        self._doors, self._standing, self._last_mask = [], [], None
+        self._now, self._before, self._masks = {}, {}, {}
+
+    def _look_around(self) -> None:
+        """Write down what the other instruments change, where they are not the same as before."""
+        standing = [door._standing for door in self._doors]
+        if standing != self._standing:
+            self._standing = standing
+            instruments = dict.fromkeys(each.instrument for door in standing for each in door)
+            self._store.edits = tuple(edit for each in instruments for edit in each.describe())
+
+    def _look_at(self, part: str, call: AttentionCall, asked: frozenset[str]) -> None:
+        self._store.heads[part] = call.query.shape[1]
+        mask = self._kept_mask(part, call, asked)
+        self._masks[part] = mask
+        if mask is not None and "mask" in asked and mask.mask is not None:
+            self._add(join(part, "mask"), mask, part)
+        if call.is_open:
+            return
+        names = [name for name in _MADE if name in asked]
+        if "weights" in names and self._reduce is not None:
+            names.remove("weights")
+            self._add_reduced(join(part, "weights"), self._reduce.reduce(call), part)
+        if names:
+            query = self._kept_once(part, "query", call.query, join(part, names[0]))
+            key = self._kept_once(part, "key", call.key, join(part, names[0]))
+            assert isinstance(query, Tensor)
+            assert mask is not None
+            kept = KeptCall(query, key.grown if isinstance(key, Part) else key, mask, call.scale)
+            for name in names:
+                self._add(join(part, name), Made(kept, name), part)  # type: ignore[arg-type]
+
+    def _add(self, site: str, held: Any, part: str) -> Passed:
+        if not self._store.reads:
+            self._look_around()
+        query, key = self._sides_of(part)
+        is_looking = site.rpartition(".")[2] in (*_MADE, "mask")
+        passed = Passed(held, query, key, self._masks.get(part) if is_looking else None)
+        self._store.add(site, passed)
+        return passed
+
+    def _add_reduced(self, site: str, value: Any, part: str) -> None:
+        self._store.budget.take(site, _size(value))
+        self._add(site, _moved(value, self._keep_on), part)
+
+    def _sides_of(self, part: str) -> tuple[int | None, int | None]:
+        """Say what was read on either side of a part: by those who look, and by those who are looked at."""
+        if part not in self._sides:
+            query = key = stack_of(part, self._stacks)
+            if part.endswith("cross_attention") and query is not None:
+                above, _, own = self._store.reads[query].part.rpartition(".")
+                key = self._stacks.get(join(above, "encoder")) if own == "decoder" else None
+            self._sides[part] = query, key
+        return self._sides[part]
+
+    def _kept_once(self, part: str, name: str, value: Tensor, site: str) -> Tensor | Part:
+        """Keep a query, a key or a value, once for all the sites that need it."""
+        if name in self._now and self._now[name][0] is value:
+            return self._now[name][1]
+        grown = self._grown(self._before.get(join(part, name)), part, value, site)
+        held = self._kept(value, site) if grown is None else grown
+        self._now[name] = value, held
+        if name != "query":
+            self._before[join(part, name)] = held
+        return held
+
+    def _grown(self, before: Tensor | Part | None, part: str, value: Tensor, site: str) -> Part | None:
+        """Keep only what is new of keys or values under a cache, where they go on exactly as they were."""
+        number = self._sides_of(part)[0]
+        if before is None or number is None or self._store.reads[number].offset == 0:
+            return None
+        grown = before.grown if isinstance(before, Part) else Grown(before)
+        length = before.length if isinstance(before, Part) else before.shape[-2]
+        moved = value.detach().to(self._keep_on)
+        if not grown.goes_on(moved, length):
+            return None
+        room = grown.room_for(moved.shape[-2])
+        if room:
+            self._store.budget.take(site, room)
+            if isinstance(before, Part):
+                self._store.budget.give(site, grown.store.nbytes)
+        grown.write(moved, length)
+        return Part(grown, moved.shape[-2])
+
+    def _kept_mask(self, part: str, call: AttentionCall, asked: frozenset[str]) -> KeptMask | None:
+        mask = call.mask
+        is_reduced = self._reduce is not None and not asked & {"scores", "mask"}
+        if not asked & {*_MADE, "mask"}:
+            return None
+        if isinstance(mask, Tensor):
+            if is_reduced and mask.shape[-2] > 1:
+                return None  # a mask for all pairs would be larger than what is kept of the weights
+            # Layers mostly share one mask, or make the same one anew.
+            if self._last_mask is None or not _is_same(mask, self._last_mask):
+                self._last_mask = self._kept(mask, join(part, "mask"))
+            mask = self._last_mask
+        return KeptMask(mask, call.query.shape[-2], call.key.shape[-2], self._keep_on)
+
+    def _kept(self, value: Tensor, site: str, device: torch.device | str | None = None) -> Tensor:
+        self._store.budget.take(site, value.nbytes)
+        return _copied(value, self._keep_on if device is None else device)
+
+    def _keeper(self, passed: Passed) -> Callable[[Tensor], None]:
+        def keep(gradient: Tensor) -> None:
+            moved = _copied(gradient, self._keep_on)
+            passed.gradient = moved if passed.gradient is None else passed.gradient + moved
+
+        return keep
+
+
+class _Opener(Instrument):
+    """Makes attention compute scores and weights openly, and changes nothing."""
+
+    def __init__(self, sites: Sequence[str]) -> None:
+        self._sites = frozenset(sites)
+
+    def wants(self, site: str) -> bool:
+        return site in self._sites
+
+
+def _matching(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
+    listed = [patterns] if isinstance(patterns, str) else patterns
+    if not (isinstance(listed, Sequence) and listed and all(isinstance(each, str) for each in listed)):
+        raise WrongUsage(
+            'sites are named by a pattern such as "layers.*.attention.weights", or by a list of them; '
+            f"got {patterns!r}."
+        )
+    return list(dict.fromkeys(site for pattern in listed for site in matches(pattern, model)))
+
+
+def _check(reduce: Reduction | None, sites: Sequence[str], gradients: Sequence[str]) -> None:
+    if reduce is None:
+        return
+    if not (callable(getattr(reduce, "reduce", None)) and callable(getattr(reduce, "of_weights", None))):
+        raise WrongUsage(f"reduce must have the methods reduce and of_weights; got a {type(reduce).__name__}.")
+    weights = [site for site in sites if site.rpartition(".")[2] == "weights"]
+    if not weights:
+        raise WrongUsage("reduce makes something of weights, but no weights are among the recorded sites.")
+    both = sorted(set(weights) & set(gradients))
+    if both:
+        raise WrongUsage(f"{both[0]} cannot be reduced and have its gradient recorded: it is not kept. Ask for one.")
+
+
+def _device(name: torch.device | str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise CouldNotRun(f"values cannot be kept on {name!r}: {reason} Leave keep_on out for the CPU.") from None
+    return device
+
+
+def _description(model: nn.Module) -> dict[str, Any]:
+    if any(type(model) is cls for cls, _ in MODELS.values()):
+        return describe_model(model)
+    return {"kind": type(model).__name__}
+
+
+def _is_same(mask: Tensor, kept: Tensor) -> bool:
+    if torch._C._are_functorch_transforms_active() or mask.dtype != kept.dtype or mask.shape != kept.shape:
+        return False
+    return torch.equal(mask.detach().to(kept.device), kept)
+
+
+def _copied(value: Tensor, device: torch.device | str) -> Tensor:
+    """Copy a value, also where it is at its goal already: it may be a view, or be changed in place further on."""
+    return value.detach().to(device, copy=True, memory_format=torch.contiguous_format)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    """Move the tensors of a value: itself, or the fields of a NamedTuple."""
+    if isinstance(value, Tensor):
+        return value.detach().to(device)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_moved(each, device) for each in value))
+    return value
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.nbytes
+    return sum(map(_size, value)) if isinstance(value, tuple | list) else 0

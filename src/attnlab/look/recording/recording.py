@@ -1,0 +1,299 @@
+"""A recording: the values that passed chosen sites of a model, with the tokens, the edits and the model.
+
+with record(model, "layers.*.attention.weights") as recording:
+    model(tokens)
+recording["layers.0.attention.weights"]          # (batch, head, query, key)
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar, overload
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+from attnlab.look.recording.budget import Budget, to_bytes
+from attnlab.look.recording.comparing import Comparison, compared
+from attnlab.look.recording.joining import joined, joined_store
+from attnlab.look.recording.making import ALL, KeptMask, Made, working_bytes
+from attnlab.look.recording.selecting import check_index, check_slice, selected
+from attnlab.look.recording.store import Passed, Store
+from attnlab.look.recording.storing import read_store, write_store
+from attnlab.look.recording.tokens import Read, Sides, all_names, all_real, own_names, own_real, unknown
+
+__all__ = ["Recording", "open_recording"]
+
+_Told = TypeVar("_Told")
+_OF_ATTENTION = ("query", "key", "value", "mask", "scores", "weights", "heads")
+
+
+class Recording(Mapping[str, Any]):
+    """Site names and their values; after several forward passes the value is the last one, `all` has every one.
+
+    Weights and scores are made when they are asked for, each time anew; `tile` makes a part of them.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getitem__(self, site: str) -> Any:
+        return self._last(site).value(site, self._store.budget)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._store.passed)
+
+    def __len__(self) -> int:
+        return len(self._store.passed)
+
+    def __contains__(self, site: object) -> bool:
+        return site in self._store.passed
+
+    def get(self, site: str, default: Any = None) -> Any:
+        """Return the last value at a site, or something else where nothing has passed."""
+        return self[site] if site in self._store.passed else default
+
+    def __repr__(self) -> str:
+        return f"<Recording of {len(self)} sites, {self.nbytes:,} bytes>"
+
+    def all(self, site: str) -> list[Any]:
+        """Every value that passed a site, in order."""
+        return [passed.value(site, self._store.budget) for passed in self._store.of(site)]
+
+    def shape(self, site: str) -> tuple[int, ...]:
+        """Return the shape of the last value at a site, without making it."""
+        shape = self._last(site).shape()
+        if shape is None:
+            raise WrongUsage(f"{site} was reduced: what is kept of it has no shape of its own.")
+        return shape
+
+    def tokens(self, site: str, row: int = 0) -> Sides:
+        """Name the positions on either side of a site's last value: those that look, and those that are looked at.
+
+        Ids are named by the vocabulary, without one by their numbers; a position of which no id is known is `[3]`.
+        """
+        reads, vocabulary = self._store.reads, self._store.vocabulary
+        return Sides(
+            *self._sides(
+                site,
+                row,
+                lambda read: own_names(read, row, vocabulary),
+                lambda read: all_names(reads, read, row, vocabulary),
+                unknown,
+            )
+        )
+
+    def real(self, site: str, row: int = 0) -> tuple[list[bool], list[bool]]:
+        """Say of the same positions which are real, not padding, as far as the model was told."""
+        reads = self._store.reads
+        return self._sides(
+            site,
+            row,
+            lambda read: own_real(read, row),
+            lambda read: all_real(reads, read, row),
+            lambda length: [True] * length,
+        )
+
+    def blocked(self, site: str, row: int = 0, head: int | None = None) -> Tensor | None:
+        """Return what could not be looked at, boolean (query, key), for one head or by all; None without a mask."""
+        passed = self._at_row(site, row)
+        if passed.mask is None:
+            raise WrongUsage(f"what is blocked is known of weights, scores and masks, where recorded; not of {site}.")
+        self._check_head(site, head)
+        self._store.budget.allow(f"what is blocked at {site}", passed.mask.working_bytes(head))
+        blocked = passed.mask.blocked(row, head)
+        return None if blocked is None else blocked[0].all(0)
+
+    def tile(
+        self, site: str, *, head: int | None = None, queries: slice = ALL, keys: slice = ALL, row: int = 0
+    ) -> Tensor:
+        """Make a part of one input's weights, scores or mask, exactly.
+
+        Shapes: (query, key) of one head, (head, query, key) of all.
+
+        Raises:
+            WrongUsage: a head, row, query or key that is not there.
+        """
+        passed = self._at_row(site, row)
+        shape = passed.shape()
+        if not _has_keys(site) or shape is None:
+            raise WrongUsage(f"tiles are of weights, scores and masks that were kept, not of {site}.")
+        num_queries, num_keys = _lengths(site, passed)
+        queries, keys = check_slice("queries", queries, num_queries), check_slice("keys", keys, num_keys)
+        self._check_head(site, head)
+        if isinstance(passed.held, KeptMask):
+            self._store.budget.allow(f"a tile of {site}", passed.held.working_bytes(head, queries.stop - queries.start))
+            made = passed.held.part(row, head, queries)
+            assert made is not None
+            made = made[..., keys]
+            return made[0] if head is None else made[0, 0]
+        if not isinstance(passed.held, Made):
+            heads = slice(None) if head is None else head
+            found: Tensor = passed.held[row, heads, queries, keys]
+            return found
+        call, what = passed.held
+        size = (1 if head is not None else shape[1], queries.stop - queries.start, num_keys)
+        self._store.budget.allow(f"a tile of {site}", working_bytes(size, call.query.dtype))
+        made = call.make(what, row, head, queries, keys)[0]
+        self._store.budget.made(made)
+        return made if head is None else made[0]
+
+    @overload
+    def joined(self, site: str) -> Tensor: ...
+    @overload
+    def joined(self) -> "Recording": ...
+    def joined(self, site: str | None = None) -> "Tensor | Recording":
+        """Put the steps of the last generation together, at one site or (without one) as a recording of one pass.
+
+        With a key/value cache every step shows its own queries alone. Weights and scores of self-attention become one
+        triangle, those of cross-attention a panel of all queries over the same keys; all else is laid end to end.
+        """
+        if site is None:
+            return Recording(joined_store(self._store))
+        found: Tensor = joined(self._store, site).value(site, self._store.budget)
+        return found
+
+    def gradient(self, site: str) -> Tensor:
+        """Return the gradient of the last value at a site; those of several `backward` calls add up.
+
+        Raises:
+            WrongUsage: it was not asked for, or has not come.
+        """
+        passed = self._last(site)
+        if passed.gradient is not None:
+            return passed.gradient
+        if passed.awaits:
+            raise WrongUsage(
+                f"no gradient has come back to {site} yet; call backward() on something that depends on it."
+            )
+        if site in self._store.gradients:
+            raise WrongUsage(
+                f"{site} was computed without a graph, so that it has no gradient; run the model with gradients "
+                "enabled and parameters that require them."
+            )
+        raise WrongUsage(f"the gradient of {site} was not recorded; ask for it by record(…, gradients=True).")
+
+    @property
+    def edits(self) -> list[dict[str, Any]]:
+        """The edits that stood at the doors during the last forward pass, as plain values for JSON."""
+        return [dict(edit) for edit in (self._store.reads[-1].edits if self._store.reads else self._store.edits)]
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """What was recorded: the kind of model, and for models of attnlab its config and dtype."""
+        return self._store.model
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept, what several sites share once."""
+        return self._store.nbytes()
+
+    def select(
+        self,
+        patterns: str | Sequence[str] | None = None,
+        *,
+        layers: Iterable[int] | int | None = None,
+        heads: Iterable[int] | int | None = None,
+        rows: Iterable[int] | int | None = None,
+    ) -> "Recording":
+        """Return a part: sites that match, in some layers, some heads (of the sites that have heads), some inputs.
+
+        Keys and values that heads share are there once for each selected head. What is not there is an error.
+        """
+        return Recording(selected(self._store, patterns, layers, heads, rows))
+
+    def compare(self, other: "Recording") -> Comparison:
+        """Say for each site of both recordings how far their last values are apart, and where most."""
+        if not isinstance(other, Recording):
+            raise WrongUsage(f"a recording is compared with another recording; got a {type(other).__name__}.")
+        return compared(self, other)
+
+    def to_numpy(self) -> dict[str, Any]:
+        """Return the last value of every site as an array; bfloat16, which NumPy lacks, becomes float32.
+
+        What was reduced to several tensors becomes as many arrays.
+        """
+        return {site: _to_numpy(site, self[site]) for site in self}
+
+    def save(self, folder: Path | str) -> Path:
+        """Write `recording.json` and `recording.safetensors` into a folder, which is made if need be; return it."""
+        write_store(self._store, Path(folder))
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: Path | str, *, budget: int | str | None = None) -> Self:
+        """Read a recording back.
+
+        Raises:
+            CouldNotRun: a file is missing, damaged or foreign, or too large for the budget.
+        """
+        return cls(read_store(Path(folder), Budget(to_bytes(budget))))
+
+    def _sides(
+        self,
+        site: str,
+        row: int,
+        of_own: Callable[[Read], list[_Told]],
+        of_all: Callable[[Read], list[_Told]],
+        of_none: Callable[[int], list[_Told]],
+    ) -> tuple[list[_Told], list[_Told]]:
+        """Tell something of a site's queries and of its keys: from what was read, or where nothing is known."""
+        passed = self._at_row(site, row)
+        num_queries, num_keys = _lengths(site, passed)
+        own = None if passed.query is None else self._store.reads[passed.query]
+        # A model may put positions of its own before what it reads; then the names would be those of others.
+        is_named = own is not None and own.shape[1] == (num_queries or own.shape[1])
+        query = of_own(own) if own is not None and is_named else of_none(num_queries)
+        if site.rpartition(".")[2] not in _OF_ATTENTION:
+            return query, query
+        read = None if passed.key is None else self._store.reads[passed.key]
+        if read is None or (num_keys and read.offset + read.shape[1] != num_keys):
+            return query, of_none(num_keys)
+        return query, of_all(read)
+
+    def _last(self, site: str) -> Passed:
+        return self._store.of(site)[-1]
+
+    def _check_head(self, site: str, head: int | None) -> None:
+        if head is not None:
+            check_index("head", head, self._store.heads[site.rpartition(".")[0]])
+
+    def _at_row(self, site: str, row: int) -> Passed:
+        passed = self._last(site)
+        shape = passed.shape()
+        if passed.query is not None:
+            check_index("row", row, self._store.reads[passed.query].shape[0])
+        elif shape is not None and len(shape) > 2 and not isinstance(passed.held, KeptMask):
+            check_index("row", row, shape[0])
+        return passed
+
+
+def open_recording(folder: Path | str, *, budget: int | str | None = None) -> Recording:
+    """Read a saved recording back; see `Recording.load`."""
+    return Recording.load(folder, budget=budget)
+
+
+def _has_keys(site: str) -> bool:
+    return site.rpartition(".")[2] in ("weights", "scores", "mask")
+
+
+def _lengths(site: str, passed: Passed) -> tuple[int, int]:
+    """How many positions look, and how many are looked at; 0 where the value does not tell."""
+    if passed.mask is not None:
+        return passed.mask.num_queries, passed.mask.num_keys
+    shape = passed.shape()
+    if shape is None or len(shape) < 3:
+        return 0, 0
+    name = site.rpartition(".")[2]
+    if _has_keys(site):
+        return shape[-2], shape[-1]
+    return 0 if name in ("key", "value") else shape[-2], 0 if name in ("query", "heads") else shape[-2]
+
+
+def _to_numpy(site: str, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        value = value.cpu()
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+    if isinstance(value, tuple):
+        return type(value)(*(_to_numpy(site, each) for each in value))
+    raise WrongUsage(f"{site} was reduced to a {type(value).__name__}, which cannot be turned into arrays.")

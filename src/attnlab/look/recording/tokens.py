@@ -1,0 +1,114 @@
+"""What a model read while it was recorded, and the names of it: queries and keys apart."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+
+__all__ = [
+    "Read",
+    "Sides",
+    "Vocabulary",
+    "all_names",
+    "all_real",
+    "check_vocabulary",
+    "name_of",
+    "own_names",
+    "own_real",
+    "stack_of",
+    "unknown",
+]
+
+Vocabulary: TypeAlias = Sequence[str] | Mapping[int, str] | Callable[[int], str]
+
+
+class Sides(NamedTuple):
+    """The names of the positions that look, and of those that are looked at."""
+
+    query: list[str]
+    key: list[str]
+
+
+class Read(NamedTuple):
+    """What one stack began to read.
+
+    ids (batch, length) or (batch, length, parts), None for vectors · real (batch, length), False at padding · before:
+    the number of the reading that this one goes on from, under a key/value cache · edits: what stood at the doors.
+    """
+
+    part: str
+    ids: Tensor | None
+    shape: tuple[int, int]
+    offset: int
+    real: Tensor | None
+    before: int | None
+    edits: tuple[dict[str, Any], ...]
+
+
+def check_vocabulary(vocabulary: object) -> None:
+    """Raise `WrongUsage` unless this can name ids."""
+    if not (vocabulary is None or callable(vocabulary) or isinstance(vocabulary, Sequence | Mapping)):
+        raise WrongUsage(
+            "a vocabulary is a sequence of names, a mapping of ids to names or a function of an id; "
+            f"got a {type(vocabulary).__name__}."
+        )
+
+
+def name_of(token: int, vocabulary: Vocabulary | None) -> str:
+    """Name an id; without a vocabulary, by its number.
+
+    Raises:
+        WrongUsage: the vocabulary does not know it.
+    """
+    if vocabulary is None:
+        return str(token)
+    if callable(vocabulary):
+        return str(vocabulary(token))
+    if token in vocabulary if isinstance(vocabulary, Mapping) else 0 <= token < len(vocabulary):
+        return str(vocabulary[token])
+    raise WrongUsage(f"the vocabulary has {len(vocabulary)} names, and none for token id {token}.")
+
+
+def own_names(read: Read, row: int, vocabulary: Vocabulary | None) -> list[str]:
+    """Name what was read; `[3]` is a position of which no id is known."""
+    if read.ids is None:
+        return unknown(read.shape[1], read.offset)
+    parts = [each if isinstance(each, list) else [each] for each in read.ids[row].tolist()]
+    return ["+".join(name_of(token, vocabulary) for token in each) for each in parts]
+
+
+def all_names(reads: Sequence[Read], read: Read, row: int, vocabulary: Vocabulary | None) -> list[str]:
+    """Name what was read and, under a key/value cache, all that was read before it."""
+    past = unknown(read.offset) if read.before is None else all_names(reads, reads[read.before], row, vocabulary)
+    return past + own_names(read, row, vocabulary)
+
+
+def own_real(read: Read, row: int) -> list[bool]:
+    """Say which positions are real; what is not known to be padding is."""
+    return [True] * read.shape[1] if read.real is None else read.real[row].tolist()
+
+
+def all_real(reads: Sequence[Read], read: Read, row: int) -> list[bool]:
+    """Say the same of all that was read, also before."""
+    past = [True] * read.offset if read.before is None else all_real(reads, reads[read.before], row)
+    return past + own_real(read, row)
+
+
+def unknown(length: int, start: int = 0) -> list[str]:
+    """Name positions by their places alone."""
+    return [f"[{place}]" for place in range(start, start + length)]
+
+
+def stack_of(part: str, stacks: Mapping[str, int]) -> int | None:
+    """Find the latest reading of the stack that a part belongs to: the nearest around it, or the last one within it."""
+    around = part
+    while True:
+        if around in stacks:
+            return stacks[around]
+        if not around:
+            break
+        around = around.rpartition(".")[0]
+    within = [number for path, number in stacks.items() if path.startswith(f"{part}." if part else "")]
+    return max(within, default=None)

@@ -1,0 +1,152 @@
+"""What is asked of an attention: queries and keys of any leading axes, who may look at whom, how to pool.
+
+Everything is brought into one form here, flattened heads with a band and perhaps a tensor for a mask, from which both
+ways of computing start.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+from attnlab.parts.attend import _scale_factor, attention_scores
+from attnlab.parts.masks import as_tensor
+from attnlab.shapes import check_attention_shapes, require_integer, shape_text
+from attnlab.sites import AttentionCall
+
+__all__ = ["FAR", "Pattern", "Question", "ask", "ask_about"]
+
+Pattern = Tensor | Literal["causal"] | int | None
+"""A mask as `attend` takes it, or the width of a sliding window."""
+
+FAR = 2**30  # further than any key
+_MOST = 2**24  # positions that are exact in float32
+
+
+@dataclass(frozen=True)
+class Question:
+    """Queries (..., query, width), keys (..., key, width) and perhaps a mask (..., query, key), views of one shape.
+
+    A query at `position` among the keys may look at those from position - left to position + right. Heads are numbered
+    through all leading axes.
+    """
+
+    query: Tensor
+    key: Tensor
+    mask: Tensor | None
+    left: int
+    right: int
+    scale: float
+    offset: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The leading axes."""
+        return tuple(self.query.shape[:-2])
+
+    @property
+    def num_heads(self) -> int:
+        """How many heads, of all leading axes together."""
+        return math.prod(self.shape)
+
+    @property
+    def num_queries(self) -> int:
+        """How many positions look."""
+        return self.query.shape[-2]
+
+    @property
+    def num_keys(self) -> int:
+        """How many positions are looked at."""
+        return self.key.shape[-2]
+
+    @property
+    def mask_offset(self) -> int:
+        """Where masks put the first query: the queries are the last positions."""
+        return self.num_keys - self.num_queries
+
+    def seen(self, queries: slice) -> slice:
+        """Return the keys that the band lets some queries look at."""
+        first = min(self.num_keys, max(0, queries.start + self.mask_offset - self.left))
+        return slice(first, max(first, min(self.num_keys, queries.stop + self.mask_offset + self.right)))
+
+    def mask_block(self, heads: slice, queries: slice, keys: slice) -> Tensor | None:
+        """Return a part of the mask, (head, query, key), without the band."""
+        return None if self.mask is None else self._of(self.mask[..., queries, keys], heads)
+
+    def scores(self, heads: slice, queries: slice, keys: slice) -> Tensor:
+        """Make a part of the scores, (head, query, key), as `attend` makes them."""
+        mask = self.mask_block(heads, queries, keys)
+        if self.left < FAR or self.right < FAR:
+            device = self.query.device
+            position = torch.arange(queries.start, queries.stop, device=device).unsqueeze(-1) + self.mask_offset
+            distance = position - torch.arange(keys.start, keys.stop, device=device)
+            band = (distance <= self.left) & (distance >= -self.right)
+            if mask is None or mask.dtype == torch.bool:
+                mask = band if mask is None else mask & band
+            else:
+                mask = mask.masked_fill(~band, float("-inf"))
+        query, key = self._of(self.query[..., queries, :], heads), self._of(self.key[..., keys, :], heads)
+        return attention_scores(query, key, mask, scale=self.scale)
+
+    def _of(self, tensor: Tensor, heads: slice) -> Tensor:
+        numbers = torch.arange(heads.start, heads.stop, device=tensor.device)
+        return tensor[torch.unravel_index(numbers, self.shape)] if self.shape else tensor.unsqueeze(0)
+
+
+def ask(
+    query: Tensor, key: Tensor, mask: Pattern = None, *, scale: float | bool | None = None, offset: int | None = None
+) -> Question:
+    """Bring what `summarise` is given into one form, or say what is wrong with it."""
+    check_attention_shapes(query, key, key, mask if isinstance(mask, Tensor) else None)
+    if max(query.shape[-2], key.shape[-2]) >= _MOST:
+        raise WrongUsage(f"at most {_MOST - 1:,} positions can be summarised; got {shape_text(query.shape)}.")
+    if not (offset is None or (isinstance(offset, int) and not isinstance(offset, bool) and abs(offset) < _MOST)):
+        raise WrongUsage(f"offset is the position of the first query among the keys, an integer; got {offset!r}.")
+    left, right, tensor = _band(mask)
+    query, key = query.detach(), key.detach()
+    if query.dtype in (torch.float16, torch.bfloat16):
+        query, key = query.float(), key.float()
+    shape = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
+    return Question(
+        query=query.expand(*shape, *query.shape[-2:]),
+        key=key.contiguous().expand(*shape, *key.shape[-2:]),
+        mask=None if tensor is None else tensor.detach().expand(*shape, query.shape[-2], key.shape[-2]),
+        left=left,
+        right=right,
+        scale=_scale_factor(scale, query.shape[-1]),
+        offset=key.shape[-2] - query.shape[-2] if offset is None else offset,
+    )
+
+
+def ask_about(call: AttentionCall) -> Question:
+    """Bring an attention that is about to be computed into that form; its heads are numbered as the query's.
+
+    Heads that share keys become an axis of their own, over which the keys need not be repeated.
+    """
+    query, key, mask = call.query, call.key, cast(Pattern, call.mask)
+    num_kv_heads = key.shape[-3]
+    if num_kv_heads != query.shape[-3]:
+        query, key = _grouped(query, num_kv_heads), key.unsqueeze(-3)
+        if isinstance(mask, Tensor) and mask.dim() > 2:
+            is_shared = mask.shape[-3] == 1
+            mask = mask.unsqueeze(-3) if is_shared else _grouped(mask, num_kv_heads)
+    return ask(query, key, mask, scale=call.scale)
+
+
+def _grouped(tensor: Tensor, groups: int) -> Tensor:
+    return tensor.reshape(*tensor.shape[:-3], groups, -1, *tensor.shape[-2:])
+
+
+def _band(mask: Pattern) -> tuple[int, int, Tensor | None]:
+    if mask is None:
+        return FAR, FAR, None
+    if isinstance(mask, str):
+        if mask != "causal":
+            raise WrongUsage(f'a mask is a tensor, None, "causal" or the width of a sliding window; got {mask!r}.')
+        return FAR, 0, None
+    if isinstance(mask, Tensor):
+        return FAR, FAR, as_tensor(mask, 0, 0)
+    return min(require_integer("the window", mask), FAR) - 1, 0, None

@@ -1,0 +1,131 @@
+"""Deep zoom: a pattern of attention as a pyramid of tiles, each computed exactly when it is asked for.
+
+At level 0 a cell is one weight, at level n the mean and the largest of 2^n × 2^n of them; a tile has `side` × `side`
+cells. All that is held is what the pattern is made of and one number for each query, so that 65,536 × 65,536 weights
+can be looked at anywhere without ever being there.
+"""
+
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+from attnlab.look.summaries.blocks import cell_counts, pool, strips_of
+from attnlab.look.summaries.question import Pattern, Question, ask, ask_about
+from attnlab.look.summaries.summarise import answer
+from attnlab.shapes import require_integer, shape_text
+from attnlab.sites import AttentionCall
+
+__all__ = ["Tile", "Zoom", "tile_of"]
+
+
+class Tile(NamedTuple):
+    """A part of a pattern, (query cell, key cell) twice: mean and largest weight of each cell; smaller at the ends.
+
+    queries and keys: the positions that it covers.
+    """
+
+    mean: Tensor
+    max: Tensor
+    queries: slice
+    keys: slice
+
+
+class Zoom:
+    """The pyramid over each head's pattern: `zoom.tile(level, row, column, head=(0, 3))`.
+
+    Args:
+        query, key, mask, scale: as in `summarise`.
+        side: how many cells a tile has along each axis.
+
+    >>> zoom = Zoom(torch.zeros(600, 4), torch.zeros(600, 4), side=256)
+    >>> zoom.num_levels, zoom.grid(0), zoom.grid(2)
+    (3, (3, 3), (1, 1))
+    >>> zoom.tile(0, 2, 0).mean.shape
+    torch.Size([88, 256])
+    """
+
+    def __init__(
+        self, query: Tensor, key: Tensor, mask: Pattern = None, *, scale: float | bool | None = None, side: int = 256
+    ) -> None:
+        question = ask(query, key, mask, scale=scale)
+        self._open(question, question.shape, side)
+
+    @classmethod
+    def of(cls, call: AttentionCall, *, side: int = 256) -> Self:
+        """Zoom into an attention that is about to be computed; its heads are numbered as the query's."""
+        zoom = cls.__new__(cls)
+        zoom._open(ask_about(call), tuple(call.query.shape[:-2]), side)
+        return zoom
+
+    def _open(self, question: Question, shape: tuple[int, ...], side: int) -> None:
+        self._question, self.shape, self.side = question, shape, require_integer("side", side)
+        longest = max(question.num_queries, question.num_keys, 1)
+        self.num_levels = 1 + max(0, (-(-longest // side) - 1).bit_length())
+        self._log_sum: Tensor | None = None
+
+    def grid(self, level: int) -> tuple[int, int]:
+        """Return how many rows and columns of tiles a level has."""
+        reach = self.side << self._checked(level)
+        return -(-self._question.num_queries // reach), -(-self._question.num_keys // reach)
+
+    def tile(self, level: int, row: int, column: int, *, head: int | tuple[int, ...] = ()) -> Tile:
+        """Compute a tile of one head; `head` numbers it in the leading axes.
+
+        Raises:
+            WrongUsage: there is no such head, level or tile.
+        """
+        rows, columns = self.grid(level)
+        if not (_is_in(row, rows) and _is_in(column, columns)):
+            raise WrongUsage(f"level {level} has {rows} × {columns} tiles; got row {row!r}, column {column!r}.")
+        reach, question = self.side << level, self._question
+        queries = slice(row * reach, min((row + 1) * reach, question.num_queries))
+        keys = slice(column * reach, min((column + 1) * reach, question.num_keys))
+        mean, largest = self.part(queries, keys, head=head, cell=1 << level)
+        return Tile(mean, largest, queries, keys)
+
+    @torch.no_grad()
+    def part(
+        self, queries: slice, keys: slice, *, head: int | tuple[int, ...] = (), cell: int = 1
+    ) -> tuple[Tensor, Tensor]:
+        """Compute mean and largest weight in cells of cell × cell of any part, counted from the part's corner."""
+        number, question = self._number(head), self._question
+        if self._log_sum is None:
+            self._log_sum = answer(question, tiles=1, top=1).log_sum.reshape(-1, question.num_queries)
+        cells = [-(-(part.stop - part.start) // cell) for part in (queries, keys)]
+        total, largest = (question.query.new_zeros(1, *cells) for _ in range(2))
+        whole = (slice(number, number + 1), queries, keys)
+        for block in strips_of(question, *whole):
+            log_sum = self._log_sum[block.heads, block.queries].unsqueeze(-1)
+            weights = (question.scores(*block) - log_sum).exp().masked_fill(log_sum == float("-inf"), 0.0)
+            pool(weights, block.within(*whole), (cell, cell), total, largest)
+        counts = cell_counts((queries.stop - queries.start, keys.stop - keys.start), (cell, cell))
+        return total[0] / counts.to(total), largest[0]
+
+    def _number(self, head: int | tuple[int, ...]) -> int:
+        places = (head,) if isinstance(head, int) else tuple(head)
+        if len(places) != len(self.shape) or not all(map(_is_in, places, self.shape)):
+            raise WrongUsage(
+                f"a head is named by its place in the leading axes {shape_text(self.shape)}; got {head!r}."
+            )
+        number = 0
+        for place, size in zip(places, self.shape, strict=True):
+            number = number * size + place
+        return number
+
+    def _checked(self, level: int) -> int:
+        if not _is_in(level, self.num_levels):
+            raise WrongUsage(f"there are levels 0 to {self.num_levels - 1}; got {level!r}.")
+        return level
+
+
+def tile_of(
+    call: AttentionCall, level: int, row: int, column: int, *, head: tuple[int, ...] = (0, 0), side: int = 256
+) -> Tile:
+    """Compute one tile of an attention that is about to be computed; for more than one, keep a `Zoom`."""
+    return Zoom.of(call, side=side).tile(level, row, column, head=head)
+
+
+def _is_in(number: object, size: int) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < size

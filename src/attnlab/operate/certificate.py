@@ -1,0 +1,157 @@
+"""The certificate: what edits did, and what speaks for it.
+
+It reads as a short text (`print(certificate)`) and as plain values (`certificate.to_mapping()`). How it is found is in
+`attnlab.operate.checking`.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["Certificate", "Change", "Effect", "Rows"]
+
+
+@dataclass
+class Change:
+    """What one edit did: calls, how often each of its sites passed · values, how many it was for, over all calls ·
+    changed, how many of them became different, and by how much at most (infinite differences not counted).
+    """
+
+    edit: str
+    calls: dict[str, int] = field(default_factory=dict)
+    values: int | None = None
+    changed: int | None = None
+    largest: float | None = None
+
+
+@dataclass
+class Rows:
+    """How the rows of weights at one site sum up: of `rows` that look at something, `off` do not sum to one, and lie
+    from `least` to `most`; `dead` look at nothing. `first` is the first that does not, as (row, head, query) of its
+    forward pass, and `because` the edits that left some so.
+    """
+
+    rows: int = 0
+    off: int = 0
+    dead: int = 0
+    least: float = 1.0
+    most: float = 1.0
+    first: tuple[int, ...] | None = None
+    because: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Effect:
+    """How far the edited output of a module is from the unedited one, at the first forward pass without a cache.
+
+    identity: of edits that change nothing at the same sites, which must be exactly 0 · kernel: of attention computed
+    openly instead of by the fused kernel, where edits ask for that; it is part of the others.
+    """
+
+    largest: float
+    mean: float
+    identity: float | None = None
+    kernel: float | None = None
+
+
+@dataclass
+class Certificate:
+    """What is known of edits, complete when their context has ended.
+
+    seam: how the model's attention reaches the door; "native" for models of our own parts · edits: one `Change` for
+    each, in their order · rows: sums of weights, by site · off_target: what changed and was not meant, which must be
+    nothing · effects: by the path of the module that was called, "" for the model · parameters: their SHA-256 before
+    and after · not_checked: what was left out, and why.
+    """
+
+    seam: str = "native"
+    edits: list[Change] = field(default_factory=list)
+    rows: dict[str, Rows] = field(default_factory=dict)
+    off_target: list[str] = field(default_factory=list)
+    effects: dict[str, Effect] = field(default_factory=dict)
+    parameters: tuple[str, str] | None = None
+    not_checked: list[str] = field(default_factory=list)
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """How often each edited site has passed."""
+        found: dict[str, int] = {}
+        for change in self.edits:
+            for site, calls in change.calls.items():
+                found[site] = max(calls, found.get(site, 0))
+        return found
+
+    @property
+    def identity(self) -> float | None:
+        """The largest difference that edits made which change nothing; must be exactly 0. None where not checked."""
+        found = [each.identity for each in self.effects.values() if each.identity is not None]
+        return max(found) if found else None
+
+    @property
+    def parameters_unchanged(self) -> bool | None:
+        """Whether the parameters are what they were; None where not checked."""
+        return None if self.parameters is None else self.parameters[0] == self.parameters[1]
+
+    @property
+    def failures(self) -> list[str]:
+        """What speaks against trusting what was seen."""
+        found = list(self.off_target)
+        if self.identity is not None and self.identity != 0.0:
+            found.append(f"edits that change nothing changed the output by {self.identity:.3g}; it must be exactly 0")
+        if self.parameters_unchanged is False:
+            found.append("the parameters are not what they were")
+        return found
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing speaks against it."""
+        return not self.failures
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return all of it as plain values for JSON."""
+        return {**asdict(self), "calls": self.calls, "holds": self.holds, "failures": self.failures}
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.edits)} edit{'s' * (len(self.edits) != 1)}, {self.seam} seam"]
+        for change in self.edits:
+            lines.append(f"  {change.edit}: {_calls(change)}{_changed(change)}")
+        for path, effect in self.effects.items():
+            where = f"output of {path}" if path else "output"
+            lines.append(f"  {where}: changed by {effect.largest:.3g} at most, {effect.mean:.3g} on average")
+            if effect.kernel is not None:
+                lines.append(f"    of which open instead of fused attention: {effect.kernel:.3g}")
+            if effect.identity is not None:
+                lines.append(f"    the same sites with nothing changed: {effect.identity:.3g} (must be exactly 0)")
+        for site, rows in self.rows.items():
+            lines.append(f"  rows of {site}: {_summed(rows)}")
+        if self.parameters is not None:
+            lines.append(f"  parameters: {'unchanged' if self.parameters_unchanged else 'CHANGED'}")
+        lines += [f"  not checked: {each}" for each in self.not_checked]
+        lines += [f"  FAILED: {each}" for each in self.failures]
+        return "\n".join(lines)
+
+
+def _calls(change: Change) -> str:
+    if not change.calls:
+        return "no call"
+    total = sum(change.calls.values())
+    sites = list(change.calls)
+    where = sites[0] if len(sites) == 1 else f"{len(sites)} sites"
+    return f"{total} call{'s' * (total != 1)} at {where}"
+
+
+def _changed(change: Change) -> str:
+    if change.values is None:
+        return ""
+    by = "" if not change.largest else f", by {change.largest:.3g} at most"
+    return f", {change.changed:,} of {change.values:,} values changed{by}"
+
+
+def _summed(rows: Rows) -> str:
+    dead = f"; {rows.dead:,} look at nothing" if rows.dead else ""
+    if not rows.off:
+        return f"all {rows.rows:,} sum to one{dead}"
+    row, head, query = rows.first or (0, 0, 0)
+    return (
+        f"{rows.off:,} of {rows.rows:,} do not sum to one but to {rows.least:.3g} to {rows.most:.3g}, because of "
+        f"{', '.join(rows.because) or 'what came before'}; the first is row {row}, head {head}, query {query}{dead}"
+    )

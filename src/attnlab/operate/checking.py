@@ -1,0 +1,308 @@
+"""How a certificate is found: what edits did to each value, and the model run again without them.
+
+At the first forward pass without a past (no key/value cache, or an empty one) the module that was called runs three
+times more, on the same inputs, with the same random numbers, and with nobody at its doors: as it is; with the edited
+attentions open; and with the editor itself there, its edits giving back the values they are given. The last two must
+agree to the last bit.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.operate.certificate import Certificate, Change, Effect, Rows
+from attnlab.operate.editor import Editor, Numbers, Watcher
+from attnlab.operate.edits.where import own_name, part_of
+from attnlab.operate.landing import Landing
+from attnlab.parts.attend import explicit_attention
+from attnlab.parts.cache import Cache
+from attnlab.sites import SitedModule, installed, set_aside
+
+__all__ = ["Checks"]
+
+_OPENED = ("mask", "scores", "weights")
+_MOST_BYTES = 2**31
+"""Weights larger than this are not opened only to be checked."""
+
+
+class Checks(Watcher):
+    """Fills a certificate while edits are at work."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.certificate = Certificate()
+        self._model = model
+        self._changes: dict[int, Change] = {}
+        self._calls: list[tuple[str, Any]] = []  # the entrances that are being passed, outermost first
+        self._is_comparing = False
+
+    def applied(self, landing: Landing, site: str, before: Tensor, after: Tensor, chosen: Tensor | None) -> None:
+        """Count what one edit changed."""
+        if _is_traced():
+            return
+        if id(landing) not in self._changes:
+            self._changes[id(landing)] = Change(repr(landing.edit), landing.calls)
+        change = self._changes[id(landing)]
+        after = after.detach().expand(before.shape)
+        differs = _differs(before, after)
+        meant = before.numel() if chosen is None else int(chosen.expand(before.shape).sum())
+        change.values = (change.values or 0) + meant
+        change.changed = (change.changed or 0) + int(differs.sum())
+        change.largest = max(change.largest or 0.0, _largest(before, after))
+        if own_name(site) == "weights" and bool((_is_off(after) & ~_is_off(before)).any()):
+            rows = self.certificate.rows.setdefault(site, Rows())
+            rows.because += [] if change.edit in rows.because else [change.edit]
+        outside = 0 if chosen is None else int((differs & ~chosen).sum())
+        if outside:
+            self._wrong(f"{site}: {outside} values changed that {change.edit} did not mean")
+
+    def left(
+        self,
+        site: str,
+        before: Tensor,
+        after: Tensor,
+        asked: Sequence[tuple[Numbers, Numbers]],
+        visible: Tensor | None,
+    ) -> None:
+        """Check that no other rows and heads changed, and how weights sum up."""
+        if _is_traced():
+            return
+        axes = 2 if after.dim() == 4 else 1  # rows and heads, or rows alone
+        meant = torch.zeros(after.shape[:axes], dtype=torch.bool)
+        for rows, heads in asked:
+            for row in range(after.shape[0]) if rows is None or after.shape[0] == 1 else rows:
+                everywhere = axes == 1 or heads is None or after.shape[1] == 1
+                meant[row, ... if everywhere else heads] = True
+        off = (_differs(before, after.detach()).flatten(axes).any(-1).cpu() & ~meant).nonzero().tolist()
+        for row, *head in off[:3]:
+            what = f"head {head[0]} of row {row}" if head else f"row {row}"
+            self._wrong(f"{site}: {what} changed, and no edit meant it")
+        if own_name(site) == "weights":
+            self.sums(site, after, visible)
+
+    def sums(self, site: str, weights: Tensor, visible: Tensor | None) -> None:
+        """Count the rows of weights that do not sum to one."""
+        rows = self.certificate.rows.setdefault(site, Rows())
+        sums = weights.detach().sum(-1)
+        alive = (weights.detach() != 0).any(-1) if visible is None else visible.any(-1)
+        off = alive & _is_off(weights)
+        rows.rows += int(alive.sum())
+        rows.dead += int((~alive).sum())
+        if bool(off.any()):
+            least, most = (float(each) for each in sums[off].aminmax())
+            rows.least, rows.most = min(rows.least, least), max(rows.most, most) if rows.off else most
+            rows.off += int(off.sum())
+            rows.first = rows.first or tuple(off.nonzero()[0].tolist())
+
+    def concluded(self, landings: Sequence[Landing], *, is_checked: bool) -> None:
+        """Write down what became of each edit, in their order."""
+        self.certificate.edits = [self._changes.get(id(each), Change(repr(each.edit), each.calls)) for each in landings]
+        if not is_checked:
+            self.certificate.not_checked = ["all but that the edits landed; say certify=True"]
+        elif not self.certificate.effects and any(each.calls for each in landings):
+            self.certificate.not_checked.append(
+                "what the edits did to the output: no forward pass came by that began without a past, was not "
+                "compiled, and ended"
+            )
+
+    @contextmanager
+    def watching(self, editor: Editor) -> Iterator[None]:
+        """Stand at the model's entrance while edits are at work."""
+        before = _hash(self._model)
+        entrances = [
+            (path, module)
+            for path, module in self._model.named_modules()
+            if not path or (isinstance(module, SitedModule) and "embedding" in module.sites)
+        ]
+        with ExitStack() as stack:
+            for path, module in entrances:
+                for handle in self._hooks(path, module, editor):
+                    stack.callback(handle.remove)
+            try:
+                yield
+            finally:
+                self.certificate.parameters = (before, _hash(self._model))
+
+    def _hooks(self, path: str, module: nn.Module, editor: Editor) -> list[Any]:
+        """Note how the module is called, and what came out, for the outermost of the entrances."""
+        sites = [site for site in editor.at if not path or site.startswith(f"{path}.")]
+
+        def before(called: nn.Module, args: Any, kwargs: Any) -> None:
+            if self._is_comparing or called is not module:  # a copy takes the hooks along
+                return
+            self._forget(path)  # of a call that was interrupted no end is told
+            is_due = not self._calls and path not in self.certificate.effects and sites and not _is_traced()
+            state = (args, kwargs, _random_state(module)) if is_due and _is_fresh((args, kwargs)) else None
+            self._calls.append((path, state))
+
+        def after(called: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            if self._is_comparing or called is not module:
+                return
+            state = self._forget(path)
+            if state is not None and output is not None:  # None comes from a pass that broke off
+                self._is_comparing = True  # the runs to come are not watched
+                try:
+                    self._compare(path, module, editor, sites, state, output)
+                finally:
+                    self._is_comparing = False
+
+        return [
+            module.register_forward_pre_hook(before, with_kwargs=True),
+            module.register_forward_hook(after, with_kwargs=True, always_call=True),
+        ]
+
+    def _forget(self, path: str) -> Any:
+        """Take away the call at an entrance, with those inside it, and return what was noted of it."""
+        paths = [each for each, _ in self._calls]
+        if path not in paths:
+            return None
+        state = self._calls[paths.index(path)][1]
+        del self._calls[paths.index(path) :]
+        return state
+
+    def _compare(
+        self, path: str, module: nn.Module, editor: Editor, sites: Sequence[str], state: Any, output: Any
+    ) -> None:
+        """Run a module again without the edits, and write down how far what came out is from that."""
+        args, kwargs, random = state
+
+        def run() -> list[Tensor]:
+            with torch.no_grad(), _random_again(random):
+                return _tensors(module(*_with_new_cache(args), **_with_new_cache(kwargs)))
+
+        parts = sorted({part_of(site) for site in sites if own_name(site) in _OPENED})
+        too_large = bool(parts) and editor.largest_attention > _MOST_BYTES
+        with set_aside(self._model):
+            bare = run()
+            effect = Effect(*_distance(bare[:1], _tensors(output)[:1]))
+            if too_large:
+                self.certificate.not_checked.append(
+                    f"that edits which change nothing change nothing: opening the attention for it takes "
+                    f"{editor.largest_attention:,} bytes"
+                )
+            else:
+                with _open(self._model, parts):
+                    plain = run() if parts else bare
+                    with installed(self._model, editor.unchanging(path)):
+                        same = run()
+                effect.identity = _distance(plain, same)[0]
+                effect.kernel = _distance(bare, plain)[0] if parts else None
+        self.certificate.effects[path] = effect
+
+    def _wrong(self, what: str) -> None:
+        if what not in self.certificate.off_target:
+            self.certificate.off_target.append(what)
+
+
+@contextmanager
+def _open(model: nn.Module, parts: Sequence[str]) -> Iterator[None]:
+    """Leave the fused kernel alone in some parts."""
+    with ExitStack() as stack:
+        for path in parts:
+            part, opened = model.get_submodule(path), stack.enter_context(ExitStack())
+
+            def begin(_: Any, __: Any, opened: ExitStack = opened) -> None:
+                opened.enter_context(explicit_attention())
+
+            def end(_: Any, __: Any, ___: Any, opened: ExitStack = opened) -> None:
+                opened.close()
+
+            stack.callback(part.register_forward_pre_hook(begin).remove)
+            stack.callback(part.register_forward_hook(end).remove)
+        yield
+
+
+def _is_off(weights: Tensor) -> Tensor:
+    """Say which rows do not sum to one, within rounding; NaN does not."""
+    sums = weights.detach().sum(-1)
+    return ~((sums - 1.0).abs() <= (1e-9 if sums.dtype == torch.float64 else 1e-4))
+
+
+def _differs(before: Tensor, after: Tensor) -> Tensor:
+    differs = before.detach() != after
+    return differs & ~(before.isnan() & after.isnan()) if before.is_floating_point() else differs
+
+
+def _largest(before: Tensor, after: Tensor) -> float:
+    if not before.is_floating_point() or not before.numel():
+        return 0.0
+    apart = (after - before.detach()).abs()
+    return float(torch.where(apart.isfinite(), apart, 0.0).max())
+
+
+def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, float]:
+    """The largest and the mean difference of some tensors; what is equal, infinite too, is 0 apart; NaN tells."""
+    largest, total, number = 0.0, 0.0, 0
+    for a, b in zip(one, other, strict=True):
+        wide = torch.promote_types(a.dtype, torch.float32)
+        equal = (a == b) | (a.isnan() & b.isnan())
+        apart = torch.where(equal, 0.0, (a.to(wide) - b.detach().to(wide)).abs())
+        if apart.numel():
+            largest = max(largest, float("inf") if bool(apart.isnan().any()) else float(apart.max()))
+            total, number = total + float(apart.sum()), number + apart.numel()
+    return largest, total / max(number, 1)
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output]
+    inside = output.values() if isinstance(output, dict) else output if isinstance(output, tuple | list) else ()
+    return [tensor for each in inside for tensor in _tensors(each)]
+
+
+def _with_new_cache(given: Any) -> Any:
+    """The same arguments with an empty cache for each cache."""
+    return _mapped(given, lambda each: Cache() if isinstance(each, Cache) else each)
+
+
+def _is_fresh(given: Any) -> bool:
+    """Say whether no cache among the arguments holds anything."""
+    lengths: list[int] = []
+    _mapped(given, lambda each: lengths.append(each.length) if isinstance(each, Cache) else None)
+    return not any(lengths)
+
+
+def _mapped(given: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(given, dict):
+        return {name: _mapped(each, function) for name, each in given.items()}
+    if type(given) in (tuple, list):
+        return type(given)(_mapped(each, function) for each in given)
+    return function(given)
+
+
+def _devices(module: nn.Module) -> list[int]:
+    found = {each.device for each in module.parameters() if each.device.type == "cuda"}
+    return sorted(device.index or 0 for device in found)
+
+
+def _random_state(module: nn.Module) -> Any:
+    return torch.get_rng_state(), {index: torch.cuda.get_rng_state(index) for index in _devices(module)}
+
+
+@contextmanager
+def _random_again(state: Any) -> Iterator[None]:
+    """Draw the numbers that were drawn then, and go on afterwards as if nothing had been drawn."""
+    own, others = state
+    with torch.random.fork_rng(list(others)):
+        torch.set_rng_state(own)
+        for index, other in others.items():
+            torch.cuda.set_rng_state(other, index)
+        yield
+
+
+def _is_traced() -> bool:
+    """Say whether nobody may look at numbers now: in a transform of torch.func, or in a compiled graph."""
+    return torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
+
+
+def _hash(model: nn.Module) -> str:
+    """Return the SHA-256 of all parameters and buffers, with their names."""
+    found = hashlib.sha256()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if isinstance(tensor, Tensor) and not tensor.is_meta:
+            found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+            found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()

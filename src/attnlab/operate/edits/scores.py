@@ -1,0 +1,83 @@
+"""Edits of scores, before the softmax: (batch, head, query, key), scaled. What is blocked stays blocked."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+from attnlab.operate.edits.edit import Edit
+from attnlab.operate.edits.rules import as_tensor, require_finite
+from attnlab.operate.edits.sources import check_shape
+from attnlab.operate.edits.spot import Spot
+
+__all__ = ["AddToScores", "ScaleScores", "Temperature"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class ScaleScores(Edit):
+    """Scores times a factor: sharper above 1, flatter below, turned around below 0."""
+
+    factor: float
+
+    AT: ClassVar[str] = "scores"
+    NARROWS: ClassVar[tuple[str, ...]] = ("head", "query", "key", "row", "step")
+
+    def check(self) -> None:
+        """The factor is a finite number."""
+        require_finite("factor", self.factor)
+
+    def change(self, values: Tensor, spot: Spot) -> Tensor:
+        """Return the scaled scores."""
+        return _where_open(values, values * self.factor)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Temperature(Edit):
+    """The softmax at another temperature: scores divided by it, whole rows at a time."""
+
+    temperature: float
+
+    AT: ClassVar[str] = "scores"
+
+    def check(self) -> None:
+        """The temperature is a number above 0."""
+        require_finite("temperature", self.temperature)
+        if self.temperature <= 0:
+            raise WrongUsage(f"temperature= must be above 0; got {self.temperature!r}.")
+
+    def change(self, values: Tensor, spot: Spot) -> Tensor:
+        """Return the divided scores."""
+        return _where_open(values, values / self.temperature)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class AddToScores(Edit):
+    """Scores plus a number, or plus a tensor that fits (batch, head, query, key); -inf blocks."""
+
+    amount: float | Tensor
+
+    AT: ClassVar[str] = "scores"
+    NARROWS: ClassVar[tuple[str, ...]] = ("head", "query", "key", "row", "step")
+
+    def check(self) -> None:
+        """The amount is finite, or -inf."""
+        tensor = as_tensor("amount", self.amount, may_block=True)
+        object.__setattr__(self, "amount", float(tensor) if tensor.dim() == 0 else tensor)
+
+    def check_model(self, model: nn.Module, sites: list[str]) -> None:
+        """The tensor has as many heads as the model."""
+        if isinstance(self.amount, Tensor):
+            for site in sites:
+                check_shape(model, site, tuple(self.amount.shape), f"{self!r}: amount=")
+
+    def change(self, values: Tensor, spot: Spot) -> Tensor:
+        """Return the sums."""
+        if not isinstance(self.amount, Tensor):
+            return _where_open(values, values + self.amount)
+        return _where_open(values, values + spot.taken(self.amount.to(values), f"{self!r}: amount="))
+
+
+def _where_open(values: Tensor, changed: Tensor) -> Tensor:
+    return torch.where(values == float("-inf"), values, changed)

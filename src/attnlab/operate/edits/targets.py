@@ -1,0 +1,138 @@
+"""Targets: how an edit says where, and what that means in a model and in an input.
+
+A target is a number (negative ones count from the end), a token's name, a span "2..5" (both ends are in it; "2.." and
+"..5" are open), a list of these, or "all". Numbers of layers and heads are known from the model; positions only while
+it reads.
+"""
+
+import operator
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from attnlab.errors import WrongUsage
+
+__all__ = ["ALL", "Atom", "Span", "Target", "atoms_of", "ends_of", "has_names", "is_all", "normal", "numbers"]
+
+ALL = "all"
+Target: TypeAlias = int | str | Collection[int | str]
+_SPAN = re.compile(r"(-?\d{1,18})?\.\.(-?\d{1,18})?")
+_LARGEST = 10**18
+_MOST = 10_000  # things that a list may name
+
+
+class Span(NamedTuple):
+    """Everything from `low` to `high`, both in it; None is an open end."""
+
+    low: int | None
+    high: int | None
+
+    def __str__(self) -> str:
+        return f"{'' if self.low is None else self.low}..{'' if self.high is None else self.high}"
+
+
+Atom: TypeAlias = int | str | Span
+
+
+def is_all(target: Target) -> bool:
+    """Say whether a target leaves nothing out."""
+    return isinstance(target, str) and target == ALL
+
+
+def normal(name: str, target: Any) -> int | str | tuple[int | str, ...]:
+    """Return a target as an edit keeps it: a number, a text, or a tuple of these.
+
+    Raises:
+        WrongUsage: it is none of what a target may be, or an empty list.
+    """
+    if isinstance(target, str):
+        if not target:
+            raise WrongUsage(f"{name}= is empty; say {name}='all' for all.")
+        return target
+    number = _integer(target)
+    if number is not None:
+        return number
+    if isinstance(target, set | frozenset):
+        target = sorted(target, key=lambda each: (isinstance(each, str), each))
+    if isinstance(target, Sequence) or hasattr(target, "tolist"):
+        listed = tuple(target if isinstance(target, Sequence) else target.tolist())
+        kept = tuple(dict.fromkeys(each if isinstance(each, str) and each else _integer(each) for each in listed))
+        if len(kept) > _MOST:
+            raise WrongUsage(f"{name}= names {len(kept):,} things, the most are {_MOST:,}; say a span such as '2..5'.")
+        if kept and None not in kept and ALL not in kept:
+            return kept[0] if len(kept) == 1 else kept  # type: ignore[return-value]
+    raise WrongUsage(
+        f"{name}= takes a number, a list of numbers, a span such as '2..5', a token's name, or 'all'; "
+        f"got {target!r:.80}."
+    )
+
+
+def atoms_of(name: str, target: Target, *, may_be_named: bool) -> tuple[Atom, ...]:
+    """Take a target apart; what is neither a number nor a span is a token's name, where names are allowed."""
+    found: list[Atom] = []
+    for each in (target,) if isinstance(target, int | str) else target:
+        if isinstance(each, int):
+            found.append(each)
+        elif span := _SPAN.fullmatch(each):
+            low, high = (None if end is None else int(end) for end in span.groups())
+            if low is None and high is None:
+                raise WrongUsage(f"{name}='..' has no ends; say 'all'.")
+            if low is not None and high is not None and (low < 0) == (high < 0) and low > high:
+                raise WrongUsage(f"{name}={each!r} holds nothing; its first end must not be above its second.")
+            found.append(Span(low, high))
+        elif may_be_named:
+            found.append(each)
+        else:
+            raise WrongUsage(f"{name}= takes numbers, spans such as '2..5', or 'all'; got {each!r:.80}.")
+    return tuple(found)
+
+
+def ends_of(atom: Atom) -> list[int]:
+    """Return the numbers in an atom; a name has none."""
+    if isinstance(atom, Span):
+        return [end for end in atom if end is not None]
+    return [atom] if isinstance(atom, int) else []
+
+
+def has_names(target: Target) -> bool:
+    """Say whether a target holds a token's name."""
+    return any(type(atom) is str for atom in atoms_of("", target, may_be_named=True))
+
+
+def numbers(name: str, target: Target, size: int, where: str) -> list[int]:
+    """Return the numbers from 0 to size - 1 that a target names, in its order.
+
+    >>> numbers("head", (-1, "0..1"), 4, "layers.0.attention")
+    [3, 0, 1]
+    """
+    if is_all(target):
+        return list(range(size))
+    found: list[int] = []
+    for atom in atoms_of(name, target, may_be_named=False):
+        ends = (atom, atom) if isinstance(atom, int) else (atom.low, atom.high)  # type: ignore[union-attr]
+        low, high = (None if end is None else end + size if end < 0 else end for end in ends)
+        low, high = (0 if low is None else low), (size - 1 if high is None else high)
+        if not 0 <= low <= high < size:
+            raise WrongUsage(f"{name}={_shown(atom)} is out of range: {where} has {_range(name, size)}.")
+        found += range(low, high + 1)
+    return list(dict.fromkeys(found))
+
+
+def _range(name: str, size: int) -> str:
+    if size == 1:
+        return f"one {name}, number 0"
+    return f"{size} {name}s, 0 to {size - 1} (or -{size} to -1)"
+
+
+def _shown(atom: Any) -> str:
+    return f"'{atom}'" if isinstance(atom, Span) else repr(atom)
+
+
+def _integer(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return number if -_LARGEST < number < _LARGEST else None

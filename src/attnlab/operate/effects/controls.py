@@ -1,0 +1,310 @@
+"""Does this pattern matter? Each head is put under controls, and what they do is held against chance.
+
+Seven controls, each alone. The first five leave the head its values and change where it looks:
+
+    uniform        evenly at all it may look at
+    shuffled       the same weights, on other keys, drawn for each query
+    mean           the pattern that is the mean over all inputs: what does not depend on the input
+    frozen         the pattern it had on another of the inputs
+    first          at the first token it may look at
+    value_zeroed   it looks as it did, but the value of the key it looks at most is zeros (after Mohebbi et al. 2023)
+    zeroed         it says nothing
+
+A pattern that sums differently after a change of keys (padding) keeps what lies on allowed keys, summing to 1 again.
+That a pattern is sharp does not say that it matters, nor the other way round (Jain and Wallace 2019; Wiegreffe and
+Pinter 2019); heads where picture and effect disagree are listed.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor, nn
+
+from attnlab import seeds
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.inputs import Call, Inputs
+from attnlab.operate.effects.baseline import Baseline, run_plain
+from attnlab.operate.effects.measuring import Place, measure, parts_with, portions_that_fit, site_of
+from attnlab.operate.effects.metrics import Metric, MetricLike
+from attnlab.operate.effects.patterns import Pattern, pattern_of, renormalised
+from attnlab.operate.effects.significance import Assessed, Correction, IntervalKind, assess
+from attnlab.operate.effects.sweep import USUAL, Case, How
+
+__all__ = ["CONTROLS", "PATTERN_CONTROLS", "Control", "Matters", "Rule", "does_it_matter"]
+
+Control: TypeAlias = Literal["uniform", "shuffled", "mean", "frozen", "first", "value_zeroed", "zeroed"]
+CONTROLS: tuple[Control, ...] = get_args(Control)
+PATTERN_CONTROLS = CONTROLS[:5]
+
+
+class Rule(NamedTuple):
+    """When an effect is called one, and a picture sharp.
+
+    correction, interval, draws: see `assess`; all heads and controls together are one family of tests. alpha: the level
+    at which an effect is there. least: how large its mean must be, in the metric's unit. sharp: the mean largest weight
+    from which on a picture is sharp.
+    """
+
+    correction: Correction = "holm"
+    interval: IntervalKind = "permutation"
+    alpha: float = 0.05
+    least: float = 0.0
+    sharp: float = 0.5
+    draws: int = 10_000
+
+
+USUAL_RULE = Rule()
+
+
+@dataclass(frozen=True)
+class Matters:
+    """What the controls did to each head.
+
+    heads · controls · metric: its name · before (input,): the metric of the model as it is · effects (head, control,
+    input): changed less plain · tested: of each effect, (head, control), p corrected for all of them together ·
+    largest, entropy (head,): the picture: the mean of the rows' largest weights, and of their entropies as a share of
+    the most there could be · rule: by which they are judged.
+    """
+
+    heads: tuple[Place, ...]
+    controls: tuple[Control, ...]
+    metric: str
+    before: Tensor
+    effects: Tensor
+    tested: Assessed
+    largest: Tensor
+    entropy: Tensor
+    rule: Rule
+
+    @property
+    def matters(self) -> Tensor:
+        """Which effects are there: (head, control) boolean."""
+        return (self.tested.p_corrected <= self.rule.alpha) & (self.tested.mean.abs() >= self.rule.least)
+
+    @property
+    def is_sharp(self) -> Tensor:
+        """Which heads have a sharp picture: (head,) boolean."""
+        return self.largest >= self.rule.sharp
+
+    @property
+    def pattern_matters(self) -> Tensor:
+        """For which heads it matters where they look: (head,) boolean."""
+        chosen = [name in PATTERN_CONTROLS for name in self.controls]
+        return self.matters[:, chosen].any(1)
+
+    @property
+    def needed(self) -> list[Place]:
+        """The heads that any control shows to be needed."""
+        return self._where(self.matters.any(1))
+
+    @property
+    def pretty_but_idle(self) -> list[Place]:
+        """Sharp heads whose pattern is not found to matter."""
+        return self._where(self.is_sharp & ~self.pattern_matters)
+
+    @property
+    def plain_but_needed(self) -> list[Place]:
+        """Heads without a sharp picture that are needed nevertheless."""
+        return self._where(~self.is_sharp & self.matters.any(1))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a table: one row for each head and control."""
+        found = self.tested
+        return [
+            {
+                "part": place.path,
+                "head": place.head,
+                "control": control,
+                "effect": float(found.mean[i, j]),
+                "low": float(found.low[i, j]),
+                "high": float(found.high[i, j]),
+                "p": float(found.p[i, j]),
+                "p_corrected": float(found.p_corrected[i, j]),
+                "matters": bool(self.matters[i, j]),
+                "largest_weight": float(self.largest[i]),
+                "entropy": float(self.entropy[i]),
+            }
+            for i, place in enumerate(self.heads)
+            for j, control in enumerate(self.controls)
+        ]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.metric} of {len(self.before)} inputs: {float(self.before.mean()):.4g}; mean changes, * where sure"
+        ]
+        lines.append(f"{'':32}{'largest':>8}" + "".join(f"{control:>14}" for control in self.controls))
+        for index, place in enumerate(self.heads):
+            cells = zip(self.tested.mean[index].tolist(), self.matters[index].tolist(), strict=True)
+            shown = "".join(f"{effect:>+13.4f}{'*' if is_sure else ' '}" for effect, is_sure in cells)
+            lines.append(f"{place!s:32}{float(self.largest[index]):>8.2f}{shown}")
+        for words, places in (
+            ("sharp, but where they look is not found to matter", self.pretty_but_idle),
+            ("not sharp, but needed", self.plain_but_needed),
+        ):
+            lines.append(f"{words}: {'; '.join(map(str, places)) or 'none'}")
+        return "\n".join(lines)
+
+    def _where(self, chosen: Tensor) -> list[Place]:
+        return [place for place, is_chosen in zip(self.heads, chosen.tolist(), strict=True) if is_chosen]
+
+
+def does_it_matter(
+    model: nn.Module,
+    inputs: Inputs,
+    *,
+    metric: MetricLike = "logit",
+    labels: Tensor | None = None,
+    parts: str | Sequence[str] = "*",
+    controls: Iterable[Control] = CONTROLS,
+    rule: Rule = USUAL_RULE,
+    seed: int = 0,
+    how: How = USUAL,
+) -> Matters:
+    """Put every head under every control, over many inputs.
+
+    Args:
+        model: made of attnlab's parts, in evaluation mode.
+        inputs: at least two, and better dozens: a tensor of ids, (source, target), or a mapping.
+        metric, labels: a name and what is right, or a `Metric`.
+        parts: paths of the attentions, with `*` for anything.
+        controls: which of `CONTROLS`.
+        rule: by which an effect is called one, and a picture sharp.
+        seed: of what is drawn: shuffles, donors, signs.
+        how: it is computed; what is drawn depends on the portions that the budget makes.
+
+    Raises:
+        WrongUsage: fewer than two inputs, an unknown control, and what `knock_out` refuses.
+    """
+    chosen, call = _checked_controls(controls), Call.of(inputs)
+    if call.num_rows < 2:
+        raise WrongUsage("whether a pattern matters is asked of many inputs; got one.")
+    paths = parts_with(model, "heads", parts)
+    seen = _look(model, call, paths, how.budget)
+    portion = 0
+
+    def cases(base: Baseline) -> "tuple[list[tuple[Place, Control]], list[Case]]":
+        nonlocal portion
+        portion += 1
+        made = _Made(base, seen.means, seed, portion)
+        named = [
+            (Place(path, head), control)
+            for path in paths
+            for head in range(base.values[site_of(path, "heads")].shape[1])
+            for control in chosen
+        ]
+        return named, [Case(place.site, made.write(place, control)) for place, control in named]
+
+    found = measure(model, call, cases, Metric.of(metric, labels), keeps_calls=True, how=how)
+    effects = found.after - found.before
+    places = [place for place, _ in found.names[:: len(chosen)]]
+    results = assess(effects, correction=rule.correction, interval=rule.interval, draws=rule.draws, seed=seed)
+    shape = (len(places), len(chosen))
+    return Matters(
+        tuple(places), chosen, found.metric, found.before, effects.view(*shape, -1),
+        Assessed(*(each.view(shape) for each in results)), torch.cat(seen.largest), torch.cat(seen.entropy),
+        rule,
+    )  # fmt: skip
+
+
+class _Seen(NamedTuple):
+    """The pictures: means (head, query, key) of each attention by its path; largest, entropy: a tensor (head,) each."""
+
+    means: dict[str, Tensor]
+    largest: list[Tensor]
+    entropy: list[Tensor]
+
+
+def _look(model: nn.Module, call: Call, paths: Sequence[str], budget: int) -> _Seen:
+    """Add up where the heads look, over all inputs."""
+    sums: dict[str, Tensor] = {}
+    sharpness: dict[str, Tensor] = {}  # (largest, entropy, rows), each (head,)
+    for _, part in portions_that_fit(model, call, budget, keeps_calls=True):
+        base = run_plain(model, part, keeps_calls=True)
+        for path in paths:
+            pattern = pattern_of(base.calls[path])
+            weights = pattern.weights.double()
+            sums[path] = sums.get(path, 0.0) + weights.sum(0)
+            sharpness[path] = sharpness.get(path, 0.0) + _sharpness(weights, pattern.allowed)
+    totals = [sharpness[path] / sharpness[path][2].clamp(min=1.0) for path in paths]
+    means = {path: total / call.num_rows for path, total in sums.items()}
+    return _Seen(means, [each[0].cpu() for each in totals], [each[1].cpu() for each in totals])
+
+
+def _sharpness(weights: Tensor, allowed: Tensor) -> Tensor:
+    """Add up the rows' largest weights and relative entropies, and count the rows: (3, head).
+
+    A row with one key to look at has no choice, and a position that nobody may look at is padding; they do not count.
+    """
+    choices = allowed.sum(-1)
+    counts = choices > 1
+    if weights.shape[-1] == weights.shape[-2]:
+        counts = counts & allowed.any(-2)
+    entropy = torch.special.entr(weights).sum(-1) / choices.clamp(min=2).to(weights.dtype).log()
+    kept = [each.masked_fill(~counts, 0.0).sum((0, 2)) for each in (weights.amax(-1), entropy)]
+    return torch.stack([*kept, counts.sum((0, 2)).to(weights.dtype)])
+
+
+class _Made:
+    """Makes what each head gathers under each control, when it is wanted."""
+
+    def __init__(self, base: Baseline, means: dict[str, Tensor], seed: int, portion: int) -> None:
+        self._base, self._means, self._seed, self._portion = base, means, seed, portion
+
+    def write(self, place: Place, control: Control) -> Callable[[Tensor], None]:
+        def write(heads: Tensor) -> None:
+            assert place.head is not None
+            if control == "zeroed":
+                heads[:, place.head] = 0.0
+                return
+            pattern = pattern_of(self._base.calls[place.path], place.head)
+            weights, value = self._changed(pattern, place, control)
+            heads[:, place.head] = (weights @ value).squeeze(1).to(heads.dtype)
+
+        return write
+
+    def _changed(self, pattern: Pattern, place: Place, control: Control) -> tuple[Tensor, Tensor]:
+        """Weights (row, 1, query, key), and values that broadcast to them."""
+        weights, allowed, value = pattern
+        if control == "value_zeroed":
+            brightest = torch.nn.functional.one_hot(weights.argmax(-1), weights.shape[-1]).bool()
+            return weights.masked_fill(brightest, 0.0), value
+        if control == "uniform":
+            return renormalised(allowed.to(weights.dtype), allowed), value
+        if control == "first":
+            first = allowed & (allowed.cumsum(-1) == 1)
+            return first.to(weights.dtype), value
+        if control == "mean":
+            mean = self._means[place.path][place.head].to(weights)
+            return renormalised(mean.expand_as(weights), allowed), value
+        generator = seeds.generator(self._seed, "effects", control, self._portion, str(place))
+        if control == "frozen":
+            return renormalised(weights[_donors(len(weights), generator).to(weights.device)], allowed), value
+        return _shuffled(weights, allowed, generator), value
+
+
+def _donors(num_rows: int, generator: torch.Generator) -> Tensor:
+    """Give each row another row, each once: all around one random circle."""
+    circle = torch.randperm(num_rows, generator=generator)
+    donors = torch.empty_like(circle)
+    donors[circle] = circle.roll(1)
+    return donors
+
+
+def _shuffled(weights: Tensor, allowed: Tensor, generator: torch.Generator) -> Tensor:
+    """Deal each row's weights out anew among the keys it may look at."""
+    draw = torch.rand(weights.shape, generator=generator).to(weights.device)
+    random = draw.masked_fill(~allowed, 2.0).argsort(-1)
+    natural = (~allowed).to(torch.uint8).argsort(dim=-1, stable=True)
+    return torch.zeros_like(weights).scatter(-1, random, weights.gather(-1, natural))
+
+
+def _checked_controls(controls: Iterable[Control]) -> tuple[Control, ...]:
+    chosen: tuple[Control, ...] = tuple(dict.fromkeys([controls] if isinstance(controls, str) else controls))  # type: ignore[list-item]
+    for name in chosen:
+        if name not in CONTROLS:
+            raise WrongUsage(f"there is no control {name!r}; {did_you_mean(str(name), CONTROLS)}")
+    if not chosen:
+        raise WrongUsage(f"name at least one control; there are {', '.join(CONTROLS)}.")
+    return chosen

@@ -1,0 +1,125 @@
+"""Measuring: plain passes, sweeps and metrics put together, over as many inputs at a time as fit."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+from attnlab.look.inputs import Call
+from attnlab.operate.effects.baseline import Baseline, row_bytes, run_plain
+from attnlab.operate.effects.metrics import Metric, make_ready
+from attnlab.operate.effects.sweep import USUAL, Case, How, sweep
+from attnlab.sites import matches, site_names
+
+__all__ = ["Measured", "Place", "checked_heads", "measure", "parts_with", "portions_that_fit", "site_of"]
+
+
+class Place(NamedTuple):
+    """A part or a site of the model by its path, and where it says so one head, one position or one edge.
+
+    query alone is a position; query and key are an edge.
+    """
+
+    path: str
+    head: int | None = None
+    query: int | None = None
+    key: int | None = None
+
+    @property
+    def site(self) -> str:
+        """The site where it is changed: of a head what it gathers, of a feed-forward part its output."""
+        if self.head is not None:
+            return site_of(self.path, "heads")
+        return f"{self.path}.output" if self.path.endswith("feed_forward") else self.path
+
+    def __str__(self) -> str:
+        words = [self.path or "attention"]
+        words += [] if self.head is None else [f"head {self.head}"]
+        if self.query is not None:
+            words.append(f"position {self.query}" if self.key is None else f"query {self.query} to key {self.key}")
+        return ", ".join(words)
+
+
+class Measured(NamedTuple):
+    """What was measured: names, one for each case · metric: its name · before (row,) · after (case, row)."""
+
+    names: list[Any]
+    metric: str
+    before: Tensor
+    after: Tensor
+
+
+def measure(
+    model: nn.Module,
+    call: Call,
+    make_cases: Callable[[Baseline], "tuple[list[Any], list[Case]]"],
+    metric: Metric,
+    *,
+    sites: Sequence[str] = (),
+    keeps_calls: bool = False,
+    how: How = USUAL,
+) -> Measured:
+    """Run plain passes and sweeps over as many rows at a time as fit.
+
+    A person's own metric is a function of all rows, so these are then not parted.
+    """
+    portions = [(slice(0, call.num_rows), call)]
+    if not callable(metric.measure):
+        portions = portions_that_fit(model, call, how.budget, sites=sites, keeps_calls=keeps_calls)
+    names: list[Any] = []
+    before, after, own = [], [], None
+    for number, (span, part) in enumerate(portions):
+        base = run_plain(model, part, sites=sites, keeps_calls=keeps_calls)
+        own = make_ready(metric.rows(span), base.logits)
+        names, cases = make_cases(base)
+        if not cases:
+            raise WrongUsage("there is nothing to measure; every case was left out by what was chosen.")
+        tell = None
+        if how.progress is not None:
+            report, start, total = how.progress, number * len(cases), len(cases) * len(portions)
+            tell = lambda done, _, report=report, start=start, total=total: report(start + done, total)  # noqa: E731
+        before.append(own(base.logits, base.logits)[0].cpu())
+        after.append(sweep(model, base, cases, own, how=how._replace(progress=tell)))
+    assert own is not None
+    return Measured(names, own.name, torch.cat(before), torch.cat(after, 1))
+
+
+def portions_that_fit(
+    model: nn.Module, call: Call, budget: int, *, sites: Sequence[str] = (), keeps_calls: bool = False
+) -> list[tuple[slice, Call]]:
+    """Part the rows, at least two in each, so that what a plain pass keeps takes about a quarter of the budget."""
+    if call.num_rows <= 2:
+        return call.portions(call.num_rows)
+    probe = run_plain(model, call.rows(slice(0, 1)), sites=sites, keeps_calls=keeps_calls)
+    return call.portions(max(2, min(call.num_rows, budget // 4 // (probe.nbytes + row_bytes(probe, None)))))
+
+
+def parts_with(model: nn.Module, site: str, patterns: str | Sequence[str]) -> list[str]:
+    """List the paths of the parts that have a site and match one of the patterns, in the model's order."""
+    ends = [name for name in site_names(model) if name == site or name.endswith("." + site)]
+    if site == "output":
+        ends = [name for name in ends if not name.endswith("feed_forward.output")]
+    if not ends:
+        raise WrongUsage(f"no part of {type(model).__name__} has the site {site!r}.")
+    wanted = [patterns] if isinstance(patterns, str) else list(patterns)
+    if any(pattern == "*" for pattern in wanted):
+        return [name[: -len(site)].rstrip(".") for name in ends]
+    found = {name for pattern in wanted for name in matches(f"{pattern}.{site}", model)}
+    return [name[: -len(site)].rstrip(".") for name in ends if name in found]
+
+
+def site_of(part: str, own: str) -> str:
+    """Join a part's path and the site's own name; the path of a model that is itself the part is empty."""
+    return f"{part}.{own}" if part else own
+
+
+def checked_heads(heads: Sequence[int] | None, size: int, part: str) -> list[int]:
+    """Return the numbers of heads, each once, all if none are named; there are `size` in this part."""
+    if heads is None:
+        return list(range(size))
+    for head in heads:
+        if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < size:
+            raise WrongUsage(f"{part or 'this attention'} has the heads 0 to {size - 1}; got {head!r}.")
+    return list(dict.fromkeys(heads))

@@ -1,0 +1,206 @@
+"""Patching: what of a clean input, put into the run on a corrupted one, brings the answer back.
+
+A patch is told by the usual normalised metric: 0 where it changes nothing of the corrupted run, 1 where it brings the
+metric all the way to the clean run's (Wang et al. 2022; Heimersheim and Nanda 2024).
+
+    patch_all(model, clean, corrupted)                            # the stream before each block, at each position
+    patch_all(model, clean, corrupted, "heads")                   # each head, at all positions
+    patch_paths(model, clean, corrupted)                          # what each head says to the logits directly
+
+A path (Wang et al. 2022; Goldowsky-Dill et al. 2023) is one edge: the sender's change reaches the receiver by the
+residual stream alone, every head and feed-forward part between them stays as it was; from the receiver on everything
+is computed anew.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.inputs import Call, Inputs
+from attnlab.operate.effects.baseline import Baseline, run_plain
+from attnlab.operate.effects.measuring import Place
+from attnlab.operate.effects.metrics import Metric, MetricLike, Ready, make_ready
+from attnlab.operate.effects.sweep import USUAL, Case, How, sweep
+from attnlab.shapes import shape_text
+from attnlab.sites import matches
+
+__all__ = ["Direction", "Pair", "Patched", "Recovery", "make_pair", "patch_all", "writer"]
+
+What = Literal["stream", "heads", "attentions", "mlps"]
+Direction = Literal["denoise", "noise"]
+
+_PATTERNS = {
+    "stream": "*residual_before",
+    "heads": "*heads",
+    "attentions": "*attention.output",
+    "mlps": "*feed_forward.output",
+}
+
+
+class Recovery(NamedTuple):
+    """Both ends of the normalised metric: clean and corrupted (row,), the metric of either run as it is."""
+
+    clean: Tensor
+    corrupted: Tensor
+
+    def share(self, values: Tensor) -> Tensor:
+        """Return where values (…, row) lie between the two, on the mean over the rows: 0 corrupted, 1 clean."""
+        low, high = self.corrupted.mean(), self.clean.mean()
+        return (values.mean(-1) - low) / (high - low)
+
+
+@dataclass(frozen=True)
+class Patched:
+    """What each patch does, alone.
+
+    places · metric: its name · direction: "denoise" puts clean values into the corrupted run, "noise" the other way
+    round · ends: the metric of both runs · after (place, row): the metric under each patch.
+    """
+
+    places: tuple[Any, ...]
+    metric: str
+    direction: Direction
+    ends: Recovery
+    after: Tensor
+
+    @property
+    def shares(self) -> Tensor:
+        """The normalised metric of each patch, (place,): 0 as in the corrupted run, 1 as in the clean one."""
+        return self.ends.share(self.after)
+
+    def table(self) -> Tensor:
+        """Return the shares as (site, head or position), or (site, head, position); NaN where nothing was patched."""
+        paths = self.paths
+        columns = [
+            tuple(each for each in (place.head, place.query) if each is not None) or (0,) for place in self.places
+        ]
+        size = [1 + max(each) for each in zip(*columns, strict=True)]
+        found = torch.full((len(paths), *size), torch.nan, dtype=self.after.dtype)
+        for place, column, share in zip(self.places, columns, self.shares, strict=True):
+            found[(paths.index(place.path), *column)] = share
+        return found
+
+    @property
+    def paths(self) -> list[str]:
+        """The sites, or parts of heads, each once."""
+        return list(dict.fromkeys(place.path for place in self.places))
+
+    def largest(self, number: int = 10) -> "list[tuple[Any, float]]":
+        """List the patches that change the metric most, either way, most first."""
+        start = 0.0 if self.direction == "denoise" else 1.0
+        ranked = (self.shares - start).abs().argsort(descending=True, stable=True)[:number]
+        return [(self.places[index], float(self.shares[index])) for index in ranked.tolist()]
+
+
+class Pair(NamedTuple):
+    """Two plain runs of one shape: base is the one that is patched, source where the values come from.
+
+    reference: the clean run's logits, from which a divergence is taken.
+    """
+
+    base: Baseline
+    source: Baseline
+    metric: Ready
+    ends: Recovery
+    reference: Tensor
+
+
+def patch_all(
+    model: nn.Module,
+    clean: Inputs,
+    corrupted: Inputs,
+    what: What | str = "stream",
+    *,
+    metric: MetricLike = "logit",
+    labels: Tensor | None = None,
+    each_position: bool | None = None,
+    direction: Direction = "denoise",
+    how: How = USUAL,
+) -> Patched:
+    """Patch one place after another, from one run into the other.
+
+    Args:
+        model: made of attnlab's parts, in evaluation mode.
+        clean, corrupted: inputs of the same shapes, row by row a pair.
+        what: "stream" (before each block), "heads", "attentions", "mlps", or sites with `*` for anything.
+        metric, labels: a name and what is right, or a `Metric`; without labels, what the model says of the clean input.
+        each_position: patch position by position; None: for all but heads, which are patched as a whole.
+        direction: "denoise" puts clean values into the corrupted run, "noise" corrupted ones into the clean run.
+        how: it is computed: memory, threads, progress.
+
+    Raises:
+        WrongUsage: the shapes differ, or the metric is the same for both, so that there is nothing to bring back.
+    """
+    sites = matches(_PATTERNS.get(what, what), model) if what in get_args(What) or "." in what or "*" in what else []
+    if not sites:
+        raise WrongUsage(f"there is nothing to patch called {what!r}; {did_you_mean(what, get_args(What))}")
+    for site in sites:
+        if site.rpartition(".")[2] in ("mask", "scores", "weights", "logits"):
+            raise WrongUsage(f"{site} is not patched one by one; patch heads or streams, or use the edit Patch.")
+    pair = make_pair(model, clean, corrupted, Metric.of(metric, labels), direction=direction, sites=sites)
+    places = []
+    for site in sites:
+        value = pair.base.values[site]
+        is_heads = site.rpartition(".")[2] == "heads"
+        by_position = not is_heads if each_position is None else each_position
+        heads = range(value.shape[1]) if is_heads else [None]
+        positions = range(value.shape[-2]) if by_position else [None]
+        path = site.removesuffix("heads").rstrip(".") if is_heads else site
+        places += [Place(path, head, query) for head in heads for query in positions]
+    cases = [Case(place.site, writer(pair.source.values[place.site], place)) for place in places]
+    after = sweep(model, pair.base, cases, pair.metric, reference=pair.reference, how=how)
+    return Patched(tuple(places), pair.metric.name, direction, pair.ends, after)
+
+
+def make_pair(
+    model: nn.Module,
+    clean: Inputs,
+    corrupted: Inputs,
+    metric: Metric,
+    *,
+    direction: Direction,
+    sites: Iterable[str],
+    keeps_calls: bool = False,
+) -> Pair:
+    """Run the model on both inputs, and make sure that there is something between them."""
+    if direction not in get_args(Direction):
+        raise WrongUsage(f"there is no direction {direction!r}; {did_you_mean(str(direction), get_args(Direction))}")
+    one, other = Call.of(clean), Call.of(corrupted)
+    _check_alike(one, other)
+    kept = list(sites)
+    runs = [run_plain(model, call, sites=kept, keeps_calls=keeps_calls) for call in (one, other)]
+    # The clean run says what is right, and is what a divergence is taken from.
+    own = make_ready(metric, runs[0].logits)
+    ends = Recovery(*(own(run.logits, runs[0].logits)[0].cpu() for run in runs))
+    if float((ends.clean.mean() - ends.corrupted.mean()).abs()) < 1e-9:
+        raise WrongUsage(
+            f"the metric {own.name} is {float(ends.clean.mean()):.6g} for the clean and for the corrupted input: there "
+            "is nothing that a patch could bring back. Choose inputs, or a metric, that differ."
+        )
+    source, base = runs if direction == "denoise" else runs[::-1]
+    return Pair(base, source, own, ends, runs[0].logits)
+
+
+def writer(source: Tensor, place: Place) -> Callable[[Tensor], object]:
+    """Return what copies a place's values from the source into another run's."""
+    query: Any = slice(None) if place.query is None else place.query
+    if place.head is None:
+        return lambda value: value[..., query, :].copy_(source[..., query, :])
+    return lambda value: value[:, place.head, query].copy_(source[:, place.head, query])
+
+
+def _check_alike(one: Call, other: Call) -> None:
+    shapes = [
+        {name: tuple(value.shape) for name, value in _named(call) if isinstance(value, Tensor)} for call in (one, other)
+    ]
+    if shapes[0] != shapes[1]:
+        texts = [", ".join(f"{name} {shape_text(shape)}" for name, shape in each.items()) for each in shapes]
+        raise WrongUsage(f"clean and corrupted inputs are of the same shapes; got {texts[0]} and {texts[1]}.")
+
+
+def _named(call: Call) -> "Sequence[tuple[str, Any]]":
+    return [*((f"input {index}", each) for index, each in enumerate(call.arguments)), *call.options.items()]

@@ -1,0 +1,183 @@
+"""How sure an effect is: tests by flipping signs, intervals, and corrections where many are tested at once.
+
+The values of a test are one difference for each input, changed less plain. If the change did nothing, plus and minus
+would be as likely for each input, so the mean is compared with those under random signs (Fisher 1935; exact where all
+2^n can be listed). The interval that goes with it holds every shift that this test would not reject: its ends are
+quantiles of the means of random subsets (Hartigan 1969). The bootstrap (Efron 1979) resamples the inputs instead.
+"""
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from attnlab import seeds
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.shapes import require_integer, shape_text
+
+__all__ = ["Assessed", "Correction", "IntervalKind", "adjusted", "assess", "intervals", "p_values"]
+
+Correction: TypeAlias = Literal["holm", "bh", "none"]
+IntervalKind: TypeAlias = Literal["permutation", "bootstrap"]
+
+_MOST_LISTED = 14  # values whose signs are all listed: 2^14 of them
+_AT_ONCE = 2**22  # numbers in a product
+
+
+class Assessed(NamedTuple):
+    """What tests of many effects found, one entry each: the mean, its interval, p and p corrected for all of them."""
+
+    mean: Tensor
+    low: Tensor
+    high: Tensor
+    p: Tensor
+    p_corrected: Tensor
+
+
+def assess(
+    values: Tensor,
+    *,
+    correction: Correction = "holm",
+    interval: IntervalKind = "permutation",
+    level: float = 0.95,
+    draws: int = 10_000,
+    seed: int = 0,
+) -> Assessed:
+    """Test many effects on the same inputs against no effect: values (effect, input).
+
+    Args:
+        values: differences, at least two inputs.
+        correction: "holm" bounds the chance of any false finding (Holm 1979), "bh" the expected share of false ones
+            among the findings (Benjamini and Hochberg 1995), "none" neither.
+        interval: "permutation" (the shifts that are not rejected) or "bootstrap" (percentiles).
+        level: of the interval, for each effect by itself.
+        draws: random sign patterns, subsets or resamples, where not all are listed.
+        seed: of the draws.
+    """
+    flat = _checked(values)
+    p = p_values(flat, draws=draws, seed=seed)
+    low, high = intervals(flat, interval, level=level, draws=draws, seed=seed)
+    return Assessed(flat.mean(1), low, high, p, adjusted(p, correction))
+
+
+def p_values(values: Tensor, *, draws: int = 10_000, seed: int = 0) -> Tensor:
+    """Return the two-sided p of each effect by sign flips: values (effect, input) -> (effect,).
+
+    Up to 14 inputs every pattern of signs is listed and p is exact. Beyond, p counts the draws and the data themselves,
+    so that it is never 0 and never too small (Phipson and Smyth 2010).
+
+    >>> p_values(torch.tensor([[1.0, 2.0, 3.0]]))  # 2 of the 8 patterns reach a mean of 2
+    tensor([0.2500], dtype=torch.float64)
+    """
+    values = _checked(values)
+    num_inputs = values.shape[1]
+    observed = values.sum(1).abs()
+    # Sums that are equal but for rounding are equal.
+    reach = observed - 1e-12 * values.abs().sum(1)
+    is_exact = num_inputs <= _MOST_LISTED
+    number = 2**num_inputs if is_exact else require_integer("draws", draws)
+    count = torch.zeros(len(values), dtype=torch.float64)
+    for flips in _patterns(values, number, is_exact, seed, "signs"):
+        sums = (1.0 - 2.0 * flips) @ values.T
+        count += (sums.abs() >= reach).sum(0)
+    return count / number if is_exact else (count + 1.0) / (number + 1.0)
+
+
+def intervals(
+    values: Tensor, kind: IntervalKind = "permutation", *, level: float = 0.95, draws: int = 10_000, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return both ends of each mean's interval: values (effect, input) -> (effect,), (effect,).
+
+    By permutation the ends are exact up to 14 inputs, and infinite where so few inputs cannot carry the level: 5 give
+    at most 93.75 %.
+    """
+    values = _checked(values)
+    if kind not in get_args(IntervalKind):
+        raise WrongUsage(f"there is no interval {kind!r}; {did_you_mean(str(kind), get_args(IntervalKind))}")
+    if not 0.0 < level < 1.0:
+        raise WrongUsage(f"level must be between 0 and 1, such as 0.95; got {level!r}.")
+    if kind == "bootstrap":
+        return _bootstrap(values, level, require_integer("draws", draws), seed)
+    num_inputs = values.shape[1]
+    is_exact = num_inputs <= _MOST_LISTED
+    number = 2**num_inputs if is_exact else require_integer("draws", draws)
+    parts = [
+        (chosen @ values.T) / chosen.sum(1, keepdim=True)  # the empty subset gives NaN, and is left out
+        for chosen in _patterns(values, number, is_exact, seed, "subsets")
+    ]
+    means = torch.cat(parts)
+    means = means[~means.isnan().all(1)].sort(0).values
+    # The means cut the line into so many pieces, each as likely to hold the true centre.
+    outside = int((1.0 - level) / 2.0 * (len(means) + 1) + 1e-9)
+    if outside < 1:
+        infinite = torch.full_like(means[0], float("inf"))
+        return -infinite, infinite
+    return means[outside - 1], means[-outside]
+
+
+def adjusted(p: Tensor, correction: Correction = "holm") -> Tensor:
+    """Correct p values of tests that are looked at together: (test,) -> (test,), each at least as large as before.
+
+    >>> adjusted(torch.tensor([0.01, 0.04, 0.03]), "holm")
+    tensor([0.0300, 0.0600, 0.0600])
+    >>> adjusted(torch.tensor([0.01, 0.04, 0.03]), "bh")
+    tensor([0.0300, 0.0400, 0.0400])
+    """
+    if correction not in get_args(Correction):
+        raise WrongUsage(
+            f"there is no correction {correction!r}; {did_you_mean(str(correction), get_args(Correction))}"
+        )
+    if p.dim() != 1 or not bool(((p >= 0) & (p <= 1)).all()):
+        raise WrongUsage(f"expected p values from 0 to 1 in one row; got shape {shape_text(p.shape)}.")
+    if correction == "none" or len(p) == 0:
+        return p.clone()
+    order = p.argsort(stable=True)
+    number = len(p)
+    rank = torch.arange(1, number + 1, dtype=p.dtype, device=p.device)
+    if correction == "holm":
+        stepped = ((number - rank + 1.0) * p[order]).cummax(0).values
+    else:
+        stepped = (number / rank * p[order]).flip(0).cummin(0).values.flip(0)
+    found = torch.empty_like(p)
+    found[order] = stepped.clamp(max=1.0)
+    return found
+
+
+def _bootstrap(values: Tensor, level: float, draws: int, seed: int) -> tuple[Tensor, Tensor]:
+    num_inputs = values.shape[1]
+    generator = seeds.generator(seed, "effects", "bootstrap")
+    means = []
+    for start in range(0, draws, _portion(values)):
+        size = min(_portion(values), draws - start)
+        chosen = torch.randint(num_inputs, (size, num_inputs), generator=generator)
+        counts = torch.zeros(size, num_inputs, dtype=torch.float64)
+        counts.scatter_add_(1, chosen, torch.ones_like(counts))
+        means.append(counts @ values.T / num_inputs)
+    tail = (1.0 - level) / 2.0
+    low, high = torch.cat(means).quantile(torch.tensor([tail, 1.0 - tail], dtype=torch.float64), 0)
+    return low, high
+
+
+def _patterns(values: Tensor, number: int, is_exact: bool, seed: int, purpose: str) -> Iterator[Tensor]:
+    """Yield zeros and ones, (pattern, input), some at a time: every pattern once, or random ones."""
+    num_inputs, step = values.shape[1], _portion(values)
+    bits, generator = torch.arange(num_inputs), seeds.generator(seed, "effects", purpose)
+    for start in range(0, number, step):
+        size = min(step, number - start)
+        if is_exact:
+            yield ((torch.arange(start, start + size).unsqueeze(1) >> bits) & 1).double()
+        else:
+            yield torch.randint(2, (size, num_inputs), generator=generator).double()
+
+
+def _portion(values: Tensor) -> int:
+    return max(1, _AT_ONCE // max(values.shape))
+
+
+def _checked(values: Tensor) -> Tensor:
+    if values.dim() != 2 or values.shape[1] < 2:
+        raise WrongUsage(f"tests need values (effect, input) of at least two inputs; got {shape_text(values.shape)}.")
+    if not bool(torch.isfinite(values).all()):
+        raise WrongUsage("tests need finite values; NaN or infinity came. Look at the metric of the plain model first.")
+    return values.detach().cpu().double()

@@ -1,0 +1,242 @@
+"""Sweeps: many small changes to one pass, each alone, computed together and no more than has to be.
+
+A case changes what passes one site. Everything that came before that site is as it was, so it is not computed again:
+the blocks before give what they gave, and within the block a known attention is not attended. Many cases at one site
+stand side by side as rows of one batch. Where only the last positions of a decoder are asked for, its last block and
+its logits are computed for these alone. All of it is exact: each case is what it would be by itself, but for rounding.
+"""
+
+import contextvars
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.operate.effects.baseline import Baseline, row_bytes
+from attnlab.operate.effects.metrics import Ready
+from attnlab.operate.effects.tail import Tail, find_tail
+from attnlab.sites import Instrument, installed
+
+__all__ = ["USUAL", "Case", "How", "Script", "Stage", "copies", "known_before", "sweep"]
+
+
+_WORTH_A_THREAD = 2e8  # multiply-adds of a pass, below which starting threads costs more than they bring
+
+
+class How(NamedTuple):
+    """How a sweep is computed; the numbers are the same, but for rounding.
+
+    budget: bytes that may be taken beside the model; inputs and cases are computed in portions that fit. threads:
+    passes computed at once, on a processor; None for as many as torch has, or one where the passes are too small for
+    it. progress: is told how many cases are done, and of how many.
+    """
+
+    budget: int = 512 * 1024**2
+    threads: int | None = None
+    progress: Callable[[int, int], None] | None = None
+
+
+USUAL = How()
+
+
+class Case(NamedTuple):
+    """One change: `write` changes, in place, a copy of what passed `site`, (row, …)."""
+
+    site: str
+    write: Callable[[Tensor], object]
+
+
+@dataclass
+class Script:
+    """What happens in one pass.
+
+    known: what is supplied instead of being computed. change: what goes on in place of a value. keep: the sites whose
+    values are wanted; `kept` holds them, as they came, afterwards. tail: how the last block is cut short, if it is.
+    """
+
+    known: Mapping[str, Tensor] = field(default_factory=dict)
+    change: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    keep: frozenset[str] = frozenset()
+    tail: Tail | None = None
+    kept: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Stage(Instrument):
+    """Plays scripts; each thread its own, so that one model serves several passes at once."""
+
+    changes = True
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+
+    @contextmanager
+    def playing(self, script: Script) -> Iterator[None]:
+        """Follow a script in this thread, while the `with` lasts."""
+        before, self._own.script = self._script, script
+        try:
+            yield
+        finally:
+            self._own.script = before
+
+    @property
+    def _script(self) -> Script | None:
+        return getattr(self._own, "script", None)
+
+    def wants(self, site: str) -> bool:
+        """Say whether the script has to do with a site."""
+        script = self._script
+        if script is None:
+            return False
+        return site in script.change or site in script.keep or (script.tail is not None and site == script.tail.enters)
+
+    def visit(self, site: str, value: Tensor) -> Tensor:
+        """Keep the value, and return what the script puts in its place."""
+        script = self._script
+        assert script is not None
+        if site in script.keep or (script.tail is not None and site == script.tail.enters):
+            script.kept[site] = value
+        return script.change[site](value) if site in script.change else value
+
+    def supply(self, site: str) -> Tensor | None:
+        """Return what the script knows already."""
+        script = self._script
+        if script is None:
+            return None
+        tail = script.tail
+        if tail is not None and site == tail.leaves:
+            return self._cut_short(tail, script)
+        return script.known.get(site)
+
+    def _cut_short(self, tail: Tail, script: Script) -> Tensor:
+        """What the last block gives at the last positions alone."""
+        known = script.known.get(tail.leaves)
+        if known is not None:
+            return known[:, -tail.num_last :]
+        x = script.kept.pop(tail.enters)
+        heads = script.known.get(tail.heads)
+        heads = tail.attended(x) if heads is None else heads[..., -tail.num_last :, :]
+        with self.playing(Script(known={tail.heads: heads})):
+            found: Tensor = tail.block(x[:, -tail.num_last :])
+        return found
+
+
+@torch.no_grad()
+def sweep(
+    model: nn.Module,
+    baseline: Baseline,
+    cases: Sequence[Case],
+    metric: Ready,
+    *,
+    reference: Tensor | None = None,
+    how: How = USUAL,
+) -> Tensor:
+    """Measure every case: (case, row), in float64.
+
+    Args:
+        model: the model of the plain pass.
+        baseline: the plain pass, with the sites of all cases kept.
+        cases: one change each.
+        metric: of the baseline's inputs.
+        reference: the logits that a divergence is taken from; None for the baseline's.
+        how: it is computed; half of the budget is left for the baseline.
+    """
+    found = torch.empty(len(cases), baseline.call.num_rows, dtype=torch.float64)
+    if not cases:
+        return found
+    each = max(1, how.budget // 2 // (row_bytes(baseline, metric.num_last) * baseline.call.num_rows))
+    workers = _workers(model, baseline, len(cases), how.threads)
+    batches = list(_batches(cases, max(1, each // workers), workers))
+    stage, done = Stage(), 0
+
+    def run(chosen: list[int]) -> Tensor:
+        logits = _logits(model, stage, baseline, [cases[index] for index in chosen], metric.num_last)
+        return metric(logits, baseline.logits if reference is None else reference)
+
+    with installed(model, stage):
+        for chosen, values in zip(batches, _mapped(run, batches, workers), strict=True):
+            found[chosen] = values.cpu()
+            done += len(chosen)
+            if how.progress is not None:
+                how.progress(done, len(cases))
+    return found
+
+
+def known_before(baseline: Baseline, site: str, times: int) -> dict[str, Tensor]:
+    """Return what no change at `site` can have touched, for so many copies of all rows: blocks and attentions."""
+    known = {}
+    for earlier in baseline.before(site):
+        if earlier.rpartition(".")[2] in ("heads", "residual_after"):
+            known[earlier] = copies(baseline.values[earlier], times)
+    return known
+
+
+def copies(value: Tensor, times: int) -> Tensor:
+    """Put a value (row, …) side by side so many times: (copy · row, …)."""
+    return value.unsqueeze(0).expand(times, *value.shape).flatten(0, 1)
+
+
+def _logits(model: nn.Module, stage: Stage, baseline: Baseline, cases: Sequence[Case], num_last: int | None) -> Tensor:
+    """Compute cases of one site in one pass: the logits (case · row, …), of the last positions at least."""
+    site, times = cases[0].site, len(cases)
+    base = baseline.values[site]
+    value = base.unsqueeze(0).repeat(times, *[1] * base.dim())
+    for each, own in zip(cases, value, strict=True):
+        each.write(own)
+    value = value.flatten(0, 1)
+    known = known_before(baseline, site, times)
+    change: dict[str, Callable[[Tensor], Tensor]] = {}
+    if site.rpartition(".")[2] in ("heads", "residual_after"):
+        known[site] = value
+    else:
+        change[site] = lambda came: value
+    tail = find_tail(model, baseline, num_last, times, site)
+    with stage.playing(Script(known, change, tail=tail)), torch.no_grad():
+        return baseline.call.repeated(times)(model)
+
+
+def _batches(cases: Sequence[Case], most: int, workers: int) -> Iterator[list[int]]:
+    """Part the cases' numbers into batches of one site each, at most so many, none idle while another has two."""
+    by_site: dict[str, list[int]] = {}
+    for index, case in enumerate(cases):
+        by_site.setdefault(case.site, []).append(index)
+    for chosen in by_site.values():
+        size = math.ceil(len(chosen) / workers)
+        size = math.ceil(size / math.ceil(size / most))
+        for start in range(0, len(chosen), size):
+            yield chosen[start : start + size]
+
+
+def _workers(model: nn.Module, baseline: Baseline, num_cases: int, threads: int | None) -> int:
+    if baseline.logits.device.type != "cpu":
+        return 1
+    if threads is not None:
+        return max(1, min(threads, num_cases))
+    positions = max(
+        (value.shape[1] for site, value in baseline.values.items() if not site.endswith("heads")), default=1
+    )
+    work = sum(each.numel() for each in model.parameters()) * positions * baseline.call.num_rows
+    return min(torch.get_num_threads(), num_cases) if work > _WORTH_A_THREAD else 1
+
+
+def _mapped(run: Callable[[list[int]], Tensor], batches: Sequence[list[int]], workers: int) -> Iterator[Tensor]:
+    """Run the batches in order, some at once; torch's own operations take one thread each meanwhile."""
+    if workers == 1:
+        yield from map(run, batches)
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(workers)
+    try:
+        # A context of its own for each: what holds in a `with` here shall hold there.
+        futures: list[Future[Tensor]] = [pool.submit(contextvars.copy_context().run, run, each) for each in batches]
+        for future in futures:
+            yield future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        torch.set_num_threads(before)

@@ -1,0 +1,73 @@
+"""Forks: one question answered twice, alike up to a step, and from there on under edits.
+
+The two answers share what was chosen before the fork, so what differs after it is the edits' doing and, from the first
+other choice on, that choice's.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attnlab.errors import WrongUsage
+from attnlab.look.questions import Question
+from attnlab.look.trace import Trace
+from attnlab.operate.certificate import Certificate
+from attnlab.operate.editing import edit
+from attnlab.operate.edits import Edit
+from attnlab.shapes import require_integer
+
+__all__ = ["Fork", "fork"]
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Two answers to one question.
+
+    before, after: without and with the edits, all steps of each · step: where the edits begin · parted_at: the first
+    step whose choice differs, None where none does · certificate: that the edits landed.
+    """
+
+    before: Trace
+    after: Trace
+    step: int
+    parted_at: int | None
+    certificate: Certificate
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as plain values for JSON."""
+        return {
+            "before": self.before.to_mapping(),
+            "after": self.after.to_mapping(),
+            "step": self.step,
+            "parted_at": self.parted_at,
+            "certificate": self.certificate.to_mapping(),
+        }
+
+
+def fork(question: Question, *edits: Edit, step: int = 0) -> Fork:
+    """Answer a question, then once more with edits that begin at a step.
+
+    Args:
+        question: see `attnlab.look.questions`.
+        edits: applied in their order, from the pass that makes the choice of `step` on, to all positions read then.
+        step: from 0; the choices before it are those of the unedited answer.
+
+    Raises:
+        WrongUsage: the answer has no such step, or an edit landed nowhere.
+    """
+    require_integer("step", step, low=0)
+    before = question.trace()
+    if step >= max(1, len(before.steps)):
+        raise WrongUsage(f"this answer has {len(before.steps)} steps, from 0 to {len(before.steps) - 1}; got {step}.")
+    rest = question.after([each.choice for each in before.steps[:step]])
+    with edit(question.model, *edits, vocabulary=question.vocabulary) as certificate:
+        found = rest.trace()
+    after = replace(found, steps=(*before.steps[:step], *found.steps))
+    return Fork(before, after, step, _parting(before, after), certificate)
+
+
+def _parting(before: Trace, after: Trace) -> int | None:
+    """The first step at which the choices differ, or one answer goes on and the other does not."""
+    pairs = zip(before.steps, after.steps, strict=False)
+    differing = (number for number, (one, other) in enumerate(pairs) if one.choice != other.choice)
+    shorter = min(len(before.steps), len(after.steps))
+    return next(differing, None if len(before.steps) == len(after.steps) else shorter)

@@ -1,0 +1,208 @@
+"""Landing: whether each thing that an edit names was met, so that none is lost in silence."""
+
+import difflib
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+from attnlab.look.recording.tokens import Vocabulary, name_of
+from attnlab.operate.edits import Edit
+from attnlab.operate.edits.targets import Atom, atoms_of, ends_of, is_all
+from attnlab.operate.passes import Text
+
+__all__ = ["Landing"]
+
+
+class Landing:
+    """One edit in the inputs: which of the things that it names are met, pass by pass.
+
+    rule: the edit with its recording open · sites: where it is for · calls: how often each of them passed.
+    """
+
+    def __init__(self, edit: Edit, vocabulary: Vocabulary | None) -> None:
+        self.edit = edit
+        self.rule = edit.opened()
+        self.sites: list[str] = []
+        self.calls: dict[str, int] = {}
+        self.was_for_some = self.has_changed = False
+        self._vocabulary = vocabulary
+        self._ids: dict[str, list[int]] = {}
+        self._atoms = {
+            axis: atoms_of(axis, target, may_be_named=axis in ("query", "key"))
+            for axis in ("query", "key", "row", "step")
+            if not is_all(target := getattr(edit, axis))
+        }
+        self._met: dict[str, set[Atom]] = {axis: set() for axis in self._atoms}
+        self._most: dict[str, int] = {}
+        for axis in ("query", "key"):
+            for atom in self._atoms.get(axis, ()):
+                if isinstance(atom, str):
+                    self._learn_name(axis, atom)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether it matters to it what was read in which pass."""
+        ends = (end for axis in ("query", "key") for atom in self._atoms.get(axis, ()) for end in ends_of(atom))
+        return "step" in self._atoms or any(end < 0 for end in ends)
+
+    def rows(self, batch: int) -> list[int] | None:
+        """Return the rows meant, or None for all of them."""
+        if "row" not in self._atoms:
+            return None
+        found: list[int] = []
+        for atom in self._atoms["row"]:
+            low, high = _within(atom, batch)
+            rows = range(max(low, 0), min(high, batch - 1) + 1)
+            if rows:
+                self._met["row"].add(atom)
+            found += rows
+        self._most["row"] = max(batch, self._most.get("row", 0))
+        return list(dict.fromkeys(found))
+
+    def positions(self, axis: str, positions: Tensor, ends: Tensor, text: Text | None, what: str) -> Tensor | None:
+        """Say which positions are meant: (rows or 1, queries or 1, positions), or None for all.
+
+        Args:
+            axis: "query" or "key".
+            positions: their numbers, (positions,).
+            ends: where the text ended when the query was read first, (queries or 1, 1) for keys, (positions,) for
+                queries; negative numbers count from there.
+            text: what was read, for names.
+            what: the site, for messages.
+        """
+        if axis not in self._atoms:
+            return None
+        chosen = torch.zeros((1, 1, len(positions)), dtype=torch.bool, device=positions.device)
+        for atom in self._atoms[axis]:
+            if isinstance(atom, str):
+                here = self._named(axis, atom, text, what)[:, None].index_select(-1, positions)
+            else:
+                low, high = (
+                    end if end is None or end >= 0 else ends + end
+                    for end in ((atom, atom) if isinstance(atom, int) else atom)
+                )
+                here = torch.ones_like(chosen)
+                here = here if low is None else here & (positions >= low)
+                here = here if high is None else here & (positions <= high)
+            if bool(here.any()):
+                self._met[axis].add(atom)
+            chosen = chosen | here
+        self._most[axis] = max(int(positions[-1]) + 1 if len(positions) else 0, self._most.get(axis, 0))
+        return chosen
+
+    def steps(self, positions: Tensor, text: Text | None, what: str) -> Tensor | None:
+        """Say which positions belong to the steps meant, (1, 1, positions), or None for all."""
+        if "step" not in self._atoms:
+            return None
+        if text is None:
+            raise WrongUsage(f"{self.edit!r}: {what} belongs to no stack that says what it reads; leave step= out.")
+        steps = torch.tensor(text.steps, device=positions.device).index_select(0, positions)
+        return self.passes(steps, text)[None, None]
+
+    def passes(self, steps: Tensor, text: Text) -> Tensor:
+        """Say which of these steps are meant."""
+        chosen = torch.zeros_like(steps, dtype=torch.bool)
+        for atom in self._atoms["step"]:
+            low, high = _within(atom, text.number + 1)
+            here = (steps >= low) & (steps <= high)
+            if bool(here.any()):
+                self._met["step"].add(atom)
+            chosen = chosen | here
+        self._most["step"] = max(text.number + 1, self._most.get("step", 0))
+        return chosen
+
+    def was_applied(self, before: Tensor, after: Tensor) -> None:
+        """Note a visit in which it was for at least one value, and whether one changed, where that is asked."""
+        self.was_for_some = True
+        if self.edit.NOTHING and not self.has_changed:
+            self.has_changed = bool((before != after).any())
+
+    def failure(self) -> str | None:
+        """Say what has not landed, or None where all has."""
+        if not self.calls:
+            return f"{self.edit!r} landed nowhere: no forward pass came by {' or '.join(self.sites)}."
+        missed = [site for site in self.sites if site not in self.calls]
+        if missed:
+            return f"{self.edit!r} landed only in part: no forward pass came by {' or '.join(missed)}."
+        for axis in ("step", "row", "query", "key"):
+            for atom in self._atoms.get(axis, ()):
+                if self._is_beyond(axis, atom):
+                    return f"{self.edit!r} landed only in part: {self._missing(axis, atom)}"
+                if atom not in self._met[axis]:
+                    return f"{self.edit!r} landed nowhere: {self._missing(axis, atom)}"
+        if not self.was_for_some:
+            return f"{self.edit!r} landed nowhere: its targets never came together in one forward pass."
+        if self.edit.NOTHING and not self.has_changed:
+            return f"{self.edit!r} changed nothing: {self.edit.NOTHING}"
+        return None
+
+    def _is_beyond(self, axis: str, atom: Atom) -> bool:
+        """Say whether a span of rows or positions has an end that no input had; of steps there may be fewer."""
+        most = self._most.get(axis, 0)
+        if axis == "step" or isinstance(atom, str) or atom not in self._met[axis]:
+            return False
+        return any(not -most <= end < most for end in ends_of(atom))
+
+    def _missing(self, axis: str, atom: Atom) -> str:
+        most = self._most.get(axis, 0)
+        if isinstance(atom, str):
+            return f"the token {atom!r} was never among the {'queries' if axis == 'query' else 'keys'}."
+        shown = f"{axis}={atom!r}" if isinstance(atom, int) else f"{axis}='{atom}'"
+        there = {
+            "step": f"there were {most} forward passes (steps 0 to {most - 1})",
+            "row": f"the largest batch had {most} rows (0 to {most - 1})",
+        }.get(axis, f"the longest input had {most} positions (0 to {most - 1})")
+        return f"{shown} was never reached; {there}."
+
+    def _named(self, axis: str, name: str, text: Text | None, what: str) -> Tensor:
+        """Where a token stands, (rows, positions)."""
+        if text is None:
+            raise WrongUsage(f"{self.edit!r}: {what} belongs to no stack that says what it reads; give positions.")
+        if text.tokens.is_floating_point():
+            raise WrongUsage(f"{self.edit!r}: this model reads vectors, which have no names; give positions.")
+        if text.tokens.dim() == 3 and "+" in name:  # a token of several parts goes by all their names, or by any
+            parts = name.split("+")
+            if len(parts) == text.tokens.shape[-1]:
+                each = [self._is_named(text.tokens[..., place], part) for place, part in enumerate(parts)]
+                return torch.stack(each).all(0)
+        here = self._is_named(text.tokens, name)
+        return here.any(-1) if here.dim() == 3 else here
+
+    def _is_named(self, tokens: Tensor, name: str) -> Tensor:
+        ids = self._ids.get(name)
+        if ids is None:  # of a vocabulary that is a function only the names of what was read are known
+            here = {token for token in tokens.flatten().tolist() if token >= 0}
+            ids = [token for token in here if name_of(token, self._vocabulary) == name]
+        return torch.isin(tokens, torch.tensor(ids, dtype=tokens.dtype, device=tokens.device))
+
+    def _learn_name(self, axis: str, name: str) -> None:
+        """Look a name up in the vocabulary."""
+        if self._vocabulary is None:
+            raise WrongUsage(
+                f"{self.edit!r}: {axis}={name!r} is a token's name; say the names with edit(..., vocabulary=names)."
+            )
+        if callable(self._vocabulary):
+            return
+        pairs = self._vocabulary.items() if isinstance(self._vocabulary, Mapping) else enumerate(self._vocabulary)
+        names: dict[str, list[int]] = {}
+        for token, each in pairs:
+            names.setdefault(str(each), []).append(token)
+        for each in (name, *name.split("+")):
+            self._ids[each] = names.get(each, [])
+        if not self._ids[name] and not all(self._ids[each] for each in name.split("+")):
+            close = [each for each in names if each.casefold() == name.casefold()]
+            close = close or difflib.get_close_matches(name, names, n=1)
+            guess = f"did you mean {close[0]!r}?" if close else f"the vocabulary begins {', '.join([*names][:10])}."
+            raise WrongUsage(f"{self.edit!r}: no token is called {name!r}; {guess}")
+
+
+def _within(atom: Atom, size: int) -> tuple[int, int]:
+    """The ends of what is meant, both in it, where there are so many."""
+    assert not isinstance(atom, str)
+    low, high = (atom, atom) if isinstance(atom, int) else atom
+    return (
+        0 if low is None else low + size if low < 0 else low,
+        size - 1 if high is None else high + size if high < 0 else high,
+    )

@@ -1,0 +1,185 @@
+"""attnlab look and attnlab edit: what they print is what the library says, and a mistake gets one sentence."""
+
+import json
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.cli import main
+from attnlab.cli.edits import parse_edit
+from attnlab.errors import WrongUsage
+from attnlab.look import open_recording
+from attnlab.operate import AddToScores, CutEdge, RedirectToFirst, ZeroHead, edit, edits_to_json
+
+LEARNED = ["steps=1200", "learning_rate=1e-2", "evaluate_every=200"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    parent = tmp_path_factory.mktemp("work")
+    assert main(["run", "sorting", "--quiet", "--out", str(parent / "runs" / "good"), "--set", *LEARNED]) == 0
+    handmade = ["seeds=1", "steps=1", "draws=1", "positions=one_hot"]
+    assert main(["run", "handmade", "--quiet", "--out", str(parent / "runs" / "made"), "--set", *handmade]) in (0, 1)
+    return parent
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def said(capsys, *arguments):
+    status = main(list(arguments))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_look_says_what_a_recording_says(capsys):
+    status, out, _ = said(capsys, "look", "good", "cab", "--json")
+    found = json.loads(out)["layers.0.attention.weights"]
+    model = attnlab.load("runs/good")
+    tokens = torch.tensor([[3, 1, 2, 0, *(" abc".index(each) for each in found["query_tokens"][4:])]])
+    with attnlab.record(model, "*weights") as recording:
+        model(tokens)
+    assert status == 0
+    assert found["query_tokens"] == found["key_tokens"] == ["c", "a", "b", "SEP", "a", "b"]
+    for head, weights in zip(found["heads"], recording["layers.0.attention.weights"][0].tolist(), strict=True):
+        for query, row in enumerate(head["rows"]):
+            assert row[: query + 1] == pytest.approx(weights[query][: query + 1], abs=1e-6)
+            assert row[query + 1 :] == [None] * (5 - query)
+
+
+def test_look_shows_each_head_with_its_tokens_and_masked_cells_as_masked(capsys):
+    _, out, _ = said(capsys, "look", "good", "cab")
+    assert out.count("layers.0.attention.weights head") == 2
+    first = out.splitlines()[out.splitlines().index(next(line for line in out.splitlines() if "query" in line)) + 1]
+    assert first.split() == ["c", "1.00", "·", "·", "·", "·", "·"]
+
+
+def test_look_shows_any_site(capsys):
+    status, out, _ = said(capsys, "look", "good", "cab", "--site", "*residual_after", "layers.0.attention.scores")
+    assert status == 0
+    assert "layers.0.residual_after  (6, 6), root mean square" in out
+    assert "layers.0.attention.scores  (2, 6, 6)" in out
+
+
+def test_edit_says_the_same_as_the_library(capsys):
+    status, out, _ = said(capsys, "edit", "good", "cab", "--zero-head", "0.1", "--json")
+    found = json.loads(out)
+    model = attnlab.load("runs/good")
+    with edit(model, ZeroHead(layer=0, head=1)):
+        expected = attnlab.generate(model, torch.tensor([[3, 1, 2, 0]]), 3, forbidden=[0])
+    assert status == 0
+    assert [" abc"[token] for token in expected.tokens[0, 4:]] == [step["choice"] for step in found["after"]["steps"]]
+    probabilities = [step["probabilities"] for step in found["after"]["steps"]]
+    assert torch.allclose(torch.tensor(probabilities), expected.probabilities[0, :, 1:].float(), atol=1e-6)
+    assert found["edits"] == [{"edit": "ZeroHead", "version": 1, "layer": 0, "head": 1}]
+    assert found["before"]["tokens"][:4] == ["c", "a", "b", "SEP"]
+    assert found["certificate"]
+
+
+def test_edit_prints_both_answers_and_the_certificate(capsys):
+    status, out, _ = said(capsys, "edit", "good", "cab", "--cut-edge", "SEP-a", "--from-step", "1")
+    assert status == 0
+    assert "CutEdge(query='SEP', key='a')" in out
+    assert "before" in out
+    assert "must be exactly 0" in out
+    assert "parameters: unchanged" in out
+
+
+def test_edits_are_read_from_a_file_and_before_all_others(capsys, tmp_path):
+    file = tmp_path / "edits.json"
+    file.write_text(edits_to_json([RedirectToFirst(layer=0, head=0), AddToScores(amount=-1.0, key=0)]))
+    _, out, _ = said(capsys, "edit", "good", "cab", "--edits", str(file), "--zero-head", "0.1", "--json")
+    assert [each["edit"] for each in json.loads(out)["edits"]] == ["RedirectToFirst", "AddToScores", "ZeroHead"]
+
+
+def test_a_handmade_head_can_be_looked_at_and_edited(capsys):
+    assert said(capsys, "look", "made", "CAB")[0] == 0
+    status, out, _ = said(capsys, "edit", "made", "CAB", "--edit", "uniform-pattern head=0")
+    assert status == 0
+    assert "C A B → C C C" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("zero-head layer=0 head=1", ZeroHead(layer=0, head=1)),
+        ("ZeroHead layer=0,1 head=all", ZeroHead(layer=[0, 1], head="all")),
+        ("cut_edge query=2..4 key=-1", CutEdge(query="2..4", key=-1)),
+        (
+            "redirect-to-first head=[0,1] site=layers.0.attention",
+            RedirectToFirst(head=[0, 1], site="layers.0.attention"),
+        ),
+    ],
+)
+def test_an_edit_is_written_as_its_name_and_settings(text, expected):
+    assert parse_edit(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["look", "good"], "after the run, type what its model shall read: 3 letters from a to c"),
+        (["look", "good", "cab", "--site", "layer.*"], "no site of this model matches 'layer.*'"),
+        (["look", "good", "cax"], "expected"),
+        (["edit", "good", "cab"], "name at least one edit"),
+        (["edit", "good", "cab", "--zero-head", "1"], "a head is LAYER.HEAD, such as 0.1"),
+        (["edit", "good", "cab", "--zero-head", "0.5"], "head"),
+        (["edit", "good", "cab", "--cut-edge", "3"], "an edge is QUERY-KEY"),
+        (["edit", "good", "cab", "--cut-edge", "3-x"], "no token is called 'x'"),
+        (["edit", "good", "cab", "--edit", "zero-haed head=0"], "did you mean 'zero-head'"),
+        (["edit", "good", "cab", "--edit", "zero-head hed=0"], "did you mean 'head'"),
+        (["edit", "good", "cab", "--edit", "zero-head head"], "a setting of an edit is key=value"),
+        (["edit", "good", "cab", "--edit", " "], "an edit is its name and its settings"),
+        (["edit", "good", "cab", "--zero-head", "0.0", "--from-step", "3"], "this answer has 3 steps, from 0 to 2"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence(arguments, sentence, capsys):
+    status, out, err = said(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert sentence in err
+
+
+def test_a_file_of_edits_that_is_not_there_is_told(capsys):
+    status, _, err = said(capsys, "edit", "good", "cab", "--edits", "nowhere.json")
+    assert (status, err) == (3, "attnlab: could not read the edits in nowhere.json: No such file or directory.\n")
+
+
+def test_an_empty_text_is_no_edit():
+    with pytest.raises(WrongUsage, match="got nothing"):
+        parse_edit("")
+
+
+def test_look_keeps_the_recording_figures_and_a_page(capsys, tmp_path):
+    folder = tmp_path / "kept"
+    status, out, _ = said(capsys, "look", "good", "cab", "--out", str(folder), "--site", "*weights", "*residual_after")
+    assert status == 0
+    assert out.rstrip().endswith(f"page     {folder / 'view.html'}")
+    recording = open_recording(folder / "recording")
+    assert list(recording) == ["layers.0.attention.weights", "layers.0.residual_after"]
+    assert recording.tokens("layers.0.attention.weights").key == ["c", "a", "b", "SEP", "a", "b"]
+    for name in ("all-heads", "layers.0.attention.0", "layers.0.attention.1"):
+        assert all((folder / "figures" / f"{name}.{kind}").is_file() for kind in ("png", "svg", "pdf"))
+    assert "good: cab" in (folder / "view.html").read_text()
+
+
+def test_edit_keeps_what_repeats_it(capsys, tmp_path):
+    folder = tmp_path / "kept"
+    _, first, _ = said(capsys, "edit", "good", "cab", "--cut-edge", "SEP-a", "--out", str(folder), "--json")
+    _, again, _ = said(capsys, "edit", "good", "cab", "--edits", str(folder / "edits.json"), "--json")
+    assert json.loads(first) == json.loads(again)
+    before, after = (open_recording(folder / name)["layers.0.attention.weights"] for name in ("before", "after"))
+    changed = (before != after).any(1)[0].nonzero().tolist()
+    assert {query for query, _ in changed} == {3}  # SEP stands there, and nowhere else
+    assert (after[0, :, 3, 1] == 0).all()
+    assert open_recording(folder / "after").edits[0]["edit"] == "CutEdge"
+
+
+def test_nothing_is_written_over(capsys, tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    status, _, err = said(capsys, "look", "good", "cab", "--out", str(tmp_path))
+    assert (status, err) == (3, f"attnlab: {tmp_path} is there already; name another with --out.\n")
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]

@@ -1,0 +1,287 @@
+"""Figures of attention: axes, tokens, masked cells, scales, and files of every kind."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnlab.draw.attention import (
+    Pattern,
+    draw_difference,
+    draw_head,
+    draw_heads,
+    draw_long_map,
+    draw_measure,
+    draw_rows,
+    draw_trace,
+    save_figure,
+)
+from attnlab.draw.attention.names import token_words
+from attnlab.draw.pictures import look
+from attnlab.errors import CouldNotRun, WrongUsage
+
+from .checks import check_difference_is_centred, picture_of
+from .patterns import ODD, make_layers, make_pattern, words
+
+
+def names(axis: Any) -> list[str]:
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def bar_words(figure: Any) -> str:
+    return str(next(axes for axes in figure.axes if axes.get_label() == "<colorbar>").get_ylabel())
+
+
+def test_queries_go_down_and_keys_across_with_their_own_names() -> None:
+    pattern = make_pattern(queries=3, keys=5, is_causal=False)
+    pattern = replace(pattern, query_tokens=("x", "y", "z"))
+    picture, axes = picture_of(draw_head(pattern, 1))
+    assert np.allclose(picture.get_array(), pattern.weights[1])
+    assert names(axes.yaxis) == ["x", "y", "z"]
+    assert names(axes.xaxis) == list(words(5))
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("key", "query")
+
+
+def test_masked_cells_have_no_shade_and_the_hatch_behind_them_is_named() -> None:
+    figure = draw_head(make_pattern())
+    picture, axes = picture_of(figure)
+    assert (np.ma.getmaskarray(np.ma.masked_invalid(picture.get_array())) == np.triu(np.ones((8, 8)), 1)).all()
+    assert axes.patch.get_hatch()
+    assert picture.get_cmap()(np.nan)[3] == 0.0  # transparent: the hatch is seen
+    assert bar_words(figure) == "weight; hatched: masked"
+    assert bar_words(draw_head(make_pattern(is_causal=False))) == "weight"
+
+
+def test_a_hatched_cell_and_a_weight_of_zero_look_different(tmp_path: Path) -> None:
+    weights = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
+    blocked = torch.tensor([[False, True], [False, False]])
+    figure = draw_head(Pattern("weights", weights, ("a", "b"), ("c", "d"), blocked))
+    _, axes = picture_of(figure)
+    figure.set_dpi(100)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())
+
+    def colours(row: int, column: int) -> int:
+        x0, y0 = axes.transData.transform((column - 0.3, row + 0.3))
+        x1, y1 = axes.transData.transform((column + 0.3, row - 0.3))
+        height = pixels.shape[0]
+        return len(np.unique(pixels[int(height - y1) : int(height - y0), int(x0) : int(x1)].reshape(-1, 4), axis=0))
+
+    assert colours(1, 1) == 1
+    assert colours(0, 1) > 3
+
+
+def test_a_difference_is_centred_on_zero_and_its_masked_cells_are_hatched() -> None:
+    one, other = make_pattern(seed=1), make_pattern(seed=2)
+    check_difference_is_centred(one, other)
+    figure = draw_difference(one, other)
+    picture, _ = picture_of(figure)
+    change = np.asarray(other.weights[0] - one.weights[0])
+    assert np.allclose(np.tril(change), np.nan_to_num(picture.get_array()), atol=1e-6)
+    assert picture.norm.vmax == -picture.norm.vmin == pytest.approx(np.abs(change).max())
+    assert bar_words(figure) == "difference of weights; hatched: masked"
+    same, _ = picture_of(draw_difference(one, one))
+    assert (same.norm.vmin, same.norm.vmax) == (-1.0, 1.0)
+
+
+def test_recordings_of_different_tokens_are_named_by_both() -> None:
+    one = make_pattern(tokens=["a", "b"] + ["c"] * 6)
+    other = make_pattern(tokens=["a", "x"] + ["c"] * 6)
+    _, axes = picture_of(draw_difference(one, other))
+    assert names(axes.xaxis)[:3] == ["a", "b/x", "c"]
+
+
+def test_the_scale_is_as_asked_and_what_goes_beyond_is_said() -> None:
+    pattern = make_pattern(is_causal=False)
+    picture, _ = picture_of(draw_head(pattern))
+    assert picture.norm.vmax == pytest.approx(float(pattern.weights[0].max()))
+    figure = draw_head(pattern, high=0.1)
+    assert "beyond the end: as at the end" in bar_words(figure)
+    figure = draw_head(pattern, scale="root", high=1.0)
+    assert picture_of(figure)[0].norm(0.25) == pytest.approx(0.5)
+    assert "shade: square root" in bar_words(figure)
+    with pytest.raises(WrongUsage, match="scale must be 'linear' or 'root'; got 'log'"):
+        draw_head(pattern, scale="log")  # type: ignore[arg-type]
+    with pytest.raises(WrongUsage, match="above 0; got -1"):
+        draw_head(pattern, high=-1)
+
+
+def test_many_tokens_are_thinned_at_even_steps_and_the_axis_says_so() -> None:
+    pattern = make_pattern(heads=1, queries=300)
+    _, axes = picture_of(draw_head(pattern))
+    places = [int(tick) for tick in axes.get_xticks()]
+    (step,) = set(np.diff(places))
+    assert names(axes.xaxis)[1] == f"{step}  w{step}"
+    assert axes.get_xlabel() == f"key (place and name of every {step}th)"
+
+
+def test_more_cells_than_dots_are_pooled_and_the_title_says_so() -> None:
+    pattern = make_pattern(heads=1, queries=1_500)
+    picture, axes = picture_of(draw_head(pattern))
+    assert picture.get_array().shape == (750, 750)
+    assert "each dot the largest of 2 × 2" in axes.get_title(loc="left")
+    own = np.asarray(pattern.weights[0])
+    assert picture.get_array()[700, 3] == own[1400:1402, 6:8].max()
+
+
+def test_all_heads_stand_at_their_layer_and_head() -> None:
+    patterns = make_layers(3, 4)
+    figure = draw_heads(patterns)
+    picture, axes = picture_of(figure)
+    mosaic = np.asarray(picture.get_array().filled(np.nan) if np.ma.isMA(picture.get_array()) else picture.get_array())
+    assert mosaic.shape == (24, 32)
+    for layer in range(3):
+        for head in range(4):
+            tile = mosaic[layer * 8 : layer * 8 + 8, head * 8 : head * 8 + 8]
+            assert np.allclose(np.nan_to_num(tile), patterns[layer].weights[head], atol=1e-7)
+    assert names(axes.yaxis) == ["0", "1", "2"]
+    assert "shade: square root; hatched: masked" in bar_words(figure)
+
+
+def test_a_measure_below_zero_has_two_colours_and_one_above_has_one() -> None:
+    picture, _ = picture_of(draw_measure([[1.0, -3.0], [2.0, 0.0]], label="effect"))
+    assert (picture.norm.vmin, picture.norm.vmax) == (-3.0, 3.0)
+    picture, axes = picture_of(draw_measure([[1.0, float("nan")]], label="entropy (nats)", layers=["first"]))
+    assert (picture.norm.vmin, picture.norm.vmax) == (0.0, 1.0)
+    assert names(axes.yaxis) == ["first"]
+    for values, words_of_error in [([1.0], "layer, head"), ([[float("nan")]], "at least one"), ([[]], "layer, head")]:
+        with pytest.raises(WrongUsage, match=words_of_error):
+            draw_measure(values, label="x")
+
+
+def test_rows_are_drawn_with_gaps_and_tokens() -> None:
+    figure = draw_rows({"head 0": [1.0, float("nan"), 2.0], "head 1": torch.ones(3)}, label="entropy", tokens="abc")
+    (axes,) = figure.axes
+    assert len(axes.lines) == 2
+    assert names(axes.xaxis) == ["a", "b", "c"]
+    with pytest.raises(WrongUsage, match="of one length"):
+        draw_rows({"a": [1.0], "b": [1.0, 2.0]}, label="x")
+    with pytest.raises(WrongUsage, match="one to 6 lines"):
+        draw_rows({}, label="x")
+
+
+def test_thirty_thousand_tokens_are_a_map_whose_axes_count_tokens() -> None:
+    values = np.tril(np.random.default_rng(0).random((512, 512))).astype(np.float32)
+    length = 512 * 59 - 20
+    figure = draw_long_map(
+        values, num_queries=length, num_keys=length, label="largest weight", key_tokens=words(length)
+    )
+    picture, axes = picture_of(figure)
+    assert axes.get_xlim() == (0, length)
+    assert axes.get_ylim() == (length, 0)
+    assert picture.get_extent() == [0, 512 * 59, 512 * 59, 0]
+    assert names(axes.xaxis)[1] == "5,000  w5000"
+    assert names(axes.yaxis)[1] == "5,000"
+    assert "each dot 59 × 59 weights" in axes.get_title(loc="left")
+    for options, words_of_error in [
+        ({"num_queries": 100, "num_keys": length}, "more than its 100 tokens"),
+        ({"num_queries": 600, "num_keys": 600}, "600 tokens in equal squares of 2 make 300 squares"),
+        ({"num_queries": length, "num_keys": length, "query_tokens": ["a"]}, "got 1 names"),
+    ]:
+        with pytest.raises(WrongUsage, match=words_of_error):
+            draw_long_map(values, **options)  # type: ignore[arg-type]
+
+
+def make_trace(num_candidates: int = 4) -> dict[str, Any]:
+    letters = [chr(97 + i) for i in range(num_candidates)]
+    chances = [0.7 if i == 1 else 0.3 / (num_candidates - 1) for i in range(num_candidates)]
+    step = {"candidates": letters, "probabilities": chances, "choice": "b"}
+    head = {"site": "layers.0.attention.weights", "head": 1, "rows": [[1.0], [0.5, 0.5], [0.2, 0.3, 0.5]]}
+    return {
+        "input": ["a", "c"],
+        "tokens": ["a", "c", "b", "b"],
+        "steps": [{"position": 1, **step}, {"position": 2, **step}],
+        "attention": [head],
+    }
+
+
+def test_a_trace_shows_steps_choices_chances_and_heads() -> None:
+    figure = draw_trace(make_trace())
+    steps, axes = picture_of(figure)
+    assert np.allclose(steps.get_array(), [[0.1, 0.7, 0.1, 0.1]] * 2)
+    assert names(axes.yaxis) == ["1.  after c", "2.  after b"]
+    assert [text.get_text() for text in axes.texts] == ["0.700", "0.700"]
+    assert {patch.get_x() for patch in axes.patches} == {1 - 0.47}
+    head, head_axes = picture_of(figure, 1)
+    assert np.isnan(np.ma.filled(head.get_array(), np.nan)).sum() == 3
+    assert head_axes.get_title(loc="left") == "layers.0.attention, head 1"
+
+
+def test_a_trace_of_many_candidates_keeps_the_chosen_and_counts_the_rest() -> None:
+    _, axes = picture_of(draw_trace(make_trace(26)))
+    assert "b" in names(axes.xaxis)
+    assert len(names(axes.xaxis)) == 12
+    assert axes.get_title(loc="left").endswith("14 less likely ones left out")
+    with pytest.raises(WrongUsage, match=r"no head \('layers.9', 0\)"):
+        draw_trace(make_trace(), heads=[("layers.9", 0)])
+    assert draw_trace({**make_trace(), "steps": [], "attention": []}) is not None
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_odd_tokens_are_drawn_into_every_kind_of_file(kind: str, tmp_path: Path) -> None:
+    pattern = make_pattern(heads=1, queries=len(ODD), tokens=ODD)
+    paths = [save_figure(draw_head(pattern), tmp_path / f"{number}.{kind}") for number in range(2)]
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    assert first.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind])
+    if kind == "svg":
+        text = first.decode()
+        assert "שלום" in text
+        assert "&lt;script&gt;" in text
+        assert not re.search("<script", text)
+
+
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongUsage, match=r"\.png, \.svg or \.pdf; got 'map.jpg'"):
+        save_figure(draw_head(make_pattern()), tmp_path / "map.jpg")
+
+
+def test_letters_that_no_font_has_are_told_by_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "⟨" in token_words("\U00011f02")
+    monkeypatch.setattr("attnlab.draw.attention.names._letters", lambda: frozenset(range(128)) | {ord("␣")})
+    assert [token_words("你"), token_words(" é")] == ["⟨4F60⟩", "␣⟨E9⟩"]
+    monkeypatch.undo()
+    assert [token_words(token) for token in ("", " a", "\t", "$x$", "a" * 20)] == [
+        "∅",
+        "␣a",
+        "⇥",
+        r"\$x\$",
+        "a" * 15 + "…",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "words_of_error"),
+    [
+        (lambda: draw_head(make_layers()), "there are 2 attentions; say which"),
+        (
+            lambda: draw_head(make_layers(), site="layers.1.atention.weights"),
+            "did you mean 'layers.1.attention.weights'",
+        ),
+        (lambda: draw_head(make_pattern(), 3), "has heads 0 to 2; got 3"),
+        (lambda: draw_difference(make_pattern(queries=4), make_pattern(queries=5)), "only maps of one site and shape"),
+        (lambda: Pattern("w", torch.ones(1, 2, 3), ("a",), words(3)), "2 places on the query axis; got 1 tokens"),
+        (lambda: Pattern("w", torch.ones(2, 3), words(2), words(3)), r"must be \(head, query, key\)"),
+        (lambda: Pattern("w", torch.ones(1, 0, 3), (), words(3)), "none of them 0"),
+        (lambda: Pattern("w", torch.ones(1, 2, 2), words(2), words(2), torch.ones(3, 2)), "blocked must be"),
+        (lambda: Pattern("w", torch.ones(1, 2, 2), words(2), words(2), "cusal"), "'causal' or None; got 'cusal'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(call: Any, words_of_error: str) -> None:
+    with pytest.raises(WrongUsage, match=words_of_error):
+        call()
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[plot\]'"):
+        draw_head(make_pattern())
+    assert look.MUTED

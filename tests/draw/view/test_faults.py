@@ -1,0 +1,182 @@
+"""Planted faults: each makes the view or a figure lie, and each is caught by a check that other tests rely on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnlab.draw import markup
+from attnlab.draw.attention import Pattern, shading
+from attnlab.draw.attention import pattern as pattern_module
+from attnlab.draw.view import view_page, wire
+from attnlab.draw.view.quantise import quantise
+from attnlab.errors import WrongUsage
+
+from ..attention.checks import check_difference_is_centred
+from ..attention.patterns import make_layers, make_pattern
+from ..views import Open
+from .reading import check_packed
+from .viewing import check_cell, check_masked_cell_is_hatched, ready
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def transposed_axes(patch: pytest.MonkeyPatch) -> None:
+    own = Pattern.whole
+    patch.setattr(
+        Pattern, "whole", lambda self, head: np.where(np.isnan(own(self, head)), np.nan, own(self, head)[::-1, ::-1].T)
+    )
+
+
+def one_row_late(patch: pytest.MonkeyPatch) -> None:
+    def late(rows: Any, levels: int) -> Any:
+        largest, codes = quantise(rows, levels)
+        return np.roll(largest, 1), codes
+
+    patch.setattr(wire, "quantise", late)
+
+
+def one_tile_late(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(wire, "_TILE_CELLS", 20)
+    own = wire._Packer._add
+
+    def add(self: Any, name: str, content: bytes) -> None:
+        stem, _, band = name.rpartition(".")
+        own(self, f"{stem}.{(int(band) + 1) % 4}" if name.startswith("0.") else name, content)
+
+    patch.setattr(wire._Packer, "_add", add)
+
+
+def wrong_head(patch: pytest.MonkeyPatch) -> None:
+    own = Pattern.rows
+    patch.setattr(Pattern, "rows", lambda self, head, a, b: own(self, (head + 1) % self.num_heads, a, b))
+
+
+def cut_instead_of_rounded(patch: pytest.MonkeyPatch) -> None:
+    def cut(rows: Any, levels: int) -> Any:
+        largest = rows.max(-1)
+        return largest, (np.sqrt(rows / largest[:, None]) * levels).astype(np.uint8)
+
+    patch.setattr(wire, "quantise", cut)
+
+
+def linear_codes(patch: pytest.MonkeyPatch) -> None:
+    def linear(rows: Any, levels: int) -> Any:
+        largest = rows.max(-1)
+        return largest, np.rint(rows / largest[:, None] * levels).astype(np.uint8)
+
+    patch.setattr(wire, "quantise", linear)
+
+
+def masked_as_zero(patch: pytest.MonkeyPatch) -> None:
+    own = Pattern.whole
+    patch.setattr(Pattern, "whole", lambda self, head: np.nan_to_num(own(self, head)))
+
+
+def mask_one_key_short(patch: pytest.MonkeyPatch) -> None:
+    own = Pattern.whole
+
+    def whole(self: Any, head: int) -> Any:
+        found = own(self, head)
+        found[np.arange(len(found)), np.arange(len(found))] = np.nan  # a query hides itself
+        return found
+
+    patch.setattr(Pattern, "whole", whole)
+
+
+IN_THE_WIRE = [
+    transposed_axes, one_row_late, one_tile_late, wrong_head, cut_instead_of_rounded, linear_codes, masked_as_zero,
+    mask_one_key_short,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", IN_THE_WIRE, ids=lambda plant: plant.__name__)
+def test_a_fault_in_the_wire_form_is_caught(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    patterns = make_layers(length=8)
+    check_packed(wire.pack(patterns, max_bytes=10**7), patterns)
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        check_packed(wire.pack(patterns, max_bytes=10**7), patterns)
+
+
+IN_THE_PAGE = {
+    "transposed": ("values[i * columns + j] = largest[i]", "values[j * columns + i] = largest[i]"),
+    "one column late": ("const j = Math.floor((px - left", "const j = 1 + Math.floor((px - left"),
+    "next head": ("${place.layer}.${place.head}.", "${place.layer}.${(place.head + 1) % 3}."),
+    "without the bound": ("Math.sqrt(value * largest[i]) / levels + largest[i] / (4 * levels ** 2)", "1e-9"),
+    "weight instead of root": ("(code / levels) ** 2", "code / levels"),
+    "mask ignored": ("return (i, j) => j > i;", "return (i, j) => j > i + 1;"),
+}
+
+
+def check_cells(page: Any, pattern: Pattern) -> None:
+    for row, column in ((6, 1), (5, 2), (7, 3)):
+        check_cell(page, pattern, 0, row, column)
+
+
+@pytest.mark.parametrize("name", IN_THE_PAGE)
+def test_a_fault_in_the_page_is_caught(name: str, open_html: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = IN_THE_PAGE[name]
+    own = markup._asset
+
+    def planted(asset: str) -> str:
+        text = own(asset)
+        planted.count += text.count(before)  # type: ignore[attr-defined]
+        return text.replace(before, after)
+
+    planted.count = 0  # type: ignore[attr-defined]
+    monkeypatch.setattr(markup, "_asset", planted)
+    patterns = [make_pattern()]
+    page = open_html(view_page(patterns))
+    assert planted.count == 1  # type: ignore[attr-defined]
+    if name == "mask ignored":  # the tile then holds less than is read
+        page.wait_for_selector("#view[data-ready='failed']")
+        return
+    ready(page)
+    if name == "one column late":
+        from .test_view import check_pointing
+
+        with pytest.raises(AssertionError):
+            check_pointing(page, 5, 2)
+        return
+    with pytest.raises(AssertionError):
+        check_cells(page, patterns[0])
+
+
+def test_masked_cells_drawn_as_zero_on_the_page_are_caught(open_html: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, before = markup._asset, "if (!Number.isNaN(value)) pixels[i * columns + j] = pixelOf(value, "
+    assert before in own("view/modules/painting.js")
+    after = "pixels[i * columns + j] = pixelOf(value || 0, "
+    monkeypatch.setattr(markup, "_asset", lambda asset: own(asset).replace(before, after))
+    page = ready(open_html(view_page([make_pattern()])))
+    with pytest.raises(AssertionError, match="looks like a weight of zero"):
+        check_masked_cell_is_hatched(page, 1, 6)
+
+
+def test_a_difference_whose_colours_are_not_centred_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = make_pattern(seed=1), make_pattern(seed=2)
+    check_difference_is_centred(one, other)
+    from matplotlib.colors import Normalize
+
+    monkeypatch.setattr(shading, "_norm", lambda scale, high, is_signed: Normalize(-0.5 * high, high))
+    with pytest.raises(AssertionError, match="not centred"):
+        check_difference_is_centred(one, other)
+
+
+def test_a_budget_that_is_not_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_text_size", lambda tile: 0)
+    monkeypatch.setattr(wire, "_estimate", lambda variants, levels: 0)
+    monkeypatch.setattr(wire, "_ladder", lambda variants, max_bytes: [(255, 1)])
+    with pytest.raises(WrongUsage, match=r"the page takes .* bytes, of which 300,000 were allowed"):
+        view_page(make_layers(2, 6, 300, is_causal=False), max_bytes=300_000)
+
+
+def test_a_weight_that_is_no_number_never_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = make_pattern()
+    pattern.weights[1, 3, 2] = float("nan")
+    with pytest.raises(WrongUsage, match="nan"):
+        view_page([pattern])
+    monkeypatch.setattr(pattern_module.np, "isfinite", lambda values: np.ones(np.shape(values), bool))
+    with pytest.raises(AssertionError), np.errstate(invalid="ignore"):
+        check_packed(wire.pack([pattern], max_bytes=10**7), [pattern])

@@ -1,0 +1,204 @@
+"""The page as a file: one piece, within its size, made of modules that are joined once; and how it is shown."""
+
+import html
+import itertools
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.draw import markup
+from attnlab.draw.view import page as view_page_module
+from attnlab.draw.view import show, view_page, write_view
+from attnlab.draw.view.wire import pack
+from attnlab.errors import WrongUsage
+from attnlab.look import record
+from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig
+
+from ..attention.patterns import ODD, make_layers, make_pattern
+
+ENTRY = "view/modules/page.js"
+FOLDER = Path(markup.__file__).parent
+
+
+def top_names(script: str) -> list[str]:
+    return re.findall(r"^(?:export )?(?:async )?(?:function|const|let|class) (\w+)", script, re.M)
+
+
+def test_modules_come_after_what_they_import_and_no_name_is_taken_twice() -> None:
+    names = markup.modules_from(ENTRY)
+    assert names[-1] == ENTRY
+    assert set(names) >= {f"view/modules/{path.name}" for path in (FOLDER / "view" / "modules").glob("*.js")}
+    for name in names:
+        text = (FOLDER / name).read_text()
+        for imported in re.findall(r'from "(\.[^"]+)"', text):
+            place = (FOLDER / name).parent / imported
+            assert names.index(str(place.resolve().relative_to(FOLDER))) < names.index(name)
+    declared = list(itertools.chain.from_iterable(top_names((FOLDER / name).read_text()) for name in names))
+    assert len(declared) == len(set(declared))
+
+
+def test_modules_import_what_they_use_from_where_it_stands() -> None:
+    for name in markup.modules_from(ENTRY):
+        text = (FOLDER / name).read_text()
+        for words, source in re.findall(r'^import \{ (.*) \} from "(\.[^"]+)";$', text, re.M):
+            exported = (FOLDER / name).parent.joinpath(source).read_text()
+            for word in words.split(", "):
+                assert re.search(rf"^export (?:async )?(?:function|const|let|class) {word}\b", exported, re.M), word
+                assert len(re.findall(rf"\b{word}\b", text)) > 1, f"{name} imports {word} and does not use it"
+
+
+def test_nothing_of_modules_is_left_in_the_joined_script() -> None:
+    page = view_page(make_layers())
+    (script,) = re.findall(r'<script type="module">(.*?)</script>', page, re.S)
+    assert not re.search(r"^(import|export)\b", script, re.M)
+    assert "unsafe" not in page
+    assert not re.search(r'(?:src|href)="(?!data:,|#)', page)
+
+
+def test_the_page_is_never_larger_than_allowed() -> None:
+    patterns = make_layers(2, 4, 300)
+    full = len(view_page(patterns))
+    assert full > 400_000
+    for share in (0.9, 0.7):
+        assert len(view_page(patterns, max_bytes=int(full * share)).encode()) <= full * share
+    with pytest.raises(WrongUsage, match="max_bytes must be 300,000 or more"):
+        view_page(patterns, max_bytes=1000)
+
+
+def test_the_same_recording_gives_the_same_page() -> None:
+    assert view_page(make_layers()) == view_page(make_layers())
+
+
+def test_tokens_and_titles_cannot_leave_their_places() -> None:
+    length = len(ODD)
+    page = view_page([make_pattern(queries=length, tokens=ODD)], title="</h1><script>alert(1)</script>")
+    assert "<script>alert" not in page
+
+
+@pytest.fixture
+def decoder() -> Decoder:
+    torch.manual_seed(0)
+    config = DecoderConfig(vocab_size=5, max_length=8, d_model=8, num_heads=2, num_layers=2, d_ff=16)
+    return Decoder(config).eval()
+
+
+def test_a_recording_of_a_decoder_is_shown_with_its_tokens(decoder: Decoder) -> None:
+    with record(decoder, "layers.*.attention.weights", vocabulary="abcde") as recording, torch.no_grad():
+        decoder(torch.tensor([[0, 1, 2, 3], [4, 3, 2, 1]]))
+    page = view_page(recording, row=1)
+    assert '"query_tokens":["e","d","c","b"],"key_tokens":["e","d","c","b"]' in page
+    assert '"masks":[["causal","causal"]]' in page
+    assert "Decoder" in page
+    with pytest.raises(WrongUsage, match="rows 0 to 1; got row 2"):
+        view_page(recording, row=2)
+
+
+def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention() -> None:
+    torch.manual_seed(0)
+    config = EncoderDecoderConfig(vocab_size=7, max_length=6, d_model=8, num_heads=2, num_layers=1)
+    model = EncoderDecoder(config).eval()
+    with record(model, "*.weights") as recording, torch.no_grad():
+        model(torch.tensor([[6, 5, 4, 3, 2]]), torch.tensor([[0, 1, 2]]))
+    page = view_page(recording)
+    assert '"name":"Decoder cross-attention","query_tokens":["0","1","2"],"key_tokens":["6","5","4","3","2"]' in page
+
+
+def test_what_holds_no_weights_is_refused_with_what_it_holds() -> None:
+    with pytest.raises(WrongUsage, match=r"record weights, .* the recording has logits"):
+        view_page({"logits": torch.zeros(1, 2, 3)})
+    with pytest.raises(WrongUsage, match="got a int"):
+        view_page(3)
+    with pytest.raises(WrongUsage, match="expected a recording"):
+        view_page([])
+
+
+def test_elsewhere_the_page_is_written_and_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
+    place = show(make_layers(), title="Here")
+    assert isinstance(place, Path)
+    assert opened == [place.as_uri()]
+    assert "<h1>Here</h1>" in place.read_text()
+    assert write_view(tmp_path / "other.html", make_layers()).read_text() == view_page(make_layers())
+
+
+def test_inside_a_notebook_it_is_a_sealed_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell: Any = type("Shell", (), {"kernel": object()})()
+    notebook: Any = ModuleType("IPython")
+    notebook.get_ipython = lambda: shell
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    frame = show(make_layers())._repr_html_()  # type: ignore[union-attr]
+    assert frame.startswith('<iframe sandbox="allow-scripts" ')
+    (inside,) = re.findall(r'srcdoc="([^"]*)"', frame)
+    assert html.unescape(inside) == view_page(make_layers(), max_bytes=view_page_module._NOTEBOOK_BYTES)
+    notebook.get_ipython = lambda: None
+    assert not view_page_module._is_notebook()
+
+
+def test_the_frame_of_a_notebook_works_in_a_browser(browser: Any) -> None:
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.set_content(view_page_module.Shown(view_page(make_layers()))._repr_html_())
+        page.frame_locator("iframe").locator("#view[data-ready='true']").wait_for()
+    finally:
+        context.close()
+
+
+def test_the_package_has_what_the_page_is_made_of() -> None:
+    assert attnlab.__version__
+    for name in ("view/view.html", "view/view.css", *markup.modules_from(ENTRY)):
+        assert (FOLDER / name).is_file()
+
+
+HOST = """<!DOCTYPE html><html lang="en"><body><div id="place"></div><script type="module">
+import { mount } from "/view/modules/view.js";
+const source = {
+  manifest: await (await fetch("/manifest.json")).json(),
+  tile: async (name) => new Uint8Array(await (await fetch(`/tiles/${name}`)).arrayBuffer()),
+};
+await mount(document.getElementById("place"), source);
+</script></body></html>"""
+
+
+def test_the_modules_mount_in_any_page_from_any_source(browser: Any) -> None:
+    packed = pack(make_layers(), max_bytes=10**7)
+    asked: list[str] = []
+
+    def answer(route: Any) -> None:
+        path = route.request.url.removeprefix("http://attnlab.test/")
+        asked.append(path)
+        if path == "":
+            route.fulfill(body=HOST, content_type="text/html")
+        elif path == "manifest.json":
+            route.fulfill(body=json.dumps(packed.manifest), content_type="application/json")
+        elif path.startswith("tiles/"):
+            route.fulfill(body=packed.tiles[path.removeprefix("tiles/")], content_type="application/octet-stream")
+        elif path.endswith(".js"):
+            route.fulfill(body=(FOLDER / path).read_text(), content_type="text/javascript")
+        else:
+            route.fulfill(status=404)
+
+    context = browser.new_context()
+    try:
+        context.route("http://attnlab.test/**", answer)
+        page = context.new_page()
+        page.goto("http://attnlab.test/")
+        page.locator("#place[data-ready='true']").wait_for(timeout=10_000)
+        page.locator(".head[data-layer='1'][data-head='2']").click()
+        page.get_by_role("heading", name="Layer 1, head 2").wait_for()
+    finally:
+        context.close()
+    assert [path for path in asked if path.startswith("tiles/")] == [
+        "tiles/thumbs.0",
+        "tiles/0.0.0.0.0.0",
+        "tiles/0.0.1.2.0.0",
+    ]

@@ -1,0 +1,306 @@
+"""The view in a browser: opened from disk, read, walked through, zoomed, compared, in every theme and width."""
+
+import re
+from typing import Any
+
+import pytest
+
+from attnlab.draw.attention import Pattern
+from attnlab.draw.view import view_page
+
+from ..attention.patterns import ODD, make_layers, make_pattern, words
+from ..views import CONTRASTS, Open
+from .viewing import (
+    COLOURS,
+    MEASURE,
+    check_cell,
+    check_masked_cell_is_hatched,
+    corner,
+    number,
+    reading,
+    ready,
+    title,
+    wait_for_title,
+    walk_to,
+)
+
+
+@pytest.fixture
+def open_view(open_html: Open) -> Open:
+    """Open patterns, or two lists of them, as their page."""
+
+    def open_it(*recordings: Any, width: int = 1200, scheme: str = "light", **options: Any) -> Any:
+        has_touch = options.pop("has_touch", False)
+        page = open_html(view_page(*recordings, **options), width, color_scheme=scheme, has_touch=has_touch)
+        return ready(page)
+
+    return open_it
+
+
+def test_the_page_opens_from_disk_without_network_or_complaint(open_view: Open) -> None:
+    page = open_view(make_layers(), title="A sentence")
+    assert page.locator("h1").inner_text() == "A sentence"
+    assert title(page) == "Layer 0, head 0"
+    assert page.locator(".overview .head").count() == 6
+
+
+def test_every_reading_names_its_cell_and_is_within_its_bound(open_view: Open) -> None:
+    patterns = make_layers(length=9)
+    page = open_view(patterns)
+    for row, column in [(0, 0), (8, 0), (8, 8), (4, 2), (2, 6)]:
+        check_cell(page, patterns[0], 0, row, column)
+    page.get_by_label("Layer", exact=True).select_option("1")
+    page.get_by_label("Head", exact=True).select_option("2")
+    wait_for_title(page, "Layer 1, head 2")
+    for row, column in [(8, 3), (5, 5), (1, 4)]:
+        check_cell(page, patterns[1], 2, row, column)
+
+
+def check_pointing(page: Any, row: int, column: int) -> None:
+    left, top, cell = corner(page)
+    page.mouse.move(left + (column + 0.5) * cell, top + (row + 0.5) * cell)
+    assert reading(page).startswith(f"Query {row} ‘w{row}’ → key {column} ‘w{column}’: ")
+
+
+def test_pointing_at_a_cell_reads_it_and_a_click_follows_its_query(open_view: Open) -> None:
+    patterns = make_layers()
+    page = open_view(patterns)
+    check_pointing(page, 5, 2)
+    left, top, cell = corner(page)
+    value = number(MEASURE.search(reading(page))[1])  # type: ignore[index]
+    assert value == pytest.approx(float(patterns[0].weights[0, 5, 2]), abs=0.005)
+    assert page.locator(".row-part h3").inner_text() == "Query 7 ‘w7’ looks at"
+    page.mouse.click(left + 2.5 * cell, top + 5.5 * cell)
+    assert page.locator(".row-part h3").inner_text() == "Query 5 ‘w5’ looks at"
+    page.mouse.move(left + 6.5 * cell, top + 1.5 * cell)
+    assert reading(page) == "Query 1 ‘w1’ may not look at key 6 ‘w6’: masked."
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_masked_cells_are_hatched_and_not_a_shade_of_zero(open_view: Open, scheme: str) -> None:
+    page = open_view([make_pattern()], scheme=scheme)
+    check_masked_cell_is_hatched(page, 1, 6)
+    with pytest.raises(AssertionError, match="looks like a weight of zero"):
+        check_masked_cell_is_hatched(page, 6, 1)
+
+
+def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(open_view: Open) -> None:
+    page = open_view(make_layers(3, 4))
+    page.locator(".head[data-layer='2'][data-head='1']").click()
+    wait_for_title(page, "Layer 2, head 1")
+    assert page.locator(".map-part code").inner_text() == "layers.2.attention.weights"
+    page.locator(".head[tabindex='0']").focus()
+    for key in ("ArrowUp", "ArrowRight", "End", "Home", "ArrowRight"):
+        page.keyboard.press(key)
+    wait_for_title(page, "Layer 1, head 1")
+    assert page.locator(".head[aria-selected='true']").count() == page.locator(".head[tabindex='0']").count() == 1
+    assert page.evaluate("document.activeElement.dataset.head") == "1"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") != "head"
+    assert page.get_by_label("Layer", exact=True).input_value() == "1"
+
+
+def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view: Open) -> None:
+    page = open_view([make_pattern(queries=64)])
+    left, top, cell = corner(page)
+    spot = (left + 31.5 * cell, top + 31.5 * cell)
+    page.mouse.move(*spot)
+    assert "Query 31 ‘w31’ → key 31" in reading(page)
+    page.mouse.move(left + 0.5 * cell, top + 0.5 * cell)
+    edge = reading(page)
+    page.get_by_role("button", name="Zoom in").click()
+    page.get_by_role("button", name="Zoom in").click()
+    page.mouse.move(left + 1, top + 1)
+    assert reading(page) != edge
+    page.get_by_role("button", name="Fit the whole map").click()
+    page.mouse.move(left + 0.5 * cell, top + 0.5 * cell)
+    assert reading(page) == edge
+    page.mouse.move(*spot)
+    page.mouse.wheel(0, -300)  # the page may scroll: the map has not been clicked
+    left, top, cell = corner(page)
+    spot = (left + 31.5 * cell, top + 31.5 * cell)
+    page.mouse.move(left + 1, top + 1)
+    assert reading(page) == edge
+    page.mouse.click(*spot)
+    page.mouse.wheel(0, -300)
+    page.mouse.move(left + 1, top + 1)
+    zoomed = reading(page)
+    assert zoomed != edge
+    page.mouse.move(*spot)
+    assert "Query 31 ‘w31’ → key 31" in reading(page)  # what is under the pointer stays there
+    page.mouse.down()
+    page.mouse.move(spot[0] + 40, spot[1] + 40, steps=4)
+    page.mouse.up()
+    page.mouse.move(left + 1, top + 1)
+    assert reading(page) != zoomed
+    page.locator("canvas.heatmap").focus()
+    page.keyboard.press("0")
+    page.mouse.move(left + 1, top + 1)
+    assert reading(page) == edge
+    page.keyboard.press("+")
+    page.mouse.move(left + 1, top + 1)
+    assert reading(page) != edge
+
+
+def test_two_fingers_zoom(open_view: Open) -> None:
+    page = open_view([make_pattern(queries=64)], has_touch=True)
+    left, top, cell = corner(page)
+    x, y = left + 32 * cell, top + 32 * cell
+    touch = page.context.new_cdp_session(page)
+
+    def fingers(kind: str, apart: float) -> None:
+        places = [] if kind == "touchEnd" else [{"x": x - apart, "y": y, "id": 1}, {"x": x + apart, "y": y, "id": 2}]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+
+    fingers("touchStart", 20)
+    for apart in (30, 50, 80):
+        fingers("touchMove", apart)
+    fingers("touchEnd", 80)
+    assert "zoomed" in page.locator("canvas.heatmap").get_attribute("class")
+    page.mouse.move(left + 1, top + 1)
+    assert not re.search("Query 0 .* key 0 ", reading(page))
+
+
+def test_the_keyboard_reads_a_zoomed_map_cell_by_cell(open_view: Open) -> None:
+    patterns = [make_pattern(queries=64)]
+    page = open_view(patterns)
+    page.locator("canvas.heatmap").focus()
+    for _ in range(4):
+        page.keyboard.press("+")
+    check_cell(page, patterns[0], 0, 63, 3)
+    page.keyboard.press("PageUp")
+    assert "Query 53 ‘w53’ → key 3 " in reading(page)
+    page.keyboard.press("End")
+    assert reading(page).startswith("Query 53 ‘w53’ may not look at key 63")
+
+
+def test_a_row_is_listed_and_told_in_full_as_a_table(open_view: Open) -> None:
+    patterns = [make_pattern(queries=12)]
+    page = open_view(patterns)
+    page.get_by_label("Query", exact=True).fill("9")
+    weights = [float(weight) for weight in patterns[0].weights[0, 9]]
+    best = max(range(12), key=lambda key: weights[key])
+    first = page.locator(".row-words .chances li").first
+    assert first.locator(".word").inner_text() == f"w{best}"
+    assert first.locator(".number").inner_text() == f"{weights[best]:.3f}"
+    assert page.locator(".row-words .note").inner_text().endswith("2 masked.")
+    page.get_by_text("All weights of this query as a table").click()
+    rows = page.locator(".weights-table tbody tr").all_inner_texts()
+    assert len(rows) == 12
+    assert [row.split("\t")[2] for row in rows[10:]] == ["masked", "masked"]
+    for key, row in enumerate(rows[:10]):
+        number_of, token, value, bound = row.split("\t")
+        assert (number_of, token) == (str(key), f"w{key}")
+        assert abs(number(value.replace("<", "").replace(">", "")) - weights[key]) <= number(bound) + 0.001
+
+
+def test_cross_attention_has_a_list_of_its_own_on_each_axis(open_view: Open) -> None:
+    cross = make_pattern("decoder.layers.0.cross_attention.weights", 2, 3, len(ODD), is_causal=False, tokens=ODD)
+    own = make_pattern("decoder.layers.0.attention.weights", 2, 3)
+    page = open_view([own, cross])
+    assert title(page) == "Decoder attention, layer 0, head 0"
+    page.get_by_label("Attention", exact=True).select_option(label="Decoder cross-attention")
+    wait_for_title(page, "Decoder cross-attention, layer 0, head 0")
+    assert walk_to(page, 2, 3).startswith("Query 2 ‘w2’ → key 3 ‘שלום’: ")
+    assert walk_to(page, 1, 0).startswith("Query 1 ‘w1’ → key 0 ‘∅’: ")
+    assert walk_to(page, 1, 2).startswith("Query 1 ‘w1’ → key 2 ‘⏎’: ")
+    assert walk_to(page, 0, 9).startswith("Query 0 ‘w0’ → key 9 ‘<script>alert(1)</script>’: ")
+    names = page.locator(".map-part dt").all_inner_texts()
+    assert names == ["Entropy", "Effective keys", "Largest weight", "On the first key"]
+
+
+def test_two_recordings_are_compared_cell_by_cell(open_view: Open) -> None:
+    one, other = make_layers(1, seed=1), make_layers(1, seed=2)
+    page = open_view(one, other, names=("clean", "cut"))
+    change = float(other[0].weights[0, 5, 2] - one[0].weights[0, 5, 2])
+    measure = MEASURE.search(walk_to(page, 5, 2))
+    assert measure
+    assert abs(number(measure[1]) - change) <= number(measure[2]) + 0.0005
+    assert (measure[1][0] == "+") == (change > 0)
+    page.get_by_label("Show", exact=True).select_option(label="cut")
+    page.get_by_text("equal steps of √weight").wait_for()
+    check_cell(page, other[0], 0, 5, 2)
+    assert " → " not in page.locator(".map-part dd").first.inner_text()
+
+
+def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view: Open) -> None:
+    pattern = make_pattern(heads=2, queries=700)
+    page = open_view([pattern], max_bytes=400_000)
+    footer = page.locator("footer").inner_text()
+    side = int(re.search(r"of (\d+) × \d+ weights", footer)[1])  # type: ignore[index]
+    assert "The maps are pooled to keep this page within its size" in footer
+    square = pattern.weights[0, 2 * side : 3 * side, side : 2 * side]
+    words_read = walk_to(page, 2, 1)
+    assert words_read.startswith(f"Queries {2 * side}–{3 * side - 1} → keys {side}–{2 * side - 1}: mean ")
+    mean, bound, most, bound_too = map(number, re.findall(r"([\d.e−]+)(?= ±|,|$)", words_read.split(": ")[1]))
+    assert abs(mean - float(square.mean())) <= bound + 0.0006 * mean
+    assert abs(most - float(square.max())) <= bound_too + 0.0006 * most
+
+
+def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view: Open) -> None:
+    page = open_view(make_layers())
+    assert "√weight" in page.locator(".legend-line").inner_text()
+    page.get_by_label("Shade", exact=True).select_option(label="Linear, to the largest here")
+    assert "equal steps of weight" in page.locator(".legend-line").inner_text()
+    page.get_by_label("Shown as", exact=True).select_option(label="Largest weight")
+    label = page.locator(".head[data-layer='1'][data-head='2']").get_attribute("aria-label")
+    value = float(make_layers()[1].weights[2].amax(-1).mean())
+    assert label == f"Layer 1, head 2: largest weight {value:.3f}"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_accessibility_checks_find_nothing(open_view: Open, scheme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = open_view(make_layers(seed=1), make_layers(seed=2), width=width, scheme=scheme)
+    page.get_by_text("All weights of this query as a table").click()
+    found = axe.Axe().run(page).response["violations"]
+    assert [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found] == []
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_accessibility_checks_do_find_something(open_view: Open) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = open_view(make_layers())
+    page.evaluate("document.querySelector('canvas.heatmap').removeAttribute('aria-label')")
+    page.evaluate("document.querySelector('#choose-shade').labels[0].remove()")
+    assert {each["id"] for each in axe.Axe().run(page).response["violations"]} >= {"select-name"}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_are_legible(open_view: Open, scheme: str) -> None:
+    page = open_view(make_layers(), scheme=scheme)
+    page.get_by_label("Shown as", exact=True).select_option(label="Entropy")
+    ratios = page.evaluate(CONTRASTS.replace("'.weight, .query-name", "'.head, .weight, .query-name"))
+    assert len(ratios) > 20
+    assert min(ratios)[0] >= 4.5, sorted(ratios)[:3]
+
+
+def test_the_other_theme_repaints_the_maps(open_view: Open) -> None:
+    page = open_view(make_layers())
+    before = page.evaluate(COLOURS, [7, 0])
+    page.get_by_role("button", name="Switch to dark colours").click()
+    page.wait_for_timeout(100)
+    assert page.evaluate(COLOURS, [7, 0]) != before
+
+
+def test_one_token_and_one_head_are_enough(open_view: Open) -> None:
+    page = open_view(
+        [Pattern("attention.weights", make_pattern(heads=1, queries=1).weights, words(1), words(1))], width=400
+    )
+    assert walk_to(page, 0, 0) == "Query 0 ‘w0’ → key 0 ‘w0’: 1 ± 0.0040"
+
+
+def test_nothing_moves_for_who_asks_for_less_motion(open_view: Open) -> None:
+    page = open_view(make_layers())
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_role("button", name="Zoom in").click()
+    assert page.evaluate("document.getAnimations().length") == 0
+
+
+def test_a_damaged_tile_is_said_and_not_drawn(open_html: Open) -> None:
+    html = view_page(make_layers())
+    start = html.index('id="tile.0.0.0.0.0.0">') + len('id="tile.0.0.0.0.0.0">')
+    page = open_html(f"{html[:start]}AAAA{html[start + 4 :]}")
+    page.wait_for_selector("#view[data-ready='failed']")
+    assert page.get_by_role("alert").inner_text().startswith("The maps cannot be shown: ")

@@ -1,0 +1,90 @@
+"""What the view shows, read off in a browser: shorthands and the checks that tests, and planted faults, share."""
+
+import re
+from typing import Any
+
+from attnlab.draw.attention import Pattern
+
+PLACE = re.compile(r"Query (\d+) .* (?:→|look at) key (\d+) ")
+MEASURE = re.compile(r"(?:: |mean )([−+]?[\d.e−]+) ± ([\d.e−]+)$")
+
+
+def ready(page: Any) -> Any:
+    """Wait until the first head is drawn."""
+    page.wait_for_selector("#view[data-ready='true']", timeout=10_000)
+    return page
+
+
+def reading(page: Any) -> str:
+    return str(page.locator(".attention-view .reading-line").inner_text())
+
+
+def title(page: Any) -> str:
+    return str(page.locator(".map-part h2").inner_text())
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
+def walk_to(page: Any, row: int, column: int) -> str:
+    """Go to a cell with the keyboard alone, from wherever the cursor is, and read it."""
+    page.locator("canvas.heatmap").focus()
+    page.keyboard.press("Home")
+    field = page.get_by_label(re.compile("^(Query|Row)$"))
+    field.fill(str(row))
+    page.locator("canvas.heatmap").focus()
+    page.keyboard.press("Home")
+    for _ in range(column):
+        page.keyboard.press("ArrowRight")
+    return reading(page)
+
+
+def check_cell(page: Any, pattern: Pattern, head: int, row: int, column: int) -> None:
+    """The cell that the keyboard reaches is the one it names, and its weight is within what it says."""
+    words = walk_to(page, row, column)
+    found = PLACE.search(words)
+    assert found, words
+    assert (int(found[1]), int(found[2])) == (row, column), words
+    weight = float(pattern.weights[head, row, column])
+    if pattern.blocked is not None and column > row:
+        assert words.endswith("masked."), words
+        return
+    measure = MEASURE.search(words)
+    assert measure, words
+    value, bound = number(measure[1]), number(measure[2])
+    # Three digits are shown of the value.
+    assert abs(value - weight) <= bound + 0.0005 * max(abs(weight), 1e-9) + 1e-9, f"{words}, but {weight}"
+
+
+def wait_for_title(page: Any, words: str) -> None:
+    page.locator(".map-part h2").get_by_text(words, exact=True).wait_for()
+
+
+def corner(page: Any) -> tuple[float, float, float]:
+    """Say where the map begins and how large its cells are, in pixels of the window; all of it is in sight."""
+    canvas = page.locator("canvas.heatmap")
+    canvas.scroll_into_view_if_needed()
+    box, told = canvas.bounding_box(), canvas.evaluate("node => ({...node.dataset})")
+    return box["x"] + float(told["left"]), box["y"] + float(told["top"]), float(told["cellWidth"])
+
+
+COLOURS = """([row, column]) => {
+  const map = document.querySelector('canvas.heatmap');
+  const copy = document.createElement('canvas');
+  Object.assign(copy, {width: map.width, height: map.height});
+  const pen = copy.getContext('2d', {willReadFrequently: true});
+  pen.drawImage(map, 0, 0);
+  const [left, top, cell] = ['left', 'top', 'cellWidth'].map(name => Number(map.dataset[name]) * devicePixelRatio);
+  // The upper edge of a cell, where no number stands.
+  const [x, y] = [left + (column + 0.15) * cell, top + (row + 0.1) * cell];
+  const pixels = pen.getImageData(x, y, cell * 0.7, cell * 0.15).data;
+  const found = new Set();
+  for (let i = 0; i < pixels.length; i += 4) found.add([...pixels.subarray(i, i + 4)].join());
+  return [...found];
+}"""
+
+
+def check_masked_cell_is_hatched(page: Any, row: int, column: int) -> None:
+    """A masked cell shows lines; a weight, also zero, is one flat colour."""
+    assert len(page.evaluate(COLOURS, [row, column])) > 1, "a masked cell looks like a weight of zero"

@@ -1,0 +1,141 @@
+"""The memory budget: counted rightly, and enforced before it is exceeded."""
+
+import gc
+
+import pytest
+import torch
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import record
+from attnlab.look.recording import budget as budgets
+from attnlab.models import Decoder, DecoderConfig
+from attnlab.seeds import isolated
+
+TOKENS = torch.zeros(1, 64, dtype=torch.int64)
+SITES = ["layers.*.attention.weights", "layers.*.residual_after"]
+SITE = "layers.0.attention.weights"
+QUERY = KEY = RESIDUAL = 64 * 16 * 4
+WEIGHTS = 4 * 64 * 64 * 4
+
+
+@pytest.fixture(scope="module")
+def model():
+    with isolated(0):
+        return Decoder(DecoderConfig(vocab_size=4, d_model=16, num_heads=4, num_layers=3)).eval()
+
+
+def recorded(model, sites=SITES, **options):
+    with torch.no_grad(), record(model, sites, **options) as recording:
+        model(TOKENS)
+    return recording
+
+
+def test_what_is_kept_is_counted_to_the_byte(model):
+    assert recorded(model)._store.budget.held == recorded(model).nbytes
+    assert recorded(model).nbytes == TOKENS.nbytes + 3 * (QUERY + KEY + RESIDUAL)
+    assert recorded(model, ["*weights", "*scores", "*query", "*key"]).nbytes == TOKENS.nbytes + 3 * (QUERY + KEY)
+
+
+def test_a_recording_never_holds_more_than_its_budget(model, monkeypatch):
+    need = recorded(model).nbytes
+    assert recorded(model, budget=need).nbytes == need
+    copied = []
+    whole = torch.Tensor.to
+    monkeypatch.setattr(torch.Tensor, "to", lambda value, *a, **k: copied.append(value.nbytes) or whole(value, *a, **k))
+    for budget in range(1, need, need // 40):
+        copied.clear()
+        with pytest.raises(CouldNotRun, match="its budget is"):
+            recorded(model, budget=budget)
+        assert sum(copied) <= budget  # asked before it was copied
+
+
+def test_the_error_says_what_costs_what_and_what_to_do(model):
+    with pytest.raises(CouldNotRun) as caught:
+        recorded(model, budget="30 KiB")
+    assert str(caught.value) == (
+        "keeping layers.2.attention.weights (4.0 KiB) would bring the recording to 32.5 KiB; its budget is 30.0 KiB. "
+        "Held so far: 20.0 KiB for layers.*.attention.weights, 8.0 KiB for layers.*.residual_after, "
+        "512 B for tokens. Ask for fewer sites, keep a summary instead of the weights (reduce=), "
+        "run the model on fewer inputs at a time, or raise budget=."
+    )
+
+
+def test_weights_made_on_demand_count_for_as_long_as_they_are_held(model):
+    working = 5 * WEIGHTS
+    recording = recorded(model)
+    recording._store.budget.limit = recording.nbytes + working + WEIGHTS
+    first = recording[SITE]
+    view = recording["layers.1.attention.weights"][0, 0]
+    with pytest.raises(
+        CouldNotRun, match=r"making layers\.2\.attention\.weights takes 320\.0 KiB.* 128\.0 KiB that were made"
+    ):
+        recording["layers.2.attention.weights"]
+    del first
+    gc.collect()
+    assert recording["layers.2.attention.weights"].shape == (1, 4, 64, 64)
+    assert view.shape == (64, 64)
+    assert recording.tile(SITE, head=0).shape == (64, 64)
+
+
+def test_weights_too_large_for_the_budget_can_be_looked_at_in_tiles(model):
+    recording = recorded(model, budget=50_000)
+    with pytest.raises(CouldNotRun, match=r"Ask for a part with tile\(site, head=, queries=, keys=\)"):
+        recording[SITE]
+    tile = recording.tile(SITE, head=2, queries=slice(8, 16), keys=slice(4, 40))
+    assert torch.equal(tile, recorded(model)[SITE][0, 2, 8:16, 4:40])
+    with pytest.raises(CouldNotRun, match=r"making a tile of layers\.0\.attention\.weights takes"):
+        recording.tile(SITE)
+
+
+def test_gradients_are_counted_before_they_come(model):
+    with record(model, "logits", gradients=True) as recording:
+        output = model(TOKENS)
+        assert recording._store.budget.held == TOKENS.nbytes + 2 * 64 * 4 * 4
+        output.sum().backward()
+    assert recording.nbytes == TOKENS.nbytes + 2 * 64 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        ("2 GiB", 2**31),
+        ("1.5kib", 1536),
+        ("500 MB", 500_000_000),
+        ("7", 7),
+        ("7 B", 7),
+        (12, 12),
+        (0, 0),
+        ("1 TiB", 2**40),
+    ],
+)
+def test_a_budget_is_read(words, size):
+    assert budgets.to_bytes(words) == size
+
+
+@pytest.mark.parametrize("words", ["", "much", "2 GiBs", "-1", -1, True, 1.5, "1e3", [1]])
+def test_what_is_no_budget_is_an_error(words, model):
+    with pytest.raises(WrongUsage, match="budget is a number of bytes or a text such as"):
+        budgets.to_bytes(words)
+
+
+def test_without_a_budget_it_is_half_of_what_is_available(tmp_path):
+    assert budgets.available_memory("cpu", tmp_path) is None
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable:   64 kB\n")
+    assert budgets.available_memory("cpu", tmp_path) == 65_536
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    (tmp_path / "sys/fs/cgroup/memory.current").write_text("1000\n")
+    assert budgets.available_memory("cpu", tmp_path) == 65_536
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("21000\n")
+    assert budgets.available_memory("cpu", tmp_path) == 20_000
+    available = budgets.available_memory()
+    if available is not None:
+        assert 0.2 * available < budgets.to_bytes(None) < 0.8 * available
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 * 2**29, "1.5 GiB"), (2**52, "4096.0 TiB")]
+)
+def test_sizes_are_written_for_people(size, words):
+    assert budgets.in_words(size) == words

@@ -1,0 +1,111 @@
+"""Lenses: what would be said half-way, and a logit taken apart."""
+
+import pytest
+import torch
+from tests.operate.effects.checks import check_attribution, close
+from tests.operate.effects.models import KINDS, given, run
+
+from attnlab.errors import WrongUsage
+from attnlab.look.lens import direct_logits, head_lens, logit_lens
+from attnlab.models import Encoder, EncoderConfig
+from attnlab.sites import Instrument, installed, instruments_of
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(12))
+def test_the_shares_of_all_parts_sum_to_the_logit(seed, kind):
+    check_attribution(seed, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(5))
+def test_the_shares_sum_to_the_logit_in_float32(seed, kind):
+    check_attribution(seed, kind, torch.float32)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_difference_of_logits_is_taken_apart_likewise(seed):
+    each = given(seed, "decoder")
+    labels, others = each.labels[:, 0], (each.labels[:, 0] + 3) % 11
+    found = direct_logits(each.model, each.inputs, labels=labels, others=others, position=1)
+    logits, rows = run(each)[:, 1], torch.arange(each.num_rows)
+    close(found.logits, logits[rows, labels] - logits[rows, others], torch.float64)
+    assert found.error < 1e-12 * max(1.0, float(logits.abs().max()))
+
+
+class Silent(Instrument):
+    """Takes one head out of the sum, and nothing else along with it."""
+
+    def __init__(self, site, head):
+        self.site, self.head = site, head
+
+    def wants(self, site):
+        return site == self.site
+
+    def visit(self, site, value):
+        value = value.clone()
+        value[:, self.head] = 0.0
+        return value
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_without_norms_the_last_layers_heads_have_their_whole_effect_as_their_share(seed):
+    """Where nothing comes after a head but the sum, its share is what taking it out takes away."""
+    each = given(seed, "decoder", norm_place="none", final_norm=False, num_layers=1)
+    for block in each.model.layers:
+        torch.nn.init.zeros_(block.feed_forward.outer.weight)
+    found = direct_logits(each.model, each.inputs, labels=each.labels[:, -1])
+    for writer, share in zip(found.writers, found.shares, strict=True):
+        if writer.head is not None:
+            with installed(each.model, Silent(f"{writer.part}.heads", writer.head)):
+                left = run(each)[torch.arange(each.num_rows), -1, each.labels[:, -1]]
+            close(found.logits - left, share, torch.float64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_last_stage_of_the_lens_is_the_models_own_answer(seed, kind):
+    each = given(seed, kind)
+    found = logit_lens(each.model, each.inputs)
+    logits = run(each)
+    close(found.logits[-1], logits if logits.dim() == 2 else logits[:, -1], torch.float64)
+    layers = each.model.config.num_layers
+    assert len(found.sites) == 1 + layers
+    assert found.sites[0].endswith("embedding")
+    assert torch.allclose(found.probabilities.sum(-1), torch.ones(1 + layers, each.num_rows).double())
+
+
+def test_positions_may_differ_from_row_to_row():
+    each = given(1, "padded decoder")
+    last = (each.labels != -100).sum(1) - 1
+    found = logit_lens(each.model, each.inputs, position=last)
+    close(found.logits[-1], run(each)[torch.arange(each.num_rows), last], torch.float64)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_head_says_by_itself_holds_its_share_of_every_logit(seed):
+    each = given(seed, "decoder")
+    lens, labels = head_lens(each.model, each.inputs), each.labels[:, 0]
+    found = direct_logits(each.model, each.inputs, labels=labels)
+    shares = torch.stack([s for w, s in zip(found.writers, found.shares, strict=True) if w.head is not None])
+    close(lens.logits[..., torch.arange(each.num_rows), labels], shares, torch.float64)
+    parts, table = found.table()
+    assert parts == [f"layers.{i}.attention" for i in range(each.model.config.num_layers)]
+    assert torch.allclose(table.flatten(), shares.mean(1))
+    assert str(lens.heads[0]) == "layers.0.attention, head 0"
+    assert instruments_of(each.model) == []
+
+
+def test_what_has_no_read_out_is_refused():
+    each = given(0, "decoder")
+    for call, words in (
+        (lambda: logit_lens(torch.nn.Linear(2, 2), torch.zeros(1, 2)), "which has no read-out"),
+        (lambda: logit_lens(Encoder(EncoderConfig()), torch.zeros(1, 2).long()), "without classes"),
+        (lambda: logit_lens(each.model, each.inputs, position=99), "position must be from"),
+        (lambda: logit_lens(each.model, each.inputs, position=torch.tensor([0.5])), "position is an integer"),
+        (lambda: direct_logits(each.model, each.inputs, labels=torch.tensor([99])), "labels"),
+        (lambda: direct_logits(each.model, each.inputs, labels=torch.full((each.num_rows,), 99)), "from 0 to 10"),
+    ):
+        with pytest.raises(WrongUsage) as caught:
+            call()
+        assert words in str(caught.value)

@@ -1,0 +1,113 @@
+"""Questions: every kind of model is asked alike, and a question that is gone on with has the same answer."""
+
+import pytest
+import torch
+
+from attnlab.design import design_for
+from attnlab.errors import WrongUsage
+from attnlab.experiments import handmade
+from attnlab.experiments.handmade import HandmadeConfig
+from attnlab.look.questions import Continuation, Translation, Vectors, Verdict
+from attnlab.look.recording import record
+from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig, EncoderDecoder, EncoderDecoderConfig
+from attnlab.seeds import isolated
+
+WIDTHS = {"vocab_size": 5, "max_length": 12, "d_model": 6, "num_heads": 2}
+NAMES = ("S", "a", "b", "c", "d")
+
+
+def continuation():
+    with isolated(0):
+        model = Decoder(DecoderConfig(num_layers=2, **WIDTHS)).eval()
+    return Continuation(model, torch.tensor([[3, 1, 2, 0]]), 4, NAMES, [0], 3)
+
+
+def translation():
+    with isolated(1):
+        model = EncoderDecoder(EncoderDecoderConfig(**WIDTHS)).eval()
+    return Translation(model, torch.tensor([[1, 2, 3]]), ["p", "q", "r"], torch.tensor([[0]]), 4, NAMES)
+
+
+def verdict():
+    with isolated(2):
+        model = Encoder(EncoderConfig(num_classes=2, **WIDTHS)).eval()
+    return Verdict(model, torch.tensor([[1, 4]]), ["[odd]", "d"], ["no", "yes"])
+
+
+def vectors(text="CLS CAC"):
+    config = HandmadeConfig()
+    return handmade.ask(design_for("copy_first", config.tolerance).model(), config, text)
+
+
+QUESTIONS = {
+    "continuation": continuation,
+    "translation": translation,
+    "verdict": verdict,
+    "vectors": lambda: vectors("unique CAC"),
+}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_a_passage_shows_in_one_pass_what_a_trace_shows(kind):
+    question = QUESTIONS[kind]()
+    arguments, options, words = question.passage()
+    trace = question.trace()
+    with record(question.model, "*weights") as recording, torch.no_grad():
+        question.model(*arguments, **options)
+    for head in trace.attention:
+        weights = recording[head.site][0, head.head].tolist()
+        assert len(head.rows) == len(weights)
+        for row, expected in zip(head.rows, weights, strict=True):
+            assert row == pytest.approx(expected[: len(row)], abs=1e-6)
+    assert all(len(names) == arguments[0].shape[1] for stack, names in words.items() if stack in ("", "encoder"))
+    assert trace.tokens[: len(words.get("", ()))] == words.get("", ())
+
+
+@pytest.mark.parametrize(("kind", "steps"), [("continuation", 4), ("translation", 4)])
+def test_a_question_gone_on_with_after_its_own_choices_has_the_same_answer(kind, steps):
+    question = QUESTIONS[kind]()
+    whole = question.trace()
+    choices = [step.choice for step in whole.steps]
+    for done in range(steps):
+        rest = question.after(choices[:done]).trace()
+        assert rest.tokens == whole.tokens
+        assert rest.input == whole.input
+        assert [step.position for step in rest.steps] == [step.position for step in whole.steps[done:]]
+        for one, other in zip(rest.steps, whole.steps[done:], strict=True):
+            assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
+
+
+def test_other_choices_lead_elsewhere():
+    question = continuation()
+    tokens = question.trace().tokens
+    other = next(name for name in NAMES[1:] if name != tokens[4])
+    assert question.after([other]).trace().tokens[:5] == (*tokens[:4], other)
+
+
+@pytest.mark.parametrize(("kind", "choices"), [("continuation", "abcd"), ("verdict", ["no"]), ("vectors", ["once"])])
+def test_there_is_nothing_after_the_last_step(kind, choices):
+    with pytest.raises(WrongUsage, match="it cannot be gone on with after"):
+        QUESTIONS[kind]().after(list(choices))
+
+
+def test_a_handmade_head_answers_at_every_position_that_counts():
+    trace = vectors("unique CAC").trace()
+    assert trace.tokens == ("CLS", "C", "A", "C")
+    assert [(step.place, step.choice) for step in trace.steps] == [(1, "repeated"), (2, "once"), (3, "repeated")]
+    copied = vectors("CAB").trace()
+    assert [step.choice for step in copied.steps] == ["C", "C", "C"]
+    assert [head.site for head in copied.attention] == ["weights"]
+    assert all(row[0] > 0.99 for row in copied.attention[0].rows)
+    assert "place" in copied.to_mapping()["steps"][0]
+    assert "place" not in continuation().trace().to_mapping()["steps"][0]
+
+
+@pytest.mark.parametrize("text", ["", "CAD", "unique", "sorting ABC"])
+def test_what_a_handmade_head_cannot_read_is_refused(text):
+    with pytest.raises(WrongUsage, match="expected 1 to 4 letters from A to C"):
+        vectors(text)
+
+
+def test_a_questions_kind_is_told_by_its_model():
+    assert isinstance(vectors("CAB"), Vectors)
+    assert isinstance(vectors("CAB").model, type(vectors("unique A").model))

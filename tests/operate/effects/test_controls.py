@@ -1,0 +1,192 @@
+"""Controls: what each does, and that the test tells heads that work from heads that only look so."""
+
+import pytest
+import torch
+from tests.operate.effects.checks import check_controls, close
+from tests.operate.effects.models import given, run
+
+from attnlab.errors import WrongUsage
+from attnlab.look.inputs import Call
+from attnlab.models import Decoder, DecoderConfig
+from attnlab.operate.editing import edit
+from attnlab.operate.edits import SetPattern
+from attnlab.operate.effects import CONTROLS, How, Place, Rule, does_it_matter
+from attnlab.operate.effects.baseline import run_plain
+from attnlab.operate.effects.controls import _donors, _shuffled
+from attnlab.operate.effects.metrics import Metric, make_ready
+from attnlab.operate.effects.patterns import pattern_of, renormalised
+from attnlab.parts.attend import explicit_attention
+from attnlab.seeds import generator, isolated
+
+FEW = Rule(draws=50)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_controls_that_are_edits_give_what_the_edits_give(seed):
+    check_controls(seed)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 6, 7, 9])
+@pytest.mark.parametrize("control", ["mean", "value_zeroed", "frozen", "shuffled"])
+def test_each_other_control_is_its_definition(seed, control):
+    """Patterns made here from the weights of a plain pass, set by an edit, give what the control gives."""
+    each = given(seed, "padded decoder")
+    if each.num_rows < 2:
+        return
+    found = does_it_matter(
+        each.model, each.inputs, metric="loss", labels=each.labels, controls=[control], rule=FEW, seed=seed
+    )
+    base = run_plain(each.model, Call.of(each.inputs), keeps_calls=True)
+    own = make_ready(Metric("loss", each.labels), run(each))
+    for head, effect in zip(found.heads, found.effects, strict=True):
+        weights, allowed, _ = pattern_of(base.calls[head.path])
+        weights, allowed = weights[:, head.head], allowed[:, head.head]
+        if control == "mean":
+            new = renormalised(weights.mean(0).expand_as(weights), allowed)
+        elif control == "value_zeroed":
+            new = weights.masked_fill(weights == weights.amax(-1, keepdim=True), 0.0)
+        else:
+            draw = generator(seed, "effects", control, 1, str(head))
+            if control == "frozen":
+                new = renormalised(weights[_donors(len(weights), draw)], allowed)
+            else:
+                new = _shuffled(weights.unsqueeze(1), allowed.unsqueeze(1), draw).squeeze(1)
+        pattern = pattern_of(base.calls[head.path]).weights.clone()
+        pattern[:, head.head] = new
+        with explicit_attention(), edit(each.model, SetPattern(site=head.path, pattern=pattern), certify=False):
+            close(effect[0] + found.before, own(run(each), run(each))[0], torch.float64)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_shuffled_weights_are_the_same_weights_on_allowed_keys(seed):
+    each = given(seed, "padded decoder")
+    call = run_plain(each.model, Call.of(each.inputs), keeps_calls=True).calls["layers.0.attention"]
+    weights, allowed, _ = pattern_of(call)
+    found = _shuffled(weights, allowed, generator(seed, "shuffle"))
+    assert bool((found[~allowed] == 0).all())
+    assert torch.equal(found.sort(-1).values, weights.sort(-1).values)
+
+
+def test_every_donor_is_another_input_and_gives_once():
+    for number in range(2, 9):
+        donors = _donors(number, generator(number, "donors"))
+        assert sorted(donors.tolist()) == list(range(number))
+        assert bool((donors != torch.arange(number)).all())
+
+
+def test_patterns_keep_to_allowed_keys_and_sum_to_one():
+    weights = torch.tensor([[0.5, 0.3, 0.2], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
+    allowed = torch.tensor([[True, True, False], [True, True, False], [False, False, False]])
+    assert torch.allclose(renormalised(weights, allowed), torch.tensor([[0.625, 0.375, 0], [0.5, 0.5, 0], [0, 0, 0]]))
+
+
+def planted(seed: int) -> tuple[Decoder, torch.Tensor, torch.Tensor]:
+    """A decoder of four heads that answers with the token before the last, and only two of them have to do with it.
+
+    Head 0 looks at the token before, sharply, and says it: pretty and needed. Head 1 looks just so, and its words are
+    lost. Head 2 looks evenly at everything, and says a constant that the answer needs: plain and needed. Head 3 looks
+    evenly, and says nothing.
+    """
+    letters, length, width = 6, 5, 8
+    with isolated(seed, "tests", "planted"):
+        model = Decoder(
+            DecoderConfig(
+                vocab_size=letters, max_length=length, d_model=4 * width, num_heads=4, norm_place="none",
+                final_norm=False, positions="none", bias=False, tie_output=False,
+            )
+        )  # fmt: skip
+    block = model.layers[0]
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    with torch.no_grad():
+        # Channels 0-5: the token; 6: one; 8-12: the place, told by the tokens themselves (letter + 6 · place).
+        model.embedding.tokens = torch.nn.Embedding(letters * length, 4 * width)
+        model.embedding.vocab_size = letters * length
+        torch.nn.init.zeros_(model.embedding.tokens.weight)
+        for token in range(letters * length):
+            letter, place = token % letters, token // letters
+            for channel in (letter, 6, 8 + place):
+                model.embedding.tokens.weight[token, channel] = 1.0
+        for head in (0, 1):
+            for place in range(1, length):
+                block.attention.query.weight[head * width + place, 8 + place] = 30.0
+                block.attention.key.weight[head * width + place, 8 + place - 1] = 1.0
+            for letter in range(letters):
+                block.attention.value.weight[head * width + letter, letter] = 1.0
+        block.attention.value.weight[2 * width, 6] = 1.0
+        for letter in range(letters):
+            block.attention.output.weight[16 + letter, letter] = 4.0
+            model.head.weight[letter, 16 + letter] = 1.0
+        block.attention.output.weight[22, 2 * width] = 1.0
+        model.head.weight[:3, 6], model.head.weight[:3, 22] = -6.0, 6.0  # without head 2 three letters are not said
+    draws = torch.randint(letters, (40, length), generator=generator(seed, "planted inputs"))
+    return model.eval(), draws + letters * torch.arange(length), draws[:, -2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_heads_that_work_are_told_from_heads_that_only_look_so(seed):
+    model, tokens, labels = planted(seed)
+    found = does_it_matter(model, tokens, metric="loss", labels=labels, seed=seed)
+    part = "layers.0.attention"
+    assert found.is_sharp.tolist() == [True, True, False, False]
+    assert found.needed == [Place(part, 0), Place(part, 2)]
+    assert found.pretty_but_idle == [Place(part, 1)]
+    assert found.plain_but_needed == [Place(part, 2)]
+    table = {(row["head"], row["control"]): row for row in found.rows()}
+    assert table[0, "mean"]["matters"] is False  # it looks alike whatever the input
+    assert table[0, "frozen"]["effect"] == pytest.approx(0.0, abs=1e-6)
+    assert table[0, "uniform"]["matters"] is True
+    assert table[0, "uniform"]["low"] > 0
+    assert table[2, "zeroed"]["matters"] is True
+    assert table[2, "uniform"]["effect"] == pytest.approx(0.0, abs=1e-6)
+    assert len(table) == 4 * len(CONTROLS)
+
+
+def test_an_effect_that_is_sure_but_small_can_be_called_none():
+    model, tokens, labels = planted(0)
+    found = does_it_matter(model, tokens, metric="loss", labels=labels, rule=Rule(least=1e3))
+    assert found.needed == []
+
+
+def test_the_seed_decides_what_is_drawn_and_nothing_else_does():
+    each = given(2, "padded decoder")
+    told = {"metric": "loss", "labels": each.labels, "rule": FEW}
+    torch.manual_seed(0)
+    one = does_it_matter(each.model, each.inputs, seed=5, **told)
+    torch.manual_seed(1)
+    two = does_it_matter(each.model, each.inputs, seed=5, how=How(threads=2), **told)
+    other = does_it_matter(each.model, each.inputs, seed=6, **told)
+    close(one.effects, two.effects, torch.float64)
+    assert torch.equal(one.tested.p, two.tested.p)
+    assert not torch.allclose(one.effects, other.effects)
+
+
+def test_heads_of_cross_attention_and_of_encoders_are_asked_too():
+    for seed in (2, 3, 6, 7):
+        each = given(seed)
+        if each.num_rows > 1:
+            found = does_it_matter(each.model, each.inputs, metric="loss", labels=each.labels, rule=FEW)
+            assert found.effects.isfinite().all()
+            assert bool(((found.largest > 0) & (found.largest <= 1) & (found.entropy >= 0)).all())
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"controls": ["unifrom"]}, "did you mean 'uniform'"),
+        ({"controls": []}, "at least one control"),
+        ({"rule": Rule("bonferroni")}, "no correction"),
+        ({"rule": Rule(interval="t")}, "no interval"),
+        ({"parts": "*.cross"}, "no site of this model matches"),
+    ],
+)
+def test_what_makes_no_sense_is_said(told, words):
+    each = given(4, "decoder")
+    with pytest.raises(WrongUsage) as caught:
+        does_it_matter(each.model, each.inputs.repeat(2, 1), **{"rule": FEW, **told})
+    assert words in str(caught.value)
+
+
+def test_one_input_is_not_enough():
+    with pytest.raises(WrongUsage, match="asked of many inputs"):
+        does_it_matter(given(0, "decoder").model, torch.zeros(1, 3, dtype=torch.int64))

@@ -1,0 +1,246 @@
+"""Knock-outs: what a sweep gives is what the edits give one by one, however it is computed."""
+
+import pytest
+import torch
+from tests.operate.effects.checks import check_layers, check_sweep, close
+from tests.operate.effects.models import given, run
+
+from attnlab.errors import WrongUsage
+from attnlab.look.recording import record
+from attnlab.operate.editing import edit
+from attnlab.operate.edits import ZeroHead
+from attnlab.operate.effects import How, Metric, Place, knock_out, next_tokens
+from attnlab.operate.effects.metrics import make_ready
+from attnlab.sites import instruments_of
+
+METRICS = ("loss", "logit", "probability", "accuracy", "kl", "logit_difference")
+
+
+@pytest.mark.parametrize("seed", range(36))
+def test_every_head_taken_out_is_what_the_edit_gives(seed):
+    check_sweep(seed, "heads", metric=METRICS[seed % len(METRICS)])
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_every_head_taken_out_is_what_the_edit_gives_in_float32(seed):
+    check_sweep(seed, "heads", torch.float32, metric=METRICS[seed % len(METRICS)])
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("what", ["edges", "head edges"])
+def test_every_edge_cut_is_what_the_edit_gives(seed, what):
+    check_sweep(seed, what)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("what", ["mlps", "attentions"])
+def test_every_part_taken_out_is_what_the_edit_gives(seed, what):
+    check_sweep(seed, what)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_layer_taken_out_gives_on_what_it_was_given(seed):
+    check_layers(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["heads", "edges", "mlps", "attentions"])
+def test_sweeps_are_what_the_edits_give_over_many_models(what):
+    for seed in range(100, 300):
+        check_sweep(seed, what, metric=METRICS[seed % len(METRICS)], most=10_000)
+
+
+@pytest.mark.parametrize(
+    "options", [{"budget": 1}, {"budget": 60_000}, {"threads": 2}, {"threads": 3, "budget": 9_000}]
+)
+@pytest.mark.parametrize("seed", [9, 10, 15])
+def test_budget_and_threads_change_nothing(seed, options):
+    each = given(seed)
+    for what in ("heads", "layers"):
+        plain = knock_out(each.model, each.inputs, what, metric="loss", labels=each.labels)
+        found = knock_out(each.model, each.inputs, what, metric="loss", labels=each.labels, how=How(**options))
+        assert found.places == plain.places
+        close(found.after, plain.after, torch.float64)
+
+
+def test_a_small_budget_parts_the_rows_and_the_cases():
+    each, sizes = given(4, "decoder", num_layers=2), []
+    tokens = torch.cat([each.inputs] * 8)[:17]
+
+    def watch(model, arguments, options):
+        sizes.append(len(arguments[0]))
+
+    handle = each.model.register_forward_pre_hook(watch, with_kwargs=True)
+    knock_out(each.model, tokens, how=How(budget=1))
+    handle.remove()
+    assert max(sizes) <= 3  # two rows, or three where they are odd; one case
+    assert len(sizes) > 17
+
+
+@pytest.mark.parametrize("positions", ["rotary", "alibi", "learned", "none"])
+@pytest.mark.parametrize("norm_place", ["pre", "post", "none"])
+@pytest.mark.parametrize("kind", ["decoder", "padded decoder"])
+def test_the_last_block_is_cut_short_where_only_last_positions_count(positions, norm_place, kind):
+    each = given(8, kind, positions=positions, norm_place=norm_place, num_layers=2, num_kv_heads=1)
+    lengths = []
+    handle = each.model.layers[1].feed_forward.register_forward_pre_hook(
+        lambda module, arguments: lengths.append(arguments[0].shape[1])
+    )
+    found = knock_out(each.model, each.inputs, metric="logit")
+    handle.remove()
+    assert lengths[0] > 1  # the plain pass
+    assert set(lengths[1:]) == {1}
+    own = make_ready(Metric("logit"), run(each))
+    for place, after in zip(found.places, found.after, strict=True):
+        with edit(each.model, ZeroHead(site=place.path, head=place.head), certify=False):
+            close(after, own(run(each), run(each))[0], torch.float64)
+
+
+def test_what_comes_before_a_head_is_not_computed_again():
+    each = given(0, "decoder", num_layers=3)
+    calls = [0, 0, 0]
+    for index, layer in enumerate(each.model.layers):
+        layer.attention.query.register_forward_hook(
+            lambda module, arguments, output, index=index: calls.__setitem__(index, calls[index] + 1)
+        )
+    knock_out(each.model, each.inputs, parts="layers.1.attention", metric="loss", labels=each.labels)
+    assert calls == [1, 1, 2]  # once in the plain pass; only the last layer attends again
+
+
+def test_a_function_of_the_logits_sees_all_rows_of_each_case():
+    each = given(4, "decoder")
+    shapes = []
+
+    def first_logit(logits):
+        shapes.append(tuple(logits.shape))
+        return logits[:, 0, 0]
+
+    found = knock_out(each.model, each.inputs, metric=first_logit, how=How(budget=1))
+    assert set(shapes) == {(*each.inputs.shape, 11)}
+    assert found.metric == "first_logit"
+
+
+def test_a_table_has_a_row_for_each_part_and_nan_where_there_is_no_such_head():
+    each = given(3, "encoder-decoder", num_layers=1, num_heads=2)
+    found = knock_out(each.model, each.inputs, metric="loss", labels=each.labels)
+    assert found.parts == [
+        "encoder.layers.0.attention",
+        "decoder.layers.0.attention",
+        "decoder.layers.0.cross_attention",
+    ]
+    assert torch.equal(found.table(), found.effects.mean(1).view(3, 2))
+    some = knock_out(each.model, each.inputs, metric="loss", labels=each.labels, heads=[1], parts="*cross_attention")
+    assert some.places == (Place("decoder.layers.0.cross_attention", 1),)
+    assert torch.isnan(some.table()[0, 0])
+    place, value = found.largest(1)[0]
+    assert abs(value) == float(found.table().abs().max())
+    assert str(place).endswith(f", head {place.head}")
+
+
+def test_edges_are_laid_out_by_query_and_key():
+    each = given(0, "decoder", num_layers=1)
+    found = knock_out(each.model, each.inputs, "edges", metric="loss", labels=each.labels, edges=[(2, 0), (1, 1)])
+    table = found.table()
+    assert table.shape == (1, 3, 2)
+    assert torch.equal(table[0, 2, 0], found.effects[0].mean())
+    assert int(torch.isnan(table).sum()) == 4
+    assert str(found.places[0]) == "layers.0.attention, query 2 to key 0"
+
+
+def test_progress_is_told_in_order_until_all_are_done():
+    each, told = given(4, "decoder"), []
+    found = knock_out(each.model, each.inputs, how=How(20_000, progress=lambda *both: told.append(both)))
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1] >= len(found.places)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_instruments_are_gone_and_parameters_kept_also_after_an_error(threads):
+    each = given(4, "decoder")
+    before = {name: value.clone() for name, value in each.model.state_dict().items()}
+    number = torch.get_num_threads()
+    calls = []
+
+    def breaks(logits):
+        calls.append(1)
+        if len(calls) > 2:
+            raise RuntimeError("a metric of one's own can fail")
+        return logits[:, 0, 0]
+
+    with pytest.raises(RuntimeError, match="can fail"):
+        knock_out(each.model, each.inputs, metric=breaks, how=How(threads=threads))
+    assert instruments_of(each.model) == []
+    assert torch.get_num_threads() == number
+    assert all(torch.equal(value, before[name]) for name, value in each.model.state_dict().items())
+
+
+def test_a_recording_may_stand_by():
+    each = given(0, "decoder")
+    plain = knock_out(each.model, each.inputs)
+    with record(each.model, "layers.*.attention.weights"):
+        assert torch.equal(knock_out(each.model, each.inputs).after, plain.after)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"what": "head"}, "did you mean 'heads'"),
+        ({"heads": [9]}, "has the heads 0 to"),
+        ({"heads": [True]}, "has the heads 0 to"),
+        ({"parts": "layer.0.attention"}, "no site of this model matches"),
+        ({"what": "mlps", "heads": [0]}, "taken out whole"),
+        ({"edges": [(0, 0)]}, "goes with what='edges'"),
+        ({"what": "edges", "edges": [(0, 1)]}, "it is blocked"),
+        ({"what": "edges", "edges": [(99, 1)]}, "an edge is (query, key)"),
+        ({"heads": []}, "there is nothing to measure"),
+        ({"metric": "losses"}, "did you mean 'loss'"),
+        ({"metric": "loss"}, "needs labels="),
+        ({"metric": Metric("loss", torch.zeros(1).long()), "labels": torch.zeros(1).long()}, "labels are given twice"),
+        ({"metric": lambda logits: logits}, "one number for each row"),
+    ],
+)
+def test_what_makes_no_sense_is_said(arguments, words):
+    each = given(0, "decoder")
+    with pytest.raises(WrongUsage) as caught:
+        knock_out(each.model, each.inputs, **arguments)
+    assert words in str(caught.value)
+
+
+def test_an_edit_in_force_and_dropout_are_refused():
+    each = given(0, "decoder", dropout=0.5)
+    with edit(each.model, ZeroHead(layer=0, head=0)):
+        run(each)
+        with pytest.raises(WrongUsage, match="an edit is in force"):
+            knock_out(each.model, each.inputs)
+    each.model.train()
+    with pytest.raises(WrongUsage, match="training mode"):
+        knock_out(each.model, each.inputs)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [torch.zeros(0, 3, dtype=torch.int64), [], {}, None, 3, "cab", (torch.zeros(2, 3), 1), torch.tensor(3),
+     {"tokens": torch.zeros(2, 3, dtype=torch.int64), "real": torch.ones(3, 3).bool()}],
+)  # fmt: skip
+def test_inputs_that_are_none_are_refused(inputs):
+    with pytest.raises(WrongUsage, match=r"inputs (are|need)|same number of rows"):
+        knock_out(given(0, "decoder").model, inputs)
+
+
+def test_next_tokens_count_everywhere_but_at_the_end():
+    each = given(4, "decoder")
+    found = knock_out(each.model, each.inputs, metric="loss", labels=next_tokens(each.inputs))
+    logits = run(each)
+    wanted = torch.nn.functional.cross_entropy(
+        logits[:, :-1].transpose(1, 2), each.inputs[:, 1:], reduction="none"
+    ).mean(1)
+    close(found.before, wanted, torch.float64)
+
+
+def test_passes_are_shared_out_among_threads():
+    """Each thread follows its own script; nothing of one gets into another."""
+    each = given(1, "padded decoder", num_layers=3)
+    plain = knock_out(each.model, each.inputs, "edges", metric="loss", labels=each.labels, how=How(threads=1))
+    for _ in range(3):
+        found = knock_out(each.model, each.inputs, "edges", metric="loss", labels=each.labels, how=How(threads=4))
+        close(found.after, plain.after, torch.float64)

@@ -1,0 +1,96 @@
+"""Metrics: numbers that a reader can redo."""
+
+import math
+
+import pytest
+import torch
+
+from attnlab.errors import WrongUsage
+from attnlab.operate.effects.metrics import IGNORED, Metric, make_ready, next_tokens
+
+LOGITS = torch.log(torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]], [[0.2, 0.2, 0.6], [0.8, 0.1, 0.1]]]))
+LABELS = torch.tensor([[0, 1], [IGNORED, 2]])
+
+
+def measured(name, logits=LOGITS, before=LOGITS, **told):
+    return make_ready(Metric(name, **told), before)(logits, before)[0].tolist()
+
+
+def test_each_metric_is_its_formula_averaged_over_the_positions_that_count():
+    loss = [-(math.log(0.5) + math.log(0.2)) / 2, -math.log(0.1)]
+    assert measured("loss", labels=LABELS) == pytest.approx(loss)
+    assert measured("logit", labels=LABELS) == pytest.approx([-each for each in loss])  # these logits are logarithms
+    assert measured("probability", labels=LABELS) == pytest.approx([0.35, 0.1])
+    assert measured("accuracy", labels=LABELS) == [0.5, 0.0]
+    others = torch.tensor([[1, 2], [IGNORED, 0]])
+    difference = [(math.log(0.5 / 0.25) + math.log(0.2 / 0.7)) / 2, math.log(0.1 / 0.8)]
+    assert measured("logit_difference", labels=LABELS, others=others) == pytest.approx(difference)
+
+
+def test_without_others_the_difference_is_to_the_likeliest_other_token():
+    assert measured("logit_difference", labels=torch.tensor([1, 0])) == pytest.approx(
+        [math.log(0.2 / 0.7), math.log(0.8 / 0.1)]
+    )
+
+
+def test_divergence_is_from_before_to_now():
+    now = torch.log(torch.tensor([[[0.5, 0.25, 0.25], [0.3, 0.3, 0.4]], [[0.2, 0.2, 0.6], [0.8, 0.1, 0.1]]]))
+    wanted = 0.1 * math.log(0.1 / 0.3) + 0.2 * math.log(0.2 / 0.3) + 0.7 * math.log(0.7 / 0.4)
+    assert measured("kl", now) == pytest.approx([wanted, 0.0], abs=1e-7)
+
+
+def test_without_labels_the_models_own_answer_at_the_position_counts():
+    assert measured("probability") == pytest.approx([0.7, 0.8])
+    assert measured("probability", position=0) == pytest.approx([0.5, 0.6])
+    assert measured("probability", position=torch.tensor([0, -1])) == pytest.approx([0.5, 0.8])
+
+
+def test_copies_of_the_rows_are_measured_each_with_its_own_labels():
+    metric = make_ready(Metric("loss", LABELS), LOGITS)
+    copies = torch.cat([LOGITS, LOGITS.flip(0)])
+    assert metric(copies, LOGITS)[0].tolist() == pytest.approx(measured("loss", labels=LABELS))
+    assert metric(copies, LOGITS)[1].tolist() == pytest.approx(measured("loss", LOGITS.flip(0), labels=LABELS))
+
+
+def test_the_last_positions_alone_are_enough():
+    metric = make_ready(Metric("loss", torch.tensor([1, 2])), LOGITS)
+    assert metric.num_last == 1
+    assert torch.equal(metric(LOGITS[:, -1:], LOGITS[:, -1:]), metric(LOGITS, LOGITS))
+    assert make_ready(Metric("loss", LABELS), LOGITS).num_last == 2
+    assert make_ready(Metric(lambda logits: logits[:, 0, 0]), LOGITS).num_last is None
+
+
+def test_classes_are_one_position():
+    classes = LOGITS[:, 0]
+    assert measured("loss", classes, classes, labels=torch.tensor([0, 2])) == pytest.approx(
+        [-math.log(0.5), -math.log(0.6)]
+    )
+
+
+def test_half_precision_is_measured_as_float32():
+    metric = make_ready(Metric("loss", LABELS), LOGITS.half())
+    assert torch.allclose(metric(LOGITS.half(), LOGITS.half())[0], torch.tensor(measured("loss", labels=LABELS)).double(), atol=1e-3)  # fmt: skip  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"labels": torch.tensor([0])}, "one for each of 2 rows"),
+        ({"labels": torch.tensor([0.0, 1.0])}, "integer ids"),
+        ({"labels": torch.tensor([0, 3])}, "from 0 to 2"),
+        ({"labels": torch.tensor([0, -1])}, "from 0 to 2"),
+        ({"labels": torch.full((2, 2), IGNORED)}, "needs a position that counts"),
+        ({"labels": torch.tensor([0, 1]), "position": 2}, "position must be from -2 to 1"),
+        ({"labels": torch.tensor([0, 1]), "position": torch.tensor([0.5])}, "position is an integer"),
+        ({"labels": torch.tensor([0, 1]), "others": torch.tensor([0, 1])}, "goes with logit_difference"),
+        ({}, "needs labels="),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(told, words):
+    with pytest.raises(WrongUsage) as caught:
+        make_ready(Metric("loss", **told), LOGITS)
+    assert words in str(caught.value)
+
+
+def test_next_tokens_end_with_nothing():
+    assert next_tokens(torch.tensor([[4, 5, 6]])).tolist() == [[5, 6, IGNORED]]

@@ -1,0 +1,167 @@
+"""The certificate: exactly 0 where nothing changes, true in what it tells, and no trouble to the model."""
+
+import copy
+import json
+
+import pytest
+import torch
+
+import attnlab.operate as op
+from attnlab.errors import WrongUsage
+from attnlab.models import generate
+from attnlab.operate import checking, edit
+from attnlab.parts.attend import explicit_attention
+from attnlab.seeds import generator, isolated
+from attnlab.sites import site_names
+
+from .cases import Case, anew, is_clean, make, tokens
+
+
+def identity_edits(case):
+    """Edits that change nothing, at every kind of place."""
+    sites = [site for site in site_names(case.model) if not site.endswith(("mask", "scores", "weights"))]
+    site = sites[case.rng.integers(len(sites))]
+    return [
+        op.ScaleHead(head="all", factor=1.0),
+        op.ScaleSite(site=site, factor=1.0),
+        op.AddVector(site=site, vector=torch.zeros(1)),
+        op.ScaleScores(factor=1),
+        op.Temperature(temperature=1.0),
+        op.AddToScores(amount=0.0),
+        op.ShiftMask(by=0),
+    ]
+
+
+@pytest.mark.parametrize("start", range(0, 500, 100))
+def test_an_edit_that_changes_nothing_changes_the_output_by_exactly_nothing(start):
+    """500 random models and inputs; edits of attention compared on the path they open."""
+    for number in range(start, start + 100):
+        case = Case(number)
+        case.model = anew(case.kind, number, torch.float32 if number % 2 else torch.float64)
+        case.inputs = tuple(
+            each.astype("float32") if case.kind == "single" and number % 2 else each for each in case.inputs
+        )
+        edits = identity_edits(case)
+        one = edits[number % len(edits)]
+        with torch.no_grad():
+            if one.own in ("scores", "mask"):
+                with explicit_attention():
+                    plain, (output, _) = case.run()[0], case.run(one)
+            else:
+                plain, (output, _) = case.run()[0], case.run(one)
+            assert torch.equal(output, plain), (number, one)
+            if number % 4:
+                continue
+            _, certificate = case.run(*edits, certify=True)
+        assert certificate.identity == 0.0, (number, str(certificate))
+        assert certificate.holds
+        assert certificate.parameters_unchanged
+        assert is_clean(case.model)
+
+
+def test_a_pass_that_broke_off_does_not_confuse_the_next():
+    model = make("decoder", 0)
+    with edit(model, op.ZeroHead(head=0, layer=0)) as certificate:
+        with pytest.raises(WrongUsage, match="token ids"):
+            model(tokens(low=11, high=12))
+        model(tokens())
+    assert certificate.identity == 0.0
+    assert certificate.holds
+
+
+def test_a_model_can_be_trained_under_edits_and_the_certificate_says_so():
+    model = copy.deepcopy(make("decoder", 0))
+    with edit(model, op.ZeroHead(layer=0, head=1), op.UniformPattern(layer=1, head=0)) as certificate:
+        model(tokens()).square().mean().backward()
+        value = model.layers[0].attention.output.weight
+        assert value.grad[:, 4:8].abs().max() == 0.0
+        assert value.grad[:, :4].abs().max() > 0.0
+        with torch.no_grad():
+            value -= 0.1 * value.grad
+    assert certificate.identity == 0.0
+    assert certificate.parameters_unchanged is False
+    assert not certificate.holds
+    assert "parameters: CHANGED" in str(certificate)
+
+
+def test_the_certificate_leaves_randomness_and_caches_alone():
+    with isolated(0):
+        model = copy.deepcopy(make("decoder", 0)).train()
+    for part in model.modules():
+        if hasattr(part, "dropout"):
+            part.dropout = 0.3
+    edits = (op.ZeroHead(layer=0, head=1), op.UniformPattern(layer=1, head=0))
+    outputs, states = [], []
+    for certify in (True, False):
+        with isolated(3), edit(model, *edits, certify=certify) as certificate:
+            outputs.append(model(tokens()))
+            states.append(torch.get_rng_state())
+        if certify:
+            assert certificate.identity == 0.0
+    assert torch.equal(*outputs)
+    assert torch.equal(*states)
+    model.eval()
+    sampled = []
+    for certify in (True, False):
+        with edit(model, *edits, certify=certify):
+            sampled.append(generate(model, tokens(length=3), 4, temperature=1.0, generator=generator(0, "sampling")))
+    assert torch.equal(sampled[0].tokens, sampled[1].tokens)
+    assert torch.equal(sampled[0].probabilities, sampled[1].probabilities)
+
+
+def test_a_certificate_tells_what_happened_in_text_and_in_plain_values():
+    model, given = make("decoder", 0), tokens()
+    with edit(
+        model, op.ZeroHead(layer=0, head=1, row=2), op.CutEdge(layer=1, query=4, key=1, renormalise=False)
+    ) as certificate:
+        output = model(given).detach()
+        model(given)
+    plain = model(given).detach()
+    assert certificate.calls == {"layers.0.attention.heads": 2, "layers.1.attention.weights": 2}
+    first, second = certificate.edits
+    assert (first.values, first.changed) == (2 * 6 * 4, 2 * 6 * 4)
+    assert (second.values, second.changed) == (2 * 3 * 4, 2 * 3 * 4)
+    effect = certificate.effects[""]
+    assert effect.largest == pytest.approx(float((output - plain).abs().max()), abs=1e-12)
+    assert effect.mean == pytest.approx(float((output - plain).abs().mean()), abs=1e-12)
+    rows = certificate.rows["layers.1.attention.weights"]
+    assert (rows.rows, rows.off, rows.dead) == (2 * 3 * 4 * 6, 2 * 3 * 4, 0)
+    assert 0 < rows.least < rows.most < 1
+    text = str(certificate)
+    assert text.splitlines()[0] == "2 edits, native seam"
+    assert "ZeroHead(layer=0, head=1, row=2): 2 calls at layers.0.attention.heads, 48 of 48 values changed" in text
+    assert rows.because == ["CutEdge(layer=1, query=4, key=1, renormalise=False)"]
+    assert rows.first == (0, 0, 4)
+    assert "24 of 144 do not sum to one" in text
+    assert "because of CutEdge(layer=1, query=4, key=1, renormalise=False); the first is row 0, head 0, query 4" in text
+    assert "the same sites with nothing changed: 0 (must be exactly 0)" in text
+    assert "parameters: unchanged" in text
+    plain_values = certificate.to_mapping()
+    assert json.loads(json.dumps(plain_values, allow_nan=False)) == json.loads(json.dumps(plain_values))
+    assert plain_values["holds"] is True
+
+
+def test_a_certificate_that_was_not_asked_for_says_so():
+    model = make("decoder", 0)
+    with edit(model, op.ZeroHead(layer=0, head=1), certify=False) as certificate:
+        model(tokens())
+    assert certificate.calls == {"layers.0.attention.heads": 1}
+    assert certificate.identity is None
+    assert "not checked: all but that the edits landed" in str(certificate)
+
+
+def test_attention_too_large_to_open_is_not_opened_for_the_check_alone(monkeypatch):
+    monkeypatch.setattr(checking, "_MOST_BYTES", 100)
+    model = make("decoder", 0)
+    with edit(model, op.CutEdge(query=3, key=1)) as certificate:
+        model(tokens())
+    assert certificate.identity is None
+    assert any("takes 3,456 bytes" in each for each in certificate.not_checked)
+
+
+def test_generation_through_an_encoder_decoder_is_certified_by_its_halves():
+    model = make("both", 0)
+    with edit(model, op.ZeroHead(site="cross_attention", head=1), op.ZeroHead(site="encoder.*", head=0)) as certificate:
+        generate(model.conditioned(tokens()), tokens(length=2), 3)
+    assert set(certificate.effects) == {"encoder", "decoder"}
+    assert certificate.identity == 0.0
