@@ -16,10 +16,11 @@ _FACE = {
     ),
     "attnlab.draw.view": "show view_page write_view",
     "attnlab.errors": "AttnlabError",
-    "attnlab.experiments": "load open_population open_run resume run train_population",
+    "attnlab.experiments": "ask load open_population open_run resume run train_population",
     "attnlab.experiments.search": "search",
     "attnlab.experiments.sweeps": "sweep",
     "attnlab.look": "open_recording record",
+    "attnlab.look.questions": "recorded",
     "attnlab.look.lens": "direct_logits head_lens logit_lens",
     "attnlab.look.summaries": "Summarise Zoom head_similarity summarise",
     "attnlab.models": (
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from attnlab.draw.view import view_page as view_page
     from attnlab.draw.view import write_view as write_view
     from attnlab.errors import AttnlabError as AttnlabError
+    from attnlab.experiments import ask as ask
     from attnlab.experiments import load as load
     from attnlab.experiments import open_population as open_population
     from attnlab.experiments import open_run as open_run
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
     from attnlab.look.lens import direct_logits as direct_logits
     from attnlab.look.lens import head_lens as head_lens
     from attnlab.look.lens import logit_lens as logit_lens
+    from attnlab.look.questions import recorded as recorded
     from attnlab.look.summaries import Summarise as Summarise
     from attnlab.look.summaries import Zoom as Zoom
     from attnlab.look.summaries import head_similarity as head_similarity

@@ -10,6 +10,9 @@ from collections.abc import Iterable
 __all__ = ["AttnlabError", "CouldNotRun", "WrongUsage", "did_you_mean"]
 
 
+_MOST_NAMES = 30  # that a message lists in full
+
+
 class AttnlabError(Exception):
     """Base of all errors raised on purpose; `exit_status` is what the command line returns."""
 
@@ -36,5 +39,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1)
-    guess = f"did you mean {close[0]!r}? " if close else ""
-    return f"{guess}Known: {', '.join(names)}"
+    guess = f"did you mean {close[0]!r}? Known" if close else "known"
+    listed = ", ".join(names if len(names) <= _MOST_NAMES else names[: _MOST_NAMES // 2])
+    more = "" if len(names) <= _MOST_NAMES else f", … ({len(names)} in all)"
+    return f"{guess}: {listed}{more}"

@@ -98,7 +98,7 @@ def test_json_is_json_and_nothing_else(capsys, tmp_path):
         (["run", "sorting", "--out", "afile", "--set", *TINY], 3, "A file stands where a folder is needed"),
         (["run", "sorting", "--out", "afile/x", "--set", *TINY], 3, "A file stands where a folder is needed"),
         (["show", "goood"], 3, "no run in goood; did you mean 'good'?"),
-        (["show", "[/red]"], 3, "no run in [/red]; Known: good"),
+        (["show", "[/red]"], 3, "no run in [/red]; known: good"),
         (["show", "x" * 300], 3, "no run in xxx"),
         (["open", "x" * 300], 3, "no run in xxx"),
         (["list", "x" * 300], 3, "there is no folder xxx"),

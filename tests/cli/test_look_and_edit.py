@@ -134,6 +134,8 @@ def test_an_edit_is_written_as_its_name_and_settings(text, expected):
         (["edit", "good", "cab", "--edit", "zero-head hed=0"], "did you mean 'head'"),
         (["edit", "good", "cab", "--edit", "zero-head head"], "a setting of an edit is key=value"),
         (["edit", "good", "cab", "--edit", " "], "an edit is its name and its settings"),
+        (["edit", "good", "cab", "--edit", "temperature"], "Temperature needs temperature="),
+        (["edit", "good", "cab", "--edit", "zero-head head=0 head=1"], "head= is said twice"),
         (["edit", "good", "cab", "--zero-head", "0.0", "--from-step", "3"], "this answer has 3 steps, from 0 to 2"),
     ],
 )
@@ -183,3 +185,33 @@ def test_nothing_is_written_over(capsys, tmp_path):
     status, _, err = said(capsys, "look", "good", "cab", "--out", str(tmp_path))
     assert (status, err) == (3, f"attnlab: {tmp_path} is there already; name another with --out.\n")
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_mask_is_shown_whole(capsys):
+    assert "layers.0.attention.mask  (6, 6)" in said(capsys, "look", "good", "cab", "--site", "*mask")[1]
+
+
+def test_an_edit_that_lands_nowhere_leaves_no_folder(capsys, tmp_path):
+    folder = tmp_path / "kept"
+    late = "zero-head layer=0 head=0 step=2"  # the recording, unlike the answer, is made in one pass
+    status, _, err = said(capsys, "edit", "good", "cab", "--edit", late, "--out", str(folder))
+    assert status == 2
+    assert "step=2 was never reached" in err
+    assert not folder.exists()
+
+
+def test_the_edits_are_listed_with_what_they_are_told(capsys):
+    status, out, _ = said(capsys, "edits", "--json")
+    found = {each["edit"]: each["settings"] for each in json.loads(out)}
+    assert status == 0
+    assert found["temperature"] == "temperature="
+    assert found["zero-head"] == ""
+    assert found["cut-edge"] == "[renormalise=]"
+    assert "the head says nothing" in said(capsys, "edits")[1].lower()
+
+
+def test_a_run_can_be_asked_in_python_as_on_the_command_line(capsys):
+    question = attnlab.ask("runs/good", "cab")
+    assert question.trace() == attnlab.ask(attnlab.open_run("runs/good"), "cab").trace()
+    found = json.loads(said(capsys, "look", "good", "cab", "--json")[1])["layers.0.attention.weights"]
+    assert attnlab.recorded(question).tokens("layers.0.attention.weights").query == found["query_tokens"]

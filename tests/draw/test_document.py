@@ -17,7 +17,7 @@ from .documents import edited, make_document, make_kinds_document
     ("path", "value", "message"),
     [
         ("title", ..., r"document: expected the key 'title' in a document, got the keys \['claims'"),
-        ("colour", "red", r"document: expected only known keys in a document, got 'colour'; .*Known: claims"),
+        ("colour", "red", r"document: expected only known keys in a document, got 'colour'; .*nown: claims"),
         ("sections.0.kind", "txt", r"sections\[0\]: expected a known kind of section, got 'txt'; did you mean 'text'"),
         ("sections.0.kind", ["text"], r"expected a known kind of section, got \['text'\]"),
         ("sections.0.kind", ..., r"sections\[0\]: expected the key 'kind'"),

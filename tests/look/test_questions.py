@@ -111,3 +111,18 @@ def test_what_a_handmade_head_cannot_read_is_refused(text):
 def test_a_questions_kind_is_told_by_its_model():
     assert isinstance(vectors("CAB"), Vectors)
     assert isinstance(vectors("CAB").model, type(vectors("unique A").model))
+
+
+def test_a_choice_whose_name_two_tokens_have_is_not_guessed():
+    with isolated(0, "twice"):
+        model = Decoder(DecoderConfig(vocab_size=4, d_model=8, num_heads=2, num_layers=1)).eval()
+    question = Continuation(model, torch.tensor([[0]]), 2, ["a", "b", "b", "c"])
+    with pytest.raises(WrongUsage, match="calls 2 tokens 'b'"):
+        question.after(["b"])
+    assert question.after(["c"]).prompt.tolist() == [[0, 3]]
+
+
+def test_words_that_share_an_id_are_named_together_not_one_for_the_other():
+    model = Encoder(EncoderConfig(vocab_size=4, d_model=8, num_heads=2, num_layers=1, num_classes=2)).eval()
+    question = Verdict(model, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"])
+    assert question.vocabulary == {1: "[foo] | [bar]", 2: "good"}

@@ -44,7 +44,7 @@ def test_every_edit_is_in_the_numpy_tests_and_in_the_face():
         ('[{"edit": "ZeroHed", "head": 1}]', "no edit 'ZeroHed'; did you mean 'ZeroHead'"),
         ('[{"edit": "ZeroHead", "heads": 1}]', "takes no 'heads'; did you mean 'head'"),
         ('[{"edit": "ZeroHead", "head": 1, "version": 2}]', "written in version 2; this attnlab reads version 1"),
-        ('[{"edit": "ScaleHead", "head": 1}]', "ScaleHead is not complete"),
+        ('[{"edit": "ScaleHead", "head": 1}]', "ScaleHead needs factor="),
         ('[{"edit": "ZeroHead", "head": {"a": 1}}]', "got an object with 'a'"),
         ('[{"edit": "SetPattern", "pattern": {"tensor": [[1], [1, 2]], "dtype": "float32"}}]', "all of one length"),
         ('[{"edit": "SetPattern", "pattern": {"tensor": [[1]], "dtype": "float31"}}]', "did you mean 'float32'"),

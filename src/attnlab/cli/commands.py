@@ -1,6 +1,7 @@
 """The commands. Each parses, calls the library, shows; what takes long to import is imported inside."""
 
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from cyclopts import App, Parameter
 from attnlab import __version__
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_trace
-from attnlab.cli.edit import edit
+from attnlab.cli.edit import edit, edits_
 from attnlab.cli.failures import Interrupts, explain, leaving
 from attnlab.cli.finding import RUNS, find_run, is_run, runs_in
 from attnlab.cli.look import look
@@ -35,6 +36,7 @@ app = App(
 
 app.command(look)
 app.command(edit)
+app.command(edits_, name="edits")
 app.command(sweep)
 app.command(search)
 
@@ -295,7 +297,10 @@ def open_(run: str, /) -> int:
     """
     import webbrowser
 
-    if not is_run(Path(run)) and runs_in(Path(run)):
+    view = Path(run) / "view.html"
+    if os.path.isfile(view):  # of attnlab look or edit; unlike Path, this answers False for a name too long
+        page = view.resolve()
+    elif not is_run(Path(run)) and runs_in(Path(run)):
         from attnlab.experiments.gallery import write_gallery
 
         page = write_gallery(Path(run)).resolve()

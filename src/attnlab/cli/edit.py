@@ -11,7 +11,7 @@ from attnlab.cli.edits import read_edits
 from attnlab.cli.look import ask
 from attnlab.cli.running import print_json
 
-__all__ = ["edit"]
+__all__ = ["edit", "edits_"]
 
 
 def edit(
@@ -66,4 +66,27 @@ def edit(
     show_fork(found, [repr(each) for each in wanted])
     if out is not None:
         terminal.say(f"page     {out / 'view.html'}")
+    return 0
+
+
+def edits_(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+    """List the edits there are, what each does, and what it is told beside where.
+
+    Parameters
+    ----------
+    as_json
+        Print them as JSON.
+    """
+    from attnlab.cli.edits import dashed
+    from attnlab.operate.edits.edit import edit_kinds, own_fields
+
+    rows = [
+        (dashed(name), str(kind.__doc__).partition("\n")[0], " ".join(own_fields(kind)))
+        for name, kind in sorted(edit_kinds().items())
+    ]
+    if as_json:
+        print_json([dict(zip(("edit", "does", "settings"), row, strict=True)) for row in rows])
+        return 0
+    terminal.show_table(("edit", "what it does", "settings"), rows)
+    terminal.say("where: layer= site= head= query= key= row= step=, as far as an edit has them", is_quiet=True)
     return 0

@@ -11,7 +11,7 @@ from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 if TYPE_CHECKING:
     from attnlab.operate import Edit
 
-__all__ = ["parse_edit", "read_edits"]
+__all__ = ["dashed", "parse_edit", "read_edits"]
 
 
 def read_edits(
@@ -40,7 +40,7 @@ def read_edits(
     if not found:
         raise WrongUsage(
             "name at least one edit: --zero-head 0.1, --cut-edge 3-0, --edit 'redirect-to-first layer=0 head=1', "
-            "or --edits FILE."
+            "or --edits FILE; `attnlab edits` lists them all."
         )
     return found
 
@@ -57,8 +57,8 @@ def parse_edit(text: str) -> "Edit":
     words = text.split()
     if not words:
         raise WrongUsage("an edit is its name and its settings, such as 'zero-head layer=0 head=1'; got nothing.")
-    kinds = {_dashed(name): name for name in edit_kinds()}
-    name = _dashed(words[0])
+    kinds = {dashed(name): name for name in edit_kinds()}
+    name = dashed(words[0])
     if name not in kinds:
         raise WrongUsage(f"there is no edit {words[0]!r}; {did_you_mean(name, kinds)}")
     form: dict[str, Any] = {"edit": kinds[name]}
@@ -66,6 +66,8 @@ def parse_edit(text: str) -> "Edit":
         key, equals, value = word.partition("=")
         if not (equals and key and value):
             raise WrongUsage(f"a setting of an edit is key=value; got {word!r} in {text!r}.")
+        if key in form:
+            raise WrongUsage(f"{key}= is said twice in {text!r}; several values are a list, {key}=0,1.")
         form[key] = _value(value)
     return Edit.from_json(form)
 
@@ -79,7 +81,8 @@ def _head(text: str) -> dict[str, Any]:
     return {**where, "head": int(head)}
 
 
-def _dashed(name: str) -> str:
+def dashed(name: str) -> str:
+    """`ZeroHead`, `zero_head` and `zero-head` as the last of them."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()
 
 

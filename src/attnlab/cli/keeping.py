@@ -47,17 +47,17 @@ def keep_fork(question: "Question", fork: "Fork", edits: "Sequence[Edit]", folde
     """Write the edits, both answers with the certificate, a recording of the same passage without and with the edits,
     figures of the difference, and the page that compares them.
     """
-    from attnlab.cli.look import recorded
     from attnlab.draw.view import write_view
+    from attnlab.look.questions import recorded
     from attnlab.operate import edit
 
-    new_folder(folder)
-    write_json(folder / "edits.json", [each.to_json() for each in edits])
-    write_json(folder / "answers.json", fork.to_mapping())
     passage = question.passage()
     before = recorded(question, passage=passage)
     with edit(question.model, *edits, vocabulary=question.vocabulary):
         after = recorded(question, passage=passage)
+    new_folder(folder)
+    write_json(folder / "edits.json", [each.to_json() for each in edits])
+    write_json(folder / "answers.json", fork.to_mapping())
     for name, recording in (("before", before), ("after", after)):
         recording.save(folder / name)
     _draw_each(before, after, _weights_of(before), folder)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnlab.look import Recording
-    from attnlab.look.questions import Passage, Question
+    from attnlab.look.questions import Question
 
-__all__ = ["ask", "look", "recorded"]
+__all__ = ["ask", "look"]
 
 
 def look(
@@ -45,8 +45,10 @@ def look(
     as_json
         Print it as JSON.
     """
+    from attnlab.look.questions import recorded
+
     question = ask(run, words)
-    recording = recorded(question, site)
+    recording = recorded(question, site or "*weights")
     if out is not None:
         from attnlab.cli.keeping import keep_recording
 
@@ -72,26 +74,15 @@ def ask(run: str, words: Sequence[str]) -> "Question":
     return registry.ask_run(report, " ".join(words))
 
 
-def recorded(question: "Question", sites: Sequence[str] | None = None, passage: "Passage | None" = None) -> "Recording":
-    """Record a model while it does all of a question in one pass, or the passage that is given."""
-    import torch
-
-    from attnlab.look import record
-
-    arguments, options, _ = passage or question.passage()
-    patterns = list(sites or ["*weights"])
-    with torch.no_grad(), record(question.model, patterns, vocabulary=question.vocabulary) as recording:
-        question.model(*arguments, **options)
-    return recording
-
-
 def _facts(recording: "Recording", name: str) -> dict[str, Any]:
     """What is said of a site: of weights, each head's facts and rows; of anything else, its shape and size."""
     import torch
 
-    value = recording[name][0]
+    value = recording[name]
+    if not name.endswith("mask"):  # which all inputs may share
+        value = value[0]
     if not name.endswith("weights"):
-        finite = value[value.isfinite()].double()
+        finite = value.double()[value.double().isfinite()]
         size = float(torch.linalg.vector_norm(finite)) / max(1, finite.numel()) ** 0.5
         return {"shape": list(value.shape), "root_mean_square": size}
     sides = recording.tokens(name)

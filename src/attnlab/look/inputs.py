@@ -1,5 +1,6 @@
 """What a model is called with: one form for a tensor of ids, for a source and a target, and for inputs with padding."""
 
+import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +57,11 @@ class Call:
 
     def __call__(self, model: nn.Module) -> Tensor:
         """Run the model, and return its logits (or whatever vectors it puts out)."""
-        found = model(*self.arguments, **self.options)
+        try:
+            found = model(*self.arguments, **self.options)
+        except TypeError:
+            self._check_fits(model)
+            raise
         found = found if isinstance(found, Tensor) else getattr(found, "output", None)  # a single head's Attention
         if not isinstance(found, Tensor):
             raise WrongUsage(f"{type(model).__name__} returns no tensor; what it returns cannot be measured.")
@@ -82,6 +87,18 @@ class Call:
         arguments = tuple(change(each) if _has_rows("", each) else each for each in self.arguments)
         options = {name: change(each) if _has_rows(name, each) else each for name, each in self.options.items()}
         return Call(arguments, options, num_rows)
+
+    def _check_fits(self, model: nn.Module) -> None:
+        """Raise unless these can be the arguments of the model's forward."""
+        signature = inspect.signature(model.forward)
+        try:
+            signature.bind(*self.arguments, **self.options)
+        except TypeError as error:
+            needed = [name for name, each in signature.parameters.items() if each.default is each.empty]
+            got = [*map(_described, self.arguments), *(f"{name}=" for name in self.options)]
+            raise WrongUsage(
+                f"the inputs of {type(model).__name__} are ({', '.join(needed)}); got {', '.join(got)}: {error}."
+            ) from error
 
     def _check(self) -> None:
         for name, each in (*(("", each) for each in self.arguments), *self.options.items()):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
-from attnlab.look.recording import record
+from attnlab.look.recording import Recording, record
 from attnlab.look.recording.tokens import Vocabulary
 from attnlab.look.trace import HeadTrace, Step, Trace, trace, trace_translation
 from attnlab.models.decoder import Decoder
@@ -26,7 +26,7 @@ from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.models.single_head import SingleHead
 
-__all__ = ["Continuation", "Passage", "Question", "Translation", "Vectors", "Verdict"]
+__all__ = ["Continuation", "Passage", "Question", "Translation", "Vectors", "Verdict", "recorded"]
 
 
 class Passage(NamedTuple):
@@ -150,8 +150,11 @@ class Verdict:
 
     @property
     def vocabulary(self) -> Mapping[int, str]:
-        """The names of the ids in this text."""
-        return dict(zip(self.tokens[0].tolist(), self.words, strict=True))
+        """The names of the ids in this text; words that share one, as unknown ones do, are named together: `a | b`."""
+        found: dict[int, dict[str, None]] = {}
+        for token, word in zip(self.tokens[0].tolist(), self.words, strict=True):
+            found.setdefault(token, {})[word] = None
+        return {token: " | ".join(words) for token, words in found.items()}
 
     def passage(self) -> Passage:
         """All tokens, none of them padding."""
@@ -213,6 +216,17 @@ class Vectors:
         return self
 
 
+@torch.no_grad()
+def recorded(
+    question: Question, patterns: str | Sequence[str] = "*weights", *, passage: Passage | None = None
+) -> Recording:
+    """Record a model while it does all of a question in one pass (or the passage that is given)."""
+    arguments, options, _ = passage or question.passage()
+    with record(question.model, patterns, vocabulary=question.vocabulary) as recording:
+        question.model(*arguments, **options)
+    return recording
+
+
 def _heads(recording: Mapping[str, Tensor]) -> tuple[HeadTrace, ...]:
     """Where each head of each recorded site looked, for the first input; every query over all keys."""
     return tuple(
@@ -231,5 +245,9 @@ def _check_choices(choices: Sequence[str], num_tokens: int) -> None:
 
 
 def _extended(tokens: Tensor, choices: Sequence[str], vocabulary: Sequence[str]) -> Tensor:
-    ids = [list(vocabulary).index(choice) for choice in choices]
+    names = list(vocabulary)
+    for choice in choices:
+        if names.count(choice) > 1:
+            raise WrongUsage(f"the vocabulary calls {names.count(choice)} tokens {choice!r}; which one is unknown.")
+    ids = [names.index(choice) for choice in choices]
     return torch.cat((tokens, torch.tensor([ids], dtype=tokens.dtype)), -1) if ids else tokens

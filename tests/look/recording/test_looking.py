@@ -324,7 +324,7 @@ def test_what_asks_for_nothing_that_is_there_is_an_error():
         with pytest.raises(WrongUsage, match="nothing has passed 'logits' yet; run the model inside"):
             recording["logits"]
         model(TOKENS)
-    with pytest.raises(WrongUsage, match="'embedding' is not recorded; Known: logits"):
+    with pytest.raises(WrongUsage, match="'embedding' is not recorded; known: logits"):
         recording["embedding"]
     assert "embedding" not in recording
     assert recording.get("embedding", 3) == 3

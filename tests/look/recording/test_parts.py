@@ -108,7 +108,7 @@ def test_selected_layers_heads_and_rows_are_those_of_the_whole(recording):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"patterns": "layers.9.*"}, r"no recorded site matches 'layers\.9\.\*'; .*Known: "),
+        ({"patterns": "layers.9.*"}, r"no recorded site matches 'layers\.9\.\*'; .*nown: "),
         ({"layers": 2}, r"no recorded site is in layer 2; recorded layers: \[0, 1\]"),
         ({"layers": [0, -1]}, "no recorded site is in layer -1"),
         ({"heads": 4}, r"a head of layers\.0\.attention\.query must be from 0 to 3; got 4"),

@@ -26,6 +26,12 @@ _TARGETS = ("layer", "site", "head", "query", "key", "row", "step")
 _KINDS: dict[str, type["Edit"]] = {}
 
 
+def own_fields(kind: type["Edit"]) -> list[str]:
+    """Name what an edit is told beside where; what must be told ends in =, what may be in [=]."""
+    fields = [field for field in dataclasses.fields(kind) if field.name not in _TARGETS]
+    return [f"{f.name}=" if _is_needed(f) else f"[{f.name}=]" for f in fields]
+
+
 def edit_kinds() -> dict[str, type["Edit"]]:
     """Return every edit there is, by its name."""
     return dict(_KINDS)
@@ -162,12 +168,15 @@ class Edit:
         for field in told:
             if field not in known:
                 raise WrongUsage(f"{name} takes no {field!r}; {did_you_mean(field, known)}")
+        missing = [f"{f.name}=" for f in dataclasses.fields(kind) if _is_needed(f) and f.name not in told]
+        if missing:
+            raise WrongUsage(f"{name} needs {' and '.join(missing)}, which nothing was said of.")
         from attnlab.operate.edits.form import live
 
         try:
             return kind(**{field: live(value) for field, value in told.items()})
         except TypeError as error:
-            raise WrongUsage(f"{name} is not complete: {error}.") from None
+            raise WrongUsage(f"{name} cannot be made of this: {error}.") from None
 
     def __repr__(self) -> str:
         from attnlab.operate.edits.form import short
@@ -185,6 +194,10 @@ class Edit:
         fields = {field.name: field.default for field in dataclasses.fields(self)}
         named = [*_TARGETS, *(name for name in fields if name not in _TARGETS)]
         return {name: value for name in named if not _is_default(value := getattr(self, name), fields[name])}
+
+
+def _is_needed(field: "dataclasses.Field[Any]") -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _is_default(value: Any, default: Any) -> bool:
