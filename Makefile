@@ -35,6 +35,9 @@ bench: $(VENV)/bench.done
 	$(BIN)/python benchmarks/processor.py
 	$(BIN)/python benchmarks/models.py
 	$(BIN)/python benchmarks/populations.py
+	$(BIN)/python benchmarks/recording.py
+	$(BIN)/python benchmarks/summaries.py
+	$(BIN)/python benchmarks/knock_out.py
 
 # The README's picture, made by the program.
 picture: $(VENV)/test.done

@@ -96,6 +96,63 @@ def test_what_a_head_says_by_itself_holds_its_share_of_every_logit(seed):
     assert instruments_of(each.model) == []
 
 
+NAMES = ["a", "b", "c", "d", "e", "f", " g", "\n", ""]  # and none for 9 and 10
+
+
+def shown(token, value, names=None):
+    if names is None or token >= len(names):
+        return f"{token} {value}"
+    return f"{names[token] if token < 6 else repr(names[token])} {value}"
+
+
+@pytest.mark.parametrize("names", [None, NAMES])
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_the_lens_prints_the_likeliest_tokens_by_their_names(rows, names):
+    each = given(2, "decoder", num_layers=2)
+    tokens = each.inputs[:1].repeat(rows, 1)
+    tokens[:, 0] = torch.arange(rows)
+    found = logit_lens(each.model, tokens, vocabulary=names)
+    title, *lines = str(found).splitlines()
+    assert title.endswith({1: "1 input", 2: "2 inputs", 9: "the first 6 of 9 inputs"}[rows])
+    assert [line.split()[0] for line in lines] == found.sites
+    for line, probabilities in zip(lines, found.probabilities, strict=True):
+        chosen = probabilities[:6].topk(3 if rows == 1 else 1)
+        cells = [
+            shown(token, f"{value:.2f}", names)
+            for value, token in zip(chosen.values.flatten().tolist(), chosen.indices.flatten().tolist(), strict=True)
+        ]
+        assert "".join(line.split()[1:]) == "".join("".join(cells).split())
+
+
+def test_heads_that_say_most_are_printed_first_and_not_all_of_many():
+    each = given(2, "decoder", num_layers=4, num_heads=4, num_kv_heads=None)
+    found = head_lens(each.model, each.inputs, vocabulary=NAMES)
+    title, *lines = str(found).splitlines()
+    assert "10 of 16 heads" in title
+    assert len(lines) == 10
+    loudness = found.logits.amax(-1).mean(1)
+    first = int(loudness.argmax())
+    value, token = found.logits[first, 0].max(-1)
+    assert lines[0].startswith(f"  {found.heads[first]}  {shown(int(token), f'{float(value):+.2f}', NAMES)}")
+
+
+@pytest.mark.parametrize("num_layers", [1, 4])
+def test_what_is_printed_of_a_logit_taken_apart_sums_to_it(num_layers):
+    each = given(2, "decoder", num_layers=num_layers)
+    found = direct_logits(each.model, each.inputs)
+    title, *lines = str(found).splitlines()
+    assert f"{float(found.logits.mean()):.4g}" in title
+    assert len(lines) <= 11
+    assert sum(float(line.split()[0]) for line in lines) == pytest.approx(float(found.logits.mean()), abs=1e-2)
+
+
+def test_what_is_no_vocabulary_is_refused():
+    each = given(0, "decoder")
+    for lens in (logit_lens, head_lens):
+        with pytest.raises(WrongUsage, match="a vocabulary is"):
+            lens(each.model, each.inputs, vocabulary=7)
+
+
 def test_what_has_no_read_out_is_refused():
     each = given(0, "decoder")
     for call, words in (

@@ -61,7 +61,13 @@ def keep_fork(question: "Question", fork: "Fork", edits: "Sequence[Edit]", folde
     for name, recording in (("before", before), ("after", after)):
         recording.save(folder / name)
     _draw_each(before, after, _weights_of(before), folder)
-    write_view(folder / "view.html", before, after, title=title, names=("unedited", "edited"))
+    answers = [" ".join(step.choice for step in each.steps) for each in (fork.before, fork.after)]
+    notes = [
+        ("Answer", f"{answers[0]} → {answers[1]}, edited" if answers[0] != answers[1] else f"{answers[0]}, as before"),
+        ("Maps", "of the tokens of the unedited answer, read without and with the edits"),
+        ("Certificate", str(fork.certificate)),
+    ]
+    write_view(folder / "view.html", before, after, title=title, names=("unedited", "edited"), notes=notes)
 
 
 def _draw_each(recording: "Recording", other: "Recording | None", sites: Sequence[str], folder: Path) -> None:

@@ -3,6 +3,7 @@
     found = logit_lens(model, tokens)                 # after each block, what would be said
     found = head_lens(model, tokens)                  # what each head says by itself
     found = direct_logits(model, tokens)              # how much of a logit each head, MLP and bias gives
+    print(found)                                      # each prints as a short table
 
 The logit lens (nostalgebraist 2020) puts the stream through the final norm and the read-out. Attribution (Elhage et al.
 2021) takes a logit apart instead: the stream is a sum of what was written to it, and a norm whose scale is held at what
@@ -11,7 +12,7 @@ convention in it: no part is credited with changing the scale. Blocks that norma
 apart through each of these norms likewise. Nothing here is causal; for that, take the part out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.recording import record
+from attnlab.look.recording.tokens import Vocabulary, check_vocabulary, name_of
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -43,22 +45,41 @@ class Written(NamedTuple):
 
 
 class Lens(NamedTuple):
-    """What would be said at each stage: sites of the stream, in order · logits (site, row, vocabulary)."""
+    """What would be said at each stage: sites of the stream, in order · logits (site, row, vocabulary).
+
+    vocabulary: names of the ids, for printing; an id without a name is shown by its number.
+    """
 
     sites: list[str]
     logits: Tensor
+    vocabulary: Vocabulary | None = None
 
     @property
     def probabilities(self) -> Tensor:
         """The softmax of the logits."""
         return self.logits.softmax(-1)
 
+    def __str__(self) -> str:
+        title = "what would be said at each stage, and how probable it is"
+        return _table(title, self.sites, self.probabilities, ".2f", self.vocabulary)
+
 
 class HeadLens(NamedTuple):
-    """What each head says by itself: its share of all logits, (head, row, vocabulary), `heads` in order."""
+    """What each head says by itself: its share of all logits, (head, row, vocabulary), `heads` in order.
+
+    vocabulary: see `Lens`.
+    """
 
     heads: list[Written]
     logits: Tensor
+    vocabulary: Vocabulary | None = None
+
+    def __str__(self) -> str:
+        loudest = self.logits.amax(-1).mean(1).argsort(descending=True, stable=True)[:_MOST_LINES]
+        which = f"{len(loudest)} of {len(self.heads)} heads" if len(loudest) < len(self.heads) else "each head"
+        title = f"what {which} by itself says most, and its share of that logit, largest first"
+        names = [str(self.heads[index]) for index in loudest.tolist()]
+        return _table(title, names, self.logits[loudest], "+.2f", self.vocabulary)
 
 
 class Attribution(NamedTuple):
@@ -84,9 +105,54 @@ class Attribution(NamedTuple):
                 found[parts.index(writer.part), writer.head] = mean
         return parts, found
 
+    def __str__(self) -> str:
+        means = self.shares.double().mean(1)
+        ranked = means.abs().argsort(descending=True, stable=True).tolist()
+        logit = f"logit of {_inputs(len(self.logits))}: {float(self.logits.double().mean()):.4g}"
+        lines = [f"{logit}, the sum of these mean shares, largest first"]
+        lines += [f"  {float(means[index]):+.4g}  {self.writers[index]}" for index in ranked[:_MOST_LINES]]
+        rest = ranked[_MOST_LINES:]
+        if rest:
+            lines.append(f"  {float(means[rest].sum()):+.4g}  all {len(rest)} others together")
+        return "\n".join(lines)
+
+
+_MOST_LINES = 10
+_MOST_INPUTS = 6
+
+
+def _table(title: str, names: Sequence[str], values: Tensor, form: str, vocabulary: Vocabulary | None) -> str:
+    """Show the largest values (line, row, vocabulary) and whose they are: one column for each row."""
+    num_rows, size = values.shape[1:]  # a lone row has three columns
+    top, ids = values[:, :_MOST_INPUTS].topk(min(size, 3 if num_rows == 1 else 1), -1)
+    cells = [
+        [f"{_shown(token, vocabulary)} {value:{form}}" for token, value in zip(*each, strict=True)]
+        for each in zip(ids.flatten(1).tolist(), top.flatten(1).tolist(), strict=True)
+    ]
+    columns = [[f"  {name}" for name in names], *map(list, zip(*cells, strict=True))]
+    widths = [max(map(len, column), default=0) for column in columns]
+    shown = f"the first {_MOST_INPUTS} of {num_rows} inputs" if num_rows > _MOST_INPUTS else _inputs(num_rows)
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in zip(*columns, strict=True)]
+    return "\n".join([f"{title}; {shown}", *lines])
+
+
+def _shown(token: int, vocabulary: Vocabulary | None) -> str:
+    """Name an id so that it stays on its line: quoted where there are blanks about it."""
+    try:
+        name = name_of(token, vocabulary)
+    except WrongUsage:  # fewer names than the read-out has rows, which is common
+        return str(token)
+    return name if name.isprintable() and name and name == name.strip() else repr(name)
+
+
+def _inputs(number: int) -> str:
+    return "1 input" if number == 1 else f"{number} inputs"
+
 
 @torch.no_grad()
-def logit_lens(model: nn.Module, inputs: Inputs, *, position: int | Tensor = -1) -> Lens:
+def logit_lens(
+    model: nn.Module, inputs: Inputs, *, position: int | Tensor = -1, vocabulary: Vocabulary | None = None
+) -> Lens:
     """Read out the stream before the first block and after each: at one position of each row.
 
     Args:
@@ -94,22 +160,27 @@ def logit_lens(model: nn.Module, inputs: Inputs, *, position: int | Tensor = -1)
             its positions is, as it does itself).
         inputs: a tensor of ids, a tuple (source, target), or a mapping of what the model's forward takes.
         position: an integer, or (row,) of them.
+        vocabulary: the name of each id, for printing: a sequence, a mapping or a function.
     """
+    check_vocabulary(vocabulary)
     seen = _Seen.of(model, Call.of(inputs), position)
     stack = seen.stack
     sites = [seen.site("embedding"), *(seen.site(f"layers.{i}.residual_after") for i in range(len(stack.blocks)))]
     logits = [stack.read(seen.mean(_normed(stack.final_norm, seen.values[site]))) for site in sites]
     found = torch.stack(logits)
-    return Lens(sites, found if stack.bias is None else found + stack.bias)
+    return Lens(sites, found if stack.bias is None else found + stack.bias, vocabulary)
 
 
 @torch.no_grad()
-def head_lens(model: nn.Module, inputs: Inputs, *, position: int | Tensor = -1) -> HeadLens:
+def head_lens(
+    model: nn.Module, inputs: Inputs, *, position: int | Tensor = -1, vocabulary: Vocabulary | None = None
+) -> HeadLens:
     """Read out what each head wrote to the stream, through norms whose scales are held; see `logit_lens`."""
+    check_vocabulary(vocabulary)
     seen = _Seen.of(model, Call.of(inputs), position)
     writers, written = _taken_apart(seen)
     chosen = [index for index, writer in enumerate(writers) if writer.head is not None]
-    return HeadLens([writers[index] for index in chosen], seen.stack.read(written[chosen]))
+    return HeadLens([writers[index] for index in chosen], seen.stack.read(written[chosen]), vocabulary)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnlab import seeds
 from attnlab.draw.attention import (
     Pattern,
     draw_difference,
@@ -23,6 +24,7 @@ from attnlab.draw.attention import (
 from attnlab.draw.attention.names import token_words
 from attnlab.draw.pictures import look
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.summaries import Zoom
 
 from .checks import check_difference_is_centred, picture_of
 from .patterns import ODD, make_layers, make_pattern, words
@@ -33,7 +35,8 @@ def names(axis: Any) -> list[str]:
 
 
 def bar_words(figure: Any) -> str:
-    return str(next(axes for axes in figure.axes if axes.get_label() == "<colorbar>").get_ylabel())
+    bar = next(axes for axes in figure.axes if axes.get_label() == "<colorbar>")
+    return str(bar.get_ylabel()).replace("\n", " ")
 
 
 def test_queries_go_down_and_keys_across_with_their_own_names() -> None:
@@ -185,9 +188,98 @@ def test_thirty_thousand_tokens_are_a_map_whose_axes_count_tokens() -> None:
         ({"num_queries": 100, "num_keys": length}, "more than its 100 tokens"),
         ({"num_queries": 600, "num_keys": 600}, "600 tokens in equal squares of 2 make 300 squares"),
         ({"num_queries": length, "num_keys": length, "query_tokens": ["a"]}, "got 1 names"),
+        ({"num_keys": length}, "needs num_queries and num_keys"),
+        ({"num_queries": length, "num_keys": length, "first_key": -1}, "0 or more; got 0, -1"),
+        ({"num_queries": length, "num_keys": length, "blocked": "cusal"}, "got 'cusal'"),
+        ({"num_queries": length, "num_keys": length, "blocked": np.ones((2, 2))}, "blocked must be"),
+        ({"num_queries": length, "num_keys": length, "high": 0.0}, "above 0; got 0.0"),
     ]:
         with pytest.raises(WrongUsage, match=words_of_error):
             draw_long_map(values, **options)  # type: ignore[arg-type]
+
+
+def outside(figure: Any) -> list[str]:
+    """The words of a figure that reach beyond its edges."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    FigureCanvasAgg(figure).draw()
+    whole = figure.bbox
+    boxes = [(each.get_text(), each.get_window_extent()) for each in figure.findobj(Text) if each.get_visible()]
+    return [
+        text
+        for text, box in boxes
+        if text
+        and not (whole.x0 - 1 <= box.x0 and box.x1 <= whole.x1 + 1 and whole.y0 - 1 <= box.y0 <= box.y1 <= whole.y1 + 1)
+    ]
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (1, 2), (3, 2), (6, 12)])
+def test_the_words_beside_the_bar_are_whole_however_few_heads_there_are(layers: int, heads: int) -> None:
+    figure = draw_heads(make_layers(layers, heads))
+    assert "weight; shade: square root; hatched: masked" in bar_words(figure)
+    assert outside(figure) == []
+    assert outside(draw_head(make_pattern(queries=4), scale="root", high=0.3)) == []
+
+
+def test_words_that_are_cut_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnlab.draw.attention.shading._LETTER", 0.001)  # as if all found room in one line
+    assert any("hatched" in text for text in outside(draw_heads(make_layers(1, 2))))
+
+
+@pytest.fixture(scope="module")
+def zoom() -> Zoom:
+    generator = seeds.generator(0, "test", "zoom")
+    query, key = (torch.randn(600, 4, generator=generator) for _ in range(2))
+    return Zoom(query, key, "causal", side=64)
+
+
+def test_a_tile_of_a_zoom_is_drawn_at_its_places(zoom: Zoom) -> None:
+    tile = zoom.tile(2, 1, 2)
+    names_of = words(600)
+    figure = draw_long_map(tile, query_tokens=names_of[tile.queries], key_tokens=names_of[tile.keys])
+    picture, axes = picture_of(figure)
+    assert (axes.get_ylim(), axes.get_xlim()) == ((512, 256), (512, 600))
+    assert names(axes.xaxis)[:2] == ["520  w520", "530  w530"]
+    assert picture.get_extent() == [512, 600, 512, 256]
+    assert "each dot 4 × 4 weights" in axes.get_title(loc="left")
+    assert np.isnan(np.ma.filled(picture.get_array(), np.nan)).all()  # every key comes after every query
+    with pytest.raises(WrongUsage, match="a tile knows its places"):
+        draw_long_map(tile, num_queries=256)
+    with pytest.raises(WrongUsage, match="the key axis has 88 tokens; got 600 names"):
+        draw_long_map(tile, key_tokens=names_of)
+
+
+def test_squares_that_nobody_may_look_at_are_hatched_in_long_maps(zoom: Zoom) -> None:
+    tile = zoom.tile(3, 0, 0)
+    places = 8 * np.arange(64)
+    expected = places > places[:, None]
+    plain = {"num_queries": 512, "num_keys": 512}
+    for figure in (
+        draw_long_map(tile),
+        draw_long_map(tile.max, **plain, blocked="causal"),
+        draw_long_map(tile.max, **plain, blocked=tile.allowed == 0),
+    ):
+        values, _ = picture_of(figure)
+        assert (np.isnan(np.ma.filled(values.get_array(), np.nan)) == expected).all()
+        assert "hatched: masked" in bar_words(figure)
+    moved, _ = picture_of(draw_long_map(np.zeros((4, 4)), num_queries=8, num_keys=8, first_query=4, blocked="causal"))
+    assert np.isnan(np.ma.filled(moved.get_array(), np.nan)).sum() == 1
+    shown_all_the_same, _ = picture_of(draw_long_map(np.ones((4, 4)), num_queries=8, num_keys=8, blocked="causal"))
+    assert not np.ma.getmaskarray(np.ma.masked_invalid(shown_all_the_same.get_array())).any()
+
+
+def test_one_large_weight_does_not_make_all_else_blank() -> None:
+    values = np.full((50, 50), 1e-4)
+    values[0, 0] = 1.0
+    size = {"num_queries": 500, "num_keys": 500}
+    figure = draw_long_map(values, **size)
+    picture, _ = picture_of(figure)
+    assert float(picture.norm(1e-4)) == pytest.approx(1.0)
+    assert "beyond the end: as at the end" in bar_words(figure)
+    assert picture_of(draw_long_map(values, **size, high=1.0))[0].norm.vmax == 1.0
+    even, _ = picture_of(draw_long_map(values[1:2] * [[1, 3] * 25], num_queries=1, num_keys=500))
+    assert even.norm.vmax == pytest.approx(3e-4)
 
 
 def make_trace(num_candidates: int = 4) -> dict[str, Any]:
@@ -223,6 +315,25 @@ def test_a_trace_of_many_candidates_keeps_the_chosen_and_counts_the_rest() -> No
     with pytest.raises(WrongUsage, match=r"no head \('layers.9', 0\)"):
         draw_trace(make_trace(), heads=[("layers.9", 0)])
     assert draw_trace({**make_trace(), "steps": [], "attention": []}) is not None
+
+
+def test_nothing_of_a_trace_is_cut_and_its_width_is_used() -> None:
+    told = make_trace()
+    heads = told["attention"] * 2
+    long = [f"a long token {i}" for i in range(20)]
+    for each in (told, {**told, "attention": heads}, {**told, "steps": told["steps"][:1]}, {**told, "input": long}):
+        assert outside(draw_trace(each)) == []
+    figure = draw_trace({**told, "attention": heads})
+    assert picture_of(figure, 2)[1].get_position().x1 > 0.8
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [({"layers.0.attention.weights": 1}, "draw_heads or write_view"), (3, "got a int"), ([], "a list")],
+)
+def test_what_is_no_trace_is_refused_with_what_draws_it(given: Any, hint: str) -> None:
+    with pytest.raises(WrongUsage, match=f"draws a trace.*{hint}"):
+        draw_trace(given)
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])

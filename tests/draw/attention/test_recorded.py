@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from attnlab.draw.attention import draw_head, to_patterns
-from attnlab.draw.attention.recorded import to_drawable
+from attnlab.draw.attention.recorded import to_drawable, why_unjoined
 from attnlab.draw.view import view_page
 from attnlab.draw.view.wire import pack
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.look.summaries import Summarise
 from attnlab.models import Decoder, DecoderConfig
+from attnlab.models.generation import generate
 
 from ..view.reading import check_packed, read_back
 
@@ -58,6 +59,26 @@ def test_making_patterns_makes_no_weights(
     recording = recorded(model, tokens)
     monkeypatch.setattr(type(recording), "__getitem__", lambda self, site: pytest.fail("made a whole map"))
     assert len(to_patterns(recording)) == 2
+
+
+def test_the_steps_of_a_cached_generation_are_joined(model: Decoder) -> None:
+    with record(model, [SITES, "logits"], vocabulary="abcde") as recording:
+        tokens = generate(model, torch.tensor([[0, 1, 2]]), 6).tokens[:, :-1]
+    patterns = to_patterns(recording)
+    expected = to_patterns(recorded(model, tokens))
+    for pattern, whole in zip(patterns, expected, strict=True):
+        assert (pattern.shape, pattern.query_tokens) == ((2, 8, 8), whole.query_tokens)
+        assert pattern.blocked == "causal"
+        assert np.allclose(np.nan_to_num(pattern.whole(1)), np.nan_to_num(whole.whole(1)), atol=1e-6)
+    assert why_unjoined(recording) == why_unjoined(patterns) == ""
+
+
+def test_steps_that_cannot_be_joined_are_named(model: Decoder) -> None:
+    with record(model, SITES, vocabulary="abcde", reduce=Summarise(tiles=8)) as recording:
+        generate(model, torch.tensor([[0, 1, 2]]), 6)
+    page = view_page(recording)
+    assert "The last step alone, whose first query stands at place 7 of the input. layers.0" in page
+    assert "was reduced" in why_unjoined(recording)
 
 
 def test_summaries_are_shown_as_they_are(model: Decoder, tokens: torch.Tensor) -> None:

@@ -17,7 +17,13 @@ from ..attention.checks import check_difference_is_centred
 from ..attention.patterns import make_layers, make_pattern
 from ..views import Open
 from .reading import check_packed
-from .viewing import check_cell, check_masked_cell_is_hatched, ready
+from .viewing import (
+    check_cell,
+    check_masked_cell_is_hatched,
+    check_names_keep_out_of_the_corner,
+    long_names,
+    ready,
+)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -152,6 +158,16 @@ def test_masked_cells_drawn_as_zero_on_the_page_are_caught(open_html: Open, monk
     page = ready(open_html(view_page([make_pattern()])))
     with pytest.raises(AssertionError, match="looks like a weight of zero"):
         check_masked_cell_is_hatched(page, 1, 6)
+
+
+@pytest.mark.parametrize("before", ["y < box.top", "x < box.left"])
+def test_names_in_the_corner_are_caught(before: str, open_html: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = markup._asset
+    assert before in own("view/modules/painting.js")
+    monkeypatch.setattr(markup, "_asset", lambda asset: own(asset).replace(before, "false && 0"))
+    page = ready(open_html(view_page([long_names()])))
+    with pytest.raises(AssertionError, match="names meet in the corner"):
+        check_names_keep_out_of_the_corner(page)
 
 
 def test_a_difference_whose_colours_are_not_centred_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

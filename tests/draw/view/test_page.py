@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -72,6 +73,36 @@ def test_the_page_is_never_larger_than_allowed() -> None:
         view_page(patterns, max_bytes=1000)
 
 
+def test_notes_stand_among_the_facts_with_their_lines() -> None:
+    page = view_page(make_layers(), notes=[("Answers", "unedited: <a>\n  edited: b")])
+    assert '<div class="told"><dt>Answers</dt><dd>unedited: &lt;a&gt;\n  edited: b</dd></div>' in page
+    long = [("Certificate", "ü" * 100_000)]
+    with pytest.raises(WrongUsage, match="leaves no room for the maps"):
+        view_page(make_layers(), notes=long, max_bytes=300_000)
+    for notes in (["ab"], [("name",)], [("name", 3)]):
+        with pytest.raises(WrongUsage, match="notes are pairs of texts"):
+            view_page(make_layers(), notes=notes)  # type: ignore[arg-type]
+
+
+SAME = "the patterns are the same"
+
+
+def test_two_recordings_that_differ_in_no_pattern_are_said_to_be_the_same() -> None:
+    assert SAME in view_page(make_layers(), make_layers())
+    assert SAME not in view_page(make_layers())
+    other = make_layers()
+    weights = other[1].weights.clone()  # type: ignore[attr-defined]
+    weights[2, 7, :2] += torch.tensor([1e-4, -1e-4])
+    other[1] = replace(other[1], weights=weights)
+    assert SAME not in view_page(make_layers(), other)
+
+
+def test_a_change_that_is_not_looked_at_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view_page_module, "_SAME", 2.0)
+    with pytest.raises(AssertionError):
+        test_two_recordings_that_differ_in_no_pattern_are_said_to_be_the_same()
+
+
 def test_the_same_recording_gives_the_same_page() -> None:
     assert view_page(make_layers()) == view_page(make_layers())
 
@@ -107,6 +138,7 @@ def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention() -> Non
     with record(model, "*.weights") as recording, torch.no_grad():
         model(torch.tensor([[6, 5, 4, 3, 2]]), torch.tensor([[0, 1, 2]]))
     page = view_page(recording)
+    assert "6 in 3 attentions" in page
     assert '"name":"Decoder cross-attention","query_tokens":["0","1","2"],"key_tokens":["6","5","4","3","2"]' in page
 
 

@@ -1,9 +1,11 @@
 """The view in a browser: opened from disk, read, walked through, zoomed, compared, in every theme and width."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from attnlab.draw.attention import Pattern
 from attnlab.draw.view import view_page
@@ -13,9 +15,12 @@ from ..views import CONTRASTS, Open
 from .viewing import (
     COLOURS,
     MEASURE,
+    WRITTEN,
     check_cell,
     check_masked_cell_is_hatched,
+    check_names_keep_out_of_the_corner,
     corner,
+    long_names,
     number,
     reading,
     ready,
@@ -142,6 +147,36 @@ def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view:
     assert reading(page) != edge
 
 
+def test_names_of_rows_and_columns_do_not_meet_where_the_map_is_moved(open_view: Open) -> None:
+    check_names_keep_out_of_the_corner(open_view([long_names()]))
+
+
+def test_only_what_is_nothing_at_all_is_written_as_zero(open_view: Open) -> None:
+    weights = torch.tensor([[[0.004, 0.996, 0.0]]])
+    one = Pattern("attention.weights", weights, ("a",), ("b", "c", "d"))
+    other = replace(one, weights=torch.tensor([[[0.002, 0.998, 0.0]]]))
+    # The name of the row and of the three keys come after the numbers.
+    assert [each["text"] for each in open_view([one]).evaluate(WRITTEN)][:3] == ["<.01", "1", "0"]
+    assert [each["text"] for each in open_view([one], [other]).evaluate(WRITTEN)][:3] == ["~0", "~0", "0"]
+
+
+def test_two_names_of_one_place_are_both_there(open_view: Open) -> None:
+    names = [[f"token{i + shift}" for i in range(50)] for shift in (0, 1)]
+    recordings = [make_layers(1, length=50, tokens=each) for each in names]
+    for width in (1280, 400):
+        written = [each["text"] for each in open_view(*recordings, width=width).evaluate(WRITTEN)]
+        pairs = [text for text in written if " / " in text]
+        assert len(pairs) > 10
+        assert all(re.fullmatch(r"\d+ t\S+ / to\S+", text) for text in pairs), pairs
+        if width == 1280:
+            assert "30 token30 / token31" in pairs
+
+
+def test_the_legend_begins_and_goes_on_without_stray_marks(open_view: Open) -> None:
+    page = open_view(make_layers(), width=400)
+    assert "·" not in page.locator(".legend-line").inner_text()
+
+
 def test_two_fingers_zoom(open_view: Open) -> None:
     page = open_view([make_pattern(queries=64)], has_touch=True)
     left, top, cell = corner(page)
@@ -185,6 +220,7 @@ def test_a_row_is_listed_and_told_in_full_as_a_table(open_view: Open) -> None:
     assert first.locator(".number").inner_text() == f"{weights[best]:.3f}"
     assert page.locator(".row-words .note").inner_text().endswith("2 masked.")
     page.get_by_text("All weights of this query as a table").click()
+    page.locator(".weights-table tbody tr").first.wait_for()
     rows = page.locator(".weights-table tbody tr").all_inner_texts()
     assert len(rows) == 12
     assert [row.split("\t")[2] for row in rows[10:]] == ["masked", "masked"]

@@ -5,6 +5,8 @@ from typing import Any
 
 from attnlab.draw.attention import Pattern
 
+from ..attention.patterns import make_pattern
+
 PLACE = re.compile(r"Query (\d+) .* (?:→|look at) key (\d+) ")
 MEASURE = re.compile(r"(?:: |mean )([−+]?[\d.e−]+) ± ([\d.e−]+)$")
 
@@ -67,6 +69,54 @@ def corner(page: Any) -> tuple[float, float, float]:
     canvas.scroll_into_view_if_needed()
     box, told = canvas.bounding_box(), canvas.evaluate("node => ({...node.dataset})")
     return box["x"] + float(told["left"]), box["y"] + float(told["top"]), float(told["cellWidth"])
+
+
+WRITTEN = """() => new Promise(resolve => {
+  const own = CanvasRenderingContext2D.prototype.fillText;
+  const found = [];
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    if (this.canvas.classList.contains('heatmap')) {
+      const at = this.getTransform().transformPoint({x, y});
+      const wide = this.measureText(text).width * devicePixelRatio;
+      const {b, a} = this.getTransform();
+      found.push({text: text.replace(/[\u2068\u2069]/g, ''), x: at.x / devicePixelRatio, y: at.y / devicePixelRatio,
+        isUpright: Math.abs(b) > Math.abs(a), wide, align: this.textAlign});
+    }
+    return own.call(this, text, x, y);
+  };
+  const canvas = document.querySelector('canvas.heatmap');
+  canvas.dispatchEvent(new PointerEvent('pointerleave'));
+  requestAnimationFrame(() => requestAnimationFrame(() => {
+    CanvasRenderingContext2D.prototype.fillText = own;
+    resolve(found);
+  }));
+})"""  # all words that the map is painted with, and where
+
+
+def long_names() -> Pattern:
+    return make_pattern(queries=64, tokens=[f"token {i}" for i in range(64)])
+
+
+def check_names_keep_out_of_the_corner(page: Any) -> None:
+    """However a zoomed map is moved, no name of a row stands above it, and none of a column at its left."""
+    page.locator("canvas.heatmap").focus()
+    for _ in range(4):
+        page.keyboard.press("+")
+    left, top, _ = corner(page)
+    told = page.locator("canvas.heatmap").evaluate("node => ({...node.dataset})")
+    edge = (float(told["left"]) + 4, float(told["top"]) + 4)
+    page.mouse.move(left + 200, top + 200)
+    page.mouse.down()
+    for step in range(1, 11):  # more than the side of a cell
+        page.mouse.move(left + 200 - 6 * step, top + 200 + 6 * step)
+        names = [each for each in page.evaluate(WRITTEN) if each["text"] not in ("key →", "← query")]
+        rows = [each for each in names if each["align"] == "right"]
+        columns = [each for each in names if each["isUpright"]]
+        assert min(len(rows), len(columns)) > 3
+        meeting = [each["text"] for each in rows if each["y"] < edge[1]]
+        meeting += [each["text"] for each in columns if each["x"] < edge[0]]
+        assert meeting == [], "names meet in the corner"
+    page.mouse.up()
 
 
 COLOURS = """([row, column]) => {

@@ -18,7 +18,8 @@ def check_tiles(num_queries: int, num_keys: int, side: int, mask) -> None:
     query, key = torch.randn(2, num_queries, 8, dtype=WIDE), torch.randn(2, num_keys, 8, dtype=WIDE)
     zoom = Zoom(query, key, mask, side=side)
     explicit = sliding_window_mask(num_queries, mask, num_keys) if isinstance(mask, int) else mask
-    weights = attention_weights(attention_scores(query, key, explicit))
+    scores = attention_scores(query, key, explicit)
+    weights, allowed = attention_weights(scores), (scores[1] != float("-inf")).long()
     for level in range(zoom.num_levels):
         rows, columns = zoom.grid(level)
         cell, seen = 2**level, torch.zeros(num_queries, num_keys)
@@ -32,6 +33,10 @@ def check_tiles(num_queries: int, num_keys: int, side: int, mask) -> None:
                 largest = torch.stack([torch.stack([each.amax() for each in strip]) for strip in cells])
                 assert (tile.mean - mean).abs().max() < 1e-12
                 assert (tile.max - largest).abs().max() < 1e-12
+                assert tile.cell == cell
+                may = [strip.split(cell, 1) for strip in allowed[tile.queries, tile.keys].split(cell, 0)]
+                counts = torch.stack([torch.stack([each.sum() for each in strip]) for strip in may])
+                assert torch.equal(tile.allowed, counts)
         assert (seen == 1).all()
     assert zoom.grid(zoom.num_levels - 1) == (1, 1)
 
@@ -46,6 +51,7 @@ def test_a_dead_row_is_zero_in_the_zoom_too():
     mask[2] = False
     tile = Zoom(torch.randn(4, 3), torch.randn(4, 3), mask).tile(0, 0, 0)
     assert tile.mean[2].tolist() == [0, 0, 0, 0]
+    assert tile.allowed.tolist() == [[1] * 4, [1] * 4, [0] * 4, [1] * 4]
     assert torch.allclose(tile.mean.sum(-1), torch.tensor([1.0, 1, 0, 1]))
 
 
@@ -73,6 +79,14 @@ def test_an_attention_that_shares_keys_is_zoomed_into_by_its_query_heads():
         (lambda zoom: zoom.tile(0, 2, 0, head=0), "level 0 has 2 × 2 tiles; got row 2, column 0"),
         (lambda zoom: zoom.tile(0, 0, -1, head=0), "got row 0, column -1"),
         (lambda zoom: zoom.tile(0, 0, 0), r"leading axes \(3\); got \(\)"),
+        (
+            lambda zoom: zoom.part(slice(0, 30), slice(0, 5), head=0),
+            r"queries are a slice within 0 to 20.*slice\(0, 30",
+        ),
+        (lambda zoom: zoom.part(slice(0, 5), slice(-3, 5), head=0), r"keys are a slice within 0 to 20.*slice\(-3, 5"),
+        (lambda zoom: zoom.part(slice(0, 5), slice(5, 5), head=0), "not empty"),
+        (lambda zoom: zoom.part(3, slice(0, 5), head=0), "got 3"),
+        (lambda zoom: zoom.part(slice(0, 5), slice(0, 5), head=0, cell=0), "cell must be an integer"),
         (lambda zoom: zoom.tile(0, 0, 0, head=3), r"leading axes \(3\); got 3"),
         (lambda zoom: Zoom(torch.randn(2, 3), torch.randn(2, 3), side=0), "side must be an integer"),
         (lambda zoom: head_similarity(torch.randn(4, 3), torch.randn(4, 3)), "similarity needs a head axis"),

@@ -148,6 +148,47 @@ def test_an_effect_that_is_sure_but_small_can_be_called_none():
     assert found.needed == []
 
 
+@pytest.mark.parametrize("correction", ["holm", "bh", "none"])
+@pytest.mark.parametrize("number", [2, 3, 5, 6, 8, 9, 10])
+def test_inputs_too_few_to_show_anything_give_no_verdict(number, correction):
+    """Four heads under seven controls are 28 tests: at 0.05 corrected they take 11 inputs, one by one 6."""
+    model, tokens, labels = planted(0)
+    rule = Rule(correction)
+    found = does_it_matter(model, tokens[:number], metric="loss", labels=labels[:number], rule=rule)
+    least = 2 / 2**number * (1 if correction == "none" else 28)
+    assert found.least_p == min(1.0, least)
+    assert found.can_tell == (least <= 0.05)
+    told = str(found)
+    if found.can_tell:
+        assert found.caution == ""
+        assert "not found to matter" in told
+        return
+    assert not any(row["can_tell"] for row in found.rows())
+    assert bool(found.is_sharp.any())
+    assert found.pretty_but_idle == []
+    assert "not found to matter" not in told
+    assert "none" not in told
+    assert found.caution == told.splitlines()[-1]
+    assert f"{number} inputs cannot show an" in told
+    assert told.endswith(f"at least {6 if correction == 'none' else 11}")
+
+
+def test_as_many_inputs_as_are_asked_for_find_what_there_is():
+    model, tokens, labels = planted(0)
+    found = does_it_matter(model, tokens[:11], metric="loss", labels=labels[:11])
+    assert found.can_tell
+    assert Place("layers.0.attention", 1) in found.pretty_but_idle
+
+
+def test_too_few_draws_to_show_anything_are_told_too():
+    model, tokens, labels = planted(0)
+    found = does_it_matter(model, tokens, metric="loss", labels=labels, rule=FEW)
+    assert found.pretty_but_idle == found.needed == []
+    assert found.caution.endswith("give Rule(draws=559) or more")
+    found = does_it_matter(model, tokens, metric="loss", labels=labels, rule=Rule(draws=559))
+    assert found.can_tell
+
+
 def test_the_seed_decides_what_is_drawn_and_nothing_else_does():
     each = given(2, "padded decoder")
     told = {"metric": "loss", "labels": each.labels, "rule": FEW}
@@ -177,6 +218,7 @@ def test_heads_of_cross_attention_and_of_encoders_are_asked_too():
         ({"controls": []}, "at least one control"),
         ({"rule": Rule("bonferroni")}, "no correction"),
         ({"rule": Rule(interval="t")}, "no interval"),
+        ({"rule": Rule(alpha=5)}, "alpha must be between 0 and 1"),
         ({"parts": "*.cross"}, "no site of this model matches"),
     ],
 )

@@ -6,10 +6,20 @@ from tests.operate.effects.checks import check_layers, check_sweep, close
 from tests.operate.effects.models import given, run
 
 from attnlab.errors import WrongUsage
+from attnlab.look.lens import logit_lens
 from attnlab.look.recording import record
 from attnlab.operate.editing import edit
 from attnlab.operate.edits import ZeroHead
-from attnlab.operate.effects import How, Metric, Place, knock_out, next_tokens
+from attnlab.operate.effects import (
+    How,
+    Metric,
+    Place,
+    does_it_matter,
+    effect,
+    knock_out,
+    next_tokens,
+    patch_all,
+)
 from attnlab.operate.effects.metrics import make_ready
 from attnlab.sites import instruments_of
 
@@ -225,6 +235,39 @@ def test_an_edit_in_force_and_dropout_are_refused():
 def test_inputs_that_are_none_are_refused(inputs):
     with pytest.raises(WrongUsage, match=r"inputs (are|need)|same number of rows"):
         knock_out(given(0, "decoder").model, inputs)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda each, inputs: knock_out(each.model, inputs),
+        lambda each, inputs: patch_all(each.model, inputs, inputs),
+        lambda each, inputs: does_it_matter(each.model, inputs.repeat(3, 1)),
+        lambda each, inputs: effect(each.model, inputs, ZeroHead(site="*cross_attention", head=0)),
+        lambda each, inputs: logit_lens(each.model, inputs),
+    ],
+)
+def test_an_encoder_decoder_given_its_source_alone_says_what_its_inputs_are(call):
+    each = given(3, "encoder-decoder")
+    with pytest.raises(WrongUsage, match=r"inputs of EncoderDecoder are \(source, target\); got a Tensor: missing"):
+        call(each, each.inputs["source"])
+    assert instruments_of(each.model) == []
+
+
+def test_inputs_that_the_model_does_not_take_are_named_and_its_own_mistakes_are_left():
+    each = given(0, "decoder")
+    for inputs, words in (((each.inputs, each.inputs), "too many"), ({"token": each.inputs}, "token=: missing")):
+        with pytest.raises(WrongUsage) as caught:
+            knock_out(each.model, inputs)
+        assert "the inputs of Decoder are (tokens)" in str(caught.value)
+        assert words in str(caught.value)
+
+    def broken(*arguments):
+        raise TypeError("the model's own")
+
+    each.model.embedding.forward = broken
+    with pytest.raises(TypeError, match="the model's own"):
+        knock_out(each.model, each.inputs)
 
 
 def test_next_tokens_count_everywhere_but_at_the_end():

@@ -7,8 +7,9 @@ from tests.operate.effects.models import given, run
 
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import record
-from attnlab.operate.effects import How, Path, Place, patch_all, patch_paths
+from attnlab.operate.effects import How, Patched, Path, Place, patch_all, patch_paths
 from attnlab.operate.effects.metrics import Metric, make_ready
+from attnlab.operate.effects.patching import Recovery
 from attnlab.parts.attend import attend
 from attnlab.parts.heads import share_heads, split_heads
 from attnlab.sites import Instrument, installed, site_names
@@ -42,6 +43,47 @@ def test_both_directions_meet_in_the_same_run():
     close(one.after, back.after, torch.float64)
     close(one.shares, 1 - back.shares, torch.float64)
     assert [place for place, _ in one.largest(3)] == [place for place, _ in back.largest(3)]
+
+
+def between(gap, *changes, direction="denoise"):
+    """Patches of two runs that are so far apart, each changing the metric by so much from where it starts."""
+    corrupted = torch.tensor([2.0, 4.0], dtype=torch.float64)
+    ends = Recovery(corrupted + gap, corrupted)
+    start = ends.corrupted if direction == "denoise" else ends.clean
+    places = tuple(Place("layers.0.residual_before", query=index) for index in range(len(changes)))
+    return Patched(places, "logit", direction, ends, start + torch.tensor(changes, dtype=torch.float64).unsqueeze(1))
+
+
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+def test_runs_that_barely_differ_against_what_patches_change_are_warned_of(direction):
+    found = between(0.01, 0.0676, -0.0173, 0.0, 0.0, 0.0, direction=direction)
+    typical = (0.0676**2 + 0.0173**2) / (0.0676 + 0.0173)
+    assert found.difference == pytest.approx(0.01)
+    assert found.typical_change == pytest.approx(typical)
+    assert found.contrast == pytest.approx(0.01 / typical)
+    told = str(found)
+    assert found.caution in told
+    assert "clean and corrupted barely differ, by 0.01, while a patch typically changes logit by 0.0574" in told
+    assert f"{7.76 if direction == 'noise' else 6.76:+.4g}  layers.0.residual_before, position 0" in told
+
+
+@pytest.mark.parametrize("direction", ["denoise", "noise"])
+@pytest.mark.parametrize("changes", [(1.0, 0.4, 0.0, 0.0), (1.3, -0.2), (1e-3,), (0.0, 0.0)])
+def test_runs_that_differ_as_much_as_patches_change_are_not_warned_of(changes, direction):
+    found = between(1.0, *changes, direction=direction)
+    assert found.caution == ""
+    assert "barely" not in str(found)
+
+
+def test_patches_print_as_a_short_table():
+    each = given(4, "decoder", num_layers=3)
+    for find in (patch_all, patch_paths):
+        found = find(each.model, each.inputs, (each.inputs + 1) % 11)
+        lines = str(found).splitlines()
+        assert f"clean {float(found.ends.clean.mean()):.5g}" in lines[0]
+        place, share = found.largest(1)[0]
+        assert f"  {share:+.4g}  {place}" in lines
+        assert len(lines) <= 13
 
 
 class Putting(Instrument):

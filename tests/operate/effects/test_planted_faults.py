@@ -5,10 +5,10 @@ import itertools
 
 import pytest
 import torch
-from tests.operate.effects import checks, test_controls, test_knock_out, test_metrics, test_significance
+from tests.operate.effects import checks, test_controls, test_knock_out, test_metrics, test_patching, test_significance
 
 from attnlab.look import lens
-from attnlab.operate.effects import metrics, patching, patterns, significance
+from attnlab.operate.effects import controls, metrics, patching, patterns, significance
 from attnlab.operate.effects import sweep as sweeping
 from attnlab.operate.effects import tail as tails
 
@@ -196,6 +196,26 @@ def keys_are_shared_by_strangers(monkeypatch):
     monkeypatch.setattr(patterns, "scores_of", scores_of)
 
 
+def the_tests_are_not_counted(monkeypatch):
+    """The least p is that of one test by itself."""
+    real = controls.least_p
+    monkeypatch.setattr(controls, "least_p", lambda inputs, tests, **told: real(inputs, 1, **told))
+
+
+def idle_heads_are_listed_all_the_same(monkeypatch):
+    monkeypatch.setattr(
+        controls.Matters, "pretty_but_idle", property(lambda self: self._where(self.is_sharp & ~self.pattern_matters))
+    )
+
+
+def the_typical_change_is_that_of_all_patches(monkeypatch):
+    """Patches that do nothing make the typical change small."""
+    monkeypatch.setattr(
+        patching.Patched, "typical_change",
+        property(lambda self: float((self.after.mean(-1) - self.ends.corrupted.mean()).abs().mean())),
+    )  # fmt: skip
+
+
 def shuffled_weights_fall_on_blocked_keys(monkeypatch):
     def shuffled(weights, allowed, draw):
         return weights.gather(-1, torch.rand(weights.shape, generator=draw).argsort(-1))
@@ -260,6 +280,14 @@ def small_budgets():
         test_knock_out.test_budget_and_threads_change_nothing(seed, {"budget": 1})
 
 
+def few_inputs():
+    test_controls.test_inputs_too_few_to_show_anything_give_no_verdict(8, "holm")
+
+
+def faint_contrasts():
+    test_patching.test_runs_that_barely_differ_against_what_patches_change_are_warned_of("denoise")
+
+
 def shuffles():
     test_controls.test_shuffled_weights_are_the_same_weights_on_allowed_keys(1)
 
@@ -285,6 +313,9 @@ FAULTS = [
     (the_mean_is_not_taken_off, attributions),
     (each_part_is_normed_by_itself, attributions),
     (the_bias_of_the_output_is_forgotten, attributions),
+    (the_tests_are_not_counted, few_inputs),
+    (idle_heads_are_listed_all_the_same, few_inputs),
+    (the_typical_change_is_that_of_all_patches, faint_contrasts),
     (keys_are_shared_by_strangers, some_controls),
     (shuffled_weights_fall_on_blocked_keys, shuffles),
     (a_donor_is_oneself, test_controls.test_every_donor_is_another_input_and_gives_once),

@@ -7,7 +7,7 @@ import torch
 from tests.operate.effects.checks import check_bh, check_holm
 
 from attnlab.errors import WrongUsage
-from attnlab.operate.effects.significance import adjusted, assess, intervals, p_values
+from attnlab.operate.effects.significance import adjusted, assess, enough, intervals, least_p, p_values
 from attnlab.seeds import generator
 
 
@@ -144,6 +144,29 @@ def test_assess_puts_it_together():
     assert found.p_corrected[0] == 2 * found.p[0]
     assert found.low[0] > 2.0 < found.high[0]
     assert found.p_corrected[1] > 0.05
+
+
+@pytest.mark.parametrize("correction", ["holm", "bh", "none"])
+@pytest.mark.parametrize("number", [2, 5, 8, 14, 16, 30])
+def test_no_effect_by_itself_has_a_lower_p_than_the_least(number, correction):
+    """One effect as sure as can be, among others that are none."""
+    told = {"correction": correction, "draws": 2_000}
+    values = torch.zeros(7, number, dtype=torch.float64)
+    values[3] = 1.0
+    found = float(assess(values, **told).p_corrected[3])
+    least = least_p(number, 7, **told)
+    assert found == pytest.approx(least, rel=1e-9 if number != 16 else 0.1)  # of 16 inputs, p itself is drawn
+
+
+@pytest.mark.parametrize("correction", ["holm", "none"])
+@pytest.mark.parametrize("tests", [1, 14, 28, 1008])
+@pytest.mark.parametrize("alpha", [0.05, 0.2, 1e-3])
+def test_enough_inputs_and_draws_are_enough_and_one_less_is_not(tests, alpha, correction):
+    inputs, draws = enough(alpha, tests, correction=correction)
+    told = {"correction": correction, "draws": draws}
+    assert least_p(inputs, tests, **told) <= alpha
+    assert inputs == 2 or least_p(inputs - 1, tests, **told) > alpha
+    assert least_p(60, tests, **told) <= alpha < least_p(60, tests, **{**told, "draws": draws - 1})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import numpy as np
 from attnlab.draw.attention.names import name_axis
 from attnlab.draw.attention.pattern import Pattern, Rows, site_words
 from attnlab.draw.attention.pooling import pool_head, squares
-from attnlab.draw.attention.recorded import to_patterns
+from attnlab.draw.attention.recorded import to_patterns, why_unjoined
 from attnlab.draw.attention.shading import Scale, draw_shades, state_scale
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
 from attnlab.errors import WrongUsage, did_you_mean
@@ -78,15 +78,16 @@ def draw_heads(recording: Any, *, sites: Sequence[str] | None = None, row: int =
     """Draw all heads at a glance: layers down, heads across, each a small map.
 
     All share one scale, the square root of the weight from 0 to 1. Long maps are pooled, the largest weight of each
-    square; the figure says of how many.
+    square; the figure says of how many. The steps of a cached generation are joined.
     """
     patterns = to_patterns(recording, row)
+    unjoined = why_unjoined(recording)
     if sites is not None:
         patterns = [_pick(patterns, site) for site in sites]
     most = max(pattern.num_heads for pattern in patterns)
     mosaic, side = _mosaic(patterns, most)
     inches = min(0.62, 14 / most)
-    figure = new_figure(max(4.5, most * inches + 1.6), max(2.2, len(patterns) * inches + 1.3))
+    figure = new_figure(max(4.5, most * inches + 1.6), max(2.6, len(patterns) * inches + 1.3))
     axes = figure.add_subplot()
     extent = (-0.5, most - 0.5, len(patterns) - 0.5, -0.5)
     picture = draw_shades(axes, mosaic, scale="root", high=1.0, aspect="auto", extent=extent)
@@ -106,7 +107,8 @@ def draw_heads(recording: Any, *, sites: Sequence[str] | None = None, row: int =
     axes.spines[:].set_visible(False)
     small = f"; each dot the largest of {side} × {side} weights" if side > 1 else ""
     words = title or (kinds.pop() if len(kinds) == 1 else "Attention")
-    axes.set_title(shown(f"{words}{small}", 90), fontsize=10, loc="left", color=INK)
+    alone = "; the last step alone" if unjoined else ""
+    axes.set_title(shown(f"{words}{small}{alone}", 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, "weight")
     return figure
 
@@ -174,7 +176,7 @@ def _map_figure(
     num_rows, num_columns = values.shape
     cell = min(0.36, _SIDE / max(num_rows, num_columns))
     wide, tall = max(cell, 0.9 / num_columns), max(cell, 0.9 / num_rows)
-    figure = new_figure(max(4.0, num_columns * wide + 2.2), max(2.6, num_rows * tall + 1.9))
+    figure = new_figure(max(4.8, num_columns * wide + 2.4), max(2.6, num_rows * tall + 1.9))
     axes = figure.add_subplot()
     picture = draw_shades(axes, values, scale=scale, high=top, is_signed=is_signed, aspect=tall / wide)
     other = tokens_of or pattern

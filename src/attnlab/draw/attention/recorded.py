@@ -7,10 +7,10 @@ import numpy as np
 
 from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
 from attnlab.draw.attention.summarised import Summarised, summarised
-from attnlab.errors import WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.shapes import shape_text
 
-__all__ = ["to_drawable", "to_patterns"]
+__all__ = ["to_drawable", "to_patterns", "why_unjoined"]
 
 
 def to_patterns(recording: Any, row: int = 0) -> list[Pattern]:
@@ -32,6 +32,9 @@ def to_patterns(recording: Any, row: int = 0) -> list[Pattern]:
 def to_drawable(recording: Any, row: int = 0) -> "list[Pattern | Summarised]":
     """Turn a recording into patterns, or summaries, one for each site of weights, in the order of the recording.
 
+    Of several forward passes the last is taken; the steps of a generation with a key/value cache are joined into one
+    pass, unless `why_unjoined` tells why they cannot be.
+
     Args:
         recording: what `record` gave, a mapping of site names to weights (batch, head, query, key), a pattern, or a
             list of patterns. Where there are no tokens, places are numbered.
@@ -49,7 +52,8 @@ def to_drawable(recording: Any, row: int = 0) -> "list[Pattern | Summarised]":
             raise WrongUsage(
                 f"nothing to draw: record weights, such as 'layers.*.attention.weights'; the recording has {known}."
             )
-        return [_recorded(recording, site, row) for site in sites]
+        whole, _ = _joined(recording, sites)
+        return [_recorded(whole, site, row) for site in sites]
     if (
         isinstance(recording, Sequence)
         and recording
@@ -60,6 +64,23 @@ def to_drawable(recording: Any, row: int = 0) -> "list[Pattern | Summarised]":
         f"expected a recording, a pattern or a list of patterns; got a {type(recording).__name__}"
         f"{' without any' if isinstance(recording, Sequence) else ''}."
     )
+
+
+def why_unjoined(recording: Any) -> str:
+    """Say why the steps of a cached generation cannot be joined, so that the last is shown alone; else nothing."""
+    if not isinstance(recording, Mapping):
+        return ""
+    return _joined(recording, [site for site in recording if site.split(".")[-1] == "weights"])[1]
+
+
+def _joined(recording: Any, sites: Sequence[str]) -> tuple[Any, str]:
+    """Put the steps of a generation together; one pass stays as it is."""
+    if not hasattr(recording, "joined"):
+        return recording, ""
+    try:
+        return recording.select(sites).joined(), ""
+    except (WrongUsage, CouldNotRun) as why:
+        return recording, str(why)
 
 
 def _recorded(recording: Any, site: str, row: int) -> Pattern | Summarised:

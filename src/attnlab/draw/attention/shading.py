@@ -1,5 +1,6 @@
 """What all maps of attention share: how a weight becomes a shade, what is hatched, the bar that states the scale."""
 
+import textwrap
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["Scale", "draw_shades", "state_scale"]
 
 Scale = Literal["linear", "root"]
+
+_LETTER = 0.068  # inches of a letter of the bar's label
+_AROUND = 1.1  # inches of a figure of one map that the bar does not reach along: title, names, title of the axis
 
 
 def draw_shades(axes: Any, values: Any, *, scale: Scale, high: float, is_signed: bool = False, **options: Any) -> Any:
@@ -30,8 +34,11 @@ def draw_shades(axes: Any, values: Any, *, scale: Scale, high: float, is_signed:
     return axes.imshow(values, cmap=shades, norm=_norm(scale, high, is_signed), interpolation="nearest", **options)
 
 
-def state_scale(figure: "Figure", axes: Any, picture: Any, label: str) -> None:
-    """State the scale beside a map: its ends, its kind, what is hatched, and whether something goes beyond."""
+def state_scale(figure: "Figure", axes: Any, picture: Any, label: str, *, inches: float | None = None) -> None:
+    """State the scale beside a map: its ends, its kind, what is hatched, and whether something goes beyond.
+
+    The words are broken into lines no longer than the bar, `inches` or as much as a figure of one map leaves it.
+    """
     bar: Any = figure.colorbar(picture, ax=axes, fraction=0.045, pad=0.03, aspect=24)
     bar.outline.set_visible(False)
     bar.ax.tick_params(colors=MUTED, labelsize=8, length=0)
@@ -42,7 +49,9 @@ def state_scale(figure: "Figure", axes: Any, picture: Any, label: str) -> None:
         "hatched: masked" if np.ma.getmaskarray(values).any() else "",
         "beyond the end: as at the end" if values.count() and abs(values).max() > picture.norm.vmax * 1.000001 else "",
     ]
-    bar.set_label(shown("; ".join(filter(None, words))), color=MUTED, fontsize=8.5)
+    room = figure.get_figheight() - _AROUND if inches is None else inches
+    lines = textwrap.wrap(shown("; ".join(filter(None, words))), max(14, int(room / _LETTER)))
+    bar.set_label("\n".join(lines), color=MUTED, fontsize=8.5)
 
 
 def _norm(scale: Scale, high: float, is_signed: bool) -> Any:

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from attnlab.draw.attention.names import fonts, name_axis, token_words
+from attnlab.draw.attention.pattern import CAUSAL
 from attnlab.draw.attention.shading import Scale, draw_shades, state_scale
 from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, dress, finite, new_figure, shown
 from attnlab.draw.pictures.maps import draw_map
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["draw_long_map", "draw_measure", "draw_rows"]
 
 _MOST_TICKS = 9
+_FAR_ABOVE = 4  # times what is usual
 
 
 def draw_measure(
@@ -111,61 +113,161 @@ def draw_rows(rows: Mapping[str, Any], *, label: str, title: str = "", tokens: S
 def draw_long_map(
     values: Any,
     *,
-    num_queries: int,
-    num_keys: int,
-    label: str = "weight",
+    num_queries: int | None = None,
+    num_keys: int | None = None,
+    label: str = "",
     title: str = "",
     query_tokens: Sequence[str] = (),
     key_tokens: Sequence[str] = (),
+    first_query: int = 0,
+    first_key: int = 0,
+    blocked: Any = None,
     scale: Scale = "root",
+    high: float | None = None,
 ) -> "Figure":
     """Draw a pooled map of a long input, such as 30,000 tokens: the axes count tokens, not squares.
 
+    Squares of which nothing may be looked at are hatched. A square that holds weight is shown all the same.
+
     Args:
         values: (squares, squares), the mean or the largest weight of each; NaN where all of a square is masked. Squares
-            are alike but for the last of an axis, which may be cut short, as those of `summarise` are.
-        num_queries: how many queries the map stands for.
-        num_keys: how many keys.
+            are alike but for the last of an axis, which may be cut short, as those of `summarise` are. Or a `Tile` of a
+            `Zoom`, which knows its places, their number and what is masked: its largest weights are drawn.
+        num_queries: how many queries the map stands for; not for a tile.
+        num_keys: how many keys; not for a tile.
         label: what a square shows, such as "largest weight".
         title: what stands above.
-        query_tokens: names of all queries; those at the ticks are written beside their places.
+        query_tokens: names of these queries; those at the ticks are written beside their places.
         key_tokens: the same of keys.
+        first_query: the place of the first of these queries in the input; not for a tile.
+        first_key: the same of keys.
+        blocked: (squares, squares), True where nothing of a square may be looked at; "causal" for squares whose keys
+            all stand after their queries; None where `values` tell by NaN, or nothing is masked.
         scale: "root", so that small weights are seen, or "linear".
+        high: the value of the strongest shade. None for the largest; where that is more than four times what 99 of
+            100 squares with weight stay below, for this, so that one weight of 1 does not make all else blank. The bar
+            states it.
 
     Raises:
         WrongUsage: not a map, more squares than tokens, or names that are not as many as the tokens.
         CouldNotRun: matplotlib is missing.
     """
-    table = _array(values)
-    if table.ndim != 2 or not table.size or np.isinf(table).any():
-        raise WrongUsage(f"a pooled map is (squares, squares) of numbers or NaN; got {shape_text(table.shape)}.")
-    axes_of = (("query", num_queries, query_tokens, table.shape[0]), ("key", num_keys, key_tokens, table.shape[1]))
-    sides = [_side(*each) for each in axes_of]
-    top = float(np.nanmax(np.abs(table))) if np.isfinite(table).any() else 0.0
-    is_signed = bool(np.nanmin(table) < 0) if np.isfinite(table).any() else False
-    figure = new_figure(7.6, max(2.6, min(7.0, 5.6 * num_queries / num_keys + 1.4)))
+    part = _part(values, (num_queries, num_keys), (first_query, first_key), (query_tokens, key_tokens))
+    table = _hide(part, part.blocked if blocked is None else blocked)
+    label = label or part.label
+    is_signed = bool(np.isfinite(table).any() and np.nanmin(table) < 0)
+    (rows, row_side), (columns, column_side) = zip(part.lengths, part.sides, strict=True)
+    figure = new_figure(7.6, max(2.6, min(7.0, 5.6 * rows / columns + 1.4)))
     axes = figure.add_subplot()
-    is_long = max(num_queries, num_keys) > 3 * min(num_queries, num_keys)
-    extent = (0, sides[1] * table.shape[1], sides[0] * table.shape[0], 0)
+    is_long = max(part.lengths) > 3 * min(part.lengths)
+    top, left = part.first
     picture = draw_shades(
-        axes, table, scale=scale, high=top or 1.0, is_signed=is_signed, aspect="auto" if is_long else 1.0, extent=extent
+        axes,
+        table,
+        scale=scale,
+        high=_strongest(table) if high is None else high,
+        is_signed=is_signed,
+        aspect="auto" if is_long else 1.0,
+        extent=(left, left + column_side * table.shape[1], top + row_side * table.shape[0], top),
     )
-    axes.set_xlim(0, num_keys)  # the last square may reach beyond the last token
-    axes.set_ylim(num_queries, 0)
-    for axis, (name, length, tokens, _) in zip((axes.yaxis, axes.xaxis), axes_of, strict=True):
-        _count_axis(axis, name, length, tokens)
-    words = f"{title or label}; each dot {sides[0]:,} × {sides[1]:,} weights"
+    axes.set_xlim(left, left + columns)  # the last square may reach beyond the last token
+    axes.set_ylim(top + rows, top)
+    _count_axis(axes.yaxis, "query", top, rows, query_tokens)
+    _count_axis(axes.xaxis, "key", left, columns, key_tokens)
+    words = f"{title or label}; each dot {row_side:,} × {column_side:,} weights"
     axes.set_title(shown(words, 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, label)
     return figure
+
+
+class _Part(NamedTuple):
+    """A pooled map and where it stands; pairs are queries, then keys."""
+
+    table: Any
+    first: tuple[int, int]
+    lengths: tuple[int, int]
+    sides: tuple[int, int]
+    blocked: Any
+    label: str
+
+
+def _part(
+    values: Any, lengths: tuple[int | None, int | None], first: tuple[int, int], tokens: tuple[Sequence[str], ...]
+) -> _Part:
+    """Read a map with its places, or a tile, which knows them; refuse what cannot be."""
+    if all(hasattr(values, name) for name in ("max", "queries", "keys", "allowed", "cell")):
+        if any(lengths) or any(first):
+            raise WrongUsage("a tile knows its places; leave num_queries, num_keys, first_query and first_key out.")
+        spans = [(part.start, part.stop - part.start) for part in (values.queries, values.keys)]
+        (top, rows), (left, columns) = spans
+        found = _Part(
+            _array(values.max),
+            (top, left),
+            (rows, columns),
+            (values.cell, values.cell),
+            _array(values.allowed) == 0,
+            "largest weight",
+        )
+        for axis, (_, length), names in zip(("query", "key"), spans, tokens, strict=True):
+            _check_names(axis, length, names)
+        return found
+    table = _array(values)
+    if table.ndim != 2 or not table.size or np.isinf(table).any():
+        raise WrongUsage(f"a pooled map is (squares, squares) of numbers or NaN; got {shape_text(table.shape)}.")
+    if lengths[0] is None or lengths[1] is None:
+        raise WrongUsage("a map of squares needs num_queries and num_keys, for how many tokens it stands; got none.")
+    if min(first) < 0:
+        raise WrongUsage(f"first_query and first_key are places in the input, 0 or more; got {first[0]}, {first[1]}.")
+    num_queries, num_keys = lengths[0], lengths[1]
+    sides = (
+        _side("query", num_queries, tokens[0], table.shape[0]),
+        _side("key", num_keys, tokens[1], table.shape[1]),
+    )
+    return _Part(table, first, (num_queries, num_keys), sides, None, "weight")
+
+
+def _hide(part: _Part, blocked: Any) -> Any:
+    """Return the map with NaN where nothing may be looked at."""
+    table = part.table
+    if blocked is None:
+        return table
+    if isinstance(blocked, str):
+        if blocked != CAUSAL:
+            raise WrongUsage(f"blocked is a boolean (squares, squares), {CAUSAL!r} or None; got {blocked!r}.")
+        starts = [
+            first + side * np.arange(n) for first, side, n in zip(part.first, part.sides, table.shape, strict=True)
+        ]
+        ends = np.minimum(starts[0] + part.sides[0], part.first[0] + part.lengths[0])
+        hidden = starts[1] >= ends[:, None]
+    else:
+        hidden = _array(blocked) != 0
+        if hidden.shape != table.shape:
+            raise WrongUsage(
+                f"blocked must be (squares, squares), {shape_text(table.shape)}, as the map is; "
+                f"got {shape_text(hidden.shape)}."
+            )
+    return np.where(hidden & (table == 0), np.nan, table)
+
+
+def _strongest(table: Any) -> float:
+    """The value of the strongest shade: the largest, unless few squares stand far above all others."""
+    sizes = np.abs(table[np.isfinite(table) & (table != 0)])
+    if not sizes.size:
+        return 1.0
+    usual, most = float(np.quantile(sizes, 0.99)), float(sizes.max())
+    return usual if most > _FAR_ABOVE * usual else most
+
+
+def _check_names(axis: str, length: int, tokens: Sequence[str]) -> None:
+    if tokens and len(tokens) != length:
+        raise WrongUsage(f"the {axis} axis has {length} tokens; got {len(tokens)} names.")
 
 
 def _side(axis: str, length: int, tokens: Sequence[str], squares: int) -> int:
     """How many tokens a square is long; refuse what cannot be."""
     if length < squares:
         raise WrongUsage(f"the {axis} axis has {squares} squares, which are more than its {length} tokens.")
-    if tokens and len(tokens) != length:
-        raise WrongUsage(f"the {axis} axis has {length} tokens; got {len(tokens)} names.")
+    _check_names(axis, length, tokens)
     side = -(-length // squares)
     if -(-length // side) != squares:
         raise WrongUsage(
@@ -175,12 +277,12 @@ def _side(axis: str, length: int, tokens: Sequence[str], squares: int) -> int:
     return side
 
 
-def _count_axis(axis: Any, name: str, length: int, tokens: Sequence[str]) -> None:
+def _count_axis(axis: Any, name: str, first: int, length: int, tokens: Sequence[str]) -> None:
     """Mark round places; where tokens have names, with the name of the token there."""
     steps = (m * 10**p for p in range(12) for m in (1, 2, 5))
     step = next(each for each in steps if length / each <= _MOST_TICKS)
-    places = range(0, length, step)
-    words = [f"{place:,}" + (f"  {token_words(tokens[place])}" if tokens else "") for place in places]
+    places = range(-(-first // step) * step, first + length, step)
+    words = [f"{place:,}" + (f"  {token_words(tokens[place - first])}" if tokens else "") for place in places]
     axis.set_ticks([place + 0.5 for place in places], words, fontfamily=fonts() or None)
     axis.set_tick_params(length=3, color=MUTED, labelcolor=INK, labelsize=8)
     if axis.axis_name == "x" and tokens:

@@ -1,5 +1,6 @@
 """A trace as a figure: the tokens, what was chosen at each step and how surely, and where every head looked."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ __all__ = ["draw_trace"]
 _MOST_CANDIDATES = 12
 _MOST_HEADS = 16
 _ACROSS = 4
+_HEAD_INCHES = 2.5
+_LETTER = 0.092  # inches of a letter of the sentence at the top
 
 
 def draw_trace(trace: Any, *, heads: Sequence[tuple[str, int]] | None = None) -> "Figure":
@@ -30,22 +33,41 @@ def draw_trace(trace: Any, *, heads: Sequence[tuple[str, int]] | None = None) ->
         heads: the (site, head) to draw; None for all, at most sixteen.
 
     Raises:
-        WrongUsage: no such head, or more than can be shown.
+        WrongUsage: not a trace, no such head, or more than can be shown.
         CouldNotRun: matplotlib is missing.
     """
-    told: Mapping[str, Any] = trace if isinstance(trace, Mapping) else trace.to_mapping()
+    told = _told(trace)
     shown_heads = _chosen_heads(told["attention"], heads)
     steps = told["steps"]
-    down = -(-len(shown_heads) // _ACROSS)
+    across = min(_ACROSS, max(2, len(shown_heads)))
+    down = -(-len(shown_heads) // across)
     step_inches = 0.5 + 0.3 * max(1, len(steps))
-    figure = new_figure(9.0, 0.7 + step_inches + 2.5 * down)
-    figure.suptitle(_sentence(told), fontsize=11, x=0.01, ha="left", color=INK, fontfamily=fonts() or None)
-    grid = figure.add_gridspec(1 + down, _ACROSS, height_ratios=[step_inches, *[2.5] * down])
-    _draw_steps(figure, figure.add_subplot(grid[0, :]), told)
+    width = max(6.4, 2.25 * across)
+    lines = _sentence(told, int(width / _LETTER))
+    figure = new_figure(width, 0.5 + 0.2 * len(lines) + step_inches + _HEAD_INCHES * down)
+    figure.suptitle("\n".join(lines), fontsize=11, x=0.01, ha="left", color=INK, fontfamily=fonts() or None)
+    grid = figure.add_gridspec(1 + down, across, height_ratios=[step_inches, *[_HEAD_INCHES] * down])
+    _draw_steps(figure, figure.add_subplot(grid[0, :]), told, step_inches)
     for index, head in enumerate(shown_heads):
-        axes = figure.add_subplot(grid[1 + index // _ACROSS, index % _ACROSS])
+        axes = figure.add_subplot(grid[1 + index // across, index % across])
         _draw_head(figure, axes, head, told["tokens"], is_last=index == len(shown_heads) - 1)
     return figure
+
+
+def _told(trace: Any) -> Mapping[str, Any]:
+    if isinstance(trace, Mapping) and {"input", "tokens", "steps", "attention"} <= set(trace):
+        return trace
+    if hasattr(trace, "to_mapping") and hasattr(trace, "steps"):
+        told: Mapping[str, Any] = trace.to_mapping()
+        return told
+    kind = type(trace).__name__
+    many = isinstance(trace, Sequence) and bool(trace) and hasattr(trace[0], "to_mapping")
+    hint = (
+        "there is one trace for each prompt: draw_trace(traces[0])."
+        if many
+        else "a recording is drawn with draw_heads or write_view."
+    )
+    raise WrongUsage(f"draw_trace draws a trace, as attnlab.look.trace gives, or its mapping; got a {kind}: {hint}")
 
 
 def _chosen_heads(
@@ -65,15 +87,20 @@ def _chosen_heads(
     return [known[site, head] for site, head in heads]
 
 
-def _sentence(told: Mapping[str, Any]) -> str:
-    words = [token_words(token) for token in told["input"]]
-    picks = [token_words(step["choice"]) for step in told["steps"]]
+def _sentence(told: Mapping[str, Any], letters: int) -> list[str]:
+    """The input and what was chosen, on one line where they find room, else each on one or two of its own."""
     most = 24
-    text = " ".join(words[:most] + ["…"] * (len(words) > most))
-    return f"{text}  →  {' '.join(picks[:most] + ['…'] * (len(picks) > most))}" if picks else text
+    given = [token_words(token) for token in told["input"]]
+    picks = [token_words(step["choice"]) for step in told["steps"]]
+    told_words = [" ".join(words[:most] + ["…"] * (len(words) > most)) for words in (given, picks)]
+    parts = [told_words[0], f"→  {told_words[1]}"] if picks else told_words[:1]
+    line = "  ".join(parts)
+    if len(line) <= letters:
+        return [line]
+    return [line for part in parts for line in textwrap.wrap(part, letters, max_lines=2, placeholder=" …")]
 
 
-def _draw_steps(figure: "Figure", axes: Any, told: Mapping[str, Any]) -> None:
+def _draw_steps(figure: "Figure", axes: Any, told: Mapping[str, Any], inches: float) -> None:
     """Steps are rows, candidates are columns; the choice is framed and its probability written out."""
     steps = told["steps"]
     if not steps:
@@ -98,7 +125,7 @@ def _draw_steps(figure: "Figure", axes: Any, told: Mapping[str, Any]) -> None:
     axes.tick_params(length=0, labelcolor=INK, labelsize=8)
     rest = f"; {num_left_out:,} less likely ones left out" if num_left_out else ""
     axes.set_title(f"Candidates at each step, the choice framed{rest}", fontsize=9.5, loc="left", color=INK)
-    state_scale(figure, axes, picture, "probability")
+    state_scale(figure, axes, picture, "probability", inches=inches)
 
 
 def _before(told: Mapping[str, Any], step: Mapping[str, Any]) -> str:
@@ -153,4 +180,4 @@ def _draw_head(figure: "Figure", axes: Any, head: Mapping[str, Any], tokens: Seq
         shown(f"{head['site'].removesuffix('.weights')}, head {head['head']}", 34), fontsize=8, loc="left", color=INK
     )
     if is_last:
-        state_scale(figure, axes, picture, "weight")
+        state_scale(figure, axes, picture, "weight", inches=_HEAD_INCHES - 0.8)

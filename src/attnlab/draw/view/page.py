@@ -5,12 +5,13 @@ import html
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attnlab.draw.attention.recorded import to_drawable
+from attnlab.draw.attention.pattern import site_words
+from attnlab.draw.attention.recorded import to_drawable, why_unjoined
 from attnlab.draw.markup import escape, make_page, modules_from, plural, to_embedded_json
 from attnlab.draw.view.wire import Drawable, Packed, pack
 from attnlab.errors import WrongUsage
@@ -20,6 +21,7 @@ __all__ = ["Shown", "show", "view_page", "write_view"]
 
 _MAX_BYTES = 30_000_000
 _NOTEBOOK_BYTES = 8_000_000  # a notebook keeps its outputs inside
+_SAME = 1e-6  # two passes of the same weights may differ in how they were rounded
 _SCRIPT_BYTES = 130_000
 _LEAST_BYTES = 300_000  # style, scripts and a few small maps
 
@@ -31,6 +33,7 @@ def view_page(
     row: int = 0,
     title: str = "Attention",
     names: Sequence[str] = ("before", "after"),
+    notes: Sequence[tuple[str, str]] = (),
     max_bytes: int = _MAX_BYTES,
 ) -> str:
     """Make the interactive page of a recording: pick a head, read any weight, zoom, walk with the keyboard.
@@ -39,24 +42,30 @@ def view_page(
     pooled, to stay within the budget.
 
     Args:
-        recording: what `record` gave, a mapping of site names to weights (batch, head, query, key), or patterns.
+        recording: what `record` gave, a mapping of site names to weights (batch, head, query, key), or patterns. The
+            steps of a cached generation are joined; where they cannot be, the page says so and shows the last.
         other: a second recording of the same sites and lengths, to be compared with the first.
         row: which input of the batch.
         title: what stands at the top.
         names: what the two recordings are called where there are two.
+        notes: (name, text) of what else shall stand under the title, such as answers; lines are kept.
         max_bytes: how large the page may become, at most.
 
     Raises:
-        WrongUsage: there are no weights, one is not finite or negative, the two do not fit each other, or the budget
-            is too small.
+        WrongUsage: there are no weights, one is not finite or negative, the two do not fit each other, a note is
+            not two texts, or the budget is too small.
     """
     patterns = to_drawable(recording, row)
     others = [] if other is None else to_drawable(other, row)
-    packed = _pack(patterns, others, names, max_bytes)
-    facts = _facts(recording if other is None else other, patterns)
+    own = "".join(_fact(name, text, "told") for name, text in _checked(notes))
+    packed = _pack(patterns, others, names, max_bytes, len(own.encode()))
+    facts = [
+        *_facts(recording if other is None else other, patterns),
+        *_doubts([each for each in (recording, other) if each is not None], patterns, packed),
+    ]
     parts = {
         "title": escape(title),
-        "facts": "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(words)}</dd></div>" for name, words in facts),
+        "facts": "".join(_fact(*each) for each in facts) + own,
         "manifest": to_embedded_json(packed.manifest),
         "tiles": "\n".join(
             f'<script type="text/plain" id="tile.{name}">{base64.b64encode(tile).decode()}</script>'
@@ -113,10 +122,18 @@ def _is_notebook() -> bool:
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
-def _pack(patterns: Sequence[Drawable], others: Sequence[Drawable], names: Sequence[str], max_bytes: int) -> Packed:
+def _pack(
+    patterns: Sequence[Drawable], others: Sequence[Drawable], names: Sequence[str], max_bytes: int, taken: int
+) -> Packed:
     if max_bytes < _LEAST_BYTES:
         raise WrongUsage(f"max_bytes must be {_LEAST_BYTES:,} or more, which an empty page takes; got {max_bytes:,}.")
-    return pack(patterns, others, names=names, max_bytes=max_bytes - _words_size([*patterns, *others]))
+    taken += _words_size([*patterns, *others])
+    if taken >= max_bytes:
+        raise WrongUsage(
+            f"style, scripts, tokens, facts and notes may take {taken:,} bytes, which leaves no room for the maps; "
+            f"give a larger max_bytes than {max_bytes:,}."
+        )
+    return pack(patterns, others, names=names, max_bytes=max_bytes - taken)
 
 
 def _words_size(patterns: Sequence[Drawable]) -> int:
@@ -126,15 +143,46 @@ def _words_size(patterns: Sequence[Drawable]) -> int:
     return _SCRIPT_BYTES + 2 * letters + 600 * sum(each.shape[0] for each in patterns)
 
 
+def _checked(notes: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    for note in notes:
+        if isinstance(note, str) or len(note) != 2 or not all(isinstance(each, str) for each in note):
+            raise WrongUsage(f"notes are pairs of texts, such as [('Answer', 'yes')]; got {note!r}.")
+    return notes
+
+
+def _fact(name: str, text: str, kind: str = "") -> str:
+    look = f' class="{kind}"' if kind else ""
+    return f"<div{look}><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
+
+
+def _doubts(recordings: Sequence[Any], patterns: Sequence[Drawable], packed: Packed) -> Iterator[tuple[str, str, str]]:
+    """What a reader would take for something else, if the page did not say it."""
+    for why in sorted({why_unjoined(each) for each in recordings} - {""}):
+        places = {
+            len(each.key_tokens) - len(each.query_tokens)
+            for each in patterns
+            if each.key_tokens[-len(each.query_tokens) :] == each.query_tokens
+        }
+        place = f", whose first query stands at place {places.pop()} of the input" if len(places) == 1 else ""
+        yield "Shown", f"The last step alone{place}. {why}", "told"
+    if packed.manifest.get("change", _SAME + 1) <= _SAME:
+        words = (
+            f"None: the patterns are the same, no weight differs by more than {_SAME:.6f}. An edit after the weights, "
+            "such as of a head's output, changes none of them."
+        )
+        yield "Difference", words, "told"
+
+
 def _facts(recording: Any, patterns: Sequence[Drawable]) -> list[tuple[str, str]]:
     """What stands under the title: the model, how much there is, and what was changed."""
     model = getattr(recording, "model", None)
     edits = getattr(recording, "edits", None)
     lengths = sorted({each.shape[1:] for each in patterns}, reverse=True)
+    noun = "layer" if len({site_words(each.site)[0] for each in patterns}) == 1 else "attention"
     facts = [
         (
             "Heads",
-            f"{sum(each.shape[0] for each in patterns):,} in {len(patterns):,} {plural(len(patterns), 'layer')}",
+            f"{sum(each.shape[0] for each in patterns):,} in {len(patterns):,} {plural(len(patterns), noun)}",
         ),
         ("Queries × keys", ", ".join(f"{queries:,} × {keys:,}" for queries, keys in lengths)),
     ]

@@ -202,6 +202,8 @@ class _Packer:
         self._packed, self._side, self._left = packed, side, max_bytes
         self._levels = packed.manifest["levels"]
         self._masks: dict[bytes, int] = {}
+        if packed.manifest["variants"] == 2:
+            packed.manifest["change"] = 0.0  # the largest difference of all maps
         self._thumbs: list[bytes] = []  # by layer and head: each variant, then their difference
 
     def layer(self, name: str, variants: Sequence[Drawable], thumb_side: int) -> dict[str, Any]:
@@ -219,6 +221,8 @@ class _Packer:
             if len(read) == 2:
                 (before, hidden, _), (after, hidden_too, _) = read
                 both = None if hidden is None or hidden_too is None else hidden & hidden_too
+                change = max(float(np.abs(b - a).max()) for a, b in zip(before, after, strict=True))
+                self._packed.manifest["change"] = max(self._packed.manifest["change"], change)
                 self._thumbs.append(_difference_thumb(after[0] - before[0], both, thumb_side))
         return {
             "site": variants[0].site,

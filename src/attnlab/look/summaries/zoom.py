@@ -21,15 +21,18 @@ __all__ = ["Tile", "Zoom", "tile_of"]
 
 
 class Tile(NamedTuple):
-    """A part of a pattern, (query cell, key cell) twice: mean and largest weight of each cell; smaller at the ends.
+    """A part of a pattern in cells, (query cell, key cell) each: mean and largest weight; smaller at the ends.
 
-    queries and keys: the positions that it covers.
+    queries and keys: the positions that it covers. allowed: how many weights of each cell may be looked at; where that
+    is 0, all of the cell is masked, and its mean and largest are 0. cell: how many positions a cell has on a side.
     """
 
     mean: Tensor
     max: Tensor
     queries: slice
     keys: slice
+    allowed: Tensor
+    cell: int
 
 
 class Zoom:
@@ -82,26 +85,39 @@ class Zoom:
         reach, question = self.side << level, self._question
         queries = slice(row * reach, min((row + 1) * reach, question.num_queries))
         keys = slice(column * reach, min((column + 1) * reach, question.num_keys))
-        mean, largest = self.part(queries, keys, head=head, cell=1 << level)
-        return Tile(mean, largest, queries, keys)
+        return self._tile(queries, keys, self._number(head), 1 << level)
 
-    @torch.no_grad()
     def part(
         self, queries: slice, keys: slice, *, head: int | tuple[int, ...] = (), cell: int = 1
     ) -> tuple[Tensor, Tensor]:
-        """Compute mean and largest weight in cells of cell × cell of any part, counted from the part's corner."""
-        number, question = self._number(head), self._question
+        """Compute mean and largest weight in cells of cell × cell of any part, counted from the part's corner.
+
+        Raises:
+            WrongUsage: there is no such head, query or key, or `cell` is not 1 or more.
+        """
+        require_integer("cell", cell)
+        queries = _within("queries", queries, self._question.num_queries)
+        keys = _within("keys", keys, self._question.num_keys)
+        tile = self._tile(queries, keys, self._number(head), cell)
+        return tile.mean, tile.max
+
+    @torch.no_grad()
+    def _tile(self, queries: slice, keys: slice, number: int, cell: int) -> Tile:
+        question = self._question
         if self._log_sum is None:
             self._log_sum = answer(question, tiles=1, top=1).log_sum.reshape(-1, question.num_queries)
         cells = [-(-(part.stop - part.start) // cell) for part in (queries, keys)]
-        total, largest = (question.query.new_zeros(1, *cells) for _ in range(2))
+        total, largest, allowed, any_of_them = question.query.new_zeros(4, 1, *cells)
         whole = (slice(number, number + 1), queries, keys)
         for block in strips_of(question, *whole):
             log_sum = self._log_sum[block.heads, block.queries].unsqueeze(-1)
-            weights = (question.scores(*block) - log_sum).exp().masked_fill(log_sum == float("-inf"), 0.0)
-            pool(weights, block.within(*whole), (cell, cell), total, largest)
+            scores = question.scores(*block)
+            weights = (scores - log_sum).exp().masked_fill(log_sum == float("-inf"), 0.0)
+            place = block.within(*whole)
+            pool(weights, place, (cell, cell), total, largest)
+            pool((scores != float("-inf")).to(scores), place, (cell, cell), allowed, any_of_them)
         counts = cell_counts((queries.stop - queries.start, keys.stop - keys.start), (cell, cell))
-        return total[0] / counts.to(total), largest[0]
+        return Tile(total[0] / counts.to(total), largest[0], queries, keys, allowed[0].long(), cell)
 
     def _number(self, head: int | tuple[int, ...]) -> int:
         places = (head,) if isinstance(head, int) else tuple(head)
@@ -129,3 +145,13 @@ def tile_of(
 
 def _is_in(number: object, size: int) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < size
+
+
+def _within(name: str, part: object, size: int) -> slice:
+    """Return a slice of step 1 that lies within `size` and holds something, or refuse it."""
+    bounds = (part.start or 0, size if part.stop is None else part.stop) if isinstance(part, slice) else None
+    if isinstance(part, slice) and bounds is not None and part.step in (None, 1):
+        first, last = bounds
+        if _is_in(first, size) and _is_in(last, size + 1) and first < last:
+            return slice(first, last)
+    raise WrongUsage(f"{name} are a slice within 0 to {size}, of step 1 and not empty; got {part!r}.")

@@ -13,6 +13,9 @@ Seven controls, each alone. The first five leave the head its values and change 
 A pattern that sums differently after a change of keys (padding) keeps what lies on allowed keys, summing to 1 again.
 That a pattern is sharp does not say that it matters, nor the other way round (Jain and Wallace 2019; Wiegreffe and
 Pinter 2019); heads where picture and effect disagree are listed.
+
+Few inputs cannot show anything: with n of them p is at least 2 / 2^n, times the number of tests (one for each head and
+control). Where that is above alpha, nothing is said of idle heads, but how many inputs it takes; see `Matters.caution`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +32,15 @@ from attnlab.operate.effects.baseline import Baseline, run_plain
 from attnlab.operate.effects.measuring import Place, measure, parts_with, portions_that_fit, site_of
 from attnlab.operate.effects.metrics import Metric, MetricLike
 from attnlab.operate.effects.patterns import Pattern, pattern_of, renormalised
-from attnlab.operate.effects.significance import Assessed, Correction, IntervalKind, assess
+from attnlab.operate.effects.significance import (
+    MOST_LISTED,
+    Assessed,
+    Correction,
+    IntervalKind,
+    assess,
+    enough,
+    least_p,
+)
 from attnlab.operate.effects.sweep import USUAL, Case, How
 
 __all__ = ["CONTROLS", "PATTERN_CONTROLS", "Control", "Matters", "Rule", "does_it_matter"]
@@ -90,7 +101,7 @@ class Matters:
 
     @property
     def pattern_matters(self) -> Tensor:
-        """For which heads it matters where they look: (head,) boolean."""
+        """For which heads it is shown to matter where they look: (head,) boolean; see `can_tell`."""
         chosen = [name in PATTERN_CONTROLS for name in self.controls]
         return self.matters[:, chosen].any(1)
 
@@ -101,16 +112,43 @@ class Matters:
 
     @property
     def pretty_but_idle(self) -> list[Place]:
-        """Sharp heads whose pattern is not found to matter."""
-        return self._where(self.is_sharp & ~self.pattern_matters)
+        """Sharp heads whose pattern is not found to matter; none where that could not be found, see `can_tell`."""
+        return self._where(self.is_sharp & ~self.pattern_matters) if self.can_tell else []
 
     @property
     def plain_but_needed(self) -> list[Place]:
         """Heads without a sharp picture that are needed nevertheless."""
         return self._where(~self.is_sharp & self.matters.any(1))
 
+    @property
+    def least_p(self) -> float:
+        """The least corrected p that so many inputs can give one effect among so many tests."""
+        tests = self.tested.p.numel()
+        return least_p(len(self.before), tests, correction=self.rule.correction, draws=self.rule.draws)
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether an effect, however large, could be found by itself; if not, what is not found says nothing."""
+        return self.least_p <= self.rule.alpha
+
+    @property
+    def caution(self) -> str:
+        """What keeps the tests from showing anything, and what to do; empty where nothing does."""
+        if self.can_tell:
+            return ""
+        number, tests, alpha = len(self.before), self.tested.p.numel(), self.rule.alpha
+        inputs, draws = enough(alpha, tests, correction=self.rule.correction)
+        words = [f"at least {inputs}"] if number < inputs else []
+        if max(number, inputs) > MOST_LISTED and self.rule.draws < draws:
+            words.append(f"Rule(draws={draws}) or more")
+        what = "an effect by itself" if self.rule.correction == "bh" else "anything"
+        return (
+            f"{number} inputs cannot show {what} at alpha {alpha:g} with {tests} test{'s' if tests > 1 else ''} "
+            f"(the least p they can give is {self.least_p:.3g}); give {' and '.join(words)}"
+        )
+
     def rows(self) -> list[dict[str, Any]]:
-        """Return a table: one row for each head and control."""
+        """Return a table: one row for each head and control; where not `can_tell`, matters=False says nothing."""
         found = self.tested
         return [
             {
@@ -123,6 +161,7 @@ class Matters:
                 "p": float(found.p[i, j]),
                 "p_corrected": float(found.p_corrected[i, j]),
                 "matters": bool(self.matters[i, j]),
+                "can_tell": self.can_tell,
                 "largest_weight": float(self.largest[i]),
                 "entropy": float(self.entropy[i]),
             }
@@ -139,6 +178,8 @@ class Matters:
             cells = zip(self.tested.mean[index].tolist(), self.matters[index].tolist(), strict=True)
             shown = "".join(f"{effect:>+13.4f}{'*' if is_sure else ' '}" for effect, is_sure in cells)
             lines.append(f"{place!s:32}{float(self.largest[index]):>8.2f}{shown}")
+        if not self.can_tell:
+            return "\n".join([*lines, self.caution])
         for words, places in (
             ("sharp, but where they look is not found to matter", self.pretty_but_idle),
             ("not sharp, but needed", self.plain_but_needed),
@@ -166,7 +207,8 @@ def does_it_matter(
 
     Args:
         model: made of attnlab's parts, in evaluation mode.
-        inputs: at least two, and better dozens: a tensor of ids, (source, target), or a mapping.
+        inputs: at least two, and better dozens: a tensor of ids, (source, target), or a mapping. Two heads under seven
+            controls are 14 tests, which take ten inputs to show anything at 0.05; `Matters.caution` says what is short.
         metric, labels: a name and what is right, or a `Metric`.
         parts: paths of the attentions, with `*` for anything.
         controls: which of `CONTROLS`.
@@ -175,8 +217,10 @@ def does_it_matter(
         how: it is computed; what is drawn depends on the portions that the budget makes.
 
     Raises:
-        WrongUsage: fewer than two inputs, an unknown control, and what `knock_out` refuses.
+        WrongUsage: fewer than two inputs, an unknown control, an alpha that is no level, and what `knock_out` refuses.
     """
+    if not 0.0 < rule.alpha < 1.0:
+        raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
     chosen, call = _checked_controls(controls), Call.of(inputs)
     if call.num_rows < 2:
         raise WrongUsage("whether a pattern matters is asked of many inputs; got one.")

@@ -135,8 +135,12 @@ class Effect:
                      f"{told['largest_logit_change']:.4g}")  # fmt: skip
         if self.parted_at is not None:
             parted = [step for step in self.parted_at if step is not None]
-            lines.append(f"{len(parted)} of {len(self.parted_at)} generations part, the first at step {min(parted)}"
-                         if parted else "no generation parts")  # fmt: skip
+            number = len(self.parted_at)
+            same = (
+                f"all {number} generated answers stay the same" if number > 1 else "the generated answer stays the same"
+            )
+            lines.append(f"{len(parted)} of {number} generated answers change, the first at step {min(parted)}"
+                         if parted else same)  # fmt: skip
         return "\n".join(lines)
 
 

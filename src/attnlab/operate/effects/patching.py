@@ -1,7 +1,9 @@
 """Patching: what of a clean input, put into the run on a corrupted one, brings the answer back.
 
 A patch is told by the usual normalised metric: 0 where it changes nothing of the corrupted run, 1 where it brings the
-metric all the way to the clean run's (Wang et al. 2022; Heimersheim and Nanda 2024).
+metric all the way to the clean run's (Wang et al. 2022; Heimersheim and Nanda 2024). Where clean and
+corrupted barely differ, that divides by next to nothing, and shares far beyond 0 and 1 come out: `Patched.contrast`
+says how far apart they are against what patches change, and `Patched.caution` warns.
 
     patch_all(model, clean, corrupted)                            # the stream before each block, at each position
     patch_all(model, clean, corrupted, "heads")                   # each head, at all positions
@@ -12,6 +14,7 @@ residual stream alone, every head and feed-forward part between them stays as it
 is computed anew.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
@@ -32,6 +35,8 @@ __all__ = ["Direction", "Pair", "Patched", "Recovery", "make_pair", "patch_all",
 
 What = Literal["stream", "heads", "attentions", "mlps"]
 Direction = Literal["denoise", "noise"]
+
+_FAINT = 0.5  # of a typical change: closer than this, the two runs give no scale for it
 
 _PATTERNS = {
     "stream": "*residual_before",
@@ -89,11 +94,58 @@ class Patched:
         """The sites, or parts of heads, each once."""
         return list(dict.fromkeys(place.path for place in self.places))
 
+    @property
+    def difference(self) -> float:
+        """The metric of the clean run less that of the corrupted one, mean over the rows: what a share of 1 is."""
+        return float(self.ends.clean.mean() - self.ends.corrupted.mean())
+
+    @property
+    def typical_change(self) -> float:
+        """How much a patch that does something changes the mean metric: each counts by its size, Σ c² / Σ |c|.
+
+        So the many patches that do next to nothing do not make it small.
+        """
+        start = self.ends.corrupted if self.direction == "denoise" else self.ends.clean
+        changes = (self.after.mean(-1) - start.mean()).abs()
+        total = float(changes.sum())
+        return float(changes.square().sum()) / total if total > 0.0 else 0.0
+
+    @property
+    def contrast(self) -> float:
+        """The size of `difference`, in typical changes; infinite where no patch changes anything."""
+        typical = self.typical_change
+        return abs(self.difference) / typical if typical > 0.0 else math.inf
+
+    @property
+    def caution(self) -> str:
+        """A warning where clean and corrupted are less than half a typical change apart; else empty."""
+        if self.contrast >= _FAINT:
+            return ""
+        return (
+            f"caution: clean and corrupted barely differ, by {abs(self.difference):.3g}, while a patch typically "
+            f"changes {self.metric} by {self.typical_change:.3g}; shares of so little say hardly anything. Choose "
+            "inputs or a metric that differ more"
+        )
+
     def largest(self, number: int = 10) -> "list[tuple[Any, float]]":
         """List the patches that change the metric most, either way, most first."""
         start = 0.0 if self.direction == "denoise" else 1.0
         ranked = (self.shares - start).abs().argsort(descending=True, stable=True)[:number]
         return [(self.places[index], float(self.shares[index])) for index in ranked.tolist()]
+
+    def __str__(self) -> str:
+        clean, corrupted = (float(each.mean()) for each in self.ends)
+        lines = [
+            f"{self.metric} of {len(self.ends.clean)} inputs: clean {clean:.5g}, corrupted {corrupted:.5g}; "
+            f"the difference is {self.contrast:.2g} times what a patch typically changes"
+        ]
+        lines += [self.caution] if self.caution else []
+        into = (
+            "clean values in the corrupted run" if self.direction == "denoise" else "corrupted values in the clean run"
+        )
+        lines.append(f"{into}; shares (0 as corrupted, 1 as clean), largest change first")
+        lines += [f"  {share:+.4g}  {place}" for place, share in self.largest()]
+        return "\n".join(lines)
 
 
 class Pair(NamedTuple):

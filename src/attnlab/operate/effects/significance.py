@@ -6,6 +6,7 @@ would be as likely for each input, so the mean is compared with those under rand
 quantiles of the means of random subsets (Hartigan 1969). The bootstrap (Efron 1979) resamples the inputs instead.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -16,12 +17,23 @@ from attnlab import seeds
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.shapes import require_integer, shape_text
 
-__all__ = ["Assessed", "Correction", "IntervalKind", "adjusted", "assess", "intervals", "p_values"]
+__all__ = [
+    "MOST_LISTED",
+    "Assessed",
+    "Correction",
+    "IntervalKind",
+    "adjusted",
+    "assess",
+    "enough",
+    "intervals",
+    "least_p",
+    "p_values",
+]
 
 Correction: TypeAlias = Literal["holm", "bh", "none"]
 IntervalKind: TypeAlias = Literal["permutation", "bootstrap"]
 
-_MOST_LISTED = 14  # values whose signs are all listed: 2^14 of them
+MOST_LISTED = 14  # values whose signs are all listed: 2^14 of them
 _AT_ONCE = 2**22  # numbers in a product
 
 
@@ -75,13 +87,39 @@ def p_values(values: Tensor, *, draws: int = 10_000, seed: int = 0) -> Tensor:
     observed = values.sum(1).abs()
     # Sums that are equal but for rounding are equal.
     reach = observed - 1e-12 * values.abs().sum(1)
-    is_exact = num_inputs <= _MOST_LISTED
+    is_exact = num_inputs <= MOST_LISTED
     number = 2**num_inputs if is_exact else require_integer("draws", draws)
     count = torch.zeros(len(values), dtype=torch.float64)
     for flips in _patterns(values, number, is_exact, seed, "signs"):
         sums = (1.0 - 2.0 * flips) @ values.T
         count += (sums.abs() >= reach).sum(0)
     return count / number if is_exact else (count + 1.0) / (number + 1.0)
+
+
+def least_p(num_inputs: int, num_tests: int = 1, *, correction: Correction = "holm", draws: int = 10_000) -> float:
+    """Return the least corrected p that one effect alone can have: what no effect, however large, comes below.
+
+    Of the 2^n patterns of signs two always reach the mean of the data: their own and the opposite one. Beyond 14 inputs
+    p is also at least 1 / (draws + 1). Either correction multiplies the least p of all by the number of tests; several
+    effects together can come lower under "bh".
+
+    >>> least_p(8, 14)  # 14 · 2 / 2^8: eight inputs cannot show anything at 0.05
+    0.109375
+    """
+    p = 2.0 ** (1 - num_inputs)
+    if num_inputs > MOST_LISTED:
+        p = max(p, 1.0 / (draws + 1))
+    return min(1.0, p if correction == "none" else p * num_tests)
+
+
+def enough(alpha: float, num_tests: int = 1, *, correction: Correction = "holm") -> tuple[int, int]:
+    """Return how many inputs, and beyond 14 of them how many draws, `least_p` takes not to be above alpha.
+
+    >>> enough(0.05, 14)
+    (10, 279)
+    """
+    times = (1 if correction == "none" else num_tests) / alpha
+    return max(2, math.ceil(1.0 + math.log2(times))), math.ceil(times - 1.0)
 
 
 def intervals(
@@ -100,7 +138,7 @@ def intervals(
     if kind == "bootstrap":
         return _bootstrap(values, level, require_integer("draws", draws), seed)
     num_inputs = values.shape[1]
-    is_exact = num_inputs <= _MOST_LISTED
+    is_exact = num_inputs <= MOST_LISTED
     number = 2**num_inputs if is_exact else require_integer("draws", draws)
     parts = [
         (chosen @ values.T) / chosen.sum(1, keepdim=True)  # the empty subset gives NaN, and is left out

@@ -3,16 +3,18 @@
 import { clamp, wordLabel, wordToken } from "../../report/elements.js";
 
 export const FONT = '12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
+const PAIR = " / "; // between the names of a place in two recordings
 const LINE = 14; // pixels from one name to the next, at least
 const LARGEST_CELL = 46;
 const MOST_NAME = 112;
+const MOST_PAIR = 200; // of the two names of a place where recordings differ
 
 // Where everything goes: square cells while the map is not much longer than wide, room for the longest names.
 export function layOut(view, canvas, pen) {
   const { map, width } = view;
   pen.font = FONT;
-  const rowRoom = clamp(widest(pen, view.rowNames) + 10, 22, Math.min(MOST_NAME, width * 0.3)) + 16;
-  const columnRoom = clamp(widest(pen, view.columnNames) + 12, LINE + 6, MOST_NAME);
+  const rowRoom = clamp(widest(pen, view.rowNames) + 10, 22, Math.min(mostRoom(view.rowNames), width * 0.3)) + 16;
+  const columnRoom = clamp(widest(pen, view.columnNames) + 12, LINE + 6, mostRoom(view.columnNames));
   const room = Math.max(width - rowRoom - 2, 40);
   const tallest = clamp(innerHeight * 0.7, 280, 660);
   const [across, down] = [Math.min(LARGEST_CELL, room / map.columns), Math.min(LARGEST_CELL, tallest / map.rows)];
@@ -40,6 +42,10 @@ export function layOut(view, canvas, pen) {
   view.ratio = ratio;
   // Where the cells are, in pixels of the canvas, for whoever looks at it from outside.
   Object.assign(canvas.dataset, { left: rowRoom, top, cellWidth, cellHeight });
+}
+
+function mostRoom(names) {
+  return names.some((name) => name.includes(PAIR)) ? MOST_PAIR : MOST_NAME;
 }
 
 // Of very many names the longest by letters are measured.
@@ -99,6 +105,14 @@ export function thinned([first, last], size, length, marked) {
 
 export function cut(pen, name, room) {
   if (pen.measureText(isolated(name)).width <= room) return isolated(name);
+  const both = name.split(PAIR);
+  if (both.length === 2) {
+    // Of two names neither is cut away: what one leaves is the other's.
+    const rest = room - pen.measureText(PAIR).width;
+    const [one, other] = both.map((each) => pen.measureText(each).width);
+    const first = Math.min(one, Math.max(rest / 2, rest - other));
+    return isolated(`${cut(pen, both[0], first)}${PAIR}${cut(pen, both[1], rest - first)}`);
+  }
   const letters = [...new Intl.Segmenter().segment(name)].map((each) => each.segment);
   let most = letters.length;
   while (most > 1 && pen.measureText(`${letters.slice(0, most).join("")}…`).width > room) most -= 1;
@@ -107,5 +121,5 @@ export function cut(pen, name, room) {
 
 // Names on an axis: white space is seen, and an empty token too.
 export function axisName(token) {
-  return token.includes(" / ") ? wordLabel(token) : wordToken(token);
+  return token.includes(PAIR) ? wordLabel(token) : wordToken(token);
 }

@@ -93,9 +93,16 @@ function drawNumbers(pen, view, span, at, width, height) {
       if (Number.isNaN(value)) continue;
       pen.fillStyle = scale.depth(value) >= STRONG === colours.isDark ? "#000" : "#fff";
       const [x, y] = at(i, j);
-      pen.fillText(wordBriefly(value).replace("-", "−"), x + width / 2, y + height / 2);
+      pen.fillText(wordCell(value, map.isDifference), x + width / 2, y + height / 2);
     }
   }
+}
+
+// Only what is nothing at all is written as 0.
+function wordCell(value, isDifference) {
+  const words = wordBriefly(value);
+  if (words !== "0" || value === 0) return words.replace("-", "−");
+  return isDifference ? "~0" : "<.01";
 }
 
 // The row that is read below, and the cell that is read above.
@@ -125,17 +132,22 @@ function drawNames(pen, view, span, at, width, height) {
   pen.font = FONT;
   pen.textBaseline = "middle";
   pen.textAlign = "right";
-  const nameRow = (i) => pen.fillText(cut(pen, rowNames[i], box.left - 8 - 16), box.left - 6, at(i, 0)[1] + height / 2);
+  // A cell that is moved half out of sight has no name: it would stand among those of the other axis.
   thinned(span.i, height, rowNames.length, [view.row, cell?.[0]]).forEach(([i, isMarked]) => {
+    const y = at(i, 0)[1] + height / 2;
+    if (y < box.top + Math.min(6, height / 2) - 1 || y > box.top + box.plotHeight) return;
     pen.fillStyle = isMarked ? colours.ink : colours.muted;
-    nameRow(i);
+    pen.fillText(cut(pen, rowNames[i], box.left - 8 - 16), box.left - 6, y);
   });
   const room = box.top - 16 - 8;
   const isUpright = columnNames.slice(...span.j).some((name) => pen.measureText(isolated(name)).width > width - 4);
-  thinned(span.j, isUpright ? width : width, columnNames.length, [cell?.[1]]).forEach(([j, isMarked]) => {
+  thinned(span.j, width, columnNames.length, [cell?.[1]]).forEach(([j, isMarked]) => {
+    const x = at(0, j)[0] + width / 2;
+    const half = isUpright ? Math.min(6, width / 2) : Math.min(pen.measureText(isolated(columnNames[j])).width, width) / 2;
+    if (x < box.left + half - 1 || x > box.left + box.plotWidth) return;
     pen.fillStyle = isMarked ? colours.ink : colours.muted;
     pen.save();
-    pen.translate(at(0, j)[0] + width / 2, box.top - 6);
+    pen.translate(x, box.top - 6);
     pen.textAlign = isUpright ? "left" : "center";
     pen.textBaseline = isUpright ? "middle" : "alphabetic";
     if (isUpright) pen.rotate(-Math.PI / 2);

@@ -213,9 +213,9 @@ function showLegend(app) {
   if (scale.kind === "root") notes.push(isSigned ? "equal steps of shade: equal steps of √|difference|" : "equal steps of shade: equal steps of √weight");
   else notes.push(isSigned ? "equal steps of shade: equal steps of difference" : "equal steps of shade: equal steps of weight");
   if (scale.goesBeyond) notes.push("beyond 1: as 1");
-  ramp.append(make("span", {}, `· ${notes.join("; ")}`));
+  ramp.append(make("span", {}, notes.join("; ")));
   const masks = group.layers[state.layer].masks.map((each) => each[state.head]);
-  if (masks.some((mask) => mask !== null)) ramp.append(make("span", { class: "masked", "aria-hidden": "true" }), "masked: may not be looked at");
+  if (masks.some((mask) => mask !== null)) ramp.append(make("span", { class: "masked-note" }, make("span", { class: "masked", "aria-hidden": "true" }), "masked: may not be looked at"));
   legend.replaceChildren(ramp);
 }
 

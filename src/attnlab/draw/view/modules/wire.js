@@ -67,7 +67,7 @@ export function subtract(first, second) {
     if (Number.isNaN(value) && Number.isNaN(first.values[k])) return NaN;
     return (value || 0) - (first.values[k] || 0);
   });
-  return { rows, columns, values, error: (i, j) => (first.error(i, j) || 0) + (second.error(i, j) || 0) };
+  return { rows, columns, values, isDifference: true, error: (i, j) => (first.error(i, j) || 0) + (second.error(i, j) || 0) };
 }
 
 // Thumbnails of a group: one for every layer, head and variant, and of the difference where two are compared.
