@@ -391,10 +391,13 @@ def test_threads_and_matrix_path_are_as_they_were(stopped, tmp_path):
 def test_what_cannot_be_gone_on_with_is_said(whole, tmp_path, capsys):
     finished = whole[0]
     before = contents(finished)
-    for command in (["resume", str(finished)], ["run", "sorting", "--resume", "--out", str(finished)]):
+    settings = [f"{name}={value}" for name, value in SETTINGS.items()]
+    again = ["run", "sorting", "--resume", "--out", str(finished)]
+    for command in (["resume", str(finished)], [*again, "--set", *settings]):
         assert main(command) == FAILED
         assert "is finished: there is nothing to go on with, and nothing was touched." in capsys.readouterr().err
     for command, words in (
+        (again, "steps: 150 there"),
         (["resume", str(tmp_path / "no")], "there is no run in"),
         (["run", "sorting", "--resume", "--out", str(tmp_path / "no")], "there is no run in"),
         (["run", "sorting", "--resume"], "--resume needs --out"),
