@@ -504,5 +504,12 @@ def test_what_cannot_be_compiled_is_told_and_the_next_way_taken(monkeypatch):
     assert told == ["The layout lanes cannot be compiled here: the compiler g++ failed."]
 
 
+def test_a_compiler_that_fails_is_told_also_where_nobody_asked_for_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", "false")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _, told = chosen(num=2)
+    assert told[0].startswith("The layout lanes cannot be compiled here: ")
+
+
 def test_the_choice_is_the_same_each_time():
     assert len({chosen(num=20, steps=400)[0] for _ in range(3)}) == 1

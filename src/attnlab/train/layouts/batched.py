@@ -14,7 +14,7 @@ from torch.func import grad_and_value, vmap
 
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.blocks import Blocks, cut, different_buffers, one_dtype
-from attnlab.train.layouts.layout import Batch, Loss, NotExpressible
+from attnlab.train.layouts.layout import Batch, Loss, NotCompiled
 from attnlab.train.layouts.tape import Tape, recorded
 from attnlab.train.layouts.vmap import Lent, frame_of, refuse_noise
 
@@ -136,5 +136,5 @@ def _compiled(graph: fx.GraphModule, memory: _Memory) -> Callable[..., Any]:
             compiled(*memory.inputs)
     except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
-        raise NotExpressible(f"PyTorch's compiler failed ({reason or type(error).__name__})") from None
+        raise NotCompiled(f"PyTorch's compiler failed ({reason or type(error).__name__})") from None
     return compiled

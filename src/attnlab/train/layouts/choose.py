@@ -19,7 +19,7 @@ from attnlab.train.layouts.effort import Effort, effort_of
 from attnlab.train.layouts.lanes import Lanes
 from attnlab.train.layouts.lanes.build import compiler_name, lanes_of
 from attnlab.train.layouts.lanes.interpret import WIDTH, interpreted
-from attnlab.train.layouts.layout import Batch, Batches, Layout, Loss, NotExpressible
+from attnlab.train.layouts.layout import Batch, Batches, Layout, Loss, NotCompiled, NotExpressible
 from attnlab.train.layouts.solo import Solo, batch_of
 from attnlab.train.layouts.trial import Expected, expected_of, tried
 from attnlab.train.layouts.vmap import refuse_noise, vmapped
@@ -119,7 +119,7 @@ def choose_layout(
                 return tried(made, configs, first, expected)
             except NotExpressible as reason:
                 refused.append(str(reason))
-                if engine == "compiled" and way.is_compiled:
+                if isinstance(reason, NotCompiled) or (engine == "compiled" and way.is_compiled):
                     tell(f"The layout {way.layout} cannot be compiled here: {reason}.")
     except NotExpressible as reason:
         refused.append(str(reason))

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Batch", "Batches", "Layout", "Loss", "NotExpressible", "Progress"]
+__all__ = ["Batch", "Batches", "Layout", "Loss", "NotCompiled", "NotExpressible", "Progress"]
 
 Batch = tuple[Tensor, ...]
 """What one step of one member learns from; the loss is called as loss(model, *batch)."""
@@ -35,6 +35,10 @@ class Progress(NamedTuple):
 
 class NotExpressible(Exception):
     """This layout cannot hold these models; the message says what stands against it, and ends in no full stop."""
+
+
+class NotCompiled(NotExpressible):
+    """What could have been compiled was not: the compiler, or what it made, failed."""
 
 
 class Layout(Protocol):

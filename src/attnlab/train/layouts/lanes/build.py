@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attnlab.train.layouts.layout import NotExpressible
+from attnlab.train.layouts.layout import NotCompiled, NotExpressible
 
 __all__ = ["built", "compiler_name", "lanes_of", "source_of"]
 
@@ -62,13 +62,14 @@ def built(source: str) -> Any:
             _replace(library, content)
             _replace(seal, hashlib.sha256(content).hexdigest().encode())
         except OSError as error:
-            raise NotExpressible(f"the compiled steps could not be kept in {folder} ({error})") from None
+            raise NotCompiled(f"the compiled steps could not be kept in {folder} ({error})") from None
     try:
         found = ctypes.CDLL(str(library))
         assert found.steps
         return found
     except (OSError, AttributeError) as error:
-        raise NotExpressible(f"the compiled steps could not be loaded ({error})") from None
+        seal.unlink(missing_ok=True)  # so that it is compiled anew the next time
+        raise NotCompiled(f"the compiled steps could not be loaded ({error})") from None
 
 
 def compiler_name() -> str | None:
@@ -91,7 +92,7 @@ def _version(compiler: str) -> str:
     try:
         done = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise NotExpressible(f"{compiler} does not run ({error})") from None
+        raise NotCompiled(f"{compiler} does not run ({error})") from None
     return f"{compiler}\n{done.stdout}"
 
 
@@ -149,9 +150,9 @@ def _compiled(command: list[str], source: str) -> bytes:
             return library.read_bytes()
         except subprocess.CalledProcessError as error:
             first = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr[:200])
-            raise NotExpressible(f"{command[0]} does not compile the steps: {first}") from None
+            raise NotCompiled(f"{command[0]} does not compile the steps: {first}") from None
         except (OSError, subprocess.SubprocessError) as error:
-            raise NotExpressible(f"{command[0]} does not compile the steps ({error})") from None
+            raise NotCompiled(f"{command[0]} does not compile the steps ({error})") from None
 
 
 def _replace(path: Path, content: bytes) -> None:
