@@ -19,7 +19,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def answer(source: str = SOURCE) -> int:
-    return compiled(source, name="tests", flags=("-O0",)).answer()
+    return compiled(source, name="tests", has="answer", flags=("-O0",)).answer()
 
 
 def test_a_function_is_compiled_and_called(folder):
@@ -112,4 +112,4 @@ def test_vectors_of_every_width_compare_and_choose(folder, width, is_double):
       return right && of_bits(bits_of(a))[W - 1] == W - 1;
     }"""
     )
-    assert compiled(source, name="tests", flags=("-O1",)).answer() == 1
+    assert compiled(source, name="tests", has="answer", flags=("-O1",)).answer() == 1

@@ -12,8 +12,8 @@ import torch
 from attnlab import seeds
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.files import LOCK, CouldNotWrite, Taken, locked, remove_remains
+from attnlab.native import compiler_name
 from attnlab.train.checkpoint import Pace, latest_checkpoint, read_checkpoint, write_checkpoint
-from attnlab.train.layouts.lanes.build import compiler_name
 
 from .tiny import WAYS, Watcher, begin, end, fit, make_draw, member, weights
 

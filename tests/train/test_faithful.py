@@ -9,6 +9,7 @@ from torch import nn
 
 from attnlab import seeds
 from attnlab.errors import WrongUsage
+from attnlab.native import compiler
 from attnlab.train import TrainConfig
 from attnlab.train.layouts.choose import choose_layout
 from attnlab.train.layouts.effort import effort_of
@@ -270,9 +271,9 @@ def test_a_full_disk_costs_the_compiling_and_no_more(monkeypatch, tmp_path):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(build, "_compiled", lambda command, source: b"compiled")
-    monkeypatch.setattr(build, "_replace", full)
-    monkeypatch.setattr(build, "compiler_name", lambda: "a compiler")
-    monkeypatch.setattr(build, "_version", lambda compiler: "1")
-    with pytest.raises(NotExpressible, match=r"could not be kept in .*No space left"):
+    monkeypatch.setattr(compiler, "_built", lambda command, source: b"compiled")
+    monkeypatch.setattr(compiler, "_replace", full)
+    monkeypatch.setattr(compiler, "compiler_name", lambda: "a compiler")
+    monkeypatch.setattr(compiler, "_version", lambda compiler: "1")
+    with pytest.raises(NotExpressible, match=r"could not be kept .*No space left"):
         build.built("")

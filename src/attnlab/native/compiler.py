@@ -55,12 +55,13 @@ def vectors(*, is_double: bool = False, width: int | None = None) -> str:
     return "\n".join([*lines, Path(__file__).with_name("vectors.h").read_text()])
 
 
-def compiled(source: str, *, name: str, flags: Sequence[str] = ("-O2",)) -> Any:
+def compiled(source: str, *, name: str, has: str, flags: Sequence[str] = ("-O2",)) -> Any:
     """Return the library of a source, compiled now or before.
 
     Args:
         source: C++17, whole.
         name: the folder that it is kept in, below the user's cache.
+        has: a function that the library must have.
         flags: for the compiler, besides those that all have.
 
     Raises:
@@ -80,8 +81,11 @@ def compiled(source: str, *, name: str, flags: Sequence[str] = ("-O2",)) -> Any:
         except OSError as error:
             raise NotCompiled(f"the compiled functions could not be kept ({error})") from None
     try:
-        return ctypes.CDLL(str(library))
-    except OSError as error:
+        found = ctypes.CDLL(str(library))
+        getattr(found, has)
+        return found
+    except (OSError, AttributeError) as error:
+        seal.unlink(missing_ok=True)  # so that it is compiled anew the next time
         raise NotCompiled(f"the compiled functions could not be loaded ({error})") from None
 
 

@@ -117,7 +117,7 @@ def _library() -> Any:
     """Return the compiled functions, or the reason why there are none."""
     source = vectors() + Path(__file__).with_name("rows.cpp").read_text()
     try:
-        library = compiled(source, name="summaries", flags=("-O3", "-pthread"))
+        library = compiled(source, name="summaries", has="summarise_rows", flags=("-O3", "-pthread"))
     except NotCompiled as error:
         return str(error)
     library.summarise_rows.argtypes = (ctypes.c_void_p,)

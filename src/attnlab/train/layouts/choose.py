@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from attnlab.errors import WrongUsage
+from attnlab.native import compiler_name, vector_bytes
 from attnlab.train.config import EngineName, LayoutName, TrainConfig
 from attnlab.train.layouts.batched import batched
 from attnlab.train.layouts.blocks import stacked_batches
 from attnlab.train.layouts.effort import Effort, effort_of
 from attnlab.train.layouts.lanes import Lanes
-from attnlab.train.layouts.lanes.build import compiler_name, lanes_of
 from attnlab.train.layouts.lanes.interpret import WIDTH, interpreted
 from attnlab.train.layouts.layout import Batch, Batches, Layout, Loss, NotCompiled, NotExpressible
 from attnlab.train.layouts.solo import Solo, batch_of
@@ -68,7 +68,7 @@ def ways(effort: Effort, members: int) -> list[Way]:
         # Rows of fewer than 16 members are as slow as rows of 16.
         Way("lanes", False, max(min(members, WIDTH), 16), 0.5, 1_000, 0, 0.6, 170),
         Way("batched", False, side_by_side, 0.5, 800, 200, 1.5, 9),
-        Way("lanes", True, lanes_of() // 4, 8.0, 5, 0, 0.05, 27),
+        Way("lanes", True, vector_bytes() // 4, 8.0, 5, 0, 0.05, 27),
         Way("batched", True, fused, 40.0, 250, 150, 1.0, 7),
     ]
 

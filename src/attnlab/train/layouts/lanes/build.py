@@ -1,162 +1,28 @@
-"""From C++ to a function that can be called: compiled once, and kept in a folder that nobody else may write.
+"""The source of compiled steps, and the library that is made of it."""
 
-The file's name is the hash of everything that decides what is in it; a second hash, of the bytes, is held against them
-before they are ever loaded.
-"""
-
-import ctypes
-import hashlib
-import os
-import platform
-import shlex
-import shutil
-import stat
-import subprocess
-import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from attnlab.train.layouts.layout import NotCompiled, NotExpressible
+from attnlab import native
+from attnlab.train.layouts.layout import NotCompiled
 
-__all__ = ["built", "compiler_name", "lanes_of", "source_of"]
-
-_FLAGS = (
-    "-std=c++17", "-O2", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC",
-    "-shared", "-Wno-psabi",
-)  # fmt: skip
-_PATIENCE = 300  # seconds that a compiler may take
+__all__ = ["built", "source_of"]
 
 
 def source_of(head: str, function: str) -> str:
-    """Put a whole source together: definitions, vectors, the function `gradient`, and the steps around it."""
+    """Put a whole source together: vectors, definitions, arithmetic, the function `gradient`, and the steps around it."""
     here = Path(__file__).parent
-    return "\n".join([head, (here / "vectors.h").read_text(), function, (here / "step.h").read_text()])
-
-
-@cache
-def lanes_of() -> int:
-    """Return the bytes of the widest vectors here: 64, 32 or 16."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text().split()
-    except OSError:
-        return 16
-    return 64 if "avx512f" in flags and "avx512dq" in flags else 32 if "avx2" in flags else 16
+    return "\n".join([head, (here / "arithmetic.h").read_text(), function, (here / "step.h").read_text()])
 
 
 def built(source: str) -> Any:
     """Return the library of a source, compiled now or before.
 
     Raises:
-        NotExpressible: there is no compiler, or it does not compile this.
+        NotCompiled: there is no compiler, or it does not compile this.
     """
-    compiler = _compiler()
-    flags = [*_FLAGS, *shlex.split(os.environ.get("CXXFLAGS", ""))]
-    facts = (source, _version(compiler), " ".join(flags), _processor())
-    key = hashlib.sha256("\0".join(facts).encode()).hexdigest()
-    folder = _folder()
-    library, seal = folder / f"{key}.so", folder / f"{key}.sha256"
-    if not _is_sound(library, seal):
-        content = _compiled([compiler, *flags], source)
-        try:
-            _replace(library, content)
-            _replace(seal, hashlib.sha256(content).hexdigest().encode())
-        except OSError as error:
-            raise NotCompiled(f"the compiled steps could not be kept in {folder} ({error})") from None
     try:
-        found = ctypes.CDLL(str(library))
-        assert found.steps
-        return found
-    except (OSError, AttributeError) as error:
-        seal.unlink(missing_ok=True)  # so that it is compiled anew the next time
-        raise NotCompiled(f"the compiled steps could not be loaded ({error})") from None
-
-
-def compiler_name() -> str | None:
-    """Return the program that compiles: CXX, g++ or clang++; None where there is none."""
-    named = os.environ.get("CXX")
-    return shutil.which(named) if named else shutil.which("g++") or shutil.which("clang++")
-
-
-def _compiler() -> str:
-    found = compiler_name()
-    if found is None:
-        named = os.environ.get("CXX")
-        looked = f"{named} (from CXX)" if named else "g++ or clang++"
-        raise NotExpressible(f"no C++ compiler was found; looked for {looked} (Debian and Ubuntu: apt install g++)")
-    return found
-
-
-@cache
-def _version(compiler: str) -> str:
-    try:
-        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise NotCompiled(f"{compiler} does not run ({error})") from None
-    return f"{compiler}\n{done.stdout}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-        return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
-    except OSError:
-        return platform.processor() + platform.machine()
-
-
-def _folder() -> Path:
-    """Return the folder of compiled steps: one that only its owner may write, or a new one for this process."""
-    cache_home = os.environ.get("XDG_CACHE_HOME")
-    try:
-        folder = (Path(cache_home) if cache_home else Path.home() / ".cache") / "attnlab" / "lanes"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = folder.stat()
-        if found.st_uid == os.getuid() and found.st_mode & 0o077:
-            folder.chmod(0o700)
-            found = folder.stat()
-        is_private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-        if is_private and os.access(folder, os.W_OK | os.X_OK):
-            return folder
-    except (OSError, RuntimeError):
-        pass
-    return _temporary()
-
-
-@cache
-def _temporary() -> Path:
-    folder = tempfile.TemporaryDirectory(prefix="attnlab-lanes-")
-    _kept.append(folder)  # removed when the process ends
-    return Path(folder.name)
-
-
-_kept: list[Any] = []
-
-
-def _is_sound(library: Path, seal: Path) -> bool:
-    try:
-        return hashlib.sha256(library.read_bytes()).hexdigest() == seal.read_text()
-    except (OSError, ValueError):
-        return False
-
-
-def _compiled(command: list[str], source: str) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="attnlab-lanes-") as name:
-        text, library = Path(name) / "steps.cpp", Path(name) / "steps.so"
-        text.write_text(source)
-        try:
-            subprocess.run(
-                [*command, str(text), "-o", str(library)], capture_output=True, text=True, timeout=_PATIENCE, check=True
-            )
-            return library.read_bytes()
-        except subprocess.CalledProcessError as error:
-            first = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr[:200])
-            raise NotCompiled(f"{command[0]} does not compile the steps: {first}") from None
-        except (OSError, subprocess.SubprocessError) as error:
-            raise NotCompiled(f"{command[0]} does not compile the steps ({error})") from None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)
+        library = native.compiled(source, name="lanes", has="steps")
+    except native.NotCompiled as error:
+        raise NotCompiled(f"the steps could not be compiled: {error}") from None
+    return library

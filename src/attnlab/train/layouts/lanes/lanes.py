@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
+from attnlab.native import vector_bytes, vectors
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.blocks import one_dtype
-from attnlab.train.layouts.lanes.build import built, lanes_of, source_of
+from attnlab.train.layouts.lanes.build import built, source_of
 from attnlab.train.layouts.lanes.emit import emitted, erfc_series
 from attnlab.train.layouts.lanes.rows import by_rows
 from attnlab.train.layouts.lanes.trace import traced
@@ -49,7 +50,7 @@ class Lanes:
             NotExpressible: something stands against it; the message says what.
         """
         self._real, self._workers = _real(models), workers
-        self._bytes = lanes_of()
+        self._bytes = vector_bytes()
         if self._bytes == 64 and len(models) * self._real.itemsize <= 32:
             self._bytes = 32  # half a vector holds all, and costs about half
         self._width = self._bytes // self._real.itemsize
@@ -69,11 +70,11 @@ class Lanes:
         size, batch = self._traced.parameters.size, self._traced.batch.size
         is_double = self._real == torch.float64
         erfc = erfc_series(30 if is_double else 14)
-        numbers = {"W": self._width, "VECTOR_BYTES": self._bytes, "IS_DOUBLE": int(is_double)}
-        numbers |= {"SIZE": size, "BATCH": batch, "SCRATCH": scratch, "ERFC_TERMS": len(erfc)}
+        numbers = {"SIZE": size, "BATCH": batch, "SCRATCH": scratch, "ERFC_TERMS": len(erfc)}
         defined = [f"#define {name} {value}" for name, value in numbers.items()]
         table = f"static const {'double' if is_double else 'float'} ERFC[] = {{{', '.join(map(repr, erfc))}}};"
-        library = built(source_of("\n".join([*defined, table]), function))
+        head = vectors(is_double=is_double, width=self._bytes)
+        library = built(source_of("\n".join([head, *defined, table]), function))
         self._steps = library.steps
         self._steps.restype = ctypes.c_int64
         self._scratch = (scratch + size) * self._width

@@ -20,7 +20,7 @@ RULES = Rules()
 
 
 def _each(names: dict[Any, str], made: Callable[[Program, Operand], Value], *, is_bool: bool) -> None:
-    """Register operations that go by their name in `vectors.h`, after their operands are made what they take."""
+    """Register operations that go by their name in `arithmetic.h`, after their operands are made what they take."""
 
     def register(operation: Any, name: str) -> None:
         @RULES.of(operation)

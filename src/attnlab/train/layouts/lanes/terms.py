@@ -58,7 +58,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Apply:
-    """An operation, by its name in `vectors.h`."""
+    """An operation, by its name in `arithmetic.h`."""
 
     name: str
     arguments: tuple["Term", ...]

@@ -1,27 +1,5 @@
-// Numbers of several lanes at once: R is float or double, W the number of lanes.
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#define HAS_512 (VECTOR_BYTES == 64 && __AVX512F__ && __GNUC__ && !__clang__)
+// What lanes are computed with, on the vectors of attnlab/native/vectors.h; every operation goes by its name here.
 
-#if IS_DOUBLE
-typedef double R;
-typedef int64_t I;
-#else
-typedef float R;
-typedef int32_t I;
-#endif
-typedef R V __attribute__((vector_size(W * sizeof(R))));
-typedef I M __attribute__((vector_size(W * sizeof(R))));  // truth: all bits or none
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE V splat(R x) { return x - V{}; }
-INLINE M bits_of(V x) { M y; memcpy(&y, &x, sizeof y); return y; }
-INLINE V of_bits(M x) { V y; memcpy(&y, &x, sizeof y); return y; }
-
-// choose(m, a, b), select: a where m is true, b elsewhere.
-INLINE V choose(M m, V a, V b) { return m ? a : b; }
 INLINE M is_true(V x) { return x != V{}; }
 INLINE V as_number(M m) { return choose(m, splat(1), V{}); }
 INLINE M eq(V a, V b) { return a == b; }
