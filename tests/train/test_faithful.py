@@ -9,7 +9,7 @@ from torch import nn
 
 from attnlab import seeds
 from attnlab.errors import WrongUsage
-from attnlab.native import compiler
+from attnlab.native import compiler, compiler_name
 from attnlab.train import TrainConfig
 from attnlab.train.layouts.choose import choose_layout
 from attnlab.train.layouts.effort import effort_of
@@ -100,7 +100,7 @@ def configs(**fields):
 
 
 def chosen(make, loss, data, layout, engine="eager", **fields):
-    if engine == "compiled" and build.compiler_name() is None:
+    if engine == "compiled" and compiler_name() is None:
         pytest.skip("there is no C++ compiler here")
     told = []
     held = choose_layout(
@@ -185,7 +185,7 @@ def test_a_maximum_over_a_number_that_is_not_one_is_not_one_and_the_dead_are_sil
     assert losses[1:, 1].isnan().all()
 
 
-@pytest.mark.skipif(build.compiler_name() is None, reason="there is no C++ compiler here")
+@pytest.mark.skipif(compiler_name() is None, reason="there is no C++ compiler here")
 def test_compiled_lanes_keep_digits_of_large_logits_and_of_small_errors():
     def loss(model, x, y, ids):
         return F.cross_entropy(model(x) + 1e6, ids) + 1e8 * torch.erf(model(x) * 1e-8).mean()

@@ -10,7 +10,7 @@ __all__ = ["built", "source_of"]
 
 
 def source_of(head: str, function: str) -> str:
-    """Put a whole source together: vectors, definitions, arithmetic, the function `gradient`, and the steps around it."""
+    """Put a whole source together: definitions, arithmetic, the function `gradient`, the steps around it."""
     here = Path(__file__).parent
     return "\n".join([head, (here / "arithmetic.h").read_text(), function, (here / "step.h").read_text()])
 
