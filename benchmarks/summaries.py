@@ -3,9 +3,10 @@
     python benchmarks/summaries.py [--quick] [--parts head,model,memory] [--tiles 512] [--json FILE]
 
 `head`: one head of width 64, against `F.scaled_dot_product_attention`'s output alone. `model`: a forward pass of a
-decoder of 12 layers of 12 heads, d_model 768, with all 144 heads summarised, against the plain forward; the outputs
-must be the same bits. `memory`: the peak above what was there, each in a process of its own. One thread; how times are
-taken and compared: `timing.py`. Ratios are of processor time; wall time stands beside it.
+decoder of 12 layers of 12 heads, d_model 768, with all 144 heads summarised, against the plain forward, whose bits the
+output must have, and against the plain forward with torch's attention kernel in place of ours. `memory`: the peak above
+what was there, each in a process of its own. One thread; how times are taken and compared: `timing.py`. Ratios are of
+processor time; wall time stands beside it.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import torch.nn.functional as F
 
 from attnlab.look.summaries import Summarise, Summary, summarise
 from attnlab.models.decoder import Decoder, DecoderConfig
+from attnlab.parts.fused import attention_path_in_use, attention_path_probe, use_attention_path
 from attnlab.sites import AttentionCall, Instrument, installed
 from timing import interleaved, ratio
 
@@ -43,17 +45,18 @@ class Summaries(Instrument):
 
 
 def compared(contestants: dict[str, Callable[[], object]], rounds: int, bound: float, name: str) -> dict[str, Any]:
-    """Time summaries against what they are measured by, and print a line."""
+    """Time summaries, "ours", against what they are measured by, "plain" first, and print a line."""
     times = interleaved(contestants, rounds=rounds, least_seconds=0.0)
-    processor = ratio(times["ours"].processor, times["plain"].processor)
-    wall = ratio(times["ours"].wall, times["plain"].wall)
-    plain, ours = (min(times[which].processor) for which in ("plain", "ours"))
-    print(
-        f"{name:28} plain {plain:8.3f} s  ours {ours:8.3f} s  ratio {processor}  wall {wall.median:.3f}  "
-        f"(bound {bound:g})",
-        flush=True,
-    )
-    return {"name": name, "plain": plain, "ours": ours, "ratio": processor._asdict(), "wall": wall._asdict()}
+    found: dict[str, Any] = {"name": name} | {which: min(times[which].processor) for which in contestants}
+    line = "  ".join(f"{which} {found[which]:8.3f} s" for which in contestants)
+    for which in contestants:
+        if which != "ours":
+            processor = ratio(times["ours"].processor, times[which].processor)
+            wall = ratio(times["ours"].wall, times[which].wall)
+            found[f"of {which}"] = {"processor": processor._asdict(), "wall": wall._asdict()}
+            line += f"  of {which} {processor} wall {wall.median:.3f}"
+    print(f"{name:28} {line}  (bound {bound:g} of plain)", flush=True)
+    return found
 
 
 def heads(lengths: list[int], rounds: int, tiles: int) -> list[dict[str, Any]]:
@@ -91,10 +94,14 @@ def models(lengths: list[int], rounds: int, tiles: int) -> list[dict[str, Any]]:
             with installed(model, Summaries(tiles)):
                 return plain()
 
+        def torchs(plain: Callable[[], torch.Tensor] = plain) -> torch.Tensor:
+            with use_attention_path("default"):
+                return plain()
+
         if not torch.equal(plain(), ours()):
             raise SystemExit("summaries changed the output")
         few = rounds if length < 4000 else max(1, rounds // 3)
-        contestants = {"plain": plain, "ours": ours}
+        contestants = {"plain": plain, "torch": torchs, "ours": ours}
         found.append(compared(contestants, few, _BOUNDS[length], f"144 heads, {length} tokens"))
     return found
 
@@ -157,7 +164,8 @@ def main() -> None:
         what, length = given.peak
         print(peak(what, int(length), given.tiles if what == "head" else given.tiles // 2))
         return
-    print(f"{platform.machine()}, torch {torch.__version__}, 1 thread")
+    path, found_by = attention_path_in_use(), attention_path_probe()
+    print(f"{platform.machine()}, torch {torch.__version__}, 1 thread, attention path {path} ({found_by.ratio})")
     parts, rounds, found = given.parts.split(","), 3 if given.quick else 9, []
     if "head" in parts:
         found += heads([4096, 16_384] + [65_536] * (not given.quick), rounds, given.tiles)

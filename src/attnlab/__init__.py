@@ -35,7 +35,9 @@ _FACE = {
     ),
     "attnlab.operate.effects": "How Metric Place Rule assess does_it_matter effect knock_out patch_all patch_paths",
     "attnlab.operate.forking": "fork",
+    "attnlab.pretrained.family": "Family register_family",
     "attnlab.parts.attend": "attend",
+    "attnlab.parts.fused": "use_attention_path",
     "attnlab.parts.heads": "multi_head_attention",
     "attnlab.parts.linear": "use_matrix_path",
     "attnlab.parts.masks": "anti_causal_mask block_mask causal_mask padding_mask prefix_mask sliding_window_mask",
@@ -130,6 +132,7 @@ if TYPE_CHECKING:
     from attnlab.operate.effects.knock_out import knock_out as knock_out
     from attnlab.operate.forking import fork as fork
     from attnlab.parts.attend import attend as attend
+    from attnlab.parts.fused import use_attention_path as use_attention_path
     from attnlab.parts.heads import multi_head_attention as multi_head_attention
     from attnlab.parts.linear import use_matrix_path as use_matrix_path
     from attnlab.parts.masks import anti_causal_mask as anti_causal_mask
@@ -138,6 +141,8 @@ if TYPE_CHECKING:
     from attnlab.parts.masks import padding_mask as padding_mask
     from attnlab.parts.masks import prefix_mask as prefix_mask
     from attnlab.parts.masks import sliding_window_mask as sliding_window_mask
+    from attnlab.pretrained.family import Family as Family
+    from attnlab.pretrained.family import register_family as register_family
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ above) are instruments; this file knows neither.
 import fnmatch
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +26,7 @@ __all__ = [
     "SITES",
     "AttentionCall",
     "Instrument",
+    "OutputPlace",
     "Reading",
     "SitedModule",
     "installed",
@@ -54,12 +55,24 @@ SITES: dict[str, str] = {
 }
 
 
+class OutputPlace:
+    """Where whoever computes an attention's output on the way to something else leaves it, to the same bits.
+
+    output: (batch, head, query, value_width); it is not computed again.
+    """
+
+    output: Tensor | None = None
+
+
 class AttentionCall(NamedTuple):
     """One attention, about to be computed: all that its scores and weights can be made from.
 
     query (batch, head, query, head_width) · key (batch, kv_head, key, head_width) · value (batch, kv_head, key,
     value_width), with their positions · mask and scale as `attend` takes them, every bias in the mask · is_open: scores
-    and weights are computed openly, because somebody may change them; whoever wants them is handed them at `visit`.
+    and weights are computed openly, because somebody may change them; whoever wants them is handed them at `visit` ·
+    is_cross: keys and values are of something else than the queries · place: for the output, where it is to be
+    computed without weights and dropout · is_whole: False where scores and weights are made from more than this, as
+    in a foreign model with soft-capped scores or sinks.
     """
 
     query: Tensor
@@ -68,17 +81,22 @@ class AttentionCall(NamedTuple):
     mask: Tensor | str | None
     scale: float | bool | None
     is_open: bool
+    is_cross: bool = False
+    place: OutputPlace | None = None
+    is_whole: bool = True
 
 
 class Reading(NamedTuple):
     """What a stack begins to read: ids (batch, length), or vectors (batch, length, width), from position `offset` on.
 
-    real is (batch, length), False at padding; None where all are real, or where only a mask could tell.
+    real is (batch, length), False at padding; None where all are real, or where only a mask could tell. rows (batch,)
+    are the rows of the pass before that these go on from under a cache; None for their own, -1 where nobody can tell.
     """
 
     tokens: Tensor
     offset: int
     real: Tensor | None
+    rows: Tensor | None = None
 
 
 class Instrument:
@@ -162,11 +180,11 @@ class SitedModule(nn.Module):
         for path, instrument in self._standing:
             instrument.watch(path, call)
 
-    def announce(self, tokens: Tensor, offset: int = 0, real: Tensor | None = None) -> None:
+    def announce(self, tokens: Tensor, offset: int = 0, real: Tensor | None = None, rows: Tensor | None = None) -> None:
         """Tell the instruments what this stack begins to read."""
         for path, instrument in self._standing:
             _check_thread(instrument)
-            instrument.read(path, Reading(tokens, offset, real))
+            instrument.read(path, Reading(tokens, offset, real, rows))
 
     def supplied(self, site: str) -> Tensor | None:
         """Return the value of a site that an instrument knows already, or None: it has to be computed."""
@@ -175,6 +193,19 @@ class SitedModule(nn.Module):
             if value is not None:
                 return value
         return None
+
+    @property
+    def entrance(self) -> nn.Module:
+        """The module that is called when this one is; another one where this only stands for it."""
+        return self
+
+    def attended(self) -> AbstractContextManager[None]:
+        """Do what must be done while somebody stands at the doors; for whoever brings in values from elsewhere."""
+        return nullcontext()
+
+    def apart(self) -> AbstractContextManager[None]:
+        """Do what must be done while passes are nobody's: what is known of those before must not mix with them."""
+        return nullcontext()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the instruments behind: a copy is another model."""
@@ -200,7 +231,10 @@ def matches(pattern: str, model: nn.Module) -> list[str]:
     found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
     if not found:
         if not names:
-            raise WrongUsage(f"{type(model).__name__} has no sites: none of its modules is a part of attnlab.")
+            raise WrongUsage(
+                f"{type(model).__name__} has no sites: none of its modules is a part of attnlab; "
+                "attnlab.load(model) gives it doors."
+            )
         raise WrongUsage(f"no site of this model matches {pattern!r}; {did_you_mean(pattern, names)}")
     return found
 
@@ -231,7 +265,10 @@ def installed(model: nn.Module, instrument: Instrument) -> Iterator[None]:
         for path, part in parts:
             standing = (*part._standing, _Standing(path, instrument))
             part._standing = tuple(sorted(standing, key=lambda each: not each.instrument.changes))
-        yield
+        with ExitStack() as stack:
+            for _, part in parts:
+                stack.enter_context(part.attended())
+            yield
     finally:
         for _, part in parts:
             part._standing = tuple(each for each in part._standing if each.instrument is not instrument)
@@ -244,7 +281,10 @@ def set_aside(model: nn.Module) -> Iterator[None]:
     try:
         for part, _ in parts:
             part._standing = ()
-        yield
+        with ExitStack() as stack:
+            for part, _ in parts:
+                stack.enter_context(part.apart())
+            yield
     finally:
         for part, standing in parts:
             part._standing = standing

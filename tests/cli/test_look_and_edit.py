@@ -7,6 +7,8 @@ import torch
 
 import attnlab
 from attnlab.cli import main
+from attnlab.cli.answers import show_trace
+from attnlab.cli.asking import ask
 from attnlab.cli.edits import parse_edit
 from attnlab.errors import WrongUsage
 from attnlab.look import open_recording
@@ -65,6 +67,37 @@ def test_look_shows_any_site(capsys):
     assert "layers.0.attention.scores  (2, 6, 6)" in out
 
 
+def test_look_says_of_a_mask_how_much_is_open(capsys):
+    assert said(capsys, "look", "good", "cab", "--site", "*mask")[1].strip() == (
+        "layers.0.attention.mask  (6, 6), 21 of 36 are open"
+    )
+
+
+@pytest.mark.parametrize("command", ["look", "trace"])
+def test_a_narrow_terminal_gets_other_tables_and_loses_no_token_or_number(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "38")
+    out = said(capsys, command, "good", "cab")[1]
+    assert "…" not in out
+    table = [line.split() for line in out.splitlines() if line.startswith("  SEP ")]
+    if command == "look":
+        assert [row[:2] for row in table] == [["SEP", row[1]] for row in table]
+        assert all(row[2].endswith(")") for row in table)
+    else:
+        weights = json.loads(said(capsys, "trace", "good", "cab", "--json")[1])["attention"]
+        assert table[0] == ["SEP", *(f"{head['rows'][3][3]:.2f}" for head in weights)]
+
+
+def test_a_wrong_choice_is_marked_in_words(capsys):
+    for command in (["trace", "good", "cab"], ["trace", "made", "CAB"]):
+        assert "wrong" not in said(capsys, *command)[1]
+    out = said(capsys, "edit", "good", "cab", "--edit", "add-vector site=logits vector=[0,0,0,90]")[1]
+    assert out.count("), wrong") == 2
+    assert "c a b → a b c   edited → c c c" in out
+    show_trace(ask("good", ["cab"]).trace().judged(["a", "c", "c"]))
+    marked = [line for line in capsys.readouterr().out.splitlines() if "wrong" in line]
+    assert [line.partition("   wrong: ")[2] for line in marked] == ["c is right", "a c c is right"]
+
+
 def test_edit_says_the_same_as_the_library(capsys):
     status, out, _ = said(capsys, "edit", "good", "cab", "--zero-head", "0.1", "--json")
     found = json.loads(out)
@@ -97,7 +130,8 @@ def test_edits_are_read_from_a_file_and_before_all_others(capsys, tmp_path):
 
 
 def test_a_handmade_head_can_be_looked_at_and_edited(capsys):
-    assert said(capsys, "look", "made", "CAB")[0] == 0
+    status, out, _ = said(capsys, "look", "made", "unique CAB", "--json")
+    assert (status, json.loads(out)["weights"]["key_tokens"]) == (0, ["CLS", "C", "A", "B"])
     status, out, _ = said(capsys, "edit", "made", "CAB", "--edit", "uniform-pattern head=0")
     assert status == 0
     assert "C A B → C C C" in out
@@ -122,7 +156,7 @@ def test_an_edit_is_written_as_its_name_and_settings(text, expected):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["look", "good"], "after the run, type what its model shall read: 3 letters from a to c"),
+        (["look", "good"], "type what its model shall read: 3 letters from a to c"),
         (["look", "good", "cab", "--site", "layer.*"], "no site of this model matches 'layer.*'"),
         (["look", "good", "cax"], "expected"),
         (["edit", "good", "cab"], "name at least one edit"),

@@ -111,7 +111,7 @@ def test_mistakes_are_one_sentence(capsys, arguments, status, sentence):
 
 
 def test_a_population_that_cannot_be_held_is_status_3(capsys, monkeypatch):
-    monkeypatch.setattr(training, "_free_memory", lambda: 10**6)
+    monkeypatch.setattr(training, "free_memory", lambda: 10**6)
     status, _, err = run(capsys, "run", "sorting", "--seeds", "5000")
     assert status == CouldNotRun.exit_status
     assert "train at most" in err

@@ -306,7 +306,7 @@ def test_what_trains_no_model_of_its_own_says_so():
 
 
 def test_more_members_than_the_memory_holds_are_refused_before_any_is_made(monkeypatch):
-    monkeypatch.setattr(training, "_free_memory", lambda: 10**9)
+    monkeypatch.setattr(training, "free_memory", lambda: 10**9)
     with pytest.raises(CouldNotRun, match=r"100,000 members of this model need about .* GB, and 1\.0 GB are free here"):
         attnlab.train_population("sorting", range(100_000), **TINY)
 

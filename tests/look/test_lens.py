@@ -6,6 +6,7 @@ from tests.operate.effects.checks import check_attribution, close
 from tests.operate.effects.models import KINDS, given, run
 
 from attnlab.errors import WrongUsage
+from attnlab.look import lens as lenses
 from attnlab.look.lens import direct_logits, head_lens, logit_lens
 from attnlab.models import Encoder, EncoderConfig
 from attnlab.sites import Instrument, installed, instruments_of
@@ -159,6 +160,7 @@ def test_what_has_no_read_out_is_refused():
         (lambda: logit_lens(torch.nn.Linear(2, 2), torch.zeros(1, 2)), "which has no read-out"),
         (lambda: logit_lens(Encoder(EncoderConfig()), torch.zeros(1, 2).long()), "without classes"),
         (lambda: logit_lens(each.model, each.inputs, position=99), "position must be from"),
+        (lambda: logit_lens(each.model, each.inputs, position="last"), "position is an integer"),
         (lambda: logit_lens(each.model, each.inputs, position=torch.tensor([0.5])), "position is an integer"),
         (lambda: direct_logits(each.model, each.inputs, labels=torch.tensor([99])), "labels"),
         (lambda: direct_logits(each.model, each.inputs, labels=torch.full((each.num_rows,), 99)), "from 0 to 10"),
@@ -166,3 +168,53 @@ def test_what_has_no_read_out_is_refused():
         with pytest.raises(WrongUsage) as caught:
             call()
         assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("lens", [logit_lens, head_lens, direct_logits])
+def test_a_model_that_drops_out_is_refused(lens):
+    each = given(4, "decoder", dropout=0.3)
+    with pytest.raises(WrongUsage, match=r"call model\.eval\(\) first"):
+        lens(each.model.train(), each.inputs)
+
+
+@pytest.mark.parametrize("lens", [logit_lens, head_lens, direct_logits])
+@pytest.mark.parametrize("position", [0, 99, torch.tensor([-1])])
+def test_a_position_of_an_encoder_is_refused_not_ignored(lens, position):
+    each = given(2, "encoder")
+    with pytest.raises(WrongUsage, match="an encoder reads out the mean over its positions"):
+        lens(each.model, each.inputs, position=position)
+
+
+@pytest.mark.parametrize("site", ["layers.0.attention.output", "layers.1.residual_after", "logits"])
+@pytest.mark.parametrize("lens", [head_lens, direct_logits])
+def test_what_does_not_sum_to_the_logits_is_refused(site, lens):
+    """An edit of a head is taken apart with it; one of what the parts have become together is not."""
+    each = given(4, "decoder", num_layers=2)
+    with installed(each.model, Silent("layers.0.attention.heads", 1)):
+        assert direct_logits(each.model, each.inputs).error < 1e-12 * float(run(each).abs().max())
+    with installed(each.model, Doubled(site)), pytest.raises(WrongUsage, match="does not sum to the logits"):
+        lens(each.model, each.inputs)
+    assert instruments_of(each.model) == []
+
+
+class Doubled(Instrument):
+    """Doubles what passes a site."""
+
+    def __init__(self, site):
+        self.site = site
+
+    def wants(self, site):
+        return site == self.site
+
+    def visit(self, site, value):
+        return 2.0 * value
+
+
+def test_values_are_kept_where_the_model_is(monkeypatch):
+    """On another device than the processor, what is recorded stays beside what it is multiplied with."""
+    each = given(4, "decoder")
+    asked = []
+    real = lenses.record
+    monkeypatch.setattr(lenses, "record", lambda *given, **told: asked.append(told["keep_on"]) or real(*given, **told))
+    logit_lens(each.model, each.inputs)
+    assert asked == [next(each.model.parameters()).device]

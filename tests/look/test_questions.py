@@ -1,5 +1,7 @@
 """Questions: every kind of model is asked alike, and a question that is gone on with has the same answer."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,10 +9,12 @@ from attnlab.design import design_for
 from attnlab.errors import WrongUsage
 from attnlab.experiments import handmade
 from attnlab.experiments.handmade import HandmadeConfig
-from attnlab.look.questions import Continuation, Translation, Vectors, Verdict
-from attnlab.look.recording import record
+from attnlab.experiments.lookup.traces import ask_source
+from attnlab.look.questions import Continuation, Translation, Vectors, Verdict, recorded
+from attnlab.look.recording import Recording, record
 from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig, EncoderDecoder, EncoderDecoderConfig
 from attnlab.seeds import isolated
+from attnlab.tasks import lookup
 
 WIDTHS = {"vocab_size": 5, "max_length": 12, "d_model": 6, "num_heads": 2}
 NAMES = ("S", "a", "b", "c", "d")
@@ -120,6 +124,52 @@ def test_a_choice_whose_name_two_tokens_have_is_not_guessed():
     with pytest.raises(WrongUsage, match="calls 2 tokens 'b'"):
         question.after(["b"])
     assert question.after(["c"]).prompt.tolist() == [[0, 3]]
+
+
+def test_a_recording_has_the_words_of_its_question_also_when_it_is_opened_again(tmp_path):
+    one = Encoder(EncoderConfig(vocab_size=4, d_model=8, num_heads=2, num_layers=1, num_classes=2)).eval()
+    question = Verdict(one, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"])
+    for each, site, words in (
+        (question, "layers.0.attention.weights", ["[foo]", "good", "[bar]"]),
+        (vectors("unique CA"), "weights", ["CLS", "C", "A"]),
+    ):
+        recording = recorded(each)
+        for found in (recording, Recording.load(recording.save(tmp_path / site))):
+            assert found.tokens(site) == (words, words)
+    both = recorded(translation())
+    assert both.tokens("decoder.layers.0.cross_attention.weights").key == ["p", "q", "r"]
+    assert both.named({"encoder": ["p"]}).tokens("encoder.layers.0.attention.weights").key == ["a", "b", "c"]
+
+
+def test_a_choice_that_is_not_the_expected_one_is_wrong():
+    question = continuation()
+    chosen = [step.choice for step in question.trace().steps]
+    assert not any(step.is_wrong for step in question.trace().steps)
+    other = "a" if chosen[2] != "a" else "b"
+    judged = replace(question, expected=[*chosen[:2], other])
+    for done in range(3):
+        steps = judged.after(chosen[:done]).trace().steps
+        assert [step.is_wrong for step in steps] == [False, False, True, False][done:]
+        assert steps[2 - done].expected == other
+    assert [step.get("expected") for step in judged.trace().to_mapping()["steps"]] == [*chosen[:2], other, None]
+    copied = replace(vectors("CAB"), expected=["C", "A", "C"]).trace()
+    assert [step.is_wrong for step in copied.steps] == [False, True, False]
+
+
+@pytest.mark.parametrize(("text", "right"), [("CAB", "CCC"), ("identity CAB", "CAB"), ("unique CAC", None)])
+def test_a_handmade_question_knows_its_right_answers(text, right):
+    trace = vectors(text).trace()
+    assert [step.expected for step in trace.steps] == (list(right) if right else ["repeated", "once", "repeated"])
+    assert not any(step.is_wrong for step in trace.steps)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"), [("NAME RED ITEM CHAIR COLOR", ["RED", "[EOS]"]), ("NAME", None), ("NAME RED RED", None)]
+)
+def test_a_look_up_has_a_right_answer_only_where_one_fact_stands(text, right):
+    with isolated(3):
+        model = EncoderDecoder(EncoderDecoderConfig(vocab_size=len(lookup.VOCABULARY), d_model=8, num_heads=2)).eval()
+    assert ask_source(model, lookup.parse(text)).expected == right
 
 
 def test_words_that_share_an_id_are_named_together_not_one_for_the_other():

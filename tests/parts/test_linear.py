@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 
 from attnlab.errors import WrongUsage
 from attnlab.parts.linear import Linear, Probe, linear, matrix_path_probe, use_matrix_path
+from attnlab.parts.probes import machine
 
 from .builders import normal
 from .closeness import assert_close, assert_same
@@ -185,8 +186,8 @@ def test_a_setting_ends_with_its_context_also_after_an_error():
 @pytest.mark.usefixtures("_has_onednn")
 def test_what_the_probe_found_is_remembered_and_a_fresh_one_measures_again(tmp_path, monkeypatch):
     memory = tmp_path / "attnlab" / "matrix-path.json"
-    assert list(json.loads(memory.read_text())) == [module._machine()]
-    memory.write_text(json.dumps({module._machine(): 0.5, "another machine": 2.0}))
+    assert list(json.loads(memory.read_text())) == [machine()]
+    memory.write_text(json.dumps({machine(): 0.5, "another machine": 2.0}))
     monkeypatch.setattr(module, "_probe", None)
     assert matrix_path_probe() == Probe(0.5, True, "remembered")
     assert matrix_path_probe(fresh=True).reason == "measured"
@@ -201,7 +202,7 @@ BROKEN = [b"", b"{", b"[1, 2]", b"null", b'{"%s": null}', b'{"%s": "fast"}', b'{
 @pytest.mark.parametrize("content", BROKEN, ids=lambda content: content[:12].decode("latin-1"))
 def test_a_corrupt_memory_does_no_harm(tmp_path, monkeypatch, content):
     memory = tmp_path / "attnlab" / "matrix-path.json"
-    memory.write_bytes(content.replace(b"%s", module._machine().encode()))
+    memory.write_bytes(content.replace(b"%s", machine().encode()))
     monkeypatch.setattr(module, "_probe", None)
     probe = matrix_path_probe()
     assert probe.reason == "measured"

@@ -3,17 +3,19 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
 from attnlab import __version__
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_trace
+from attnlab.cli.asking import AS_IT_IS, ForPretrained, is_foreign, of_heads, open_model, put, refuse_options
 from attnlab.cli.edit import edit, edits_
 from attnlab.cli.failures import Interrupts, explain, leaving
+from attnlab.cli.find import find
 from attnlab.cli.finding import RUNS, find_run, is_run, runs_in
 from attnlab.cli.look import look
 from attnlab.cli.parsing import whole_number
@@ -21,6 +23,9 @@ from attnlab.cli.running import print_json, run_all, run_one, show_run, tell_fin
 from attnlab.cli.sweep import search, show_search, show_sweep, sweep
 from attnlab.configs import parse_settings
 from attnlab.errors import CouldNotRun, WrongUsage
+
+if TYPE_CHECKING:
+    from attnlab.look.questions import Question
 
 __all__ = ["app", "main"]
 
@@ -37,6 +42,7 @@ app = App(
 app.command(look)
 app.command(edit)
 app.command(edits_, name="edits")
+app.command(find)
 app.command(sweep)
 app.command(search)
 
@@ -322,31 +328,34 @@ def open_(run: str, /) -> int:
 
 
 @app.command
-def trace(run: str, /, *words: str, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """Watch a run's model answer, step by step: probabilities, choice, and where each head looks.
+def trace(
+    run: str,
+    /,
+    *words: str,
+    head: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    how: ForPretrained = AS_IT_IS,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Watch a model answer, step by step: probabilities, choice, and where each head looks.
 
     Parameters
     ----------
     run
-        A run folder, or the name of one in runs/.
+        A run folder, or the name of one in runs/; or a pretrained model: a folder, a GGUF file or a hub id.
     words
-        The input, such as cab; without one you are asked, until the input ends (Ctrl-D).
+        The input, such as cab, or a text in quotes; without one you are asked, until the input ends (Ctrl-D).
+    head
+        Show these heads alone: LAYER.HEAD, such as 3.5, or PART.HEAD.
     as_json
         Print each trace as a line of JSON.
     """
-    from attnlab.experiments import open_run, registry
-
-    folder = find_run(run)
-    report = open_run(folder)
-    config = registry.config_of(report)
-    expected = registry.askable(report).prompt_words(config)
-    typical = dict(report.document["facts"]).get("most typical")
-    if typical is not None and not as_json:  # a population, of which one member answers
-        note = f"{typical} answers, the most typical member; another one: attnlab trace {folder / 'SEED'} …"
-        terminal.say(note, is_quiet=True)
+    answer, expected = _answerer(run, how, as_json=as_json)
 
     def show_one(text: str) -> None:
-        found = registry.trace_run(report, text)
+        question = answer(text)
+        found = question.trace()
+        if head is not None:
+            found = of_heads(found, question.model, head)
         if as_json:
             print_json(found.to_mapping(), indent=None)
         else:
@@ -366,15 +375,47 @@ def trace(run: str, /, *words: str, as_json: Annotated[bool, Parameter(name="--j
     return 0 if sys.stdin.isatty() else status  # a person was asked again, a script was not
 
 
+def _answerer(run: str, how: ForPretrained, *, as_json: bool) -> "tuple[Callable[[str], Question], str]":
+    """Open whom a person asks: return what puts a text to it, and what it expects, in words."""
+    if is_foreign(run):
+        model = open_model(run, head=how.ends_in)
+        return lambda text: put(model, [text], how), "a text"
+    from attnlab.experiments import open_run, registry
+
+    refuse_options(run, how)
+    folder = find_run(run)
+    report = open_run(folder)
+    expected = registry.askable(report).prompt_words(registry.config_of(report))
+    typical = dict(report.document["facts"]).get("most typical")
+    if typical is not None and not as_json:  # a population, of which one member answers
+        note = f"{typical} answers, the most typical member; another one: attnlab trace {folder / 'SEED'} …"
+        terminal.say(note, is_quiet=True)
+    return lambda text: registry.ask_run(report, text), expected
+
+
 @app.command
-def doctor(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """Check this machine: versions, optional packages, processor, disk.
+def doctor(
+    model: str = "",
+    /,
+    *,
+    ends_in: str | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Check this machine: versions, optional packages, processor, disk; or a pretrained model: what of it can be seen.
 
     Parameters
     ----------
+    model
+        A pretrained model: a folder, a GGUF file or a hub id. Without one, the machine is checked.
+    ends_in
+        What the model shall end in: none, causal-lm, masked-lm, …; without it, what its files say.
     as_json
         Print the findings as JSON.
     """
+    if model:
+        return _examine_model(model, ends_in, as_json=as_json)
+    if ends_in is not None:
+        raise WrongUsage("--ends-in is of a model; name one.")
     from attnlab.cli.doctor import examine
 
     findings = examine()
@@ -383,3 +424,16 @@ def doctor(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = 
     else:
         terminal.show_findings(findings)
     return 3 if any(finding.state == "missing" for finding in findings) else 0
+
+
+def _examine_model(name: str, ends_in: str | None, *, as_json: bool) -> int:
+    from attnlab.cli.seams import examine_model, show_model
+
+    if not is_foreign(name):
+        raise WrongUsage(f"{find_run(name)} is a run of attnlab's own, all of which can be seen: attnlab show {name}")
+    found = examine_model(name, ends_in)
+    if as_json:
+        print_json(found)
+    else:
+        show_model(found)
+    return 0

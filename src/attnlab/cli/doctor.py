@@ -15,6 +15,9 @@ _OPTIONAL = {
     "scikit-learn": ("the baseline of sentiment", "pip install 'attnlab[baseline]'"),
     "tokenizers": ("subword tokens", "pip install 'attnlab[text]'"),
     "pyarrow": ("texts in Parquet files", "pip install 'attnlab[text]'"),
+    "transformers": ("pretrained models", "pip install 'attnlab[hf]'"),
+    "accelerate": ("pretrained models that are built in the memory they need", "pip install 'attnlab[hf]'"),
+    "gguf": ("pretrained models in GGUF files", "pip install 'attnlab[hf]'"),
     "optuna": ("attnlab search", "pip install 'attnlab[optuna]'"),
     "ray": ("sweeps and searches on a cluster", "pip install 'attnlab[ray]'"),
     "tensorboard": ("--log tensorboard", "pip install 'attnlab[tensorboard]'"),
@@ -63,6 +66,7 @@ def _torch() -> list[Finding]:
         return []
     import torch
 
+    from attnlab.parts.fused import attention_path_probe
     from attnlab.parts.linear import matrix_path_probe
 
     threads = f"{torch.get_num_threads()} of {os.cpu_count()} processors"
@@ -73,10 +77,17 @@ def _torch() -> list[Finding]:
     else:
         taken = "oneDNN is used for large products" if probe.is_taken else "the default is used"
         path = f"oneDNN takes {probe.ratio:.2f} of the default's time; {taken}"
+    own = attention_path_probe(fresh=True)
+    if own.ratio is None:
+        kernel = f"the default: {own.reason}"
+    else:
+        taken = "it is used for long attentions" if own.is_taken else "the default is used"
+        kernel = f"our kernel takes {own.ratio:.2f} of torch's time; {taken}"
     return [
         Finding("note", "threads", threads),
         Finding("note", "GPU", device),
         Finding("note", "matrix path", path, "ATTNLAB_MATRIX_PATH=default|onednn|auto"),
+        Finding("note", "attention path", kernel, "ATTNLAB_ATTENTION_PATH=default|native|auto"),
     ]
 
 

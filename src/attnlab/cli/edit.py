@@ -1,4 +1,4 @@
-"""attnlab edit: what a run's model answers when something inside it is changed."""
+"""attnlab edit: what a model answers when something inside it is changed."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +7,8 @@ from cyclopts import Parameter
 
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_fork
+from attnlab.cli.asking import AS_IT_IS, ForPretrained, ask
 from attnlab.cli.edits import read_edits
-from attnlab.cli.look import ask
 from attnlab.cli.running import print_json
 
 __all__ = ["edit", "edits_"]
@@ -23,17 +23,18 @@ def edit(
     other: Annotated[list[str] | None, Parameter(name="--edit", consume_multiple=True, negative="")] = None,
     edits: Path | None = None,
     from_step: int = 0,
+    how: ForPretrained = AS_IT_IS,
     out: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Change something inside a run's model: the answer before and after, and the proof that the edit landed.
+    """Change something inside a model: the answer before and after, and the proof that the edit landed.
 
     Parameters
     ----------
     run
-        A run folder, or the name of one in runs/.
+        A run folder, or the name of one in runs/; or a pretrained model: a folder, a GGUF file or a hub id.
     words
-        The input, such as cab.
+        The input, such as cab, or a text in quotes.
     zero_head
         Heads that shall say nothing: LAYER.HEAD, such as 0.1, or PART.HEAD, such as
         decoder.layers.0.cross_attention.2.
@@ -53,7 +54,7 @@ def edit(
     """
     from attnlab.operate.forking import fork
 
-    question = ask(run, words)
+    question = ask(run, words, how)
     wanted = read_edits(zero_head or (), cut_edge or (), other or (), edits)
     found = fork(question, *wanted, step=from_step)
     if out is not None:

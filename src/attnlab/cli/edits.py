@@ -11,7 +11,7 @@ from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 if TYPE_CHECKING:
     from attnlab.operate import Edit
 
-__all__ = ["dashed", "parse_edit", "read_edits"]
+__all__ = ["dashed", "parse_edit", "read_edits", "read_head"]
 
 
 def read_edits(
@@ -30,7 +30,7 @@ def read_edits(
                 f"could not read the edits in {file}: {getattr(error, 'strerror', None) or error}."
             ) from None
     for text in zero_heads:
-        found.append(ZeroHead(**_head(text)))
+        found.append(ZeroHead(**read_head(text)))
     for text in cut_edges:
         query, dash, key = text.rpartition("-")
         if not (dash and query and key):
@@ -72,7 +72,7 @@ def parse_edit(text: str) -> "Edit":
     return Edit.from_json(form)
 
 
-def _head(text: str) -> dict[str, Any]:
+def read_head(text: str) -> dict[str, Any]:
     """`0.1` is head 1 of layer 0; `decoder.layers.0.cross_attention.1` is head 1 of that part."""
     part, dot, head = text.rpartition(".")
     if not (dot and part and re.fullmatch(r"-?\d+", head)):

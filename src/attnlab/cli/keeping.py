@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["keep_fork", "keep_recording", "new_folder"]
 
 _KINDS = ("png", "svg", "pdf")
-_MOST_HEADS = 64  # that get a figure of their own; the page shows all
+_MOST_HEADS = 16  # that get a figure of their own; the page shows all
+_MOST_TOGETHER = 64  # that are drawn in one figure
 
 
 def new_folder(folder: Path) -> Path:
@@ -38,7 +39,8 @@ def keep_recording(recording: "Recording", folder: Path, *, title: str) -> None:
     weights = _weights_of(recording)
     if not weights:
         return
-    _save(draw_heads(recording, sites=weights), folder / "figures" / "all-heads")
+    if sum(recording.shape(site)[1] for site in weights) <= _MOST_TOGETHER:
+        _save(draw_heads(recording, sites=weights), folder / "figures" / "all-heads")
     _draw_each(recording, None, weights, folder)
     write_view(folder / "view.html", recording.select(weights), title=title)
 
@@ -71,11 +73,11 @@ def keep_fork(question: "Question", fork: "Fork", edits: "Sequence[Edit]", folde
 
 
 def _draw_each(recording: "Recording", other: "Recording | None", sites: Sequence[str], folder: Path) -> None:
-    """Draw each head, or what two recordings of it differ in."""
+    """Draw each head, or what two recordings of it differ in; of many none."""
     from attnlab.draw.attention import draw_difference, draw_head
 
     heads = [(site, head) for site in sites for head in range(recording.shape(site)[1])]
-    for site, head in heads[:_MOST_HEADS]:
+    for site, head in heads if len(heads) <= _MOST_HEADS else ():
         name = f"{site.removesuffix('weights').rstrip('.') or 'head'}.{head}"
         if other is None:
             _save(draw_head(recording, head, site=site), folder / "figures" / name)

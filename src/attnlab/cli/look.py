@@ -1,6 +1,7 @@
-"""attnlab look: every head of a run's model while it reads one input."""
+"""attnlab look: every head of a model while it reads one input."""
 
-from collections.abc import Sequence
+import re
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +9,9 @@ from cyclopts import Parameter
 
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_weights
-from attnlab.cli.finding import find_run
+from attnlab.cli.asking import AS_IT_IS, ForPretrained, ask, chosen_heads
+from attnlab.cli.documents import NO_DOCUMENT, OfDocument, look_at_document
+from attnlab.cli.overview import habits, mostly, show_overview
 from attnlab.cli.running import print_json
 from attnlab.errors import WrongUsage
 
@@ -16,9 +19,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from attnlab.look import Recording
-    from attnlab.look.questions import Question
 
-__all__ = ["ask", "look"]
+__all__ = ["look"]
+
+_FEW = 16  # heads that are shown one by one
+_MOST_WEIGHTS = 1_000_000  # that --json writes out as rows
 
 
 def look(
@@ -26,20 +31,27 @@ def look(
     /,
     *words: str,
     site: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    head: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    how: ForPretrained = AS_IT_IS,
+    of: OfDocument = NO_DOCUMENT,
     out: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Look at every head of a run's model while it reads one input: how spread, how far, and where it looks most.
+    """Look at every head of a model while it reads one input: how spread, how far, and where it looks most.
+
+    Of more than 16 heads a table says what each mostly does; --head, --site and --out show more.
 
     Parameters
     ----------
     run
-        A run folder, or the name of one in runs/.
+        A run folder, or the name of one in runs/; or a pretrained model: a folder, a GGUF file or a hub id.
     words
-        The input, such as cab.
+        The input, such as cab, or a text in quotes.
     site
         What to look at: site names, with * for anything, such as layers.*.attention.weights (without it every head's
         weights) or *residual_after.
+    head
+        Heads to look at closely: LAYER.HEAD, such as 3.5, or PART.HEAD, such as decoder.layers.0.cross_attention.2.
     out
         A folder to make: the recording, figures as PNG, SVG and PDF, and an interactive page that opens from disk.
     as_json
@@ -47,74 +59,97 @@ def look(
     """
     from attnlab.look.questions import recorded
 
-    question = ask(run, words)
-    recording = recorded(question, site or "*weights")
+    if site is not None and head is not None:
+        raise WrongUsage("--head and --site both say what to look at; give one of them.")
+    if of.is_asked(run, words, [*how.said(), *(["--site"] if site else [])]):
+        return look_at_document(run, of, head=head, out=out, as_json=as_json)
+    question = ask(run, words, how)
+    chosen = None if head is None else chosen_heads(question.model, head)
+    recording = recorded(question, list(chosen or site or ["*weights"]))
     if out is not None:
         from attnlab.cli.keeping import keep_recording
 
         keep_recording(recording, out, title=f"{run}: {' '.join(words)}")
+    if not recording:
+        raise WrongUsage(f"nothing came by {' or '.join(site or ())}; a mask is there only where something is hidden.")
+    weights = [name for name in recording if name.endswith("weights")]
+    is_brief = site is None and head is None and sum(recording.shape(name)[1] for name in weights) > _FEW
+    written = sum(
+        len((chosen or {}).get(name) or range(recording.shape(name)[1])) * prod(recording.shape(name)[2:])
+        for name in weights
+    )
+    has_rows = written <= _MOST_WEIGHTS if as_json else not is_brief
+    facts = {name: _facts(recording, name, (chosen or {}).get(name), has_rows=has_rows) for name in recording}
     if as_json:
-        print_json({name: _facts(recording, name) for name in recording})
+        print_json(facts)
+    elif is_brief:
+        show_overview(facts)
+        terminal.say(f"one of them: attnlab look {run} … --head {_telling_head(facts)}", is_quiet=True)
     else:
         for name in recording:
-            _show(recording, name)
+            _show(name, facts[name])
     if out is not None and not as_json:
         terminal.say(f"page     {out / 'view.html'}")
     return 0
 
 
-def ask(run: str, words: Sequence[str]) -> "Question":
-    """Put words to a run's model."""
-    from attnlab.experiments import open_run, registry
-
-    report = open_run(find_run(run))
-    expected = registry.askable(report).prompt_words(registry.config_of(report))
-    if not words:
-        raise WrongUsage(f"after the run, type what its model shall read: {expected}.")
-    return registry.ask_run(report, " ".join(words))
-
-
-def _facts(recording: "Recording", name: str) -> dict[str, Any]:
+def _facts(recording: "Recording", name: str, heads: "list[int] | None", *, has_rows: bool) -> dict[str, Any]:
     """What is said of a site: of weights, each head's facts and rows; of anything else, its shape and size."""
     import torch
 
     value = recording[name]
-    if not name.endswith("mask"):  # which all inputs may share
-        value = value[0]
+    if name.endswith("mask"):  # which all inputs may share
+        is_open = value if value.dtype == torch.bool else value > torch.finfo(value.dtype).min  # a bias may hide keys
+        return {"shape": list(value.shape), "open": int(is_open.sum())}
+    value = value[0]
     if not name.endswith("weights"):
         finite = value.double()[value.double().isfinite()]
         size = float(torch.linalg.vector_norm(finite)) / max(1, finite.numel()) ** 0.5
         return {"shape": list(value.shape), "root_mean_square": size}
     sides = recording.tokens(name)
-    heads = [{"head": head, **_head_facts(weights, recording, name, head)} for head, weights in enumerate(value)]
-    return {"query_tokens": sides.query, "key_tokens": sides.key, "heads": heads}
+    chosen = range(len(value)) if heads is None else heads
+    found = [{"head": head, **_head_facts(value[head], recording, name, head, has_rows=has_rows)} for head in chosen]
+    return {"query_tokens": sides.query, "key_tokens": sides.key, "heads": found}
 
 
-def _head_facts(weights: "Tensor", recording: "Recording", name: str, head: int) -> dict[str, Any]:
+def _head_facts(weights: "Tensor", recording: "Recording", name: str, head: int, *, has_rows: bool) -> dict[str, Any]:
     """One head's: weights (query, key); what could not be looked at is None."""
     from attnlab.look.statistics import entropy, largest_weight
 
-    blocked = recording.blocked(name, head=head)
-    keys = recording.tokens(name).key
-    rows = [
-        [None if is_blocked else weight for weight, is_blocked in zip(row, hidden, strict=True)]
-        for row, hidden in zip(
-            weights.tolist(),
-            weights.new_zeros(weights.shape).bool().tolist() if blocked is None else blocked.tolist(),
-            strict=True,
-        )
-    ]
-    return {
+    sides = recording.tokens(name)
+    places = habits(weights, is_own=sides.query == sides.key)
+    facts: dict[str, Any] = {
         "entropy": float(entropy(weights).mean()),
         "largest_weight": float(largest_weight(weights).mean()),
-        "looks_most_at": [keys[int(key)] for key in weights.argmax(-1)],
-        "rows": rows,
+        "looks_most_at": [sides.key[int(key)] for key in weights.argmax(-1)],
+        "places": places,
+        "mostly": mostly(places),
     }
+    if not has_rows:
+        return facts
+    blocked = recording.blocked(name, head=head)
+    hidden = weights.new_zeros(weights.shape).bool() if blocked is None else blocked
+    rows = zip(weights.tolist(), hidden.tolist(), strict=True)
+    facts["rows"] = [[None if not_seen else weight for weight, not_seen in zip(*each, strict=True)] for each in rows]
+    return facts
 
 
-def _show(recording: "Recording", name: str) -> None:
-    facts = _facts(recording, name)
+def _telling_head(facts: dict[str, Any]) -> str:
+    """Name the head that looks most at one place beside the first, as --head takes it."""
+
+    def rank(head: dict[str, Any]) -> float:
+        return max((share for place, share in head["places"].items() if place != "first"), default=0.0)
+
+    _, site, head = max((rank(head), site, head["head"]) for site, each in facts.items() for head in each["heads"])
+    part = site.removesuffix(".weights")
+    plain = re.fullmatch(r"layers\.(\d+)\.attention", part)
+    return f"{plain[1] if plain else part}.{head}"
+
+
+def _show(name: str, facts: dict[str, Any]) -> None:
     if "heads" in facts:
         show_weights(name, facts)
+    elif "open" in facts:
+        terminal.say(f"{name}  {tuple(facts['shape'])}, {facts['open']:,} of {prod(facts['shape']):,} are open")
     else:
         terminal.say(f"{name}  {tuple(facts['shape'])}, root mean square {facts['root_mean_square']:.4g}")

@@ -27,6 +27,7 @@ def check_agreement(document: Mapping[str, Any]) -> None:
         "maps": _check_maps,
         "diagram": _check_diagram,
         "table": _check_table,
+        "passages": _check_passages,
         "trace": _check_traces,
     }
     for index, fact in enumerate(document["facts"]):
@@ -143,6 +144,16 @@ def _check_inside(points: Sequence[Sequence[float]], width: float, height: float
 def _check_table(section: Mapping[str, Any], where: str) -> None:
     for index, row in enumerate(section["rows"]):
         check_equal(f"{where}.rows[{index}]", "one cell per column", len(section["columns"]), len(row))
+
+
+def _check_passages(section: Mapping[str, Any], where: str) -> None:
+    for number, group in enumerate(section["groups"]):
+        for index, item in enumerate(group["items"]):
+            for name in ("query", "key"):
+                count = len(item["tokens"])
+                if item[name] >= count:
+                    place = f"{where}.groups[{number}].items[{index}].{name}"
+                    raise WrongUsage(f"{place}: expected one of {count} tokens, got {item[name]}")
 
 
 def _check_traces(section: Mapping[str, Any], where: str) -> None:

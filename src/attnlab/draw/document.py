@@ -4,7 +4,7 @@ Numbers may be None or NaN, which a page shows as gaps and "n/a". Keys marked "?
 
     {"title": str, "subtitle": str,
      "facts": [[name, value], ...],
-     "claims": [{"name", "statement", "measured", "bound", "passed"}, ...],
+     "claims"?: [{"name", "statement", "measured", "bound", "passed"}, ...],      # absent where nothing is judged
      "sections": [
        {"kind": "text", "title", "text"},                      # blank lines part paragraphs
        {"kind": "lines", "title", "caption", "x_label", "y_label",
@@ -31,6 +31,9 @@ Numbers may be None or NaN, which a page shows as gaps and "n/a". Keys marked "?
        {"kind": "verdicts", "title", "caption",
         "items": [{"input": [str], "output": [str], "expected": [str], "correct": bool,
                    "confidence"?: number}]},
+       {"kind": "passages", "title", "caption",
+        "groups": [{"title": str,
+          "items": [{"label": str, "tokens": [str], "query": int, "key": int}]}]},      # places in these tokens
        {"kind": "trace", "title", "caption", "figure_input"?: [str],
         "traces": [{"input": [str], "tokens": [str],
           "steps": [{"position": int, "candidates": [str], "probabilities": [number],
@@ -72,7 +75,7 @@ _FORMS: dict[str, dict[str, str]] = {
         "title": "text",
         "subtitle": "text",
         "facts": "[[scalar]]",
-        "claims": "[claim]",
+        "claims?": "[claim]",
         "sections": "[section]",
     },
     "claim": {
@@ -123,6 +126,8 @@ _FORMS: dict[str, dict[str, str]] = {
         "correct": "flag",
         "confidence?": "number",
     },
+    "passages": {"title": "text", "items": "[passage]"},
+    "passage": {"label": "text", "tokens": "[text]", "query": "index", "key": "index"},
     "trace of one input": {
         "input": "[text]",
         "tokens": "[text]",
@@ -182,6 +187,12 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "rows": "[[scalar]]",
     },
     "verdicts": {"kind": "text", "title": "text", "caption": "text", "items": "[verdict]"},
+    "passages": {
+        "kind": "text",
+        "title": "text",
+        "caption": "text",
+        "groups": "[passages]",
+    },
     "trace": {
         "kind": "text",
         "title": "text",

@@ -17,6 +17,7 @@ from attnlab.draw.diagram import diagram_to_svg
 from attnlab.draw.document import check_document
 from attnlab.draw.markup import escape, make_page, plural, to_embedded_json
 from attnlab.draw.numbers import cell_words, is_figure, is_missing
+from attnlab.draw.passages import passages_to_html
 
 __all__ = ["render_page"]
 
@@ -63,7 +64,7 @@ def render_page(document: Mapping[str, Any]) -> str:
         "title": escape(document["title"]),
         "subtitle": escape(document["subtitle"]),
         "facts": _facts_to_html(document["facts"]),
-        "claims": _claims_to_html(document["claims"], _contents_to_html(document["sections"])),
+        "claims": _judged(document.get("claims"), _contents_to_html(document["sections"])),
         "sections": "\n".join(
             _section_to_html(i, section, anchor)
             for i, (section, anchor) in enumerate(
@@ -103,6 +104,14 @@ def _contents_to_html(sections: Sequence[Mapping[str, Any]]) -> str:
         f'<nav class="contents" aria-label="Contents"><details><summary>Contents: {len(sections)} sections</summary>'
         f"<ol>{links}</ol></details></nav>"
     )
+
+
+def _judged(claims: Sequence[Mapping[str, Any]] | None, contents: str) -> str:
+    """The section of claims; where nothing is judged, the list of contents alone."""
+    if claims is None:
+        return f"<section>{contents}</section>" if contents else ""
+    body = _claims_to_html(claims, contents)
+    return f'<section class="verdict-section" aria-label="Claims">\n{body}\n</section>'
 
 
 def _claims_to_html(claims: Sequence[Mapping[str, Any]], contents: str) -> str:
@@ -154,6 +163,8 @@ def _section_to_html(index: int, section: Mapping[str, Any], anchor: str) -> str
         body = _paragraphs(section["caption"], "caption") + _table_to_html(section)
     elif kind == "diagram":
         body = _paragraphs(section["caption"], "caption") + diagram_to_svg(section)
+    elif kind == "passages":
+        body = _paragraphs(section["caption"], "caption") + passages_to_html(section)
     else:
         body = (
             f"{_paragraphs(section['caption'], 'caption')}"
@@ -203,7 +214,7 @@ def _cell(cell: Any, is_in_figures: bool) -> str:
 
 def _drawn_part(section: Mapping[str, Any]) -> Any:
     """Keep what the browser draws, in plain JSON values and with stated precision; None for the rest."""
-    if section["kind"] in ("text", "table", "diagram"):
+    if section["kind"] in ("text", "table", "diagram", "passages"):
         return None
     part = dict(section)
     if part["kind"] in ("lines", "bars"):

@@ -2,7 +2,8 @@
 
 from attnlab.experiments.asking import ask
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.population import Population, load, open_population, open_run, train_population
+from attnlab.experiments.loading import load
+from attnlab.experiments.population import Population, open_population, open_run, train_population
 from attnlab.experiments.registry import run
 from attnlab.experiments.report import Report
 from attnlab.experiments.resuming import resume

@@ -1,8 +1,13 @@
-"""Asking a run: what a person types, put to the run's model."""
+"""Asking a model: what a person types, put to a run's model or to a pretrained one."""
 
 from pathlib import Path
+from typing import Any
 
+from torch import nn
+
+from attnlab.errors import WrongUsage
 from attnlab.experiments import registry
+from attnlab.experiments.loading import is_ours, load
 from attnlab.experiments.population import open_run
 from attnlab.experiments.report import Report
 from attnlab.look.questions import Question
@@ -10,18 +15,32 @@ from attnlab.look.questions import Question
 __all__ = ["ask"]
 
 
-def ask(run: Report | Path | str, text: str) -> Question:
-    """Put a text to a run's model, as the command line does.
+def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Question:
+    """Put a text to a model, as the command line does.
 
     The question knows the model, what it is called with and what its tokens are called: `question.trace()` answers step
     by step, `recorded(question)` (or `record`, with `question.vocabulary`) looks inside, `fork(question, edit)` edits.
 
     Args:
-        run: a report, a run's folder, or a member's (`runs/sorting-100-seeds/17`).
+        run: a report, a run's folder, or a member's (`runs/sorting-100-seeds/17`); or a pretrained model, live or by
+            whatever `load` takes.
         text: what the model shall read, such as "cab".
+        options: of a pretrained model, see `attnlab.look.texts.question_of`: pair, steps, target.
 
     Raises:
-        WrongUsage: the run's model does not answer to text, or not to this one.
-        CouldNotRun: there is no such run.
+        WrongUsage: the model does not answer to text, or not to this one.
+        CouldNotRun: there is no such model.
     """
-    return registry.ask_run(run if isinstance(run, Report) else open_run(run), text)
+    if not isinstance(run, Report | nn.Module) and is_ours(run):
+        run = open_run(run)
+    if isinstance(run, Report):
+        if options:
+            raise WrongUsage(f"a run is asked with a text alone; leave {' and '.join(options)} out.")
+        return registry.ask_run(run, text)
+    from attnlab.look.texts import question_of
+    from attnlab.pretrained.model import Pretrained
+
+    model = run if isinstance(run, Pretrained) else load(run)
+    if not isinstance(model, Pretrained):
+        raise WrongUsage(f"{type(model).__name__} by itself does not know what its tokens are called; ask its run.")
+    return question_of(model, text, **options)

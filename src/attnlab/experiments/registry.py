@@ -17,6 +17,7 @@ from attnlab.experiments.folder import RunFolder, read_to_go_on
 from attnlab.experiments.report import Report, describe_run, open_run
 from attnlab.look.questions import Question
 from attnlab.look.trace import Trace
+from attnlab.parts.fused import use_attention_path
 from attnlab.parts.linear import MatrixPath, use_matrix_path
 from attnlab.seeds import stream_seed
 from attnlab.train.checkpoint import MOST_THREADS
@@ -145,6 +146,8 @@ def run(
         metrics.append(line)
 
     with ExitStack() as stack:
+        # The numbers of a run must not depend on whether a C++ compiler is there.
+        stack.enter_context(use_attention_path("default"))
         if resume and path is not None:
             asked = {"experiment": name, "seed": seed, "settings": stated.to_mapping(), "layout": layout}
             stack.enter_context(computing_as(read_to_go_on(path, "run", {**asked, "engine": engine})))
@@ -173,12 +176,15 @@ def run(
 
 @contextmanager
 def computing_as(described: Mapping[str, Any]) -> Iterator[None]:
-    """Compute with the threads and the matrix path that a run's config names, so that it goes on to the bit."""
+    """Compute with the threads and the matrix path that a run's config names, so that it goes on to the bit.
+
+    Attention is always computed by torch's own kernel: runs shall not depend on whether a C++ compiler is there.
+    """
     threads, path = described.get("threads"), described.get("matrix_path")
     known = next((each for each in get_args(MatrixPath) if each == path), None)
     if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS or known is None:
         raise CouldNotRun(f"its config names no threads and matrix path to go on with; got {threads!r} and {path!r}.")
-    with using_threads(threads), use_matrix_path(known):
+    with using_threads(threads), use_matrix_path(known), use_attention_path("default"):
         yield
 
 

@@ -27,6 +27,7 @@ from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.parts.blocks import Block
+from attnlab.parts.dropout import drops_out
 from attnlab.parts.heads import MultiHeadAttention
 from attnlab.parts.norms import LayerNorm, RMSNorm
 from attnlab.shapes import shape_text
@@ -159,7 +160,7 @@ def logit_lens(
         model: a decoder, an encoder–decoder (its decoder's stream is read), or an encoder with classes (the mean over
             its positions is, as it does itself).
         inputs: a tensor of ids, a tuple (source, target), or a mapping of what the model's forward takes.
-        position: an integer, or (row,) of them.
+        position: an integer, or (row,) of them; not for an encoder.
         vocabulary: the name of each id, for printing: a sequence, a mapping or a function.
     """
     check_vocabulary(vocabulary)
@@ -258,12 +259,17 @@ class _Seen(NamedTuple):
     @classmethod
     def of(cls, model: nn.Module, call: Call, position: int | Tensor) -> "_Seen":
         stack = _stack_of(model)
+        if drops_out(model):
+            raise WrongUsage("the model is in training mode and drops out at random; call model.eval() first.")
+        if isinstance(model, Encoder) and not (isinstance(position, int) and position == -1):
+            raise WrongUsage(f"an encoder reads out the mean over its positions, none by itself; got {position=!r}.")
         wanted = [f"{stack.path}embedding"]
         for index, block in enumerate(stack.blocks):
             own = f"{stack.path}layers.{index}"
             wanted += [f"{own}.{site}" for site in block.sites if site.startswith("residual")]
             wanted += [f"{own}.{part}.{site}" for part, site in _PARTS if getattr(block, part) is not None]
-        with record(model, wanted) as recording:
+        device = next(model.parameters()).device
+        with record(model, wanted, keep_on=device) as recording:
             logits = call(model)
         values = {site: recording[site] for site in wanted}
         if isinstance(model, Encoder):  # all positions, for their mean is read out
@@ -320,7 +326,21 @@ def _taken_apart(seen: _Seen) -> tuple[list[Written], Tensor]:
             if block.norm_place == "post":
                 put(getattr(block, f"norm_{part}"), f"{own}.norm_{part}")
     put(seen.stack.final_norm, seen.site("final_norm"))
-    return writers, seen.mean(written)
+    written = seen.mean(written)
+    _check_sum(seen, written.sum(0))
+    return writers, written
+
+
+def _check_sum(seen: _Seen, whole: Tensor) -> None:
+    """Raise where the parts are not all that was read: an edit of the stream, or a block of another kind."""
+    found = seen.stack.read(whole)
+    found = found if seen.stack.bias is None else found + seen.stack.bias
+    size = max(1.0, float(seen.logits.abs().amax()))
+    if float((found - seen.logits).abs().amax()) > torch.finfo(found.dtype).eps ** 0.5 * size:
+        raise WrongUsage(
+            "what the parts write does not sum to the logits, so a logit cannot be taken apart: something else changes "
+            "the stream. Leave edits of outputs and of the stream first (those of heads may stay)."
+        )
 
 
 def _of_heads(attention: MultiHeadAttention, heads: Tensor, path: str) -> tuple[Tensor, list[Written]]:
@@ -355,6 +375,8 @@ def _normed(norm: nn.Module | None, x: Tensor) -> Tensor:
 def _places(position: int | Tensor, logits: Tensor) -> Tensor:
     """Bring a position to one for each row, from 0."""
     num_rows, length = logits.shape[:2]
+    if not isinstance(position, int | Tensor | Sequence) or isinstance(position, str):
+        raise WrongUsage(f"position is an integer, or one for each of {num_rows} rows; got {position!r}.")
     places = torch.as_tensor(position, device=logits.device)
     if places.is_floating_point() or places.dtype == torch.bool or places.shape not in ((), (num_rows,)):
         raise WrongUsage(f"position is an integer, or one for each of {num_rows} rows; got {position!r}.")

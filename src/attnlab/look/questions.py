@@ -65,7 +65,10 @@ class Question(Protocol):
 
 @dataclass(frozen=True)
 class Continuation:
-    """A prompt that a decoder continues: prompt (1, length) ids, greedily by `num_tokens`."""
+    """A prompt that a decoder continues: prompt (1, length) ids, greedily by `num_tokens`.
+
+    expected: the right choices, where they are known; here, and in every other question.
+    """
 
     model: Decoder
     prompt: Tensor
@@ -73,6 +76,7 @@ class Continuation:
     vocabulary: Sequence[str]
     forbidden: Sequence[int] = ()
     num_input: int | None = None
+    expected: Sequence[str] | None = None
 
     @torch.no_grad()
     def passage(self) -> Passage:
@@ -84,14 +88,17 @@ class Continuation:
     def trace(self) -> Trace:
         """Continue, step by step."""
         options = {"forbidden": self.forbidden, "num_input": self.num_input}
-        return trace(self.model, self.prompt, self.num_tokens, self.vocabulary, **options)[0]  # type: ignore[arg-type]
+        found = trace(self.model, self.prompt, self.num_tokens, self.vocabulary, **options)  # type: ignore[arg-type]
+        return found[0].judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Put the choices behind the prompt."""
         left = self.num_tokens - len(choices)
         _check_choices(choices, self.num_tokens)
         given = self.prompt.shape[1] if self.num_input is None else self.num_input
-        return replace(self, prompt=_extended(self.prompt, choices, self.vocabulary), num_tokens=left, num_input=given)
+        prompt = _extended(self.prompt, choices, self.vocabulary)
+        rest = _after(self.expected, choices)
+        return replace(self, prompt=prompt, num_tokens=left, num_input=given, expected=rest)
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,7 @@ class Translation:
     vocabulary: Sequence[str]
     stop: int | None = None
     candidates: Sequence[int] | None = None
+    expected: Sequence[str] | None = None
 
     @torch.no_grad()
     def passage(self) -> Passage:
@@ -121,7 +129,7 @@ class Translation:
 
     def trace(self) -> Trace:
         """Translate, step by step."""
-        return trace_translation(
+        found = trace_translation(
             self.model,
             self.source,
             self.start,
@@ -130,13 +138,15 @@ class Translation:
             source_words=[self.source_words],
             stop=self.stop,
             candidates=self.candidates,
-        )[0]
+        )
+        return found[0].judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Put the choices behind the start."""
         _check_choices(choices, self.num_tokens)
         start = _extended(self.start, choices, self.vocabulary)
-        return replace(self, start=start, num_tokens=self.num_tokens - len(choices))
+        rest = _after(self.expected, choices)
+        return replace(self, start=start, num_tokens=self.num_tokens - len(choices), expected=rest)
 
 
 @dataclass(frozen=True)
@@ -147,6 +157,7 @@ class Verdict:
     tokens: Tensor
     words: Sequence[str]
     classes: Sequence[str]
+    expected: Sequence[str] | None = None
 
     @property
     def vocabulary(self) -> Mapping[int, str]:
@@ -169,7 +180,7 @@ class Verdict:
             probabilities = self.model(*passage.arguments, **passage.options).softmax(-1)[0]
         choice = self.classes[int(probabilities.argmax())]
         step = Step(None, tuple(self.classes), tuple(probabilities.tolist()), choice)
-        return Trace(tuple(self.words), tuple(self.words), (step,), _heads(recording))
+        return Trace(tuple(self.words), tuple(self.words), (step,), _heads(recording)).judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Nothing is chosen before a verdict."""
@@ -191,6 +202,7 @@ class Vectors:
     words: Sequence[str]
     answers: Sequence[str]
     counted: Sequence[bool]
+    expected: Sequence[str] | None = None
     vocabulary: None = None
 
     def passage(self) -> Passage:
@@ -208,7 +220,7 @@ class Vectors:
             for place, (row, counts) in enumerate(zip(shares, self.counted, strict=True))
             if counts
         )
-        return Trace(tuple(self.words), tuple(self.words), steps, _heads(recording))
+        return Trace(tuple(self.words), tuple(self.words), steps, _heads(recording)).judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Nothing is chosen one after the other."""
@@ -220,11 +232,14 @@ class Vectors:
 def recorded(
     question: Question, patterns: str | Sequence[str] = "*weights", *, passage: Passage | None = None
 ) -> Recording:
-    """Record a model while it does all of a question in one pass (or the passage that is given)."""
-    arguments, options, _ = passage or question.passage()
+    """Record a model while it does all of a question in one pass (or the passage that is given).
+
+    Its tokens have the names that the passage gives them: of words that share an id, each its own.
+    """
+    arguments, options, words = passage or question.passage()
     with record(question.model, patterns, vocabulary=question.vocabulary) as recording:
         question.model(*arguments, **options)
-    return recording
+    return recording.named(words)
 
 
 def _heads(recording: Mapping[str, Tensor]) -> tuple[HeadTrace, ...]:
@@ -234,6 +249,11 @@ def _heads(recording: Mapping[str, Tensor]) -> tuple[HeadTrace, ...]:
         for site in recording
         for head, weights in enumerate(recording[site][0].tolist())
     )
+
+
+def _after(expected: Sequence[str] | None, choices: Sequence[str]) -> Sequence[str] | None:
+    """The right choices that are left."""
+    return None if expected is None else expected[len(choices) :]
 
 
 def _check_choices(choices: Sequence[str], num_tokens: int) -> None:

@@ -6,7 +6,7 @@ an encoder–decoder, whose cross-attention looks at the tokens of the source.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ class Step:
     """One choice among `candidates` with their probabilities, seen from `position`, the last token known.
 
     A position of None stands for a model that reads out all its positions together; where it answers at each of them,
-    `place` says which one this is.
+    `place` says which one this is. `expected` is the right choice, None where nobody said which it is.
     """
 
     position: int | None
@@ -33,6 +33,12 @@ class Step:
     probabilities: tuple[float, ...]
     choice: str
     place: int | None = None
+    expected: str | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the choice is known not to be the right one."""
+        return self.expected is not None and self.choice != self.expected
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,19 @@ class Trace:
     steps: tuple[Step, ...]
     attention: tuple[HeadTrace, ...]
 
+    def judged(self, expected: Sequence[str] | None) -> "Trace":
+        """Return it with the right choice of each step, as far as there are some; None where nobody knows them."""
+        right = (*(expected or ()), *(None for _ in self.steps))
+        steps = (replace(step, expected=choice) for step, choice in zip(self.steps, right, strict=False))
+        return replace(self, steps=tuple(steps))
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the trace as plain values for JSON; weights are rounded to 6 decimals, about what float32 holds."""
         mapping = asdict(self)
         for step in mapping["steps"]:
-            if step["place"] is None:
-                del step["place"]
+            for name in ("place", "expected"):
+                if step[name] is None:
+                    del step[name]
         for head in mapping["attention"]:
             head["rows"] = [[round(weight, 6) for weight in row] for row in head["rows"]]
             if head["key_tokens"] is None:

@@ -32,6 +32,19 @@ INLINE V larger(V a, V b) {
 #endif
 }
 
+// The smaller; where one is NaN, b.
+INLINE V smaller(V a, V b) {
+#if HAS_512 && IS_DOUBLE
+  return __builtin_ia32_minpd512_mask(a, b, b, -1, 4);
+#elif HAS_512
+  return __builtin_ia32_minps512_mask(a, b, b, -1, 4);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+const uint32_t ALL_LANES = (uint64_t(1) << W) - 1;
+
 // One bit for each lane: where a > b.
 INLINE uint32_t lanes_above(V a, V b) {
 #if HAS_512 && !IS_DOUBLE

@@ -151,7 +151,8 @@ def _summed(rows: Rows) -> str:
     if not rows.off:
         return f"all {rows.rows:,} sum to one{dead}"
     row, head, query = rows.first or (0, 0, 0)
+    because = ", ".join(rows.because) or "what came before (a sink of the model, an edit outside)"
     return (
         f"{rows.off:,} of {rows.rows:,} do not sum to one but to {rows.least:.3g} to {rows.most:.3g}, because of "
-        f"{', '.join(rows.because) or 'what came before'}; the first is row {row}, head {head}, query {query}{dead}"
+        f"{because}; the first is row {row}, head {head}, query {query}{dead}"
     )

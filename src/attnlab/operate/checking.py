@@ -6,6 +6,7 @@ attentions open; and with the editor itself there, its edits giving back the val
 agree to the last bit.
 """
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -33,7 +34,7 @@ class Checks(Watcher):
     """Fills a certificate while edits are at work."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.certificate = Certificate()
+        self.certificate = Certificate(seam=_seams(model))
         self._model = model
         self._changes: dict[int, Change] = {}
         self._calls: list[tuple[str, Any]] = []  # the entrances that are being passed, outermost first
@@ -113,7 +114,7 @@ class Checks(Watcher):
         """Stand at the model's entrance while edits are at work."""
         before = _hash(self._model)
         entrances = [
-            (path, module)
+            (path, module.entrance if isinstance(module, SitedModule) else module)
             for path, module in self._model.named_modules()
             if not path or (isinstance(module, SitedModule) and "embedding" in module.sites)
         ]
@@ -135,7 +136,9 @@ class Checks(Watcher):
                 return
             self._forget(path)  # of a call that was interrupted no end is told
             is_due = not self._calls and path not in self.certificate.effects and sites and not _is_traced()
-            state = (args, kwargs, _random_state(module)) if is_due and _is_fresh((args, kwargs)) else None
+            is_due = is_due and _is_fresh((args, kwargs))
+            # Of caches copies are kept: this pass fills those that it was given.
+            state = (*_with_new_cache((args, kwargs)), _random_state(module)) if is_due else None
             self._calls.append((path, state))
 
         def after(called: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -255,18 +258,38 @@ def _tensors(output: Any) -> list[Tensor]:
 
 def _with_new_cache(given: Any) -> Any:
     """The same arguments with an empty cache for each cache."""
+
+    given = _mapped(given, _as_empty)
     return _mapped(given, lambda each: Cache() if isinstance(each, Cache) else each)
+
+
+def _as_empty(given: Any) -> Any:
+    """A copy of an empty cache that is not ours."""
+    is_foreign = not isinstance(given, Cache) and _length(given) == 0
+    return copy.deepcopy(given) if is_foreign else given
 
 
 def _is_fresh(given: Any) -> bool:
     """Say whether no cache among the arguments holds anything."""
-    lengths: list[int] = []
-    _mapped(given, lambda each: lengths.append(each.length) if isinstance(each, Cache) else None)
+    lengths: list[int | None] = []
+    _mapped(given, lambda each: lengths.append(_length(each)))
     return not any(lengths)
 
 
+def _length(given: Any) -> int | None:
+    """How much a cache holds, ours or of transformers; None for what is no cache."""
+    if isinstance(given, Cache):
+        return given.length
+    return int(given.get_seq_length()) if callable(getattr(given, "get_seq_length", None)) else None
+
+
+def _seams(model: nn.Module) -> str:
+    """How attention reaches the doors of a model."""
+    return " and ".join(dict.fromkeys(str(each.seam) for each in model.modules() if hasattr(each, "seam"))) or "native"
+
+
 def _mapped(given: Any, function: Callable[[Any], Any]) -> Any:
-    if isinstance(given, dict):
+    if type(given) is dict:
         return {name: _mapped(each, function) for name, each in given.items()}
     if type(given) in (tuple, list):
         return type(given)(_mapped(each, function) for each in given)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from torch import nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.recording.tokens import Vocabulary
+from attnlab.look.recording.tokens import Vocabulary, vocabulary_of
 from attnlab.operate.certificate import Certificate
 from attnlab.operate.checking import Checks
 from attnlab.operate.editor import Editor, Watcher
@@ -34,7 +34,8 @@ def edit(
     Args:
         model: any module built of attnlab's parts.
         edits: what to change, see `attnlab.operate.edits`.
-        vocabulary: names for token ids, by number (or a function of it), for edits that name tokens.
+        vocabulary: names for token ids, by number (or a function of it), for edits that name tokens; None for the
+            model's own, if any.
         certify: fill the certificate. It costs up to three more forward passes, on the inputs of the first; without,
             only landing is checked.
 
@@ -51,7 +52,8 @@ def edit(
     if not edits:
         raise WrongUsage("edit needs at least one edit, such as ZeroHead(layer=0, head=1); got none.")
     checks = Checks(model)
-    editor = Editor(model, edits, vocabulary, checks if certify else Watcher())
+    names = vocabulary_of(model, vocabulary)
+    editor = Editor(model, edits, names, checks if certify else Watcher())
     try:
         with installed(model, editor), checks.watching(editor) if certify else nullcontext():
             yield checks.certificate

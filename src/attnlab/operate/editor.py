@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
-from attnlab.look.recording.tokens import Vocabulary
+from attnlab.look.recording.tokens import Vocabulary, first_key
 from attnlab.operate.edits import Edit
 from attnlab.operate.edits.spot import Spot
-from attnlab.operate.edits.targets import is_all
+from attnlab.operate.edits.targets import ends_of, is_all
 from attnlab.operate.edits.where import axes_of, num_heads, own_name, part_of
 from attnlab.operate.landing import Landing
 from attnlab.operate.passes import Passes, Text
@@ -201,7 +201,10 @@ class Editor(Instrument):
             meant = [None if each is None else each.reshape(each.shape[0], *shape) for each in meant]
         if "key" in axes:
             memory = self._key_text(part, len(keys))
-            if memory is None or memory is not self.passes.of(part):
+            own = self.passes.of(part)
+            if memory is None and own is not None and not _is_cross(part) and len(keys) > own.length:
+                self._check_places(landing, site, len(keys), own.length)
+            if memory is None or memory is not own:
                 ends = keys[-1:] + 1
             else:
                 ends = _ends_at(queries if has_queries else keys, memory)
@@ -226,7 +229,7 @@ class Editor(Instrument):
     def _places(self, new: Tensor, site: str, axes: tuple[str, ...]) -> tuple[Tensor, Tensor]:
         """Return the positions of the queries (or of the stream) and of the keys."""
         part, looking, device = part_of(site), _looking(axes), new.device
-        keys = torch.arange(new.shape[axes.index("key")] if "key" in axes else 0, device=device)
+        keys = self._key_places(part, new.shape[axes.index("key")] if "key" in axes else 0, device)
         if looking is None:
             return torch.arange(0, device=device), keys
         size, text = new.shape[looking], self._text(part, new, axes)
@@ -234,6 +237,20 @@ class Editor(Instrument):
         before = len(keys) - size if "key" in axes and not _is_cross(part) else 0
         offset = before if text is None else text.offset
         return torch.arange(offset, offset + size, device=device), keys
+
+    @staticmethod
+    def _check_places(landing: Landing, site: str, num_keys: int, length: int) -> None:
+        """Raise where places are counted from the end of a cache that has room for more."""
+        if any(end < 0 for atom in landing.atoms("key") if not isinstance(atom, str) for end in ends_of(atom)):
+            raise WrongUsage(
+                f"{landing.edit!r}: {site} holds {num_keys} keys for {length} positions, so that nobody knows where "
+                "their end is; count keys from the beginning, or generate with a cache that grows."
+            )
+
+    def _key_places(self, part: str, num_keys: int, device: torch.device) -> Tensor:
+        text = None if _is_cross(part) else self.passes.of(part)
+        first = 0 if text is None else first_key(text.length, num_keys, text.offset)
+        return torch.arange(first, first + num_keys, device=device)
 
     def _text(self, part: str, new: Tensor, axes: tuple[str, ...]) -> Text | None:
         """The text that says what the positions of a site's values are."""
@@ -248,6 +265,8 @@ class Editor(Instrument):
     def _key_text(self, part: str, num_keys: int) -> Text | None:
         """What the keys are: the queries' own text, or what another stack has read; None where neither is as long."""
         own = self.passes.of(part)
+        if own is not None and not _is_cross(part) and first_key(own.length, num_keys, own.offset):
+            return own
         is_elsewhere = _is_cross(part) or (own is not None and own.length != num_keys)
         text = self.passes.of(part, is_memory=True) if is_elsewhere else own
         return text if text is not None and text.length == num_keys else None

@@ -57,7 +57,9 @@ def fork(question: Question, *edits: Edit, step: int = 0) -> Fork:
     require_integer("step", step, low=0)
     before = question.trace()
     if step >= max(1, len(before.steps)):
-        raise WrongUsage(f"this answer has {len(before.steps)} steps, from 0 to {len(before.steps) - 1}; got {step}.")
+        steps = len(before.steps)
+        has = "one step, number 0" if steps <= 1 else f"{steps} steps, from 0 to {steps - 1}"
+        raise WrongUsage(f"this answer has {has}; got {step}.")
     rest = question.after([each.choice for each in before.steps[:step]])
     with edit(question.model, *edits, vocabulary=question.vocabulary) as certificate:
         found = rest.trace()

@@ -11,6 +11,7 @@ from attnlab.look.recording.tokens import Vocabulary, name_of
 from attnlab.operate.edits import Edit
 from attnlab.operate.edits.targets import Atom, atoms_of, ends_of, is_all
 from attnlab.operate.passes import Text
+from attnlab.pretrained.wording import TokenNames
 
 __all__ = ["Landing"]
 
@@ -29,6 +30,7 @@ class Landing:
         self.was_for_some = self.has_changed = False
         self._vocabulary = vocabulary
         self._ids: dict[str, list[int]] = {}
+        self._is_loose: set[str] = set()  # names that several ids may go by
         self._atoms = {
             axis: atoms_of(axis, target, may_be_named=axis in ("query", "key"))
             for axis in ("query", "key", "row", "step")
@@ -46,6 +48,10 @@ class Landing:
         """Whether it matters to it what was read in which pass."""
         ends = (end for axis in ("query", "key") for atom in self._atoms.get(axis, ()) for end in ends_of(atom))
         return "step" in self._atoms or any(end < 0 for end in ends)
+
+    def atoms(self, axis: str) -> list[Atom]:
+        """List what is named along an axis, nothing where all of it is meant."""
+        return list(self._atoms.get(axis, ()))
 
     def rows(self, batch: int) -> list[int] | None:
         """Return the rows meant, or None for all of them."""
@@ -175,6 +181,14 @@ class Landing:
         if ids is None:  # of a vocabulary that is a function only the names of what was read are known
             here = {token for token in tokens.flatten().tolist() if token >= 0}
             ids = [token for token in here if name_of(token, self._vocabulary) == name]
+        if name in self._is_loose:
+            there = [token for token in ids if bool((tokens == token).any())]
+            if len(there) > 1:
+                names = [name_of(token, self._vocabulary) for token in there]
+                raise WrongUsage(
+                    f"{self.edit!r}: {name!r} may be {' or '.join(map(repr, names))} here; write what begins with a "
+                    "blank as it stands, or give positions."
+                )
         return torch.isin(tokens, torch.tensor(ids, dtype=tokens.dtype, device=tokens.device))
 
     def _learn_name(self, axis: str, name: str) -> None:
@@ -184,6 +198,12 @@ class Landing:
                 f"{self.edit!r}: {axis}={name!r} is a token's name; say the names with edit(..., vocabulary=names)."
             )
         if callable(self._vocabulary):
+            return
+        if isinstance(self._vocabulary, TokenNames):  # which knows what may be meant
+            self._ids[name] = self._vocabulary.ids_of(name)
+            self._is_loose.add(name)
+            if not self._ids[name]:
+                raise WrongUsage(f"{self.edit!r}: {self._vocabulary.missing(name)}.")
             return
         pairs = self._vocabulary.items() if isinstance(self._vocabulary, Mapping) else enumerate(self._vocabulary)
         names: dict[str, list[int]] = {}

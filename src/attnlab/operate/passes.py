@@ -47,7 +47,7 @@ class Passes:
         """Take in what a stack begins to read; `compare` where it matters whether it was read before."""
         before = self._texts.pop(stack, None)  # the one that read last stands last
         number = 0 if before is None else before.number + 1
-        tokens, offset, real = reading
+        tokens, offset, real, rows = reading
         end = offset + tokens.shape[1]
         kept = min(offset, before.length) if before is not None else 0
         if before is not None and offset == 0 and compare and _continues(tokens, before.tokens):
@@ -57,7 +57,7 @@ class Passes:
         ends = (before.ends[:kept] if before is not None else ()) + (offset,) * gap
         new = end - kept - gap
         if offset:
-            tokens = torch.cat((_known(before, tokens, offset), tokens), 1)
+            tokens = torch.cat((_known(before, tokens, offset, rows), tokens), 1)
             real = None  # a cache goes with masks, which say it better
         self._texts[stack] = Text(tokens, real, steps + (number,) * new, ends + (end,) * new, offset, number)
 
@@ -89,13 +89,25 @@ class Passes:
 
 
 def _continues(tokens: Tensor, before: Tensor) -> bool:
+    """Say whether all that was read before is read again, and more; a beam search reads its rows in another order."""
     length = before.shape[1]
     if tokens.shape[1] <= length or tokens.shape[0] != before.shape[0] or tokens.shape[2:] != before.shape[2:]:
         return False
-    return torch.equal(tokens[:, :length], before)
+    again = tokens[:, :length]
+    if torch.equal(again, before):
+        return True
+    is_one_of_them = (again[:, None] == before[None]).flatten(2).all(-1).any(1)
+    return not tokens.is_floating_point() and bool(is_one_of_them.all())
 
 
-def _known(before: Text | None, tokens: Tensor, offset: int) -> Tensor:
-    if before is not None and before.length >= offset and before.tokens.shape[0] == tokens.shape[0]:
+def _known(before: Text | None, tokens: Tensor, offset: int, rows: Tensor | None) -> Tensor:
+    is_there = before is not None and before.length >= offset and before.tokens.shape[2:] == tokens.shape[2:]
+    if rows is not None and before is not None and is_there and _are_within(rows, before.tokens.shape[0]):
+        return before.tokens[rows.to(before.tokens.device), :offset]
+    if rows is None and before is not None and is_there and before.tokens.shape[0] == tokens.shape[0]:
         return before.tokens[:, :offset]
     return tokens.new_full((tokens.shape[0], offset, *tokens.shape[2:]), -1)
+
+
+def _are_within(rows: Tensor, size: int) -> bool:
+    return bool(((rows >= 0) & (rows < size)).all())

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab.errors import WrongUsage
+from attnlab.parts.fused import native_output, takes_native
 from attnlab.parts.masks import Mask, as_tensor
 from attnlab.shapes import check_attention_shapes
 
@@ -28,6 +29,8 @@ __all__ = [
     "attention_scores",
     "attention_weights",
     "explicit_attention",
+    "goes_native",
+    "is_explicit",
     "trusted_numbers",
     "weighted_values",
 ]
@@ -89,12 +92,24 @@ def attend(
     # torch's fused kernel has no rule for vmap: it would compute member after member, with a warning.
     may_fuse = not (need_weights or _is_explicit.get() or torch._C._are_functorch_transforms_active())
     may_fuse = may_fuse and key.shape[-2] > 0
+    if may_fuse and not dropout and goes_native(query, key, value, mask, scale=scale):
+        output = native_output(query, key, value, mask, _scale_factor(scale, query.shape[-1]))
+        if output is not None:
+            return Attention(output)
     if may_fuse and not (mask is not None and _needs_care(query, key, value, mask)):
         return Attention(_fused(query, key, value, mask, scale=scale, dropout=dropout))
     scores = attention_scores(query, key, mask, scale=scale)
     weights = attention_weights(scores)
     output = weighted_values(weights, value, dropout=dropout).to(query.dtype)
     return Attention(output, weights, scores) if need_weights else Attention(output)
+
+
+def goes_native(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask = None, *, scale: float | bool | None = None
+) -> bool:
+    """Say whether `attend` would compute this output, without dropout, by the kernel of `fused.py`."""
+    factor = _scale_factor(scale, query.shape[-1])
+    return not _is_explicit.get() and takes_native(query, key, value, mask, factor) and _are_tame(query, key, value)
 
 
 def attention_scores(query: Tensor, key: Tensor, mask: Mask = None, *, scale: float | bool | None = None) -> Tensor:
@@ -185,6 +200,11 @@ def explicit_attention() -> Iterator[None]:
         _is_explicit.reset(token)
 
 
+def is_explicit() -> bool:
+    """Say whether the fused kernel is left alone here."""
+    return _is_explicit.get()
+
+
 def _products(query: Tensor, key: Tensor, scale: float | bool | None) -> Tensor:
     factor = _scale_factor(scale, query.shape[-1])
     return (query if factor == 1.0 else query * factor) @ key.transpose(-2, -1)
@@ -258,11 +278,13 @@ def _needs_care(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str) -
     """Say whether blocked numbers could get through the fused kernel, so that the explicit path must be taken."""
     if isinstance(mask, Tensor) and query.dtype in _HALF and mask.dtype not in (torch.bool, query.dtype):
         return True  # a mask of -1e9 would become -inf on its way to half precision
-    if not _can_look(key):
-        return False
+    return _can_look(key) and not _are_tame(query, key, value)
+
+
+def _are_tame(query: Tensor, key: Tensor, value: Tensor) -> bool:
     # The length of all numbers taken together bounds each of them, and is found 20 times faster than the largest.
     wide = torch.promote_types(key.dtype, torch.float32)
     query_length, key_length, value_length = (
         torch.linalg.vector_norm(t.detach(), dtype=wide) for t in (query, key, value)
     )
-    return not float(query_length + key_length + value_length) < _LARGEST_TAME  # NaN is wild too
+    return float(query_length + key_length + value_length) < _LARGEST_TAME  # and NaN is not

@@ -4,11 +4,24 @@ A function, not a module: a probability of 0, the usual case here, then costs no
 """
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-__all__ = ["dropped"]
+__all__ = ["dropped", "drops_out"]
 
 
 def dropped(x: Tensor, probability: float, *, is_training: bool) -> Tensor:
     """Drop numbers of any shape in training; return x itself otherwise."""
     return F.dropout(x, probability) if is_training and probability else x
+
+
+def drops_out(model: nn.Module) -> bool:
+    """Say whether some part of a model, PyTorch's own dropout too, drops out as it stands."""
+    return any(
+        part.training and bool(part.p if isinstance(part, nn.modules.dropout._DropoutNd) else _probability(part))
+        for part in model.modules()
+    )
+
+
+def _probability(part: nn.Module) -> float:
+    found = getattr(part, "dropout", 0.0)
+    return found if isinstance(found, int | float) else 0.0  # a module of that name is asked for itself

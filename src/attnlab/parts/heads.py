@@ -18,7 +18,7 @@ from attnlab.parts.masks import Mask, as_tensor
 from attnlab.parts.positions import Alibi, Rotary
 from attnlab.parts.projections import Projection, ProjectionKind, make_projection
 from attnlab.shapes import require_integer, shape_text
-from attnlab.sites import AttentionCall, SitedModule
+from attnlab.sites import AttentionCall, OutputPlace, SitedModule
 
 __all__ = ["MultiHeadAttention", "attend_at", "join_heads", "multi_head_attention", "share_heads", "split_heads"]
 
@@ -139,7 +139,10 @@ class MultiHeadAttention(SitedModule):
         if isinstance(self.position, Alibi):
             mask = self.position.masked(mask, query.shape[-2], key.shape[-2], query)
         dropout = self.dropout if self.training else 0.0
-        return attend_at(self, query, key, value, mask, scale=self.scale, dropout=dropout, need_weights=need_weights)
+        return attend_at(
+            self, query, key, value, mask, scale=self.scale, dropout=dropout, need_weights=need_weights,
+            is_cross=context is not None,
+        )  # fmt: skip
 
     def extra_repr(self) -> str:
         """What printing the module shows of it."""
@@ -156,6 +159,7 @@ def attend_at(
     scale: float | bool | None = None,
     dropout: float = 0.0,
     need_weights: bool = False,
+    is_cross: bool = False,
 ) -> Attention:
     """Let queries look, at a part's door: as `attend` does, with the mask, the scores and the weights shown.
 
@@ -171,7 +175,10 @@ def attend_at(
         mask = tensor if tensor is None else part.visit("mask", tensor)
     is_open = is_watched and part.wants("scores", "weights", to_change=True)
     if is_watched:
-        part.watch(AttentionCall(query, key, value, mask, scale, is_open))
+        place = None if is_open or dropout or need_weights else OutputPlace()
+        part.watch(AttentionCall(query, key, value, mask, scale, is_open, is_cross, place))
+        if place is not None and place.output is not None:
+            return Attention(place.output)
     key, value = share_heads(key, query.shape[-3]), share_heads(value, query.shape[-3])
     if not is_open:
         return attend(query, key, value, mask, scale=scale, dropout=dropout, need_weights=need_weights)

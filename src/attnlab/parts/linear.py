@@ -9,14 +9,10 @@ Only large float32 products on a CPU ever leave the default path; small ones wou
 gain, and gradients of any order stay available because the backward pass is made of the same function.
 """
 
-import json
 import os
-import platform
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -24,24 +20,17 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from attnlab.errors import WrongUsage
+from attnlab.parts.probes import Probe, compared, recalled, remember
 
 __all__ = ["Linear", "MatrixPath", "Probe", "linear", "matrix_path_in_use", "matrix_path_probe", "use_matrix_path"]
 
 MatrixPath = Literal["auto", "default", "onednn"]
 
 _SMALLEST_FLOPS = 5e7  # below this the call costs more than the faster product saves
-_WORTH_IT = 0.95  # take the other path when it needs less than this share of the default's time
-_WORTH_TURNING = 0.8  # and this share or less before it is taken for products that must be turned first
+_WORTH_TURNING = 0.8  # the share of the default's time before the other is taken for products that must be turned first
+_MEMORY = "matrix-path"
 _setting: MatrixPath | None = None
-_probe: "Probe | None" = None
-
-
-class Probe(NamedTuple):
-    """What the probe found: oneDNN's time over the default's, and whether it is taken."""
-
-    ratio: float | None
-    is_taken: bool
-    reason: str
+_probe: Probe | None = None
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -109,7 +98,7 @@ def matrix_path_probe(*, fresh: bool = False) -> Probe:
     """Compare the two paths on this processor, or recall what was found (`fresh` measures again)."""
     global _probe  # noqa: PLW0603  remembered for the process
     if _probe is None or fresh:
-        _probe = (None if fresh else _recalled()) or _measured()
+        _probe = (None if fresh else recalled(_MEMORY)) or _measured()
     return _probe
 
 
@@ -171,67 +160,13 @@ def _measured() -> Probe:
     source = torch.Generator().manual_seed(0)
     x = torch.randn(512, 512, generator=source)
     weight = torch.randn(512, 512, generator=source)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # several threads measure what else the machine is doing
     try:
         with torch.no_grad():
             expected = F.linear(x, weight)
             error = float((_onednn(x, weight, None) - expected).abs().max() / expected.abs().max())
             if not error < 1e-5:
                 return Probe(None, False, f"oneDNN's result is off by {error:.1e}")
-            default, other = [], []
-            for _ in range(25):  # interleaved, so that a machine that slows down slows both
-                start = time.perf_counter()
-                F.linear(x, weight)
-                middle = time.perf_counter()
-                _onednn(x, weight, None)
-                default.append(middle - start)
-                other.append(time.perf_counter() - middle)
+            ratio = compared(lambda: F.linear(x, weight), lambda: _onednn(x, weight, None), rounds=25)
     except (AttributeError, RuntimeError) as error:
         return Probe(None, False, f"oneDNN's linear is not in this torch ({type(error).__name__})")
-    finally:
-        torch.set_num_threads(threads)
-    # The quickest of each: other work on the machine only ever adds time.
-    ratio = min(other) / min(default)
-    probe = Probe(round(ratio, 3), ratio < _WORTH_IT, "measured")
-    _remember(probe)
-    return probe
-
-
-def _machine() -> str:
-    model = platform.processor()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        facts = [line.partition(":")[2].strip() for line in lines if line.startswith(("model", "cpu family"))]
-        model = " ".join(facts[:3])
-    except OSError:
-        pass
-    return f"{model} | torch {torch.__version__}"
-
-
-def _memory_file() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "attnlab" / "matrix-path.json"
-
-
-def _recalled() -> Probe | None:
-    try:
-        ratio = json.loads(_memory_file().read_text())[_machine()]
-        return Probe(float(ratio), float(ratio) < _WORTH_IT, "remembered")
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError):
-        return None  # nothing remembered, or nothing usable: measure
-
-
-def _remember(probe: Probe) -> None:
-    try:
-        file = _memory_file()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            known = json.loads(file.read_text())
-        except (OSError, ValueError):
-            known = {}
-        temporary = file.with_suffix(f".{os.getpid()}.part")
-        temporary.write_text(json.dumps({**known, _machine(): probe.ratio}, indent=2))
-        temporary.replace(file)
-    except (OSError, TypeError, RuntimeError):
-        return  # a home that may not be written costs a probe a run, nothing else
+    return remember(_MEMORY, ratio)

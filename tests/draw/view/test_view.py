@@ -81,6 +81,16 @@ def test_pointing_at_a_cell_reads_it_and_a_click_follows_its_query(open_view: Op
     assert reading(page) == "Query 1 ‘w1’ may not look at key 6 ‘w6’: masked."
 
 
+def test_pointing_finds_its_cell_also_where_the_page_around_is_zoomed(open_view: Open) -> None:
+    page = open_view(make_layers())
+    page.evaluate("document.body.style.zoom = '1.5'")
+    left, top, cell = (1.5 * each for each in corner(page))
+    box = page.locator("canvas.heatmap").bounding_box()
+    left, top = left - 0.5 * box["x"], top - 0.5 * box["y"]  # what is told of the canvas is not zoomed, its place is
+    page.mouse.move(left + 2.5 * cell, top + 5.5 * cell)
+    assert reading(page).startswith("Query 5 ‘w5’ → key 2 ‘w2’: ")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_masked_cells_are_hatched_and_not_a_shade_of_zero(open_view: Open, scheme: str) -> None:
     page = open_view([make_pattern()], scheme=scheme)
@@ -273,6 +283,32 @@ def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view: Open) -> N
     assert abs(most - float(square.max())) <= bound_too + 0.0006 * most
 
 
+def test_a_pooled_page_fits_a_phone_and_tells_small_weights_apart(open_view: Open) -> None:
+    page = open_view([make_pattern(heads=1, queries=1500)], max_bytes=400_000, width=360)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    shown = page.locator(".row-words .number").all_inner_texts()
+    assert len(shown) == 8
+    assert not any("<" in each for each in shown), shown
+    last = max((each for each in page.evaluate(WRITTEN) if each["align"] == "right"), key=lambda each: each["y"])
+    height = page.locator("canvas.heatmap").bounding_box()["height"]
+    assert last["y"] + 5 < height, "the last name is cut"
+
+
+def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view: Open) -> None:
+    names = ["\u202eabc", "\u2028", "\u00a0", "\u0000", "👩\u200d👧", "a\u00a0b"]
+    page = open_view([make_pattern(heads=1, queries=6, tokens=names)])
+    written = [each["text"] for each in page.evaluate(WRITTEN) if each["align"] == "right"]
+    assert {"‹U+202E›abc", "‹U+2028›", "‹U+00A0›", "‹U+0000›", "👩\u200d👧", "a\u00a0b"} <= set(written)
+
+
+def test_what_is_known_of_one_recording_alone_has_no_difference(open_view: Open) -> None:
+    other = make_pattern(heads=1, queries=3)
+    nothing = replace(other, weights=torch.zeros(1, 3, 3), blocked=torch.ones(3, 3, dtype=torch.bool))
+    page = open_view([nothing], [other])
+    page.get_by_label("Shown as", exact=True).select_option(label="Entropy")
+    assert str(page.locator(".overview .head").get_attribute("aria-label")).endswith("entropy n/a")
+
+
 def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view: Open) -> None:
     page = open_view(make_layers())
     assert "√weight" in page.locator(".legend-line").inner_text()
@@ -318,6 +354,16 @@ def test_the_other_theme_repaints_the_maps(open_view: Open) -> None:
     page.get_by_role("button", name="Switch to dark colours").click()
     page.wait_for_timeout(100)
     assert page.evaluate(COLOURS, [7, 0]) != before
+
+
+def test_paper_is_light_with_maps_as_light_as_the_words(open_view: Open) -> None:
+    light = open_view(make_layers()).evaluate(COLOURS, [7, 0])
+    page = open_view(make_layers(), scheme="dark")
+    assert page.evaluate(COLOURS, [7, 0]) != light
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_timeout(100)
+    assert page.evaluate(COLOURS, [7, 0]) == light
+    assert not page.get_by_role("button", name="Zoom in").is_visible()
 
 
 def test_one_token_and_one_head_are_enough(open_view: Open) -> None:

@@ -36,6 +36,13 @@ def test_every_weight_comes_back_within_the_stated_bound(levels: int, largest: f
     assert back[0, 0] == 0
 
 
+def test_weights_too_small_for_an_inverse_come_back_too() -> None:
+    weights = np.array([[1e-39, 5e-40, 0.0], [2e-41, 1e-41, 1e-41]], np.float32)
+    top, codes = quantise(weights, 255)
+    assert (np.abs(dequantise(top, codes, 255) - weights) <= 0.004 * top[:, None] + 3e-45).all()
+    assert codes[:, 0].tolist() == [255, 255]
+
+
 def test_a_row_of_zeros_is_zeros() -> None:
     top, codes = quantise(np.zeros((2, 3), np.float32), 255)
     assert not top.any()

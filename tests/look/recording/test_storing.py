@@ -259,3 +259,12 @@ def test_saving_over_another_recording_that_breaks_off_is_found_out(recording, f
         recording.select(rows=0).save(folder)
     with pytest.raises(CouldNotRun, match="they are of two recordings"):
         open_recording(folder)
+
+
+def test_the_folder_around_a_recording_will_do(recording, tmp_path):
+    """What `attnlab look --out` wrote has the recording in a folder of its own."""
+    recording.save(tmp_path / "recording")
+    assert list(open_recording(tmp_path)) == list(recording)
+    (tmp_path / "recording.json").write_text("{}")
+    with pytest.raises(CouldNotRun, match="is no recording"):
+        open_recording(tmp_path)

@@ -1,7 +1,10 @@
 """A recording knows its tokens, those that look and those that are looked at, and what is padding."""
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 
 from attnlab.errors import WrongUsage
 from attnlab.look import record
@@ -122,3 +125,31 @@ def test_the_model_and_its_settings_are_known(translator):
     with record(part, "output") as recording:
         part(torch.zeros(1, 2, 8))
     assert recording.model == {"kind": "MultiHeadAttention"}
+
+
+class Renamed(nn.Module):
+    """A block whose cross-attention has a name of its own."""
+
+    def __init__(self, translator):
+        super().__init__()
+        self.encoder, self.decoder = translator.encoder, translator.decoder
+        self.decoder.layers[0].looks_across = self.decoder.layers[0].cross_attention
+        del self.decoder.layers[0]._modules["cross_attention"]
+        self.decoder.layers[0].__dict__["cross_attention"] = self.decoder.layers[0].looks_across
+
+    def forward(self, source, target):
+        return self.decoder(target, mask="causal", memory=self.encoder(source))
+
+
+def test_cross_attention_is_known_by_what_it_looks_at_not_by_its_name(translator):
+    """Also where as many look as are looked at, and for what passes before the attention itself."""
+    model = Renamed(copy.deepcopy(translator))
+    source, target = torch.tensor([[1, 2, 3]]), torch.tensor([[4, 3, 1]])
+    part = "decoder.layers.0.looks_across"
+    for _ in range(2):
+        with record(model, f"{part}.*", vocabulary=NAMES) as recording:
+            model(source, target)
+        for site in ("weights", "scores", "heads", "query"):
+            assert recording.tokens(f"{part}.{site}").query == ["<start>", "green", "red"]
+        for site in ("weights", "scores", "key", "value"):
+            assert recording.tokens(f"{part}.{site}").key == ["red", "blue", "green"]

@@ -8,8 +8,8 @@ import torch
 from tests.look.summaries import test_summarise as summaries
 from tests.look.summaries import test_zoom as zooms
 
-from attnlab.look.summaries import blocks, native, question, summary, zoom
-from attnlab.native import compiler_name
+from attnlab.look.summaries import blocks, question, summary, zoom
+from attnlab.native import attention, compiler_name
 
 SINGLE = torch.float32
 
@@ -30,11 +30,11 @@ def ties(way: str):
     return lambda monkeypatch: summaries.test_of_equal_weights_the_first_keys_are_named_first(way)
 
 
-# What is wrong, the old snippet of rows.cpp, the new one, and what notices it.
+# What is wrong, the old snippet of the C++, the new one, and what notices it.
 COMPILED = [
     (
-        "a tile ends one key early", "end = std::min(w.keys, (tile + 1) * TILE);",
-        "end = std::min(w.keys, (tile + 1) * TILE) - 1;", cases("native"),
+        "a tile ends one key early", "end = std::min(std::min(w.keys, (tile + 1) * TILE), s.limit), start",
+        "end = std::min(std::min(w.keys, (tile + 1) * TILE), s.limit) - 1, start", cases("native"),
     ),
     (
         "a tile on the diagonal counts as seen whole", "end - 1 > low + w.right", "end - 1 > high + w.right",
@@ -67,9 +67,15 @@ COMPILED = [
         "best[i] = x > old ? in : old;\n    places[i] = x >= old ? place : old_place;", ties("native"),
     ),
     (
-        "groups are searched in order of their maxima",
-        "found[j - 1] = a < b ? a : b;\n        found[j] = a < b ? b : a;",
-        "found[j - 1] = a;\n        found[j] = b;", ties("native"),
+        "of equal keys the last are listed", "equal[lane]++ >= w.top", "equal[lane]++ < GROUP", ties("native"),
+    ),
+    (
+        "a group is left out when not all queries reach it", "!= ALL_LANES;", "== 0;", cases("native"),
+    ),
+    (
+        "runs of lanes are folded one lane off",
+        "b = choose(is_first, x[i + step], x[i])", "b = choose(is_first, x[i], x[i])",
+        fits("native"),
     ),
     ("two blocks share a row", "row += LANES)", "row += LANES - 1)", fits("native")),
     (
@@ -77,7 +83,7 @@ COMPILED = [
         "largest[v] = larger(largest[v], groups[g * VECTORS + v]);", "largest[v] = groups[g * VECTORS + v];",
         cases("native"),
     ),
-    ("an added mask is not brought to base 2", "bias * R(1.4426950408889634)", "bias", cases("native", "added")),
+    ("an added mask is not brought to base 2", "R(bias * R(1.4426950408889634))", "bias", cases("native", "added")),
     ("entropy forgets the mean score", "log_total - sums.energy[i] / total", "log_total", cases("native")),
     (
         "a dead row divides by its zero", "bool is_dead = i >= rows || sums.total[i] == 0;",
@@ -138,17 +144,17 @@ def fails(check, monkeypatch) -> bool:
 def test_a_fault_planted_in_the_compiled_rows_shows(name, old, new, check, monkeypatch):
     if compiler_name() is None:
         pytest.skip("there is no C++ compiler here")
-    compiled = native.compiled
+    compiled = attention.compiled
 
     def broken(source, **how):
         assert source.count(old) == 1, f"{name}: its place is there {source.count(old)} times"
         return compiled(source.replace(old, new), **how)
 
     monkeypatch.setenv("CXXFLAGS", "-O0")
-    monkeypatch.setattr(native, "compiled", broken)
-    library = native._library.__wrapped__()
+    monkeypatch.setattr(attention, "compiled", broken)
+    library = attention.library.__wrapped__()
     assert not isinstance(library, str), library
-    monkeypatch.setattr(native, "_library", lambda: library)
+    monkeypatch.setattr(attention, "library", lambda: library)
     assert fails(check, monkeypatch)
 
 

@@ -1,5 +1,7 @@
 """Summaries inside models: recorded in place of the weights, the output the same to the bit."""
 
+import importlib
+
 import pytest
 import torch
 
@@ -8,6 +10,11 @@ from attnlab.look import record
 from attnlab.look.summaries import Summarise
 from attnlab.models.decoder import Decoder, DecoderConfig
 from attnlab.models.encoder import Encoder, EncoderConfig
+from attnlab.native import attention, compiler_name
+from attnlab.parts.attend import attend
+from attnlab.parts.fused import use_attention_path
+from attnlab.parts.heads import share_heads
+from attnlab.sites import AttentionCall, OutputPlace
 
 SITES = "layers.*.attention.weights"
 
@@ -46,3 +53,113 @@ def test_padding_in_an_encoder_is_never_looked_at():
     assert (found.top_keys[1] < 5).all()
     assert (found.top_keys[0] >= 0).all()
     assert torch.allclose(found.top_weights.sum(-1), torch.ones(2, 2, 12), atol=1e-5)
+
+
+@pytest.fixture
+def native(monkeypatch):
+    """The compiled kernel computes every output without weights; what it was asked is listed."""
+    if compiler_name() is None:
+        pytest.skip("there is no C++ compiler here")
+    fused, asked, attend_rows = importlib.import_module("attnlab.parts.fused"), [], attention.attend_rows
+    for fewest in ("_FEWEST_KEYS", "_FEWEST_QUERIES", "_FEWEST_SCORES"):
+        monkeypatch.setattr(fused, fewest, 1)
+    monkeypatch.setattr(fused, "_pays", lambda mask: True)
+    with use_attention_path("native"):
+        fused._native_is_on()  # compiles and compares, the first time
+        monkeypatch.setattr(attention, "attend_rows", lambda *a, **k: asked.append(k) or attend_rows(*a, **k))
+        yield asked
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
+def test_output_and_summary_come_from_one_pass_and_the_output_is_the_same_to_the_bit(positions, native):
+    with seeds.isolated(0, "summaries", positions):
+        config = DecoderConfig(
+            vocab_size=11, max_length=150, d_model=24, num_heads=4, num_kv_heads=2, num_layers=2, d_ff=24,
+            positions=positions,
+        )  # fmt: skip
+        model, tokens = Decoder(config).eval(), torch.randint(11, (2, 131))
+    with torch.no_grad():
+        plain = model(tokens)
+        assert [(call["value"] is None, call.get("telling") is None) for call in native] == [(False, True)] * 2
+        del native[:]
+        with record(model, SITES, reduce=Summarise(tiles=7, top=3)) as summaries:
+            assert torch.equal(model(tokens), plain)
+        assert [call["telling"] is None for call in native] == [False] * 2
+        with record(model, SITES, reduce=Summarise(tiles=7, top=3)) as alone, use_attention_path("default"):
+            assert torch.allclose(model(tokens), plain, atol=1e-4)
+    for site in summaries:
+        for one, other in zip(summaries[site], alone[site], strict=True):
+            assert torch.allclose(one.float(), other.float(), atol=1e-4)
+
+
+MASKS = {
+    "none": lambda queries, keys: None, "causal": lambda queries, keys: "causal",
+    "sparse": lambda queries, keys: torch.rand(2, 1, queries, keys) < 0.02,
+    "bands": lambda queries, keys: (torch.arange(keys) // 64 % 2 == 1).expand(queries, keys),
+    "padding": lambda queries, keys: (torch.arange(keys) < torch.tensor([keys, 5])[:, None])[:, None, None],
+    "added": lambda queries, keys: torch.randn(queries, keys).masked_fill(torch.rand(queries, keys) < 0.5, -torch.inf),
+}  # fmt: skip
+
+
+def check_bits(drawn: range) -> None:
+    """Hold outputs that come with a summary against those that come alone."""
+    for seed in drawn:
+        with seeds.isolated(seed, "bits"):
+            queries, more, width, value_width, groups = (int(torch.randint(1, n, ())) for n in (200, 100, 70, 70, 3))
+            keys = queries + more
+            query, key = torch.randn(2, 2 * groups, queries, width), torch.randn(2, 2, keys, width)
+            value, size = torch.randn(2, 2, keys, value_width), (0.1, 1.0, 30.0)[seed % 3]
+            mask = list(MASKS.values())[seed % len(MASKS)](queries, keys)
+            reduce = Summarise(tiles=(1, 4, 16, 50, 512)[seed % 5], top=(1, 8)[seed % 2])
+        place = OutputPlace()
+        call = AttentionCall(query * size, key, value, mask, None, is_open=False, place=place)
+        reduce(call)
+        heads = query.shape[1]
+        plain = attend(query * size, share_heads(key, heads), share_heads(value, heads), mask, need_weights=False)
+        assert place.output is not None
+        assert torch.equal(place.output, plain.output), f"seed {seed}: other bits"
+
+
+@pytest.mark.usefixtures("native")
+def test_the_output_has_the_same_bits_with_a_summary_and_without():
+    check_bits(range(90))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("native")
+def test_thousands_of_outputs_have_the_same_bits_with_a_summary_and_without():
+    check_bits(range(100, 3000))
+
+
+@pytest.mark.usefixtures("native")
+def test_a_summary_that_changes_the_order_of_the_sums_shows(monkeypatch):
+    compiled = attention.compiled
+    old, new = (
+        "sums.total[lane] += total[v][i];",
+        "sums.total[lane] += IS_TOLD ? sums.energy[lane] * 1e-6 + total[v][i] : total[v][i];",
+    )
+
+    def broken(source, **how):
+        assert source.count(old) == 1
+        return compiled(source.replace(old, new), **how)
+
+    monkeypatch.setenv("CXXFLAGS", "-O0")
+    monkeypatch.setattr(attention, "compiled", broken)
+    library = attention.library.__wrapped__()
+    monkeypatch.setattr(attention, "library", lambda: library)
+    with pytest.raises(AssertionError, match="other bits"):
+        check_bits(range(10))
+
+
+def test_an_output_that_would_be_computed_otherwise_is_left_to_the_attention(native):
+    query = torch.randn(1, 2, 40, 8)
+    wild = query.clone()
+    wild[0, 0, 0, 0] = 1e20
+    for call in (
+        AttentionCall(query, query, query, None, None, is_open=False),
+        AttentionCall(wild, query, query, None, None, is_open=False, place=OutputPlace()),
+        AttentionCall(query.requires_grad_(), query, query, None, None, is_open=False, place=OutputPlace()),
+    ):
+        Summarise()(call)
+        assert call.place is None or call.place.output is None
+    assert all(call.get("value") is None for call in native)

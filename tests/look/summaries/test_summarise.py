@@ -7,9 +7,9 @@ from tests.look.summaries.explicit import KINDS, Case, case, check, check_top, s
 
 from attnlab import native as attnlab_native
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.summaries import Summarise, Summary, native, question, summarise
+from attnlab.look.summaries import Summarise, Summary, question, summarise
 from attnlab.look.summaries.blocks import summary_of_weights
-from attnlab.native import compiler_name, vectors
+from attnlab.native import attention, compiler_name, vectors
 from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import causal_mask, padding_mask
@@ -49,10 +49,9 @@ def test_a_thousand_summaries_are_those_of_the_explicit_weights(way, dtype, boun
 def test_native_narrower_vectors_say_the_same(width, monkeypatch):
     if width > attnlab_native.vector_bytes():
         pytest.skip("vectors of this width are not there")
-    monkeypatch.setattr(native, "vectors", lambda: vectors(width=width))
-    monkeypatch.setattr(native, "_library", native._library.__wrapped__)
-    library = native._library()
-    monkeypatch.setattr(native, "_library", lambda: library)
+    monkeypatch.setattr(attention, "vectors", lambda: vectors(width=width))
+    library = attention.library.__wrapped__()
+    monkeypatch.setattr(attention, "library", lambda: library)
     check_cases("native", torch.float32, 1e-5, range(40))
 
 
@@ -61,7 +60,15 @@ def test_many_row_blocks_and_ragged_cells_fit_together(way):
     # 700 rows are several units of work, 37 × 41 cells of 19 and 18 positions are ragged on both sides.
     source = torch.Generator().manual_seed(3)
     query, key = torch.randn(700, 16, generator=source), torch.randn(733, 16, generator=source)
-    for mask, tiles in ((None, 37), ("causal", 41), (90, 300), ("causal", 5)):
+    for mask, tiles in (
+        (None, 37),
+        ("causal", 41),
+        (90, 300),
+        ("causal", 5),
+        (None, 88),
+        ("causal", 22),
+        ("causal", 350),
+    ):
         one = Case(query, key, mask, None, tiles, 8)
         weights, scores = weights_and_scores(one)
         expected, found = summary(weights, scores, tiles, 8), summarised(one, way)
@@ -108,7 +115,7 @@ def test_blocked_weights_are_exactly_zero(way):
 
 @both_ways
 def test_each_step_of_a_cached_generation_is_a_row_of_the_whole(way):
-    query, key = torch.randn(2, 90, 16), torch.randn(2, 90, 16)
+    query, key = torch.randn(2, 2, 90, 16, generator=torch.Generator().manual_seed(5))
     whole = summarise(query, key, "causal", way=way)
     for first in (0, 50, 89):
         part = summarise(query[:, first : first + 1], key[:, : first + 1], "causal", way=way)
@@ -261,7 +268,7 @@ def test_without_a_compiler_the_same_is_said(monkeypatch):
     query, key = torch.randn(70, 8), torch.randn(70, 8)
     expected = summarise(query, key, "causal", way="torch")
     monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr(native, "_library", native._library.__wrapped__)
+    monkeypatch.setattr(attention, "library", attention.library.__wrapped__)
     found = summarise(query, key, "causal")
     for name, part in expected._asdict().items():
         assert torch.equal(part, getattr(found, name)), name

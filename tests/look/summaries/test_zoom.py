@@ -123,3 +123,18 @@ def test_a_head_is_like_itself_a_copy_and_a_dead_one_is_like_nobody():
     found = head_similarity(query, key, mask)
     expected = torch.tensor([[1.0, 1, 0], [1, 1, 0], [0, 0, 0]], dtype=WIDE)
     assert torch.allclose(found, expected, atol=1e-6)
+
+
+def test_a_head_with_nan_is_like_none_that_can_be_told():
+    query, key = torch.randn(3, 5, 4), torch.randn(3, 7, 4)
+    query[1, 2, 0] = float("nan")
+    found = head_similarity(query, key)
+    assert found[1].isnan().all()
+    assert found[:, 1].isnan().all()
+    assert found[0, 2] > 0
+
+
+@pytest.mark.parametrize("head", [None, 0.0, "0", (0, 0), 2, True])
+def test_a_head_that_is_none_is_refused(head):
+    with pytest.raises(WrongUsage, match="a head is named by its place"):
+        Zoom(torch.zeros(2, 3, 4), torch.zeros(2, 3, 4)).tile(0, 0, 0, head=head)

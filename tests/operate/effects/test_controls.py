@@ -1,5 +1,7 @@
 """Controls: what each does, and that the test tells heads that work from heads that only look so."""
 
+import importlib
+
 import pytest
 import torch
 from tests.operate.effects.checks import check_controls, close
@@ -7,6 +9,7 @@ from tests.operate.effects.models import given, run
 
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
+from attnlab.look.recording import record
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.operate.editing import edit
 from attnlab.operate.edits import SetPattern
@@ -232,3 +235,57 @@ def test_what_makes_no_sense_is_said(told, words):
 def test_one_input_is_not_enough():
     with pytest.raises(WrongUsage, match="asked of many inputs"):
         does_it_matter(given(0, "decoder").model, torch.zeros(1, 3, dtype=torch.int64))
+
+
+def test_nothing_is_said_of_where_heads_look_when_no_control_changed_it():
+    model, tokens, labels = planted(0)
+    found = does_it_matter(model, tokens, metric="loss", labels=labels, controls=["zeroed", "value_zeroed"])
+    assert found.is_sharp.tolist() == [True, True, False, False]
+    assert found.pretty_but_idle == []
+    assert "where they look" not in str(found)
+    assert "not sharp, but needed: layers.0.attention, head 2" in str(found)
+
+
+def test_padding_of_the_source_does_not_hide_queries_of_cross_attention():
+    """As many queries as keys: nobody looks at the padded keys, but the queries of these numbers are real."""
+    each = given(3, "encoder-decoder")
+    source = torch.randint(11, (4, 3), generator=generator(0, "source"))
+    real = torch.arange(3) < torch.tensor([3, 2, 2, 2]).unsqueeze(1)
+    inputs = {"source": source, "target": source.flip(1), "real": real}
+    part = "decoder.layers.0.cross_attention"
+    found = does_it_matter(each.model, inputs, parts=part, controls=["zeroed"], rule=FEW)
+    with record(each.model, f"{part}.weights") as recording:
+        each.model(**inputs)
+    assert torch.allclose(found.largest, recording[f"{part}.weights"].amax(-1).mean((0, 2)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [(Rule(alpha="0.05"), "alpha must be"), (Rule(sharp="0.5"), "rule= is a Rule"), (None, "rule= is a Rule")],
+)
+def test_a_rule_that_is_none_is_refused(rule, words):
+    each = given(4, "decoder")
+    with pytest.raises(WrongUsage, match=words):
+        does_it_matter(each.model, each.inputs.repeat(2, 1), rule=rule)
+
+
+@pytest.mark.parametrize("controls", [["uniform"], ["mean", "uniform"]])
+def test_patterns_are_made_one_head_at_a_time_and_kept_only_for_their_mean(controls, monkeypatch):
+    model, tokens, labels = planted(0)
+    heads, kept = [], []
+    module = importlib.import_module("attnlab.operate.effects.controls")
+    real, look = module.pattern_of, module._look
+
+    def watched(call, head=None):
+        heads.append(head)
+        return real(call, head)
+
+    def looked(*given, **told):
+        kept.append(look(*given, **told))
+        return kept[-1]
+
+    monkeypatch.setattr(module, "pattern_of", watched)
+    monkeypatch.setattr(module, "_look", looked)
+    does_it_matter(model, tokens, metric="loss", labels=labels, controls=controls, rule=FEW)
+    assert None not in heads
+    assert bool(kept[0].means) == ("mean" in controls)

@@ -103,3 +103,11 @@ def test_what_makes_no_sense_is_said():
             call()
         assert words in str(caught.value)
     assert instruments_of(each.model) == []
+
+
+def test_an_input_that_is_not_there_is_refused():
+    each = given(4, "decoder")
+    found = effect(each.model, each.inputs, ZeroHead(layer=0, head=0), num_tokens=2)
+    for row in (each.num_rows, -1, "first"):
+        with pytest.raises(WrongUsage, match="there are the inputs 0 to"):
+            found.text(row)

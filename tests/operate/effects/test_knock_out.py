@@ -1,5 +1,7 @@
 """Knock-outs: what a sweep gives is what the edits give one by one, however it is computed."""
 
+import importlib
+
 import pytest
 import torch
 from tests.operate.effects.checks import check_layers, check_sweep, close
@@ -8,8 +10,9 @@ from tests.operate.effects.models import given, run
 from attnlab.errors import WrongUsage
 from attnlab.look.lens import logit_lens
 from attnlab.look.recording import record
+from attnlab.models import SingleHead, SingleHeadConfig
 from attnlab.operate.editing import edit
-from attnlab.operate.edits import ZeroHead
+from attnlab.operate.edits import CutEdge, ZeroHead
 from attnlab.operate.effects import (
     How,
     Metric,
@@ -21,7 +24,10 @@ from attnlab.operate.effects import (
     patch_all,
 )
 from attnlab.operate.effects.metrics import make_ready
-from attnlab.sites import instruments_of
+from attnlab.operate.effects.patterns import allowed_of, scores_of
+from attnlab.parts.masks import causal_mask, padding_mask
+from attnlab.seeds import generator, isolated
+from attnlab.sites import AttentionCall, instruments_of
 
 METRICS = ("loss", "logit", "probability", "accuracy", "kl", "logit_difference")
 
@@ -287,3 +293,140 @@ def test_passes_are_shared_out_among_threads():
     for _ in range(3):
         found = knock_out(each.model, each.inputs, "edges", metric="loss", labels=each.labels, how=How(threads=4))
         close(found.after, plain.after, torch.float64)
+
+
+@pytest.mark.parametrize("what", ["heads", "edges"])
+def test_a_part_that_does_not_ask_for_what_is_known_is_changed_all_the_same(what):
+    """A single head computes its heads whoever knows them; a sweep shall not change nothing there."""
+    with isolated(0):
+        model = SingleHead(SingleHeadConfig(input_dim=3, qk_dim=4, v_dim=5)).double().eval()
+    x = torch.randn(4, 3, 3, generator=generator(0, "x"), dtype=torch.float64)
+
+    def measured(output):
+        return output.flatten(1).sum(1)
+
+    found = knock_out(model, x, what, metric=measured)
+    assert len(found.places) == (1 if what == "heads" else 9)
+    for place, after in zip(found.places, found.after, strict=True):
+        cut = ZeroHead(head=0) if what == "heads" else CutEdge(query=place.query, key=place.key)
+        with edit(model, cut, certify=False):
+            close(after, measured(model(x).output.detach()), torch.float64)
+    assert float(found.effects.abs().max()) > 1e-3
+
+
+def test_what_stands_in_padding_reaches_no_edge_that_is_cut_elsewhere():
+    """NaN in padded tokens: cut edges are what the edit gives, and every control is finite."""
+    each = given(4, "decoder", positions="rotary")
+    length, lengths = 6, torch.tensor([6, 4, 3, 5])
+    with torch.no_grad():
+        each.model.embedding.tokens.weight[10] = float("nan")
+    tokens = torch.randint(10, (4, length), generator=generator(0, "padded"))
+    tokens = tokens.masked_fill(torch.arange(length) >= lengths.unsqueeze(1), 10)
+    inputs = {"tokens": tokens, "mask": padding_mask(lengths, length)}
+    last = torch.arange(4), lengths - 1
+
+    def measured(logits):
+        return logits[last][:, 3]
+
+    found = knock_out(each.model, inputs, "edges", parts="layers.0*", metric=measured)
+    assert found.after.isfinite().all()
+    for place, after in zip(found.places[:8], found.after, strict=False):
+        with edit(each.model, CutEdge(site=place.path, query=place.query, key=place.key), certify=False):
+            close(after, measured(run(each._replace(inputs=inputs))), torch.float64)
+    assert does_it_matter(each.model, inputs, metric=measured).effects.isfinite().all()
+
+
+def masks(rows, queries, keys):
+    drawn = torch.rand(rows, 2, queries, keys, generator=generator(0, "masks")) < 0.4
+    return [
+        None, "causal", causal_mask(queries, keys), padding_mask(torch.tensor([1, 2, keys]), keys), drawn, drawn[0],
+        torch.zeros(queries, keys).masked_fill(~drawn[0, 0], float("-inf")),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(4, 4), (2, 5), (1, 3)])
+def test_the_scores_of_one_query_are_a_row_of_all_whatever_the_mask(queries, keys):
+    knock = importlib.import_module("attnlab.operate.effects.knock_out")
+    draw = generator(1, "scores")
+    query, key = torch.randn(3, 2, queries, 4, generator=draw), torch.randn(3, 1, keys, 4, generator=draw)
+    for mask in masks(3, queries, keys):
+        call = AttentionCall(query, key, key, mask, None, is_open=False)
+        whole = scores_of(call)[0]
+        for row in range(queries):
+            assert torch.allclose(knock._row_of_scores(call, row), whole[:, :, row : row + 1])
+        assert torch.equal(allowed_of(call), (whole > float("-inf")).flatten(0, 1).any(0))
+
+
+def test_edges_are_cut_without_the_scores_of_all_queries(monkeypatch):
+    each = given(4, "decoder")
+    seen = []
+    real = scores_of
+
+    def watched(call, head=None):
+        seen.append(call.query.shape[-2])
+        return real(call, head)
+
+    monkeypatch.setattr(importlib.import_module("attnlab.operate.effects.knock_out"), "scores_of", watched)
+    knock_out(each.model, each.inputs, "edges")
+    assert set(seen) == {1}
+
+
+def test_edges_may_be_lists_or_a_tensor():
+    each = given(4, "decoder")
+    one = knock_out(each.model, each.inputs, "edges", edges=[(1, 0), (2, 1), (1, 0)])
+    for edges in ([[1, 0], [2, 1]], torch.tensor([[1, 0], [2, 1]])):
+        assert knock_out(each.model, each.inputs, "edges", edges=edges).places == one.places
+
+
+def test_a_pattern_of_parts_that_names_nothing_is_an_error_beside_a_star_too():
+    each = given(4, "decoder")
+    with pytest.raises(WrongUsage, match="no site of this model matches 'nothere"):
+        knock_out(each.model, each.inputs, parts=["*", "nothere"])
+
+
+def test_dropout_of_pytorchs_own_is_refused_too():
+    each = given(4, "decoder")
+    each.model.layers[0].feed_forward.outer = torch.nn.Sequential(
+        each.model.layers[0].feed_forward.outer, torch.nn.Dropout(0.5)
+    )
+    knock_out(each.model.eval(), each.inputs)
+    each.model.train()
+    with pytest.raises(WrongUsage, match="drops out at random"):
+        knock_out(each.model, each.inputs)
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"what": "edges", "edges": (1, 0)}, "edges are pairs (query, key) of integers"),
+        ({"what": "edges", "edges": [(1, 0, 0)]}, "got (1, 0, 0)"),
+        ({"what": "edges", "edges": [(1.0, 0.0)]}, "edges are pairs"),
+        ({"what": "edges", "edges": [(True, False)]}, "edges are pairs"),
+        ({"what": "edges", "edges": 3}, "got 3"),
+        ({"how": None}, "how= is a How"),
+        ({"how": How(budget="1 GiB")}, "budget (in bytes) must be an integer"),
+        ({"how": How(threads=0)}, "threads must be an integer of at least 1"),
+        ({"how": How(progress=True)}, "progress is a function"),
+        ({"metric": lambda logits: logits[:, -1, 0], "labels": torch.zeros(5)}, "is not told labels"),
+    ],
+)
+def test_edges_ways_and_labels_that_make_no_sense_are_said(told, words):
+    each = given(4, "decoder")
+    with pytest.raises(WrongUsage) as caught:
+        knock_out(each.model, each.inputs, **told)
+    assert words in str(caught.value)
+
+
+def test_inputs_without_a_position_are_refused():
+    each = given(4, "decoder")
+    with pytest.raises(WrongUsage, match="position must be"):
+        knock_out(each.model, torch.zeros(4, 0, dtype=torch.int64))
+
+
+def test_threads_are_left_alone_under_autocast():
+    """It holds for one thread alone; in others the same pass would be computed otherwise."""
+    each = given(4, "decoder", dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        one = knock_out(each.model, each.inputs, how=How(threads=1))
+        two = knock_out(each.model, each.inputs, how=How(threads=2))
+    close(two.after, one.after, torch.float32)

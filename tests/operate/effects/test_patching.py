@@ -1,5 +1,7 @@
 """Patching: places and paths between a clean and a corrupted input."""
 
+import importlib
+
 import pytest
 import torch
 from tests.operate.effects.checks import check_ends, check_patches, close
@@ -12,6 +14,8 @@ from attnlab.operate.effects.metrics import Metric, make_ready
 from attnlab.operate.effects.patching import Recovery
 from attnlab.parts.attend import attend
 from attnlab.parts.heads import share_heads, split_heads
+from attnlab.parts.masks import padding_mask
+from attnlab.seeds import generator
 from attnlab.sites import Instrument, installed, site_names
 
 LOGITS = Place("logits")
@@ -202,7 +206,16 @@ def test_paths_go_through_every_kind_of_model(kind):
         (lambda m, t: patch_all(m, t, t + 1, "layers.0.attention.weights"), "not patched one by one"),
         (lambda m, t: patch_all(m, t, t + 1, "layers.9.residual_before"), "no site of this model matches"),
         (lambda m, t: patch_all(m, t, t + 1, direction="back"), "no direction"),
+        (lambda m, t: patch_all(m, t, t + 1, None), "nothing to patch called None"),
+        (lambda m, t: patch_all(m, t, t + 1, metric=lambda z: z[:, 0, 0] / 0), "shares need finite numbers"),
+        (lambda m, t: patch_all(m, t, t + 1, how=How(budget=0)), "budget (in bytes) must be"),
         (lambda m, t: patch_paths(m, t, t + 1, into=["queries"]), "did you mean 'query'"),
+        (lambda m, t: patch_paths(m, t, t + 1, into="queries"), "no input 'queries'"),
+        (lambda m, t: patch_paths(m, t, t + 1, into=()), "by which inputs a head is reached"),
+        (lambda m, t: patch_paths(m, t, t + 1, senders=["layers.0.attention"]), "senders are places"),
+        (lambda m, t: patch_paths(m, t, t + 1, receivers="logits"), "receivers are places"),
+        (lambda m, t: patch_paths(m, t, t + 1, senders=[]), "at least one of the senders"),
+        (lambda m, t: patch_paths(m, t, t + 1, how=None), "how= is a How"),
         (lambda m, t: patch_paths(m, t, t + 1, senders=[Place("layers.0.attention", 9)]), "has the heads 0 to"),
         (lambda m, t: patch_paths(m, t, t + 1, senders=[Place("layers.0.attention")]), "no head or feed-forward part"),
         (lambda m, t: patch_paths(m, t, t + 1, senders=[LOGITS]), "no head or feed-forward part"),
@@ -220,3 +233,37 @@ def test_what_cannot_be_patched_is_said(call, words):
     with pytest.raises(WrongUsage) as caught:
         call(each.model, each.inputs % 10)
     assert words in str(caught.value)
+
+
+def test_one_place_and_one_input_need_no_list():
+    each = given(0, "decoder", num_layers=2)
+    other = (each.inputs + 1) % 11
+    sender, receiver = Place("layers.0.attention", 0), Place("layers.1.attention", 1)
+    one = patch_paths(each.model, each.inputs, other, senders=sender, receivers=receiver, into="value")
+    many = patch_paths(each.model, each.inputs, other, senders=[sender], receivers=[receiver], into=["value"])
+    assert one.places == many.places == (Path(sender, receiver),)
+    assert torch.equal(one.after, many.after)
+
+
+@pytest.mark.parametrize("metric", ["loss", "kl", "logit_difference"])
+@pytest.mark.parametrize("patch", [patch_all, patch_paths])
+def test_a_small_budget_parts_the_inputs_and_changes_nothing(patch, metric, monkeypatch):
+    each = given(4, "padded decoder", num_layers=2)
+    tokens = torch.randint(11, (7, 5), generator=generator(0, "tokens"))
+    clean = {"tokens": tokens, "mask": padding_mask(torch.arange(7) % 5 + 1, 5)}
+    corrupted = {**clean, "tokens": (tokens + 1) % 11}
+    told = {"metric": metric, "labels": tokens.roll(1, 1) if metric == "loss" else None}
+    plain = patch(each.model, clean, corrupted, **told)
+    rows, progress = [], []
+    module = importlib.import_module("attnlab.operate.effects.patching")
+    real = module.run_plain
+    monkeypatch.setattr(
+        module, "run_plain", lambda *given, **rest: rows.append(given[1].num_rows) or real(*given, **rest)
+    )
+    found = patch(each.model, clean, corrupted, **told, how=How(budget=1, progress=lambda *both: progress.append(both)))
+    assert max(rows) == 3
+    assert found.places == plain.places
+    close(found.after, plain.after, torch.float64)
+    close(found.shares, plain.shares, torch.float64)
+    assert progress == sorted(progress)
+    assert progress[-1][0] == progress[-1][1]

@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.operate.effects import checks, test_controls, test_knock_out, test_metrics, test_patching, test_significance
 
+from attnlab.errors import WrongUsage
 from attnlab.look import lens
 from attnlab.operate.effects import controls, metrics, patching, patterns, significance
 from attnlab.operate.effects import sweep as sweeping
@@ -27,7 +28,7 @@ def prefix_of_the_wrong_layer(monkeypatch):
         blocks = [name for name in baseline.order if name.endswith("residual_after")]
         for one, after in itertools.pairwise(blocks):
             if one in found:
-                found[one] = sweeping.copies(baseline.values[after], times)
+                found[one] = lambda value=baseline.values[after]: sweeping.copies(value, times)
         return found
 
     monkeypatch.setattr(sweeping, "known_before", known)
@@ -81,9 +82,9 @@ def the_tail_has_no_offset(monkeypatch):
 def the_cut_edge_is_not_shared_out(monkeypatch):
     """A cut edge's weight is lost, not shared out among the others."""
 
-    def cutting(scores, value, heads, query, key):
+    def cutting(call, value, heads, query, key):
         def write(whole):
-            left = scores[:, heads, query : query + 1].softmax(-1)
+            left = knock_out._row_of_scores(call, query)[:, heads].softmax(-1)
             left[..., key] = 0.0
             whole[:, heads, query] = (left @ value[:, heads]).squeeze(-2)
 
@@ -113,12 +114,12 @@ def the_share_is_upside_down(monkeypatch):
 
 def the_patch_goes_the_other_way(monkeypatch):
     """The clean run is patched with the corrupted one's values."""
-    real = patching.make_pair
+    real = patching.make_pairs
 
     def turned(*arguments, direction, **told):
         return real(*arguments, direction={"denoise": "noise", "noise": "denoise"}[direction], **told)
 
-    monkeypatch.setattr(patching, "make_pair", turned)
+    monkeypatch.setattr(patching, "make_pairs", turned)
 
 
 def the_correction_is_not_applied(monkeypatch):
@@ -326,5 +327,5 @@ FAULTS = [
 def test_the_check_sees_the_fault(fault, check, monkeypatch):
     check()
     fault(monkeypatch)
-    with pytest.raises((AssertionError, RuntimeError)):
+    with pytest.raises((AssertionError, RuntimeError, WrongUsage)):
         check()

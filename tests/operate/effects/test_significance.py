@@ -7,6 +7,7 @@ import torch
 from tests.operate.effects.checks import check_bh, check_holm
 
 from attnlab.errors import WrongUsage
+from attnlab.operate.effects import significance
 from attnlab.operate.effects.significance import adjusted, assess, enough, intervals, least_p, p_values
 from attnlab.seeds import generator
 
@@ -179,6 +180,9 @@ def test_enough_inputs_and_draws_are_enough_and_one_less_is_not(tests, alpha, co
         (lambda: intervals(torch.zeros(2, 4), level=95), "level must be between 0 and 1"),
         (lambda: adjusted(torch.tensor([0.1]), "bonferroni"), "no correction"),
         (lambda: adjusted(torch.tensor([1.1])), "from 0 to 1"),
+        (lambda: assess([[1.0, 2.0]]), "got a list"),
+        (lambda: adjusted([0.1]), "got a list"),
+        (lambda: intervals(torch.zeros(2, 4), level="0.95"), "level must be between 0 and 1"),
         (lambda: p_values(torch.zeros(2, 20), draws=0), "draws must be an integer"),
     ],
 )
@@ -186,3 +190,20 @@ def test_what_cannot_be_tested_is_said(call, words):
     with pytest.raises(WrongUsage) as caught:
         call()
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["permutation", "bootstrap"])
+@pytest.mark.parametrize("number", [3, 20])
+def test_of_no_effects_nothing_is_found(kind, number):
+    assert [each.shape for each in assess(torch.zeros(0, number), interval=kind)] == [(0,)] * 5
+
+
+@pytest.mark.parametrize("kind", ["permutation", "bootstrap"])
+@pytest.mark.parametrize("number", [9, 20])
+def test_many_effects_are_taken_some_at_a_time_with_the_same_draws(kind, number, monkeypatch):
+    values = draws(50, number)
+    whole = intervals(values, kind, draws=500, seed=3)
+    monkeypatch.setattr(significance, "_AT_ONCE", 4_000)
+    parted = intervals(values, kind, draws=500, seed=3)
+    for one, other in zip(whole, parted, strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-12)

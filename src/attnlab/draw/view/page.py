@@ -72,7 +72,7 @@ def view_page(
             for name, tile in packed.tiles.items()
         ),
     }
-    styles = ["page.css", "sections.css", "view/view.css"]
+    styles = ["page.css", "sections.css", "view/view.css", "print.css"]
     page = make_page("view/view.html", styles, modules_from("view/modules/page.js"), parts)
     size = len(page.encode())
     if size > max_bytes:

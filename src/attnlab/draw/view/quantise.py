@@ -20,8 +20,8 @@ def quantise(rows: Floats, levels: int) -> tuple[Floats, Codes]:
     Weights are 0 or more and finite.
     """
     largest = rows.max(axis=-1)
-    inverse = np.where(largest > 0, 1 / np.where(largest > 0, largest, 1), 0).astype(np.float32)
-    roots = np.sqrt(rows * inverse[:, None])
+    # Divided, not multiplied by the inverse, which of a largest weight below 3e-39 is infinite.
+    roots = np.sqrt(rows / np.where(largest > 0, largest, np.float32(1))[:, None])
     roots *= levels
     roots += np.float32(0.5)
     return largest, roots.astype(np.uint8)

@@ -89,7 +89,13 @@ def ask(model: nn.Module, config: HandmadeConfig, text: str, *, folder: Path | N
     x = task.vectors(ids.unsqueeze(0), next(model.parameters()).dtype)
     answers = ("repeated", "once") if rule == "unique" else task.names[: task.letters]
     head = model if rule == own else design.model()
-    return Vectors(head, x.to(next(head.parameters()).dtype), task.tokens(ids), answers, task.counted(ids).tolist())
+    counted = task.counted(ids)
+    target = task.target(ids.unsqueeze(0))[0][counted]
+    right = (target[:, 0] > 0).int() if rule == "unique" else target.argmax(-1)
+    expected = [answers[place] for place in right.tolist()]
+    return Vectors(
+        head, x.to(next(head.parameters()).dtype), task.tokens(ids), answers, counted.tolist(), expected=expected
+    )
 
 
 def goal(config: HandmadeConfig) -> Goal:

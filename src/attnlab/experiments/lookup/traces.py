@@ -33,7 +33,12 @@ def ask_source(model: EncoderDecoder, source: Tensor) -> Translation:
     """Put one source, (length,) ids, to a model of the fixed table."""
     start = torch.tensor([[task.SOS]])
     words = task.words(source)
-    return Translation(model, source.unsqueeze(0), words, start, task.MAX_LENGTH - 1, task.VOCABULARY, task.EOS)
+    try:
+        expected = task.words(task.target_output(task.answer(source.unsqueeze(0)))[0])
+    except WrongUsage:  # a person may also ask what has no answer
+        expected = None
+    most = task.MAX_LENGTH - 1
+    return Translation(model, source.unsqueeze(0), words, start, most, task.VOCABULARY, task.EOS, expected=expected)
 
 
 def ask_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Translation:
@@ -52,6 +57,7 @@ def ask_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Translati
         raise WrongUsage(f"this model is told positions and knows only {recall.num_facts} facts; got {len(pairs)}.")
     source = pairs if recall.variant == "bound" else pairs.flatten()
     start = torch.tensor([[keys.index(question)]])
+    values = {int(value) for key, value in pairs.tolist() if key == keys.index(question)}
     likeliest = int(model(source.unsqueeze(0), start)[0, -1].argmax())
     return Translation(
         model,
@@ -61,6 +67,7 @@ def ask_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Translati
         1,
         recall.vocabulary,
         candidates=list(dict.fromkeys([*pairs[:, 1].tolist(), likeliest])),
+        expected=recall.words(list(values)) if len(values) == 1 else None,
     )
 
 

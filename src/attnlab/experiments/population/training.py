@@ -19,6 +19,8 @@ from attnlab.experiments.population.population import Place, Population
 from attnlab.experiments.population.storing import open_population
 from attnlab.experiments.registry import EXPERIMENTS, computing_as, config, find
 from attnlab.experiments.report import describe_run
+from attnlab.memory import free_memory
+from attnlab.parts.fused import use_attention_path
 from attnlab.seeds import stream_seed
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.distributed import refuse_launched
@@ -97,6 +99,7 @@ def train_population(
     lesson = experiment.lesson([configs[place.variant] for place in places], [place.seed for place in places])
     models = [member.model for member in lesson.members]
     with ExitStack() as stack:
+        stack.enter_context(use_attention_path("default"))
         if begun is not None:
             stack.enter_context(computing_as(begun))
         description = describe_run(
@@ -225,22 +228,13 @@ def _check_memory(member: Member, num_members: int) -> None:
     tensors = batches if isinstance(batches, tuple) else [part for batch in batches for part in batch]
     numbers = sum(p.nbytes for p in member.model.parameters())
     each = _BYTES_EACH + _COPIES * numbers + 2 * sum(t.nbytes for t in tensors)
-    free = _free_memory()
+    free = free_memory()
     if free is not None and num_members * each > free:
         raise CouldNotRun(
             f"{num_members:,} members of this model need about {num_members * each / 1e9:,.1f} GB, and "
             f"{free / 1e9:,.1f} GB are free here: train at most {max(1, int(free / each)):,} at a time, the next ones "
             "in a run of their own."
         )
-
-
-def _free_memory() -> int | None:
-    """Return the bytes that can still be used; None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except (OSError, ValueError, StopIteration):
-        return None
 
 
 def _stacked(models: Sequence[nn.Module]) -> dict[str, Tensor]:

@@ -137,7 +137,8 @@ def ask(model: nn.Module, config: SortingConfig, text: str, *, folder: Path | No
         raise WrongUsage(f"sorting asks a Decoder; got {type(model).__name__}.")
     task = config.sequence_task()
     prompt = with_separator(task.parse(text).unsqueeze(0))
-    return Continuation(model, prompt, task.answer_length, task.vocabulary, [SEPARATOR], task.prompt_length)
+    right = task.tokens(task.answer(task.parse(text).unsqueeze(0))[0])
+    return Continuation(model, prompt, task.answer_length, task.vocabulary, [SEPARATOR], task.prompt_length, right)
 
 
 def counts_rows(task: SequenceTask, batch_size: int) -> bool:

@@ -4,15 +4,15 @@ Counted are the values that are kept and those that were made on demand and are 
 """
 
 import re
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.memory import free_memory
 
-__all__ = ["SHARE", "Budget", "available_memory", "in_words", "to_bytes"]
+__all__ = ["SHARE", "Budget", "in_words", "to_bytes"]
 
 SHARE = 0.5
 """Of the memory that is available when a recording begins, how much it may take unless told otherwise."""
@@ -100,7 +100,7 @@ def to_bytes(budget: int | str | None, device: torch.device | str = "cpu") -> in
     1536
     """
     if budget is None:
-        available = available_memory(device)
+        available = free_memory(device)
         return _UNKNOWN if available is None else int(SHARE * available)
     if isinstance(budget, str):
         found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", budget.lower())
@@ -119,21 +119,3 @@ def in_words(size: int) -> str:
     """
     power = max(0, min((max(size, 1).bit_length() - 1) // 10, 4))
     return f"{size / 1024**power:.1f} {('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}B" if power else f"{size} B"
-
-
-def available_memory(device: torch.device | str = "cpu", system: Path = Path("/")) -> int | None:
-    """Return the bytes that can be taken without harm, or None where nobody says: the system's, or a GPU's."""
-    if torch.device(device).type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    found = []
-    try:
-        lines = (system / "proc/meminfo").read_text().splitlines()
-        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    except (OSError, ValueError, IndexError):
-        pass
-    try:  # a container may be allowed less than the machine has
-        group = system / "sys/fs/cgroup"
-        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):
-        pass
-    return max(0, min(found)) if found else None

@@ -17,7 +17,7 @@ from attnlab.look.recording.budget import Budget, to_bytes
 from attnlab.look.recording.making import Grown, KeptCall, KeptMask, Made
 from attnlab.look.recording.recording import Recording
 from attnlab.look.recording.store import Part, Passed, Store, join
-from attnlab.look.recording.tokens import Read, Vocabulary, check_vocabulary, stack_of
+from attnlab.look.recording.tokens import Read, Vocabulary, check_vocabulary, stack_of, vocabulary_of
 from attnlab.models.storage import MODELS, describe_model
 from attnlab.sites import AttentionCall, Instrument, Reading, SitedModule, installed, matches
 
@@ -58,7 +58,7 @@ def record(
         gradients: keep the gradients too, of all recorded sites or of those that match; they arrive when `backward`
             is called. Asking for those of scores or weights makes attention compute these openly.
         budget: how much the recording may hold, in bytes or as "2 GiB"; None for half of the memory available.
-        vocabulary: the name of each token id: a sequence, a mapping or a function.
+        vocabulary: the name of each token id: a sequence, a mapping or a function; None for the model's own, if any.
         keep_on: the device where values are kept; each is moved there as it passes.
 
     Raises:
@@ -67,6 +67,7 @@ def record(
     """
     if not isinstance(model, nn.Module):
         raise WrongUsage(f"what is recorded is a model, a torch module; got a {type(model).__name__}.")
+    vocabulary = vocabulary_of(model, vocabulary)
     check_vocabulary(vocabulary)
     sites = _matching(patterns, model)
     wanted: list[str] = []
@@ -109,6 +110,7 @@ class _Recorder(Instrument):
         self._asked = {part: frozenset(names) for part, names in asked.items()}
         self._stacks: dict[str, int] = {}
         self._sides: dict[str, tuple[int | None, int | None]] = {}
+        self._cross: set[str] = set()  # attentions that have said that they look at something else
         self._masks: dict[str, KeptMask | None] = {}
         self._now: dict[str, tuple[Tensor, Tensor | Part]] = {}  # of the attention that is being computed
         self._before: dict[str, Tensor | Part] = {}
@@ -123,17 +125,23 @@ class _Recorder(Instrument):
         ids = None if reading.tokens.is_floating_point() else self._kept(reading.tokens, name, "cpu")
         real = None if reading.real is None else self._kept(reading.real, name, "cpu")
         batch, length = reading.tokens.shape[:2]
-        before = self._stacks.get(part) if reading.offset else None
+        before, rows = self._stacks.get(part) if reading.offset else None, reading.rows
         if before is not None:
             last = self._store.reads[before]
-            if last.offset + last.shape[1] != reading.offset or last.shape[0] != batch:
+            numbers = range(batch) if rows is None else rows.tolist()
+            fits = len(numbers) == batch and all(0 <= row < last.shape[0] for row in numbers)
+            if last.offset + last.shape[1] != reading.offset or not fits or (rows is None and last.shape[0] != batch):
                 before = None
-        self._store.reads.append(Read(part, ids, (batch, length), reading.offset, real, before, self._store.edits))
+        rows = None if before is None or rows is None else rows.cpu()
+        read = Read(part, ids, (batch, length), reading.offset, real, before, self._store.edits, rows=rows)
+        self._store.reads.append(read)
         self._stacks[part] = len(self._store.reads) - 1
         self._sides.clear()
 
     def watch(self, part: str, call: AttentionCall) -> None:
         asked = self._asked.get(part)
+        if call.is_cross and part not in self._cross:
+            self._learn_cross(part)
         if asked is not None:
             self._look_at(part, call, asked)
         self._now = {}
@@ -206,11 +214,19 @@ class _Recorder(Instrument):
         """Say what was read on either side of a part: by those who look, and by those who are looked at."""
         if part not in self._sides:
             query = key = stack_of(part, self._stacks)
-            if part.endswith("cross_attention") and query is not None:
+            if (part in self._cross or part.endswith("cross_attention")) and query is not None:
                 above, _, own = self._store.reads[query].part.rpartition(".")
                 key = self._stacks.get(join(above, "encoder")) if own == "decoder" else None
             self._sides[part] = query, key
         return self._sides[part]
+
+    def _learn_cross(self, part: str) -> None:
+        """Take an attention for cross-attention from now on, and for what has just passed its door too."""
+        self._cross.add(part)
+        self._sides.pop(part, None)
+        for name in ("query", "key", "value"):
+            if passed := self._store.passed.get(join(part, name)):
+                passed[-1].key = self._sides_of(part)[1]
 
     def _kept_once(self, part: str, name: str, value: Tensor, site: str) -> Tensor | Part:
         """Keep a query, a key or a value, once for all the sites that need it."""

@@ -6,6 +6,7 @@ recording["layers.0.attention.weights"]          # (batch, head, query, key)
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
@@ -20,7 +21,7 @@ from attnlab.look.recording.making import ALL, KeptMask, Made, working_bytes
 from attnlab.look.recording.selecting import check_index, check_slice, selected
 from attnlab.look.recording.store import Passed, Store
 from attnlab.look.recording.storing import read_store, write_store
-from attnlab.look.recording.tokens import Read, Sides, all_names, all_real, own_names, own_real, unknown
+from attnlab.look.recording.tokens import Read, Sides, all_names, all_real, first_key, own_names, own_real, unknown
 
 __all__ = ["Recording", "open_recording"]
 
@@ -82,6 +83,15 @@ class Recording(Mapping[str, Any]):
                 unknown,
             )
         )
+
+    def named(self, words: Mapping[str, Sequence[str]]) -> "Recording":
+        """Return the same recording of one input, in which each stack read these words: `{"encoder": ["a", "b"]}`.
+
+        A model that is one stack is called "". Words are taken where their number is that of the positions.
+        """
+        names = {part: tuple(each) for part, each in words.items()}
+        reads = [read._replace(names=names.get(read.part)) for read in self._store.reads]
+        return Recording(replace(self._store, reads=reads))
 
     def real(self, site: str, row: int = 0) -> tuple[list[bool], list[bool]]:
         """Say of the same positions which are real, not padding, as far as the model was told."""
@@ -247,9 +257,11 @@ class Recording(Mapping[str, Any]):
         if site.rpartition(".")[2] not in _OF_ATTENTION:
             return query, query
         read = None if passed.key is None else self._store.reads[passed.key]
-        if read is None or (num_keys and read.offset + read.shape[1] != num_keys):
+        is_own = read is not None and passed.key == passed.query
+        first = first_key(read.offset + read.shape[1], num_keys, read.offset) if read is not None and is_own else 0
+        if read is None or (num_keys and read.offset + read.shape[1] != num_keys + first):
             return query, of_none(num_keys)
-        return query, of_all(read)
+        return query, of_all(read)[first:]
 
     def _last(self, site: str) -> Passed:
         return self._store.of(site)[-1]
@@ -269,8 +281,10 @@ class Recording(Mapping[str, Any]):
 
 
 def open_recording(folder: Path | str, *, budget: int | str | None = None) -> Recording:
-    """Read a saved recording back; see `Recording.load`."""
-    return Recording.load(folder, budget=budget)
+    """Read a saved recording back, also the one in the folder that `attnlab look --out` wrote; see `Recording.load`."""
+    within = Path(folder) / "recording"
+    is_without = not (Path(folder) / "recording.json").exists()
+    return Recording.load(within if is_without and within.is_dir() else folder, budget=budget)
 
 
 def _has_keys(site: str) -> bool:

@@ -15,7 +15,7 @@ from attnlab.look.recording.making import KeptCall, KeptMask, Made
 from attnlab.look.recording.store import Part, Passed, Store
 from attnlab.look.recording.tokens import Read
 
-__all__ = ["check_index", "check_slice", "selected"]
+__all__ = ["Pick", "check_index", "check_slice", "selected"]
 
 _BY_HEAD = ("query", "key", "value", "mask", "scores", "weights", "heads")
 
@@ -64,7 +64,7 @@ def selected(
         if chosen_heads is not None:
             _check_all("head", chosen_heads, store.heads[part], site)
             counts[part] = len(chosen_heads)
-        pick = _Pick(site, chosen_heads, store.heads.get(part), chosen_rows, store.budget)
+        pick = Pick(site, chosen_heads, store.heads.get(part), chosen_rows, store.budget)
         passed[site] = [pick.passed(each) for each in store.passed[site]]
     reads = store.reads if chosen_rows is None else [_rows_read(read, chosen_rows) for read in store.reads]
     return replace(store, sites=tuple(sites), passed=passed, reads=reads, heads=counts)
@@ -98,7 +98,7 @@ def _sites(store: Store, patterns: str | Sequence[str] | None, layers: list[int]
     return [site for site in found if numbered.get(site) in layers]
 
 
-class _Pick(NamedTuple):
+class Pick(NamedTuple):
     """Some heads (of so many) and some rows, at one site."""
 
     site: str
@@ -162,5 +162,11 @@ def _check_all(name: str, numbers: list[int], size: int, site: str) -> None:
 
 def _rows_read(read: Read, rows: list[int]) -> Read:
     rows = [row for row in rows if row < read.shape[0]]
-    ids = None if read.ids is None else read.ids[rows]
-    return read._replace(ids=ids, real=None if read.real is None else read.real[rows], shape=(len(rows), read.shape[1]))
+    ids, real = (None if each is None else each[rows] for each in (read.ids, read.real))
+    picked = read._replace(ids=ids, real=real, shape=(len(rows), read.shape[1]))
+    if read.rows is None:
+        return picked
+    before = [read.row_before(row) for row in rows]
+    if not set(before) <= set(rows):
+        return picked._replace(before=None, rows=None)  # what they go on from was left out
+    return picked._replace(rows=torch.tensor([rows.index(row) for row in before]))

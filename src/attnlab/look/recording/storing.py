@@ -74,6 +74,9 @@ def read_store(folder: Path, budget: Budget) -> Store:
     try:
         tensors = _read_tensors(file, document["tensors"], document["sha256"], budget)
         reads = [_read_of(form, tensors, number) for number, form in enumerate(document["reads"])]
+        for read in reads:
+            if read.rows is not None and read.before is not None:
+                _require(int(read.rows.max()) < reads[read.before].shape[0], "rows go on from nothing")
         passed = {
             str(site): [_passed_of(form, tensors, len(reads)) for form in forms]
             for site, forms in document["passed"].items()
@@ -121,7 +124,7 @@ def _names(store: Store) -> dict[str, str] | None:
 
 def _read_form(read: Read, writer: _Writer) -> dict[str, Any]:
     form: dict[str, Any] = read._asdict()
-    for field in ("ids", "real"):
+    for field in ("ids", "real", "rows"):
         form[field] = None if form[field] is None else writer.name(form[field])
     return form
 
@@ -143,7 +146,13 @@ def _read_of(form: Mapping[str, Any], tensors: Mapping[str, Tensor], number: int
     is_whole = ids is None or not (ids.is_floating_point() or ids.dtype == torch.bool)
     _require(is_whole and (ids is None or (ids.shape[:2] == (batch, length) and ids.dim() < 4)), "ids do not fit")
     _require(real is None or (real.shape == (batch, length) and real.dtype == torch.bool), "real does not fit")
-    return Read(str(form["part"]), ids, (batch, length), offset, real, before, tuple(form["edits"]))
+    names = form.get("names")
+    _require(names is None or (isinstance(names, list) and all(isinstance(each, str) for each in names)), "odd names")
+    own = None if names is None else tuple(names)
+    rows = None if form.get("rows") is None else tensors[form["rows"]]
+    _require(rows is None or (rows.shape == (batch,) and rows.dtype == torch.int64), "rows do not fit")
+    _require(rows is None or (before is not None and int(rows.min()) >= 0), "rows go on from nothing")
+    return Read(str(form["part"]), ids, (batch, length), offset, real, before, tuple(form["edits"]), own, rows)
 
 
 def _passed_form(passed: Passed, writer: _Writer) -> dict[str, Any]:

@@ -14,11 +14,13 @@ __all__ = [
     "all_names",
     "all_real",
     "check_vocabulary",
+    "first_key",
     "name_of",
     "own_names",
     "own_real",
     "stack_of",
     "unknown",
+    "vocabulary_of",
 ]
 
 Vocabulary: TypeAlias = Sequence[str] | Mapping[int, str] | Callable[[int], str]
@@ -35,7 +37,9 @@ class Read(NamedTuple):
     """What one stack began to read.
 
     ids (batch, length) or (batch, length, parts), None for vectors · real (batch, length), False at padding · before:
-    the number of the reading that this one goes on from, under a key/value cache · edits: what stood at the doors.
+    the number of the reading that this one goes on from, under a key/value cache · edits: what stood at the doors ·
+    names: what the positions of the one input there is are called, where this is known better than by ids · rows
+    (batch,): those of the reading before that these go on from, None for their own.
     """
 
     part: str
@@ -45,6 +49,17 @@ class Read(NamedTuple):
     real: Tensor | None
     before: int | None
     edits: tuple[dict[str, Any], ...]
+    names: tuple[str, ...] | None = None
+    rows: Tensor | None = None
+
+    def row_before(self, row: int) -> int:
+        """Say which row of the reading before one goes on from."""
+        return row if self.rows is None else int(self.rows[row])
+
+
+def vocabulary_of(model: object, vocabulary: Vocabulary | None) -> Vocabulary | None:
+    """Return the vocabulary that is given, or the one that a model brings: `model.vocabulary`."""
+    return getattr(model, "vocabulary", None) if vocabulary is None else vocabulary
 
 
 def check_vocabulary(vocabulary: object) -> None:
@@ -72,7 +87,9 @@ def name_of(token: int, vocabulary: Vocabulary | None) -> str:
 
 
 def own_names(read: Read, row: int, vocabulary: Vocabulary | None) -> list[str]:
-    """Name what was read; `[3]` is a position of which no id is known."""
+    """Name what was read; `[3]` is a position of which nothing is known."""
+    if read.names is not None and read.shape == (1, len(read.names)):
+        return list(read.names)
     if read.ids is None:
         return unknown(read.shape[1], read.offset)
     parts = [each if isinstance(each, list) else [each] for each in read.ids[row].tolist()]
@@ -81,7 +98,8 @@ def own_names(read: Read, row: int, vocabulary: Vocabulary | None) -> list[str]:
 
 def all_names(reads: Sequence[Read], read: Read, row: int, vocabulary: Vocabulary | None) -> list[str]:
     """Name what was read and, under a key/value cache, all that was read before it."""
-    past = unknown(read.offset) if read.before is None else all_names(reads, reads[read.before], row, vocabulary)
+    before = read.row_before(row)
+    past = unknown(read.offset) if read.before is None else all_names(reads, reads[read.before], before, vocabulary)
     return past + own_names(read, row, vocabulary)
 
 
@@ -92,8 +110,13 @@ def own_real(read: Read, row: int) -> list[bool]:
 
 def all_real(reads: Sequence[Read], read: Read, row: int) -> list[bool]:
     """Say the same of all that was read, also before."""
-    past = [True] * read.offset if read.before is None else all_real(reads, reads[read.before], row)
+    past = [True] * read.offset if read.before is None else all_real(reads, reads[read.before], read.row_before(row))
     return past + own_real(read, row)
+
+
+def first_key(length: int, num_keys: int, offset: int) -> int:
+    """Say which position the first key is: a cache that lets go of the oldest ones holds the last of `length`."""
+    return length - num_keys if offset and 0 < num_keys < length else 0
 
 
 def unknown(length: int, start: int = 0) -> list[str]:

@@ -1,13 +1,17 @@
 """A summary in place of the weights, for recordings: `record(model, patterns, reduce=Summarise())`."""
 
 from dataclasses import dataclass
+from typing import cast
 
 from torch import Tensor
 
+from attnlab.look.summaries import native
 from attnlab.look.summaries.blocks import summary_of_weights
-from attnlab.look.summaries.question import ask_about
+from attnlab.look.summaries.question import Question, ask_about
 from attnlab.look.summaries.summarise import answer
 from attnlab.look.summaries.summary import Summary
+from attnlab.parts.attend import goes_native
+from attnlab.parts.masks import Mask
 from attnlab.shapes import require_integer
 from attnlab.sites import AttentionCall
 
@@ -32,12 +36,29 @@ class Summarise:
 
     def __call__(self, call: AttentionCall) -> Summary:
         """Summarise an attention that is about to be computed."""
-        found = answer(ask_about(call), tiles=self.tiles, top=self.top)
+        question = ask_about(call)
+        found = self._with_output(call, question) or answer(question, tiles=self.tiles, top=self.top)
         axes, heads = len(found.entropy.shape) - 1, call.query.shape[:-2]
         shaped = [part.reshape(*heads, *part.shape[axes:]) for part in found[:-1]]
         return Summary._make([*shaped, found.cells])
 
     reduce = __call__
+
+    def _with_output(self, call: AttentionCall, question: Question) -> Summary | None:
+        """Summarise in the pass that computes the output as `attend` would; None where there is no such pass."""
+        place = call.place
+        if place is None or place.output is not None:
+            return None
+        if not goes_native(call.query, call.key, call.value, cast(Mask, call.mask), scale=call.scale):
+            return None
+        if native.reason_against(question, self.top, is_tame=True) is not None:
+            return None
+        is_shared = len(question.shape) > call.query.dim() - 2
+        value = call.value.unsqueeze(-3) if is_shared else call.value
+        found, output = native.summary_of(question, tiles=self.tiles, top=self.top, value=value)
+        assert output is not None
+        place.output = output.reshape(*call.query.shape[:-1], value.shape[-1])
+        return found
 
     def of_weights(self, weights: Tensor) -> Summary:
         """Summarise weights that are there, (batch, head, query, key), such as edited ones."""

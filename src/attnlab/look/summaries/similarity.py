@@ -36,4 +36,5 @@ def head_similarity(query: Tensor, key: Tensor, mask: Pattern = None, *, scale: 
     products = products.reshape(*question.shape, heads)
     norm = products.diagonal(dim1=-2, dim2=-1).sqrt()
     scaled = norm.unsqueeze(-1) * norm.unsqueeze(-2)
-    return torch.where(scaled > 0, products / scaled.masked_fill(scaled == 0, 1.0), 0.0)
+    # Not "where scaled > 0": NaN shall stay, for two heads with it do not share nothing.
+    return torch.where(scaled == 0, 0.0, products / scaled.masked_fill(scaled == 0, 1.0))

@@ -75,4 +75,4 @@ def answer(question: Question, *, tiles: int, top: int, way: Way | None = None) 
         raise CouldNotRun(f'the compiled way cannot be taken: {reason}. Leave `way` out, or ask for "torch".')
     if way == "torch" or reason is not None:
         return blocks.summary_of(question, tiles=tiles, top=top)
-    return native.summary_of(question, tiles=tiles, top=top)
+    return native.summary_of(question, tiles=tiles, top=top)[0]

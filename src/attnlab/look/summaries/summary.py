@@ -1,7 +1,7 @@
 """What a summary says of a pattern of attention, and the same said of weights that are there already.
 
 The formulas stand here once, in PyTorch, for rows whose weights are at hand; `blocks.py` puts a whole pattern together
-out of such rows, and `rows.cpp` computes the same without holding them.
+out of such rows, and `attnlab.native.attention` computes the same without holding them.
 """
 
 from typing import NamedTuple

@@ -5,6 +5,7 @@ cells. All that is held is what the pattern is made of and one number for each q
 can be looked at anywhere without ever being there.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import torch
@@ -120,7 +121,7 @@ class Zoom:
         return Tile(total[0] / counts.to(total), largest[0], queries, keys, allowed[0].long(), cell)
 
     def _number(self, head: int | tuple[int, ...]) -> int:
-        places = (head,) if isinstance(head, int) else tuple(head)
+        places = tuple(head) if isinstance(head, Sequence) else (head,)
         if len(places) != len(self.shape) or not all(map(_is_in, places, self.shape)):
             raise WrongUsage(
                 f"a head is named by its place in the leading axes {shape_text(self.shape)}; got {head!r}."

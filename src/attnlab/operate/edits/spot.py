@@ -91,17 +91,19 @@ class Spot(NamedTuple):
 
     def _over_keys(self, given: Tensor, is_there: Tensor, what: str) -> Tensor:
         """A pattern of a shorter or longer text fits where no weight is lost and no key that may be seen has none."""
-        own, size, needed = own_name(self.site), given.shape[-1], len(self.keys)
+        own, size = own_name(self.site), given.shape[-1]
+        first = int(self.keys[0]) if len(self.keys) else 0  # a cache may have let go of those before
+        needed = first + len(self.keys)
         meant = torch.ones((), dtype=torch.bool, device=given.device) if self.selected is None else self.selected
         if size < needed:
             seen = meant if self.visible is None else meant & self.visible
             if bool((seen & ~is_there).any()):
                 raise self._misfit(given, what)
-            return torch.cat((given, given.new_zeros((*given.shape[:-1], needed - size))), -1)
-        lost = given[..., needed:] != 0
+            given = torch.cat((given, given.new_zeros((*given.shape[:-1], needed - size))), -1)
+        lost = torch.cat((given[..., :first], given[..., needed:]), -1) != 0
         if own == "weights" and bool((lost.any(-1) & meant.any(-1)).any()):
             raise self._misfit(given, what)
-        return given[..., :needed]
+        return given[..., first:needed]
 
     def _misfit(self, given: Tensor, what: str) -> WrongUsage:
         return WrongUsage(

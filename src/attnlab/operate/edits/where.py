@@ -65,7 +65,10 @@ def find_sites(model: nn.Module, *, own: str, site: str | None, layer: Target, w
     """
     names = site_names(model)
     if not names:
-        raise WrongUsage(f"{type(model).__name__} has no sites: none of its modules is a part of attnlab.")
+        raise WrongUsage(
+            f"{type(model).__name__} has no sites: none of its modules is a part of attnlab; "
+            "attnlab.load(model) gives it doors."
+        )
     known = [name for name in names if not own or own_name(name) == own]
     if not known:
         raise WrongUsage(f"{who}: this model has no {own!r}; {did_you_mean(own, {own_name(name) for name in names})}")

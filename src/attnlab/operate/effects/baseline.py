@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
+from attnlab.parts.dropout import drops_out
 from attnlab.sites import AttentionCall, Instrument, installed, instruments_of
 
 __all__ = ["Baseline", "check_plain", "row_bytes", "run_plain"]
@@ -94,7 +95,7 @@ def check_plain(model: nn.Module) -> None:
     """Raise unless a pass of the model is the same each time, and nothing is changed in it."""
     if any(each.changes for each in instruments_of(model)):
         raise WrongUsage("an edit is in force; effects are measured from the model as it is. Leave the edit first.")
-    if any(part.training and getattr(part, "dropout", 0.0) for part in model.modules()):
+    if drops_out(model):
         raise WrongUsage("the model is in training mode and drops out at random; call model.eval() first.")
 
 

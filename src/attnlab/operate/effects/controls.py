@@ -41,7 +41,8 @@ from attnlab.operate.effects.significance import (
     enough,
     least_p,
 )
-from attnlab.operate.effects.sweep import USUAL, Case, How
+from attnlab.operate.effects.sweep import USUAL, Case, How, check_how
+from attnlab.parts.attend import weighted_values
 
 __all__ = ["CONTROLS", "PATTERN_CONTROLS", "Control", "Matters", "Rule", "does_it_matter"]
 
@@ -112,8 +113,11 @@ class Matters:
 
     @property
     def pretty_but_idle(self) -> list[Place]:
-        """Sharp heads whose pattern is not found to matter; none where that could not be found, see `can_tell`."""
-        return self._where(self.is_sharp & ~self.pattern_matters) if self.can_tell else []
+        """Sharp heads whose pattern is not found to matter; none where that could not be found, see `can_tell`.
+
+        None either where no control changed where they look.
+        """
+        return self._where(self.is_sharp & ~self.pattern_matters) if self.can_tell and self._asks_where else []
 
     @property
     def plain_but_needed(self) -> list[Place]:
@@ -180,12 +184,16 @@ class Matters:
             lines.append(f"{place!s:32}{float(self.largest[index]):>8.2f}{shown}")
         if not self.can_tell:
             return "\n".join([*lines, self.caution])
-        for words, places in (
-            ("sharp, but where they look is not found to matter", self.pretty_but_idle),
-            ("not sharp, but needed", self.plain_but_needed),
-        ):
+        told = [("not sharp, but needed", self.plain_but_needed)]
+        if self._asks_where:
+            told.insert(0, ("sharp, but where they look is not found to matter", self.pretty_but_idle))
+        for words, places in told:
             lines.append(f"{words}: {'; '.join(map(str, places)) or 'none'}")
         return "\n".join(lines)
+
+    @property
+    def _asks_where(self) -> bool:
+        return any(name in PATTERN_CONTROLS for name in self.controls)
 
     def _where(self, chosen: Tensor) -> list[Place]:
         return [place for place, is_chosen in zip(self.heads, chosen.tolist(), strict=True) if is_chosen]
@@ -219,13 +227,16 @@ def does_it_matter(
     Raises:
         WrongUsage: fewer than two inputs, an unknown control, an alpha that is no level, and what `knock_out` refuses.
     """
-    if not 0.0 < rule.alpha < 1.0:
+    check_how(how)
+    if not (isinstance(rule, Rule) and isinstance(rule.least, int | float) and isinstance(rule.sharp, int | float)):
+        raise WrongUsage(f"rule= is a Rule, such as Rule(alpha=0.01, least=0.1, sharp=0.5); got {rule!r}.")
+    if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):
         raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
     chosen, call = _checked_controls(controls), Call.of(inputs)
     if call.num_rows < 2:
         raise WrongUsage("whether a pattern matters is asked of many inputs; got one.")
     paths = parts_with(model, "heads", parts)
-    seen = _look(model, call, paths, how.budget)
+    seen = _look(model, call, paths, how.budget, keeps_means="mean" in chosen)
     portion = 0
 
     def cases(base: Baseline) -> "tuple[list[tuple[Place, Control]], list[Case]]":
@@ -260,34 +271,39 @@ class _Seen(NamedTuple):
     entropy: list[Tensor]
 
 
-def _look(model: nn.Module, call: Call, paths: Sequence[str], budget: int) -> _Seen:
-    """Add up where the heads look, over all inputs."""
+def _look(model: nn.Module, call: Call, paths: Sequence[str], budget: int, *, keeps_means: bool) -> _Seen:
+    """Add up where the heads look, over all inputs; one head at a time, for the patterns of all may be large."""
     sums: dict[str, Tensor] = {}
     sharpness: dict[str, Tensor] = {}  # (largest, entropy, rows), each (head,)
     for _, part in portions_that_fit(model, call, budget, keeps_calls=True):
         base = run_plain(model, part, keeps_calls=True)
         for path in paths:
-            pattern = pattern_of(base.calls[path])
-            weights = pattern.weights.double()
-            sums[path] = sums.get(path, 0.0) + weights.sum(0)
-            sharpness[path] = sharpness.get(path, 0.0) + _sharpness(weights, pattern.allowed)
+            seen, found = base.calls[path], []
+            for head in range(seen.query.shape[1]):
+                weights, allowed, _ = pattern_of(seen, head)
+                found.append(_sharpness(weights, allowed, is_cross=seen.is_cross))
+                if keeps_means:
+                    size = (seen.query.shape[1], *weights.shape[-2:])
+                    total = sums.setdefault(path, weights.new_zeros(size, dtype=torch.float64))
+                    total[head] += weights.nan_to_num(0.0).sum((0, 1), dtype=torch.float64)  # NaN where padding looks
+            sharpness[path] = sharpness.get(path, 0.0) + torch.cat(found, 1)
     totals = [sharpness[path] / sharpness[path][2].clamp(min=1.0) for path in paths]
     means = {path: total / call.num_rows for path, total in sums.items()}
     return _Seen(means, [each[0].cpu() for each in totals], [each[1].cpu() for each in totals])
 
 
-def _sharpness(weights: Tensor, allowed: Tensor) -> Tensor:
+def _sharpness(weights: Tensor, allowed: Tensor, *, is_cross: bool) -> Tensor:
     """Add up the rows' largest weights and relative entropies, and count the rows: (3, head).
 
     A row with one key to look at has no choice, and a position that nobody may look at is padding; they do not count.
     """
     choices = allowed.sum(-1)
     counts = choices > 1
-    if weights.shape[-1] == weights.shape[-2]:
+    if weights.shape[-1] == weights.shape[-2] and not is_cross:
         counts = counts & allowed.any(-2)
-    entropy = torch.special.entr(weights).sum(-1) / choices.clamp(min=2).to(weights.dtype).log()
-    kept = [each.masked_fill(~counts, 0.0).sum((0, 2)) for each in (weights.amax(-1), entropy)]
-    return torch.stack([*kept, counts.sum((0, 2)).to(weights.dtype)])
+    entropy = torch.special.entr(weights).sum(-1, dtype=torch.float64) / choices.clamp(min=2).double().log()
+    kept = [each.masked_fill(~counts, 0.0).sum((0, 2)) for each in (weights.amax(-1).double(), entropy)]
+    return torch.stack([*kept, counts.sum((0, 2)).double()])
 
 
 class _Made:
@@ -304,7 +320,7 @@ class _Made:
                 return
             pattern = pattern_of(self._base.calls[place.path], place.head)
             weights, value = self._changed(pattern, place, control)
-            heads[:, place.head] = (weights @ value).squeeze(1).to(heads.dtype)
+            heads[:, place.head] = weighted_values(weights, value).squeeze(1).to(heads.dtype)
 
         return write
 

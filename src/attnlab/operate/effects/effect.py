@@ -27,7 +27,7 @@ from attnlab.operate.certificate import Certificate
 from attnlab.operate.editing import edit
 from attnlab.operate.edits import Edit
 from attnlab.operate.effects.baseline import check_plain
-from attnlab.operate.effects.metrics import Metric, make_ready, widened
+from attnlab.operate.effects.metrics import Metric, divergence, make_ready, widened
 from attnlab.shapes import require_integer
 from attnlab.sites import AttentionCall, Instrument, installed
 
@@ -81,9 +81,7 @@ class Effect:
     @property
     def divergence(self) -> Tensor:
         """Kullback–Leibler divergence from before to after, nats: (row, length) or (row,)."""
-        before, after = (each.double().log_softmax(-1) for each in (self.logits.before, self.logits.after))
-        found: Tensor = (before.exp() * (before - after)).sum(-1)
-        return found
+        return divergence(self.logits.before, self.logits.after)
 
     @property
     def parted_at(self) -> list[int | None] | None:
@@ -98,6 +96,8 @@ class Effect:
         """Return what was generated for one input, as words."""
         if self.tokens is None:
             raise WrongUsage("nothing was generated; ask for it with num_tokens=.")
+        if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < len(self.tokens.before):
+            raise WrongUsage(f"there are the inputs 0 to {len(self.tokens.before) - 1}; got row={row!r}.")
         both = (self.tokens.before, self.tokens.after)
         return Both(*([name_of(token, self.vocabulary) for token in each[row].tolist()] for each in both))
 

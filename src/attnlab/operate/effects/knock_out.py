@@ -18,9 +18,11 @@ from attnlab.look.inputs import Call, Inputs
 from attnlab.operate.effects.baseline import Baseline, run_plain
 from attnlab.operate.effects.measuring import Place, checked_heads, measure, parts_with, portions_that_fit, site_of
 from attnlab.operate.effects.metrics import Metric, MetricLike
-from attnlab.operate.effects.patterns import scores_of
-from attnlab.operate.effects.sweep import USUAL, Case, How
-from attnlab.parts.attend import attention_weights
+from attnlab.operate.effects.patterns import allowed_of, scores_of
+from attnlab.operate.effects.sweep import USUAL, Case, How, check_how
+from attnlab.parts.attend import attention_weights, weighted_values
+from attnlab.parts.heads import share_heads
+from attnlab.sites import AttentionCall
 
 __all__ = ["KnockOut", "What", "knock_out"]
 
@@ -118,6 +120,7 @@ def knock_out(
     Raises:
         WrongUsage: nothing matches, an edit is in force, the model is in training mode, labels are wrong.
     """
+    check_how(how)
     if what not in get_args(What):
         raise WrongUsage(f"there is no sweep over {what!r}; {did_you_mean(str(what), get_args(What))}")
     has_edges = what in ("edges", "head edges")
@@ -131,7 +134,7 @@ def knock_out(
         sites += [site.removesuffix("after") + "before" for site in sites]
     call, heads = Call.of(inputs), [heads] if isinstance(heads, int) else heads
     chosen = None if heads is None else list(heads)
-    pairs = None if edges is None else list(edges)
+    pairs = None if edges is None else _listed_pairs(edges)
     seen = _allowed_edges(model, call, paths, how.budget) if has_edges else {}
 
     def cases(base: Baseline) -> tuple[list[Place], list[Case]]:
@@ -189,24 +192,37 @@ def _edges(
 ) -> tuple[list[Place], list[Case]]:
     places, cases = [], []
     for path, looked in seen.items():
-        scores, value = scores_of(base.calls[path])
-        listed = checked_heads(chosen, scores.shape[1], path)
+        call = base.calls[path]
+        call = call._replace(key=share_heads(call.key, call.query.shape[1]))
+        value = share_heads(call.value, call.query.shape[1])
+        listed = checked_heads(chosen, call.query.shape[1], path)
         for query, key in _checked_pairs(pairs, looked, path):
             for own in [[head] for head in listed] if each_head else [listed]:
                 places.append(Place(path, own[0] if each_head else None, query, key))
-                cases.append(Case(site_of(path, "heads"), _cutting(scores, value, own, query, key)))
+                cases.append(Case(site_of(path, "heads"), _cutting(call, value, own, query, key)))
     return places, cases
 
 
-def _cutting(scores: Tensor, value: Tensor, heads: list[int], query: int, key: int) -> Callable[[Tensor], object]:
-    """What lets a query of these heads look at all but one of its keys."""
+def _cutting(call: AttentionCall, value: Tensor, heads: list[int], query: int, key: int) -> Callable[[Tensor], object]:
+    """What lets a query of these heads look at all but one of its keys; only this query's scores are made."""
 
     def write(whole: Tensor) -> None:
-        left = scores[:, heads, query : query + 1].clone()
+        left = _row_of_scores(call, query)[:, heads]
         left[..., key] = float("-inf")
-        whole[:, heads, query] = (attention_weights(left) @ value[:, heads]).squeeze(-2).to(whole.dtype)
+        whole[:, heads, query] = weighted_values(attention_weights(left), value[:, heads]).squeeze(-2).to(whole.dtype)
 
     return write
+
+
+def _row_of_scores(call: AttentionCall, query: int) -> Tensor:
+    """Make the scores of one query: (row, head, 1, key)."""
+    mask, num_keys = call.mask, call.key.shape[-2]
+    if isinstance(mask, Tensor):
+        mask = mask[..., query : query + 1, :] if mask.shape[-2] > 1 else mask
+    elif mask is not None:  # "causal": the queries are the last positions
+        mask = torch.arange(num_keys, device=call.key.device) <= query + num_keys - call.query.shape[-2]
+        mask = mask.unsqueeze(0)
+    return scores_of(call._replace(query=call.query[..., query : query + 1, :], mask=mask))[0]
 
 
 def _allowed_edges(model: nn.Module, call: Call, paths: Sequence[str], budget: int) -> dict[str, Tensor]:
@@ -215,20 +231,33 @@ def _allowed_edges(model: nn.Module, call: Call, paths: Sequence[str], budget: i
     for _, part in portions_that_fit(model, call, budget, keeps_calls=True):
         base = run_plain(model, part, keeps_calls=True)
         for path in paths:
-            allowed = (scores_of(base.calls[path])[0] > float("-inf")).flatten(0, 1).any(0)
+            allowed = allowed_of(base.calls[path])
             found[path] = found[path] | allowed if path in found else allowed
     return found
+
+
+def _listed_pairs(edges: object) -> Pairs:
+    """Return edges as (query, key), each once."""
+    found: list[Any] = (
+        edges.tolist() if isinstance(edges, Tensor) else list(edges) if isinstance(edges, Iterable) else [edges]
+    )
+    for each in found:
+        if not (
+            isinstance(each, Sequence) and len(each) == 2 and all(type(number) is int for number in each)
+        ):  # bool is no place
+            raise WrongUsage(f"edges are pairs (query, key) of integers, such as [(2, 0), (3, 1)]; got {each!r}.")
+    return list(dict.fromkeys((query, key) for query, key in found))
 
 
 def _checked_pairs(pairs: Pairs | None, allowed: Tensor, path: str) -> list[tuple[int, int]]:
     if pairs is None:
         return [(query, key) for query, key in allowed.nonzero().tolist()]
-    for pair in pairs:
-        query, key = pair
+    for query, key in pairs:
+        pair = (query, key)
         if not (0 <= query < allowed.shape[0] and 0 <= key < allowed.shape[1]):
             raise WrongUsage(
                 f"an edge is (query, key), below {tuple(allowed.shape)} in {path or 'this attention'}; got {pair}."
             )
         if not bool(allowed[query, key]):
             raise WrongUsage(f"nobody looks along {pair} in {path or 'this attention'}: it is blocked.")
-    return list(dict.fromkeys(pairs))
+    return list(pairs)

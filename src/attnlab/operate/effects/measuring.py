@@ -10,7 +10,7 @@ from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
 from attnlab.operate.effects.baseline import Baseline, row_bytes, run_plain
 from attnlab.operate.effects.metrics import Metric, make_ready
-from attnlab.operate.effects.sweep import USUAL, Case, How, sweep
+from attnlab.operate.effects.sweep import USUAL, Case, How, in_portion, sweep
 from attnlab.sites import matches, site_names
 
 __all__ = ["Measured", "Place", "checked_heads", "measure", "parts_with", "portions_that_fit", "site_of"]
@@ -76,12 +76,8 @@ def measure(
         names, cases = make_cases(base)
         if not cases:
             raise WrongUsage("there is nothing to measure; every case was left out by what was chosen.")
-        tell = None
-        if how.progress is not None:
-            report, start, total = how.progress, number * len(cases), len(cases) * len(portions)
-            tell = lambda done, _, report=report, start=start, total=total: report(start + done, total)  # noqa: E731
         before.append(own(base.logits, base.logits)[0].cpu())
-        after.append(sweep(model, base, cases, own, how=how._replace(progress=tell)))
+        after.append(sweep(model, base, cases, own, how=in_portion(how, number, len(portions))))
     assert own is not None
     return Measured(names, own.name, torch.cat(before), torch.cat(after, 1))
 
@@ -93,7 +89,8 @@ def portions_that_fit(
     if call.num_rows <= 2:
         return call.portions(call.num_rows)
     probe = run_plain(model, call.rows(slice(0, 1)), sites=sites, keeps_calls=keeps_calls)
-    return call.portions(max(2, min(call.num_rows, budget // 4 // (probe.nbytes + row_bytes(probe, None)))))
+    each = max(1, probe.nbytes + row_bytes(probe, None))  # 0 for inputs without a position
+    return call.portions(max(2, min(call.num_rows, budget // 4 // each)))
 
 
 def parts_with(model: nn.Module, site: str, patterns: str | Sequence[str]) -> list[str]:
@@ -104,9 +101,9 @@ def parts_with(model: nn.Module, site: str, patterns: str | Sequence[str]) -> li
     if not ends:
         raise WrongUsage(f"no part of {type(model).__name__} has the site {site!r}.")
     wanted = [patterns] if isinstance(patterns, str) else list(patterns)
-    if any(pattern == "*" for pattern in wanted):
-        return [name[: -len(site)].rstrip(".") for name in ends]
-    found = {name for pattern in wanted for name in matches(f"{pattern}.{site}", model)}
+    found: set[str] = set()
+    for pattern in wanted:
+        found.update(ends if pattern == "*" else matches(f"{pattern}.{site}", model))
     return [name[: -len(site)].rstrip(".") for name in ends if name in found]
 
 

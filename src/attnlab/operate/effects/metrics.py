@@ -11,7 +11,7 @@ Where several positions of an input are counted, the number is their mean. Any f
 number for each row will do as well.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -21,7 +21,17 @@ from torch import Tensor
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.shapes import shape_text
 
-__all__ = ["IGNORED", "Metric", "MetricKind", "MetricLike", "Ready", "make_ready", "next_tokens", "widened"]
+__all__ = [
+    "IGNORED",
+    "Metric",
+    "MetricKind",
+    "MetricLike",
+    "Ready",
+    "divergence",
+    "make_ready",
+    "next_tokens",
+    "widened",
+]
 
 MetricKind = Literal["logit", "probability", "loss", "accuracy", "logit_difference", "kl"]
 MetricLike: TypeAlias = "MetricKind | Callable[[Tensor], Tensor] | Metric"
@@ -53,17 +63,18 @@ class Metric:
     @classmethod
     def of(cls, metric: "MetricLike", labels: Tensor | None = None) -> "Metric":
         """Take what a person writes: a name with labels, or all of it."""
-        if not isinstance(metric, Metric):
-            return cls(metric, labels)
-        if labels is not None:
+        asked = metric if isinstance(metric, Metric) else cls(metric, labels)
+        if isinstance(metric, Metric) and labels is not None:
             raise WrongUsage("labels are given twice; put them into the Metric alone.")
-        return metric
+        if callable(asked.measure) and (asked.labels is not None or asked.others is not None):
+            raise WrongUsage("a function of the logits alone is not told labels; let it hold them itself.")
+        return asked
 
     def rows(self, span: slice) -> "Metric":
         """Return the same for some of the inputs; a single number is for all."""
 
         def of(each: Any) -> Any:
-            return each[span] if isinstance(each, Tensor) and each.dim() else each
+            return each[span] if isinstance(each, Sequence) or (isinstance(each, Tensor) and each.dim()) else each
 
         return Metric(self.measure, of(self.labels), of(self.others), of(self.position))
 
@@ -181,6 +192,7 @@ def _spread(name: str, ids: Tensor, whole: Tensor, position: int | Tensor) -> Te
             f"{name} are integer ids of shape {shape_text(shape)}, or one for each of {shape[0]} rows; "
             f"got {shape_text(ids.shape)} of {ids.dtype}."
         )
+    ids = ids.long()  # -100 does not fit into every type of integer
     used = ids[ids != IGNORED]
     if bool(((used < 0) | (used >= whole.shape[-1])).any()):
         raise WrongUsage(f"{name} must be ids from 0 to {whole.shape[-1] - 1}, or {IGNORED}; got {used.tolist()[:8]}.")
@@ -201,14 +213,23 @@ def widened(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
+def divergence(was: Tensor, logits: Tensor) -> Tensor:
+    """Return the Kullback–Leibler divergence from logits to logits, nats: (…, vocabulary) -> (…,), in float64.
+
+    What could not be said before, a logit of -inf, adds nothing, as p ln p goes to 0 with p.
+    """
+    log_was, log_is = was.double().log_softmax(-1), logits.double().log_softmax(-1)
+    found: Tensor = (log_was.exp() * (log_was - log_is)).masked_fill(log_was == float("-inf"), 0.0).sum(-1)
+    return found
+
+
 def _of(logits: Tensor, ids: Tensor) -> Tensor:
     return logits.gather(-1, ids.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
 
 def _kl(logits: Tensor, labels: Tensor, others: Tensor | None, was: Tensor | None) -> Tensor:
     assert was is not None
-    log_was, log_is = was.double().log_softmax(-1), logits.double().log_softmax(-1)
-    return (log_was.exp() * (log_was - log_is)).sum(-1)
+    return divergence(was, logits)
 
 
 def _difference(logits: Tensor, labels: Tensor, others: Tensor | None, was: Tensor | None) -> Tensor:

@@ -17,6 +17,7 @@ is computed anew.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -25,13 +26,13 @@ from torch import Tensor, nn
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Call, Inputs
 from attnlab.operate.effects.baseline import Baseline, run_plain
-from attnlab.operate.effects.measuring import Place
+from attnlab.operate.effects.measuring import Place, portions_that_fit
 from attnlab.operate.effects.metrics import Metric, MetricLike, Ready, make_ready
-from attnlab.operate.effects.sweep import USUAL, Case, How, sweep
+from attnlab.operate.effects.sweep import USUAL, Case, How, check_how, in_portion, sweep
 from attnlab.shapes import shape_text
 from attnlab.sites import matches
 
-__all__ = ["Direction", "Pair", "Patched", "Recovery", "make_pair", "patch_all", "writer"]
+__all__ = ["Direction", "Pair", "Patched", "Recovery", "make_pairs", "patch_all", "writer"]
 
 What = Literal["stream", "heads", "attentions", "mlps"]
 Direction = Literal["denoise", "noise"]
@@ -187,28 +188,36 @@ def patch_all(
     Raises:
         WrongUsage: the shapes differ, or the metric is the same for both, so that there is nothing to bring back.
     """
-    sites = matches(_PATTERNS.get(what, what), model) if what in get_args(What) or "." in what or "*" in what else []
-    if not sites:
-        raise WrongUsage(f"there is nothing to patch called {what!r}; {did_you_mean(what, get_args(What))}")
+    check_how(how)
+    if not isinstance(what, str) or not (what in get_args(What) or "." in what or "*" in what):
+        raise WrongUsage(f"there is nothing to patch called {what!r}; {did_you_mean(str(what), get_args(What))}")
+    sites = matches(_PATTERNS.get(what, what), model)
     for site in sites:
         if site.rpartition(".")[2] in ("mask", "scores", "weights", "logits"):
             raise WrongUsage(f"{site} is not patched one by one; patch heads or streams, or use the edit Patch.")
-    pair = make_pair(model, clean, corrupted, Metric.of(metric, labels), direction=direction, sites=sites)
-    places = []
-    for site in sites:
-        value = pair.base.values[site]
-        is_heads = site.rpartition(".")[2] == "heads"
-        by_position = not is_heads if each_position is None else each_position
-        heads = range(value.shape[1]) if is_heads else [None]
-        positions = range(value.shape[-2]) if by_position else [None]
-        path = site.removesuffix("heads").rstrip(".") if is_heads else site
-        places += [Place(path, head, query) for head in heads for query in positions]
-    cases = [Case(place.site, writer(pair.source.values[place.site], place)) for place in places]
-    after = sweep(model, pair.base, cases, pair.metric, reference=pair.reference, how=how)
-    return Patched(tuple(places), pair.metric.name, direction, pair.ends, after)
+    asked = Metric.of(metric, labels)
+    ends, makers = make_pairs(model, clean, corrupted, asked, direction=direction, sites=sites, budget=how.budget)
+    after = []
+    for number, make in enumerate(makers):
+        pair = make()
+        places = [place for site in sites for place in _places(site, pair.base.values[site], each_position)]
+        cases = [Case(place.site, writer(pair.source.values[place.site], place)) for place in places]
+        own = in_portion(how, number, len(makers))
+        after.append(sweep(model, pair.base, cases, pair.metric, reference=pair.reference, how=own))
+    return Patched(tuple(places), pair.metric.name, direction, ends, torch.cat(after, 1))
 
 
-def make_pair(
+def _places(site: str, value: Tensor, each_position: bool | None) -> list[Place]:
+    """List what is patched at a site: heads, positions, both, or all of it."""
+    is_heads = site.rpartition(".")[2] == "heads"
+    by_position = not is_heads if each_position is None else each_position
+    heads = range(value.shape[1]) if is_heads else [None]
+    positions = range(value.shape[-2]) if by_position else [None]
+    path = site.removesuffix("heads").rstrip(".") if is_heads else site
+    return [Place(path, head, query) for head in heads for query in positions]
+
+
+def make_pairs(
     model: nn.Module,
     clean: Inputs,
     corrupted: Inputs,
@@ -217,24 +226,51 @@ def make_pair(
     direction: Direction,
     sites: Iterable[str],
     keeps_calls: bool = False,
-) -> Pair:
-    """Run the model on both inputs, and make sure that there is something between them."""
+    budget: int,
+) -> tuple[Recovery, list[Callable[[], Pair]]]:
+    """Run the model on both inputs, and make sure that there is something between them.
+
+    Returns both ends for all inputs, and for each portion of them that fits in the budget what makes its pair. A
+    person's own metric is a function of all rows, so these are then not parted.
+    """
     if direction not in get_args(Direction):
         raise WrongUsage(f"there is no direction {direction!r}; {did_you_mean(str(direction), get_args(Direction))}")
     one, other = Call.of(clean), Call.of(corrupted)
     _check_alike(one, other)
     kept = list(sites)
-    runs = [run_plain(model, call, sites=kept, keeps_calls=keeps_calls) for call in (one, other)]
-    # The clean run says what is right, and is what a divergence is taken from.
-    own = make_ready(metric, runs[0].logits)
-    ends = Recovery(*(own(run.logits, runs[0].logits)[0].cpu() for run in runs))
-    if float((ends.clean.mean() - ends.corrupted.mean()).abs()) < 1e-9:
+    spans = [slice(0, one.num_rows)]
+    if not callable(metric.measure):
+        parted = portions_that_fit(model, one, budget // 2, sites=kept, keeps_calls=keeps_calls)
+        spans = [span for span, _ in parted]
+
+    def make(span: slice) -> Pair:
+        both = (one.rows(span), other.rows(span)) if len(spans) > 1 else (one, other)
+        runs = [run_plain(model, call, sites=kept, keeps_calls=keeps_calls) for call in both]
+        # The clean run says what is right, and is what a divergence is taken from.
+        own = make_ready(metric.rows(span), runs[0].logits)
+        ends = Recovery(*(own(run.logits, runs[0].logits)[0].cpu() for run in runs))
+        source, base = runs if direction == "denoise" else runs[::-1]
+        return Pair(base, source, own, ends, runs[0].logits)
+
+    first = make(spans[0])
+    rest = [make(span).ends for span in spans[1:]]
+    ends = Recovery(*(torch.cat(each) for each in zip(first.ends, *rest, strict=True)))
+    _check_apart(ends, first.metric.name)
+    return ends, [lambda: first] if len(spans) == 1 else [partial(make, span) for span in spans]
+
+
+def _check_apart(ends: Recovery, metric: str) -> None:
+    high, low = (float(each.mean()) for each in ends)
+    if not math.isfinite(high - low):
         raise WrongUsage(
-            f"the metric {own.name} is {float(ends.clean.mean()):.6g} for the clean and for the corrupted input: there "
+            f"the metric {metric} is {high:.6g} for the clean and {low:.6g} for the corrupted input; shares need "
+            "finite numbers. Look at what the model says of both first."
+        )
+    if abs(high - low) < 1e-9:
+        raise WrongUsage(
+            f"the metric {metric} is {high:.6g} for the clean and for the corrupted input: there "
             "is nothing that a patch could bring back. Choose inputs, or a metric, that differ."
         )
-    source, base = runs if direction == "denoise" else runs[::-1]
-    return Pair(base, source, own, ends, runs[0].logits)
 
 
 def writer(source: Tensor, place: Place) -> Callable[[Tensor], object]:

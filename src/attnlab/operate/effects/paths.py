@@ -6,7 +6,7 @@ is computed anew. Norms are computed, never frozen.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,25 @@ from attnlab.look.inputs import Inputs
 from attnlab.operate.effects.baseline import row_bytes
 from attnlab.operate.effects.measuring import Place
 from attnlab.operate.effects.metrics import Metric, MetricLike
-from attnlab.operate.effects.patching import Direction, Pair, Patched, make_pair, writer
-from attnlab.operate.effects.sweep import USUAL, Case, How, Script, Stage, copies, known_before, sweep
+from attnlab.operate.effects.patching import Direction, Pair, Patched, make_pairs, writer
+from attnlab.operate.effects.sweep import (
+    USUAL,
+    Case,
+    How,
+    Script,
+    Stage,
+    check_how,
+    copies,
+    in_portion,
+    known_before,
+    sweep,
+)
 from attnlab.sites import installed, site_names
 
 __all__ = ["LOGITS", "Path", "patch_paths"]
 
 Into = Literal["query", "key", "value"]
+_ALL: tuple[Into, ...] = get_args(Into)
 LOGITS = Place("logits")
 
 
@@ -42,9 +54,9 @@ def patch_paths(
     clean: Inputs,
     corrupted: Inputs,
     *,
-    senders: Iterable[Place] | None = None,
-    receivers: Iterable[Place] = (LOGITS,),
-    into: Sequence[Into] = get_args(Into),
+    senders: Place | Iterable[Place] | None = None,
+    receivers: Place | Iterable[Place] = (LOGITS,),
+    into: Into | Sequence[Into] = _ALL,
     metric: MetricLike = "logit",
     labels: Tensor | None = None,
     direction: Direction = "denoise",
@@ -64,15 +76,29 @@ def patch_paths(
     Raises:
         WrongUsage: an unknown sender or receiver, no receiver after any sender, and what `patch_all` refuses.
     """
-    for name in into:
-        if name not in get_args(Into):
-            raise WrongUsage(f"heads have no input {name!r}; {did_you_mean(str(name), get_args(Into))}")
+    check_how(how)
+    into = _checked_inputs(into)
     sites = [name for name in site_names(model) if name.endswith("feed_forward.output") or name == "logits"]
     asked = Metric.of(metric, labels)
-    pair = make_pair(model, clean, corrupted, asked, direction=direction, sites=sites, keeps_calls=len(into) < 3)
-    starts = _heads(pair) if senders is None else list(dict.fromkeys(senders))
-    ends = list(dict.fromkeys(receivers))
-    _check(pair, starts, ends)
+    both, makers = make_pairs(
+        model, clean, corrupted, asked, direction=direction, sites=sites, keeps_calls=len(into) < 3, budget=how.budget
+    )
+    named = None if senders is None else _listed("senders", senders)
+    ends = _listed("receivers", receivers)
+    after = []
+    for number, make in enumerate(makers):
+        pair = make()
+        starts = _heads(pair) if named is None else named
+        _check(pair, starts, ends)
+        paths, found = _each_path(model, pair, starts, ends, into, in_portion(how, number, len(makers)))
+        after.append(found)
+    return Patched(tuple(paths), pair.metric.name, direction, both, torch.cat(after, 1))
+
+
+def _each_path(
+    model: nn.Module, pair: Pair, starts: Sequence[Place], ends: Sequence[Place], into: Sequence[Into], how: How
+) -> tuple[list[Path], Tensor]:
+    """Patch every path from a sender to a receiver after it: the metric, (path, row)."""
     most = max(1, how.budget // (row_bytes(pair.base, None) * pair.base.call.num_rows))
     order, paths, after, done = pair.base.order, [], [], 0
     for chosen in _together(starts, most):
@@ -86,7 +112,28 @@ def patch_paths(
             how.progress(done, len(starts))
     if not paths:
         raise WrongUsage("no receiver comes after any of the senders in the order of the forward pass.")
-    return Patched(tuple(paths), pair.metric.name, direction, pair.ends, torch.cat(after))
+    return paths, torch.cat(after)
+
+
+def _checked_inputs(into: object) -> tuple[Into, ...]:
+    named = (into,) if isinstance(into, str) or not isinstance(into, Iterable) else tuple(into)
+    for name in named:
+        if name not in get_args(Into):
+            raise WrongUsage(f"heads have no input {name!r}; {did_you_mean(str(name), get_args(Into))}")
+    if not named:
+        raise WrongUsage(f"into= names by which inputs a head is reached, of {', '.join(get_args(Into))}; got none.")
+    return named
+
+
+def _listed(name: str, places: object) -> list[Place]:
+    """Return one place or several, each once."""
+    found: list[Any] = [places] if isinstance(places, Place) or not isinstance(places, Iterable) else list(places)
+    for each in found:
+        if not isinstance(each, Place):
+            raise WrongUsage(f'{name} are places, such as Place("layers.0.attention", head=1); got {each!r}.')
+    if not found:
+        raise WrongUsage(f"name at least one of the {name}; got none.")
+    return list(dict.fromkeys(found))
 
 
 def _first_pass(

@@ -62,7 +62,8 @@ def assess(
         values: differences, at least two inputs.
         correction: "holm" bounds the chance of any false finding (Holm 1979), "bh" the expected share of false ones
             among the findings (Benjamini and Hochberg 1995), "none" neither.
-        interval: "permutation" (the shifts that are not rejected) or "bootstrap" (percentiles).
+        interval: "permutation" (the shifts that are not rejected) or "bootstrap" (percentiles, which are too narrow
+            where inputs are few: of normal values at 95 % they held the truth in 88 % at 8 inputs, 93 % at 20).
         level: of the interval, for each effect by itself.
         draws: random sign patterns, subsets or resamples, where not all are listed.
         seed: of the draws.
@@ -133,13 +134,23 @@ def intervals(
     values = _checked(values)
     if kind not in get_args(IntervalKind):
         raise WrongUsage(f"there is no interval {kind!r}; {did_you_mean(str(kind), get_args(IntervalKind))}")
-    if not 0.0 < level < 1.0:
+    if not (isinstance(level, float) and 0.0 < level < 1.0):
         raise WrongUsage(f"level must be between 0 and 1, such as 0.95; got {level!r}.")
-    if kind == "bootstrap":
-        return _bootstrap(values, level, require_integer("draws", draws), seed)
-    num_inputs = values.shape[1]
-    is_exact = num_inputs <= MOST_LISTED
-    number = 2**num_inputs if is_exact else require_integer("draws", draws)
+    if len(values) == 0:
+        return values.mean(1), values.mean(1)
+    is_exact = kind == "permutation" and values.shape[1] <= MOST_LISTED
+    number = 2 ** values.shape[1] if is_exact else require_integer("draws", draws)
+    step = max(1, _AT_ONCE // number)  # effects whose means are sorted together; all meet the same draws
+    found = [
+        _bootstrap(some, level, number, seed) if kind == "bootstrap" else _permutation(some, level, number, seed)
+        for some in torch.split(values, step)
+    ]
+    low, high = (torch.cat([each[end] for each in found]) for end in (0, 1))
+    return low, high
+
+
+def _permutation(values: Tensor, level: float, number: int, seed: int) -> tuple[Tensor, Tensor]:
+    is_exact = values.shape[1] <= MOST_LISTED
     parts = [
         (chosen @ values.T) / chosen.sum(1, keepdim=True)  # the empty subset gives NaN, and is left out
         for chosen in _patterns(values, number, is_exact, seed, "subsets")
@@ -166,6 +177,8 @@ def adjusted(p: Tensor, correction: Correction = "holm") -> Tensor:
         raise WrongUsage(
             f"there is no correction {correction!r}; {did_you_mean(str(correction), get_args(Correction))}"
         )
+    if not isinstance(p, Tensor):
+        raise WrongUsage(f"expected a tensor of p values in one row; got a {type(p).__name__}.")
     if p.dim() != 1 or not bool(((p >= 0) & (p <= 1)).all()):
         raise WrongUsage(f"expected p values from 0 to 1 in one row; got shape {shape_text(p.shape)}.")
     if correction == "none" or len(p) == 0:
@@ -214,6 +227,8 @@ def _portion(values: Tensor) -> int:
 
 
 def _checked(values: Tensor) -> Tensor:
+    if not isinstance(values, Tensor):
+        raise WrongUsage(f"tests need a tensor of values (effect, input); got a {type(values).__name__}.")
     if values.dim() != 2 or values.shape[1] < 2:
         raise WrongUsage(f"tests need values (effect, input) of at least two inputs; got {shape_text(values.shape)}.")
     if not bool(torch.isfinite(values).all()):

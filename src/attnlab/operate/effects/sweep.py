@@ -12,20 +12,23 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from attnlab.errors import WrongUsage
 from attnlab.operate.effects.baseline import Baseline, row_bytes
 from attnlab.operate.effects.metrics import Ready
-from attnlab.operate.effects.tail import Tail, find_tail
+from attnlab.operate.effects.tail import Tail, find_tail, last_alone
+from attnlab.shapes import require_integer
 from attnlab.sites import Instrument, installed
 
-__all__ = ["USUAL", "Case", "How", "Script", "Stage", "copies", "known_before", "sweep"]
+__all__ = ["USUAL", "Case", "How", "Script", "Stage", "check_how", "copies", "in_portion", "known_before", "sweep"]
 
 
+_CACHED = 2**21  # numbers of the widest value: a larger batch takes more memory and, on a processor, no less time
 _WORTH_A_THREAD = 2e8  # multiply-adds of a pass, below which starting threads costs more than they bring
 
 
@@ -34,7 +37,8 @@ class How(NamedTuple):
 
     budget: bytes that may be taken beside the model; inputs and cases are computed in portions that fit. threads:
     passes computed at once, on a processor; None for as many as torch has, or one where the passes are too small for
-    it. progress: is told how many cases are done, and of how many.
+    it. progress: is told how many cases are done, and of how many. Two inputs and one case are computed together in
+    any case, whatever the budget: controls make the patterns of one head of two inputs.
     """
 
     budget: int = 512 * 1024**2
@@ -43,6 +47,25 @@ class How(NamedTuple):
 
 
 USUAL = How()
+
+
+def check_how(how: object) -> None:
+    """Raise `WrongUsage` unless a sweep can be computed like that."""
+    if not isinstance(how, How):
+        raise WrongUsage(f"how= is a How, such as How(budget=2**30); got {how!r}.")
+    require_integer("budget (in bytes)", how.budget)
+    if how.threads is not None:
+        require_integer("threads", how.threads)
+    if not (how.progress is None or callable(how.progress)):
+        raise WrongUsage(f"progress is a function of how many are done, and of how many; got {how.progress!r}.")
+
+
+def in_portion(how: How, number: int, portions: int) -> How:
+    """Return how one of several portions of the inputs is computed: it tells its own share of the progress."""
+    report = how.progress
+    if report is None:
+        return how
+    return how._replace(progress=lambda done, total: report(number * total + done, portions * total))
 
 
 class Case(NamedTuple):
@@ -56,11 +79,12 @@ class Case(NamedTuple):
 class Script:
     """What happens in one pass.
 
-    known: what is supplied instead of being computed. change: what goes on in place of a value. keep: the sites whose
-    values are wanted; `kept` holds them, as they came, afterwards. tail: how the last block is cut short, if it is.
+    known: what is supplied instead of being computed, made when it is asked for. change: what goes on in place of a
+    value. keep: the sites whose values are wanted; `kept` holds them, as they came, afterwards. tail: how the last
+    block is cut short, if it is.
     """
 
-    known: Mapping[str, Tensor] = field(default_factory=dict)
+    known: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
     change: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     keep: frozenset[str] = frozenset()
     tail: Tail | None = None
@@ -111,17 +135,18 @@ class Stage(Instrument):
         tail = script.tail
         if tail is not None and site == tail.leaves:
             return self._cut_short(tail, script)
-        return script.known.get(site)
+        known = script.known.get(site)
+        return None if known is None else known()
 
     def _cut_short(self, tail: Tail, script: Script) -> Tensor:
         """What the last block gives at the last positions alone."""
         known = script.known.get(tail.leaves)
         if known is not None:
-            return known[:, -tail.num_last :]
+            return known()[:, -tail.num_last :]
         x = script.kept.pop(tail.enters)
-        heads = script.known.get(tail.heads)
-        heads = tail.attended(x) if heads is None else heads[..., -tail.num_last :, :]
-        with self.playing(Script(known={tail.heads: heads})):
+        whole = script.known.get(tail.heads)
+        heads = tail.attended(x) if whole is None else whole()[..., -tail.num_last :, :]
+        with self.playing(Script(known={tail.heads: lambda: heads})):
             found: Tensor = tail.block(x[:, -tail.num_last :])
         return found
 
@@ -151,7 +176,10 @@ def sweep(
         return found
     each = max(1, how.budget // 2 // (row_bytes(baseline, metric.num_last) * baseline.call.num_rows))
     workers = _workers(model, baseline, len(cases), how.threads)
-    batches = list(_batches(cases, max(1, each // workers), workers))
+    each //= workers
+    if baseline.logits.device.type == "cpu":
+        each = min(each, _CACHED // max(1, baseline.hidden * baseline.call.num_rows))
+    batches = list(_batches(cases, max(1, each), workers))
     stage, done = Stage(), 0
 
     def run(chosen: list[int]) -> Tensor:
@@ -167,13 +195,13 @@ def sweep(
     return found
 
 
-def known_before(baseline: Baseline, site: str, times: int) -> dict[str, Tensor]:
+def known_before(baseline: Baseline, site: str, times: int) -> dict[str, Callable[[], Tensor]]:
     """Return what no change at `site` can have touched, for so many copies of all rows: blocks and attentions."""
-    known = {}
-    for earlier in baseline.before(site):
-        if earlier.rpartition(".")[2] in ("heads", "residual_after"):
-            known[earlier] = copies(baseline.values[earlier], times)
-    return known
+    return {
+        earlier: lambda value=baseline.values[earlier]: copies(value, times)  # type: ignore[misc]
+        for earlier in baseline.before(site)
+        if earlier.rpartition(".")[2] in ("heads", "residual_after")
+    }
 
 
 def copies(value: Tensor, times: int) -> Tensor:
@@ -190,14 +218,16 @@ def _logits(model: nn.Module, stage: Stage, baseline: Baseline, cases: Sequence[
         each.write(own)
     value = value.flatten(0, 1)
     known = known_before(baseline, site, times)
+    tail = find_tail(model, baseline, num_last, times, site)
     change: dict[str, Callable[[Tensor], Tensor]] = {}
     if site.rpartition(".")[2] in ("heads", "residual_after"):
-        known[site] = value
-    else:
+        known[site] = lambda: value
+    if tail is None or site not in (tail.heads, tail.leaves):
+        # Also where it is supplied: not every part asks whether what it computes is known already.
         change[site] = lambda came: value
-    tail = find_tail(model, baseline, num_last, times, site)
+    call = baseline.call.repeated(times)
     with stage.playing(Script(known, change, tail=tail)), torch.no_grad():
-        return baseline.call.repeated(times)(model)
+        return replace(call, options={**last_alone(model, num_last, site), **call.options})(model)
 
 
 def _batches(cases: Sequence[Case], most: int, workers: int) -> Iterator[list[int]]:
@@ -213,8 +243,8 @@ def _batches(cases: Sequence[Case], most: int, workers: int) -> Iterator[list[in
 
 
 def _workers(model: nn.Module, baseline: Baseline, num_cases: int, threads: int | None) -> int:
-    if baseline.logits.device.type != "cpu":
-        return 1
+    if baseline.logits.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+        return 1  # autocast holds for one thread alone
     if threads is not None:
         return max(1, min(threads, num_cases))
     positions = max(

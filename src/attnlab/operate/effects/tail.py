@@ -1,6 +1,6 @@
-"""The last block of a decoder, for the last positions alone: where nobody asks for the others, nobody computes them."""
+"""The last positions alone: where nobody asks for the others, a decoder's last block and logits leave them out."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -10,8 +10,9 @@ from attnlab.parts.attend import attend
 from attnlab.parts.blocks import Block
 from attnlab.parts.heads import share_heads, split_heads
 from attnlab.parts.positions import Rotary
+from attnlab.pretrained.model import Pretrained
 
-__all__ = ["Tail", "find_tail"]
+__all__ = ["Tail", "find_tail", "last_alone"]
 
 
 class Tail(NamedTuple):
@@ -67,3 +68,13 @@ def find_tail(model: nn.Module, baseline: Baseline, num_last: int | None, times:
         if mask.dim() == 4 and mask.shape[0] > 1:
             mask = mask.unsqueeze(0).expand(times, *mask.shape).flatten(0, 1)
     return Tail(block, enters, leaves, heads, num_last, mask)
+
+
+def last_alone(model: nn.Module, num_last: int | None, site: str) -> dict[str, Any]:
+    """Return the options by which a pretrained model computes the logits of its last positions alone, if it can.
+
+    Where all logits are what a case changes, they are left whole.
+    """
+    if num_last is None or site == "logits" or not isinstance(model, Pretrained):
+        return {}
+    return model.last_alone(num_last)

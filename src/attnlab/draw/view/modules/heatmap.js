@@ -86,7 +86,7 @@ export function makeHeatmap(hear) {
     shade(scale, colours) {
       Object.assign(view, { scale, colours });
       view.levels.clear();
-      redraw();
+      if (view.width) paint(); // at once: paper does not wait for the next frame
     },
     pinRow(row) {
       view.row = row;

@@ -5,6 +5,8 @@ import { clamp, wordLabel, wordToken } from "../../report/elements.js";
 export const FONT = '12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
 const PAIR = " / "; // between the names of a place in two recordings
 const LINE = 14; // pixels from one name to the next, at least
+const EDGE = 7; // right of the last column and under the last row: half of a name that stands at a narrow one
+const AXIS = 48; // what the word at the side of the rows takes
 const LARGEST_CELL = 46;
 const MOST_NAME = 112;
 const MOST_PAIR = 200; // of the two names of a place where recordings differ
@@ -15,7 +17,7 @@ export function layOut(view, canvas, pen) {
   pen.font = FONT;
   const rowRoom = clamp(widest(pen, view.rowNames) + 10, 22, Math.min(mostRoom(view.rowNames), width * 0.3)) + 16;
   const columnRoom = clamp(widest(pen, view.columnNames) + 12, LINE + 6, mostRoom(view.columnNames));
-  const room = Math.max(width - rowRoom - 2, 40);
+  const room = Math.max(width - rowRoom - EDGE, 40);
   const tallest = clamp(innerHeight * 0.7, 280, 660);
   const [across, down] = [Math.min(LARGEST_CELL, room / map.columns), Math.min(LARGEST_CELL, tallest / map.rows)];
   const least = Math.min(across, down);
@@ -31,7 +33,7 @@ export function layOut(view, canvas, pen) {
   view.zoom = clamp(view.zoom, 1, view.box.mostZoom);
   stayInside(view);
   const ratio = window.devicePixelRatio || 1;
-  const height = top + view.box.plotHeight + 2;
+  const height = top + Math.max(view.box.plotHeight + EDGE, AXIS);
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
@@ -119,7 +121,10 @@ export function cut(pen, name, room) {
   return isolated(`${letters.slice(0, most).join("")}…`);
 }
 
-// Names on an axis: white space is seen, and an empty token too.
+// Names on an axis: white space is seen, and an empty token too; so is what would turn letters around, or show nothing.
 export function axisName(token) {
-  return token.includes(PAIR) ? wordLabel(token) : wordToken(token);
+  const name = token.includes(PAIR) ? wordLabel(token) : wordToken(token);
+  const isUnseen = /^[\p{C}\p{Z}]+$/u.test(name);
+  const hidden = isUnseen ? /[\p{C}\p{Z}]/gu : /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu;
+  return name.replace(hidden, (letter) => `‹U+${letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›`);
 }

@@ -8,7 +8,8 @@ export function listenToPointer(canvas, view, act) {
   let drag = null;
   const place = (event) => {
     const box = canvas.getBoundingClientRect();
-    return [event.clientX - box.left, event.clientY - box.top];
+    const scale = canvas.offsetWidth / box.width || 1; // of a page around it that is zoomed
+    return [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
   };
   canvas.addEventListener("wheel", (event) => {
     // A page must scroll past a map: the wheel zooms with Ctrl, as a pinch does, or once the map has been clicked.

@@ -71,7 +71,8 @@ export function facesOf(group, fact, thumbs, variant, colours, factWords) {
   if (fact === "picture") return (layer, head) => ({ pixels: thumbPixels(thumbs(layer, head, variant), variant === 2, colours) });
   const read = (layer, head) => {
     const [first, second] = group.layers[layer].facts.map((all) => all[head][fact]);
-    return variant === 2 ? second - first : variant === 1 ? second : first;
+    if (variant < 2) return variant === 1 ? second : first;
+    return first === null || second === null ? null : second - first; // of queries that look at nothing nothing is known
   };
   const all = group.layers.flatMap((layer, i) => Array.from({ length: layer.heads }, (_, head) => Math.abs(read(i, head) ?? 0)));
   const most = Math.max(...all) || 1;

@@ -64,7 +64,7 @@ function drawProfile(canvas, state) {
   pen.fillStyle = colours.muted;
   pen.font = '11px system-ui, "Segoe UI", sans-serif';
   pen.textAlign = "right";
-  pen.fillText(wordProbability(most), place.left - 6, 14);
+  pen.fillText(wordSize(most, most), place.left - 6, 14);
   pen.fillText("0", place.left - 6, ground + 3);
   pen.clip();
   pen.fillStyle = colours.accent;
@@ -88,26 +88,27 @@ function showLargest(list, rest, state) {
   list.replaceChildren(...listed.map(({ value, j }) => make("li", {},
     make("span", { class: "word", title: state.names[j] }, state.names[j]),
     make("span", { class: "track" }, setVariable(make("i"), "--w", clamp(Math.abs(value) / most, 0, 1))),
-    make("span", { class: "number" }, signed(value, state)),
+    make("span", { class: "number" }, signed(value, state, most)),
     make("span", { class: "tag" }, `key ${state.numbers(j)}`))));
   const masked = state.map.columns - all.length;
   const others = all.slice(listed.length);
   const sum = others.reduce((total, { value }) => total + value, 0);
   const parts = [];
   if (all.length === 0) parts.push("This query may look at nothing.");
-  if (others.length > 0) parts.push(`${count(others.length, state.isSquares ? "other square" : "other key")}${state.isSquares ? "." : ` together ${signed(sum, state)}.`}`);
+  if (others.length > 0) parts.push(`${count(others.length, state.isSquares ? "other square" : "other key")}${state.isSquares ? "." : ` together ${signed(sum, state, most)}.`}`);
   if (masked > 0) parts.push(`${masked.toLocaleString("en-GB")} masked.`);
   rest.textContent = parts.join(" ");
 }
 
-function signed(value, state) {
-  const words = wordProbability(Math.abs(value));
-  if (!state.isDifference) return words;
-  return value < 0 ? `−${words}` : value > 0 ? `+${words}` : words;
+// Where all are small, three decimals would tell none of them.
+function wordSize(size, most) {
+  return most < 0.01 ? wordNumber(size) : wordProbability(size);
 }
 
-function exactly(value, state) {
-  return `${state.isDifference && value > 0 ? "+" : ""}${wordNumber(value)}`;
+function signed(value, state, most) {
+  const words = wordSize(Math.abs(value), most);
+  if (!state.isDifference) return words;
+  return value < 0 ? `−${words}` : value > 0 ? `+${words}` : words;
 }
 
 function fillTable(table, state) {
@@ -115,10 +116,22 @@ function fillTable(table, state) {
   const weights = weightsOf(state);
   const rows = [...weights.subarray(0, MOST_ROWS)].map((value, j) => make("tr", {},
     make("td", { class: "figure" }, state.numbers(j)), make("th", { scope: "row" }, state.names[j]),
-    make("td", { class: "figure" }, Number.isNaN(value) ? "masked" : exactly(value, state)),
-    make("td", { class: "figure" }, Number.isNaN(value) ? "" : wordError(state.map.error(state.row, j)))));
+    ...(Number.isNaN(value) ? ["masked", ""] : wordReading(value, state.map.error(state.row, j), state.isDifference)).map((words) => make("td", { class: "figure" }, words))));
   const caption = make("caption", {}, weights.length > MOST_ROWS ? `The first ${MOST_ROWS.toLocaleString("en-GB")} of ${weights.length.toLocaleString("en-GB")} keys.` : `${state.title}.`);
   table.replaceChildren(caption, head, make("tbody", {}, ...rows));
+}
+
+// A weight in as many digits as its error is told in, and the error, with what the digits leave out: read as they are
+// written, the two hold.
+export function wordReading(value, error, isDifference) {
+  if (value === 0) return ["0", wordError(error)];
+  const size = Math.abs(value);
+  const places = 1 - Math.floor(Math.log10(error > 0 ? error : size * 1e-3));
+  const isPlain = size >= 1e-4 && places <= 9;
+  const told = isPlain ? size.toFixed(Math.max(0, places)) : size.toExponential(clamp(Math.floor(Math.log10(size)) + places, 2, 9));
+  const text = Number.isInteger(size) ? String(size) : told;
+  const sign = value < 0 ? "−" : isDifference ? "+" : "";
+  return [`${sign}${text.replace("e-", "e−")}`, wordError(error + Math.abs(size - Number(text)))];
 }
 
 // Errors are rounded up, so that what is said always holds.

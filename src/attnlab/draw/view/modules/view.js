@@ -6,7 +6,7 @@ import { makeRamp } from "../../report/grid.js";
 import { makeHeatmap } from "./heatmap.js";
 import { axisName } from "./layout.js";
 import { facesOf, makeOverview } from "./overview.js";
-import { makeRow, wordError } from "./row.js";
+import { makeRow, wordError, wordReading } from "./row.js";
 import { makeScale, readColours } from "./shades.js";
 import { readMap, readThumbs, subtract } from "./wire.js";
 
@@ -257,13 +257,9 @@ function sayCell(app, cell) {
     said.textContent = `${from} may not look at ${to}: masked.`;
     return;
   }
-  const exact = (each) => `${state.variant === 2 && each.values[i * map.columns + j] > 0 ? "+" : ""}${wordWeight(each.values[i * map.columns + j])} ± ${wordError(each.error(i, j))}`;
+  const exact = (each) => wordReading(each.values[i * map.columns + j], each.error(i, j), state.variant === 2).join(" ± ");
   const words = maps.length > 1 ? maps.map((each, kind) => `${manifest.maps[kind]} ${exact(each)}`).join(", ") : exact(map);
   said.textContent = `${from} → ${to}: ${words}`;
-}
-
-function wordWeight(value) {
-  return value === 0 ? "0" : wordNumber(value);
 }
 
 function makePrecision(manifest) {
@@ -283,7 +279,7 @@ function reshade(app) {
   showLegend(app);
 }
 
-// Canvases do not follow the style by themselves.
+// Canvases do not follow the style by themselves, nor onto paper, which is light.
 function followTheme(app) {
   const repaint = () => {
     app.colours = readColours(app.element);
@@ -291,6 +287,6 @@ function followTheme(app) {
     reshade(app);
     showRow(app, app.state.row);
   };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+  for (const change of ["(prefers-color-scheme: dark)", "print"]) matchMedia(change).addEventListener("change", repaint);
   new MutationObserver(repaint).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
 }

@@ -1,0 +1,167 @@
+"""Whom a command line asks: a run of ours by its folder or name, or a pretrained model by folder, file or hub id."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from attnlab.cli.edits import read_head
+from attnlab.cli.finding import RUNS, find_run, is_run, runs_in
+from attnlab.cli.parsing import whole_number
+from attnlab.errors import CouldNotRun, WrongUsage
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from attnlab.look.questions import Question
+    from attnlab.look.trace import Trace
+    from attnlab.pretrained.model import Pretrained
+
+__all__ = [
+    "AS_IT_IS",
+    "ForPretrained",
+    "ask",
+    "chosen_heads",
+    "is_foreign",
+    "of_heads",
+    "open_model",
+    "put",
+    "refuse_options",
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ForPretrained:
+    """The options that look, edit and trace have for pretrained models alone; a run knows these things itself."""
+
+    steps: Annotated[
+        int | None, Parameter(converter=whole_number, help="Of a model that generates: how many tokens at most.")
+    ] = None
+    target: Annotated[
+        str | None, Parameter(help="What is right: the continuation, the answer, the class, the words at the masks.")
+    ] = None
+    pair: Annotated[str | None, Parameter(help="A second text, for models that read two.")] = None
+    ends_in: Annotated[
+        str | None, Parameter(help="What the model ends in: none, causal-lm, masked-lm, …; else what its files say.")
+    ] = None
+
+    def said(self) -> list[str]:
+        """Name the options that were given, as they are typed."""
+        return [f"--{name.replace('_', '-')}" for name, value in asdict(self).items() if value is not None]
+
+
+AS_IT_IS = ForPretrained()
+
+
+def ask(name: str, words: Sequence[str], how: ForPretrained = AS_IT_IS) -> "Question":
+    """Put words to a run's model, or to a pretrained one.
+
+    Raises:
+        WrongUsage: no words, or options that this model does not take.
+        CouldNotRun: there is neither such a run nor such a model.
+    """
+    if is_foreign(name):
+        if not words:
+            raise WrongUsage("after the model, and before any option, type what it shall read: a text in quotes.")
+        return put(open_model(name, head=how.ends_in), words, how)
+    from attnlab.experiments import open_run, registry
+
+    report = open_run(find_run(name))
+    expected = registry.askable(report).prompt_words(registry.config_of(report))
+    if not words:
+        raise WrongUsage(f"after the run, and before any option, type what its model shall read: {expected}.")
+    refuse_options(name, how)
+    return registry.ask_run(report, " ".join(words))
+
+
+def refuse_options(name: str, how: ForPretrained) -> None:
+    """Raise where somebody gives a run what only pretrained models take."""
+    if how.said():
+        raise WrongUsage(f"{' and '.join(how.said())}: for pretrained models only; {name} is a run.")
+
+
+def chosen_heads(model: "nn.Module", heads: Sequence[str]) -> dict[str, list[int]]:
+    """Find heads by their names, such as 3.5: the site of their weights, and their numbers there."""
+    from attnlab.operate.edits import ZeroHead
+    from attnlab.operate.edits.where import num_heads
+
+    if not heads:
+        raise WrongUsage("--head needs a head, LAYER.HEAD, such as 0.1.")
+    found: dict[str, list[int]] = {}
+    for text in heads:
+        edit = ZeroHead(**read_head(text))  # an edit knows how a layer, a part and a head are found
+        for site in edit.sites(model):
+            part = site.rpartition(".")[0]
+            try:
+                numbers = edit.heads_in(num_heads(model, part), part)
+            except WrongUsage:
+                raise WrongUsage(
+                    f"there is no head {text}: {part or 'this model'} has {num_heads(model, part)} heads, from 0."
+                ) from None
+            found.setdefault(f"{part}.weights" if part else "weights", []).extend(numbers)
+    return {site: list(dict.fromkeys(numbers)) for site, numbers in found.items()}
+
+
+def of_heads(trace: "Trace", model: "nn.Module", heads: Sequence[str]) -> "Trace":
+    """Leave only these heads in a trace."""
+    chosen = chosen_heads(model, heads)
+    kept = tuple(each for each in trace.attention if each.head in chosen.get(each.site, ()))
+    if not kept:
+        known = ", ".join(dict.fromkeys(each.site.removesuffix(".weights") for each in trace.attention))
+        raise WrongUsage(f"the trace shows none of these heads; it shows those of {known or 'none'}.")
+    return replace(trace, attention=kept)
+
+
+def put(model: "Pretrained", words: Sequence[str], how: ForPretrained) -> "Question":
+    """Put words to a pretrained model."""
+    from attnlab.look.texts import question_of
+
+    return question_of(model, " ".join(words), how.pair, steps=how.steps, target=how.target)
+
+
+def is_foreign(name: str) -> bool:
+    """Say whether a name means a pretrained model: a file or folder that is no run, or what can only be a hub id."""
+    from attnlab.experiments.loading import is_ours
+
+    if not name.strip():
+        return False
+    here = Path(name)
+    if is_ours(here) or is_ours(RUNS / name) or (is_run(RUNS / name) and not os.path.lexists(here)):
+        return False
+    if os.path.lexists(here):
+        return is_run(here) or not runs_in(here)  # a run of somebody else's: a config that is not ours
+    if is_run(here.parent):  # a member that is not there
+        return False
+    return "/" in name or not get_close_matches(here.name, runs_in(RUNS), n=1)
+
+
+def open_model(name: str, **opening: Any) -> "Pretrained":
+    """Open a pretrained model, and say so while it lasts."""
+    from attnlab.experiments.loading import load_pretrained
+
+    with _waiting(f"opening {name}"):
+        try:
+            return load_pretrained(name, **opening)
+        except CouldNotRun as error:
+            if os.path.lexists(name):
+                raise
+            raise CouldNotRun(f"there is no run called {name}, and no such pretrained model: {error}") from None
+
+
+@contextmanager
+def _waiting(what: str) -> Iterator[None]:
+    """Show on a terminal that something takes its time."""
+    console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield

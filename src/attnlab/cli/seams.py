@@ -1,0 +1,176 @@
+"""attnlab doctor MODEL: how a pretrained model's attention is met, what can be seen of it, and what cannot."""
+
+import math
+import re
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from attnlab.cli import terminal
+from attnlab.cli.asking import open_model
+
+if TYPE_CHECKING:
+    from attnlab.pretrained.model import Pretrained
+
+__all__ = ["examine_model", "show_model"]
+
+_ATTENTION = ("query", "key", "value", "mask", "scores", "weights", "heads", "output")
+_STREAM = ("residual_before", "residual_between", "residual_after")
+_SINK = 1e-3  # of its weight that a row may lose to rounding; what takes more is a sink
+
+
+def examine_model(name: str, ends_in: str | None = None) -> dict[str, Any]:
+    """Open a model, and say what was found; a model in which no seam passes its check is refused by the opening."""
+    started = time.perf_counter()
+    model = open_model(name, head=ends_in)
+    seconds = time.perf_counter() - started
+    foreign = model.foreign
+    weights = list(foreign.parameters())
+    return {
+        "model": name,
+        "class": type(foreign).__name__,
+        "source": model.source,
+        "notes": list(model.notes),
+        "tokenizer": None if model.tokenizer is None else type(model.tokenizer).__name__,
+        "parameters": sum(each.numel() for each in weights),
+        "bytes": sum(each.nbytes for each in weights),
+        "dtype": ", ".join(sorted({str(each.dtype).removeprefix("torch.") for each in weights})),
+        "device": ", ".join(sorted({str(each.device) for each in weights})),
+        "seconds": seconds,
+        "peak_bytes": _peak(),
+        "attentions": _groups(model),
+        "sites": _sites(model),
+        "missing": _missing(model),
+    }
+
+
+def show_model(found: dict[str, Any]) -> None:
+    """Print what was found."""
+    terminal.say(f"{found['class']}, {found['parameters']:,} parameters, {found['dtype']}, on {found['device']}")
+    terminal.say(f"from {found['source']}; tokenizer: {found['tokenizer'] or 'none'}")
+    for note in found["notes"]:
+        terminal.say(f"note: {note}")
+    for group in found["attentions"]:
+        terminal.say("")
+        _show_group(group)
+    terminal.say("")
+    _show_sites("sites", found["sites"])
+    _show_sites("missing", found["missing"])
+    terminal.say(
+        f"opened and checked in {found['seconds']:.1f} s; weights {_size(found['bytes'])}, "
+        f"the process at most {_size(found['peak_bytes'])}"
+    )
+
+
+def _show_group(group: dict[str, Any]) -> None:
+    """Print what was found of alike attentions, a line for each."""
+    shared = "" if group["kv_heads"] == group["heads"] else f" that share {group['kv_heads']} of keys and values"
+    made, effect, layers = group["made"], group["effect"], group["layers"]
+    later = "no: they can only be seen where attention is open"
+    if made is not None:
+        later = f"{group['made_layers']} of {layers}, off by {made:.1g} at most"
+    lines = {
+        "seam": f"{group['seam']}, met {', '.join(map(str, group['calls']))} × in a pass",
+        "weights made later": later,
+        "sinks": f"{group['sink']:.1%} of a query's weight at most" if group["sink"] > _SINK else "none",
+        "window": group["window"] or "none stated",
+        "effect of silencing": "not tried" if effect is None else f"{effect[0]:.2g} to {effect[1]:.2g} on the output",
+    }
+    terminal.say(f"{group['attention']}: {layers} layers of {group['heads']} heads{shared}")
+    for name, line in lines.items():
+        terminal.say(f"  {name:<20} {line}")
+
+
+def _show_sites(title: str, sites: Sequence[str]) -> None:
+    """Print sites, those of one part in a line."""
+    parts: dict[str, list[str]] = {}
+    for site in sites:
+        part, _, own = site.rpartition(".")
+        parts.setdefault(part, []).append(own)
+    for number, (part, names) in enumerate(parts.items()):
+        terminal.say(f"{title if not number else '':<8} {part + ': ' if part else ''}{' '.join(names)}")
+
+
+def _groups(model: "Pretrained") -> list[dict[str, Any]]:
+    """Put attentions together that are alike: of one stack and kind, met alike, with as many heads."""
+    doors = dict(model.attention_doors())
+    groups: dict[tuple[str, str, int, int], list[Any]] = {}
+    for each in model.seams:
+        layout = doors[each.path].layout
+        kind = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", each.path)
+        groups.setdefault((kind, each.seam, layout.num_heads, layout.num_kv_heads), []).append(each)
+    found = []
+    for (kind, seam, heads, kv_heads), members in groups.items():
+        made = [each.made for each in members if each.made is not None]
+        effects = [each.effect for each in members if not math.isnan(each.effect)]
+        found.append(
+            {
+                "attention": kind,
+                "layers": len(members),
+                "heads": heads,
+                "kv_heads": kv_heads,
+                "seam": seam,
+                "calls": sorted({each.calls for each in members}),
+                "made": max(made) if made else None,
+                "made_layers": len(made),
+                "sink": max(0.0, 1.0 - min(each.least for each in members)),
+                "window": _window(model, len(members)) if kind.endswith(".attention") else None,
+                "effect": [min(effects), max(effects)] if effects else None,
+            }
+        )
+    return found
+
+
+def _window(model: "Pretrained", layers: int) -> str | None:
+    """Say what the model's settings tell of windows; None where they tell nothing."""
+    from attnlab.pretrained.texts import text_config
+
+    config = text_config(model.foreign)
+    width = next(
+        (w for name in ("sliding_window", "window_size") if isinstance(w := getattr(config, name, None), int)), None
+    )
+    if width is None or getattr(config, "use_sliding_window", True) is False:
+        return None
+    kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
+    if isinstance(kinds, Sequence) and not isinstance(kinds, str):
+        narrow = sum("sliding" in str(kind) or kind == "local" for kind in kinds)
+        return f"{width:,} in {narrow} of {len(kinds)}" if narrow else None
+    return f"{width:,}"
+
+
+def _sites(model: "Pretrained") -> list[str]:
+    """List the kinds of sites, with `*` for the number of a layer."""
+    from attnlab.sites import site_names
+
+    return list(dict.fromkeys(re.sub(r"(^|\.)\d+(?=\.)", r"\1*", name) for name in site_names(model)))
+
+
+def _missing(model: "Pretrained") -> list[str]:
+    """List what a model of ours would show and this one does not, by its first layer that lacks it."""
+    from attnlab.sites import site_names
+
+    there = set(site_names(model))
+    lacking: list[str] = []
+    for stack in model.plan.stacks:
+        prefix = f"{stack.name}." if stack.name else ""
+        expected = [f"{prefix}embedding"]
+        for index, block in enumerate(stack.blocks):
+            at = f"{prefix}layers.{index}."
+            expected += [f"{at}{site}" for site in _STREAM]
+            expected += [f"{at}{each.name}.{site}" for each in block.attentions for site in _ATTENTION]
+            expected += [f"{at}feed_forward.hidden", f"{at}feed_forward.output"]
+        lacking += [each for each in expected if each not in there]
+    lacking += ["logits"] if "logits" not in there else []
+    return list(dict.fromkeys(re.sub(r"(^|\.)\d+(?=\.)", r"\1*", name) for name in lacking))
+
+
+def _peak() -> int:
+    """Return the most memory that this process has held, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _size(number: int) -> str:
+    return f"{number / 2**30:.2f} GiB" if number >= 2**30 else f"{number / 2**20:.1f} MiB"

@@ -1,0 +1,7 @@
+"""Corpus search: where in many texts does a head do this?"""
+
+from attnlab.look.corpus.found import Example, Found, open_search
+from attnlab.look.corpus.measures import MEASURES, Rows
+from attnlab.look.corpus.searching import Progress, search_corpus
+
+__all__ = ["MEASURES", "Example", "Found", "Progress", "Rows", "open_search", "search_corpus"]

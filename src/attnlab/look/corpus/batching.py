@@ -1,0 +1,97 @@
+"""From texts to batches of ids: texts of about one length together, padded on the right."""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.pretrained.model import Pretrained
+from attnlab.pretrained.texts import most_tokens
+
+__all__ = ["Batch", "Encoder", "batches", "encoder_of", "inputs_of", "longest_of"]
+
+Encoder = Callable[[str], Sequence[int]]
+_USUAL = 1024  # tokens of a text, where the model could read more
+
+
+class Batch(NamedTuple):
+    """Some texts: ids and real (text, length), the numbers and lengths of the texts."""
+
+    ids: Tensor
+    real: Tensor
+    numbers: list[int]
+    lengths: list[int]
+
+
+def encoder_of(model: nn.Module, encode: Encoder | None, longest: int) -> Encoder:
+    """Return what makes ids of a text, cut to `longest`.
+
+    Raises:
+        CouldNotRun: nobody can.
+    """
+    if encode is not None:
+        given = encode
+        return lambda text: list(given(text))[:longest]
+    tokenizer = getattr(model, "tokenizer", None)
+    if tokenizer is None:
+        raise CouldNotRun("this model has no tokenizer: say how a text becomes ids with encode=.")
+
+    def encoded(text: str) -> list[int]:
+        return [int(each) for each in tokenizer(text, truncation=True, max_length=longest)["input_ids"]]
+
+    return encoded
+
+
+def longest_of(model: nn.Module, asked: int | None) -> int:
+    """Return how many tokens of a text are read: as many as asked, or as the model can, but not more than usual."""
+    foreign = model.foreign if isinstance(model, Pretrained) else model
+    most = most_tokens(foreign)
+    if asked is None:
+        return _USUAL if most is None else min(most, _USUAL)
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 2 or (most is not None and asked > most):
+        raise WrongUsage(f"max_length is how many tokens of a text are read, from 2 to {most or 'any'}; got {asked!r}.")
+    return asked
+
+
+def batches(texts: Sequence[tuple[int, Sequence[int]]], most: int) -> Iterator[Batch]:
+    """Put texts, (number, ids), of about one length together, so that a batch has at most `most` places.
+
+    >>> [batch.numbers for batch in batches([(0, [1, 2]), (1, [1]), (2, [1, 2, 3, 4])], 4)]
+    [[1, 0], [2]]
+    """
+    waiting: list[tuple[int, Sequence[int]]] = []
+    for number, ids in sorted(texts, key=lambda each: (len(each[1]), each[0])):
+        if waiting and (len(waiting) + 1) * len(ids) > most:
+            yield _batch(waiting)
+            waiting = []
+        waiting.append((number, ids))
+    if waiting:
+        yield _batch(waiting)
+
+
+def _batch(texts: Sequence[tuple[int, Sequence[int]]]) -> Batch:
+    lengths = [len(ids) for _, ids in texts]
+    found = torch.zeros(len(texts), max(lengths), dtype=torch.int64)
+    for row, (_, ids) in enumerate(texts):
+        found[row, : len(ids)] = torch.tensor(list(ids))
+    real = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(-1)
+    return Batch(found, real, [number for number, _ in texts], lengths)
+
+
+def inputs_of(model: nn.Module, batch: Batch) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    """Say how a model is called with a batch: what comes in order, and what by name."""
+    foreign = model.foreign if isinstance(model, Pretrained) else model
+    takes = inspect.signature(foreign.forward).parameters
+    named: dict[str, Any] = {"use_cache": False} if "use_cache" in takes else {}
+    device = next((each.device for each in foreign.parameters()), torch.device("cpu"))
+    ids, real = batch.ids.to(device), batch.real.to(device)
+    is_padded = not bool(batch.real.all())
+    if isinstance(model, Pretrained):
+        target = (ids[:, :1],) if "encoder" in model.plan.names else ()
+        return (ids, *target), {**named, **({"real": real} if is_padded else {})}
+    if "real" in takes and is_padded:  # who only looks back needs no mask: padding stands behind
+        named["real"] = real
+    return (ids,), named

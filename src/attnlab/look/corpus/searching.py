@@ -1,0 +1,248 @@
+"""Search many texts for what heads do: each text read once, every head measured at every token.
+
+    found = search_corpus(model, "reviews.csv", "induction", out="searches/induction")
+    found.table()                 # every head: mean with interval, quantiles
+    found.examples("3.5")         # where it does this most, token by token
+
+Texts are read in windows of some hundred, put together by length, and forgotten; what is kept does not grow with the
+corpus (`tally.py`). After each window all of it is on disk, and the same call goes on from there.
+"""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+from attnlab.files import explained, locked, remove_remains
+from attnlab.look.corpus.batching import Batch, Encoder, batches, encoder_of, inputs_of, longest_of
+from attnlab.look.corpus.found import Found, write_tables
+from attnlab.look.corpus.keeping import is_there, read_state, write_state
+from attnlab.look.corpus.measures import Measure, Rows, measure_of
+from attnlab.look.corpus.tally import Measured, Tally
+from attnlab.look.corpus.texts import Row, rows_of
+from attnlab.look.corpus.watching import Enough, Measurer
+from attnlab.look.documents.reading import parts_of
+from attnlab.look.documents.storing import fingerprint
+from attnlab.look.heads import chosen_heads, head_name
+from attnlab.look.recording.tokens import Vocabulary, check_vocabulary, name_of, vocabulary_of
+from attnlab.shapes import require_integer
+from attnlab.sites import installed
+
+__all__ = ["Progress", "search_corpus"]
+
+_WINDOW = 256  # texts that are put together by length
+_SAME = ("measure", "fingerprint", "heads", "column", "top", "longest", "lowest", "seed")
+
+
+class Progress(NamedTuple):
+    """How far a search is: texts and tokens read by now, rows left out, seconds and tokens a second of this call."""
+
+    texts: int
+    tokens: int
+    left_out: int
+    seconds: float
+    rate: float
+
+
+def search_corpus(
+    model: nn.Module,
+    corpus: Path | str | Iterable[str],
+    measure: str | Callable[[Rows], Tensor],
+    *,
+    heads: list[str] | None = None,
+    out: Path | str | None = None,
+    column: str = "text",
+    top: int = 20,
+    lowest: bool = False,
+    limit: int | None = None,
+    max_length: int | None = None,
+    batch_tokens: int = 4096,
+    encode: Encoder | None = None,
+    vocabulary: Vocabulary | None = None,
+    seed: int = 0,
+    resume: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+) -> Found:
+    """Measure heads on every token of many texts, and keep where they do it most.
+
+    Args:
+        model: any model with sites; of an encoder–decoder the encoder reads.
+        corpus: a .csv, .tsv, .jsonl, .parquet or .txt file, or the texts one after another.
+        measure: one of `MEASURES`, "token:REGEX", or a function of `Rows`.
+        heads: such as ["3.5", "4"]; None for all.
+        out: a folder to make, or to go on with; None to keep nothing on disk.
+        column: where the texts stand.
+        top: examples for each head, at most one of each text.
+        lowest: look for the least values instead of the largest.
+        limit: rows of the corpus, at most; None for all.
+        max_length: tokens of a text, at most; longer ones are cut and counted. None for what the model reads, at most
+            1,024.
+        batch_tokens: places in a batch, padding included.
+        encode: what makes ids of a text, for a model without a tokenizer.
+        vocabulary: what ids are called; None for the model's own.
+        seed: of the sample and of the intervals.
+        resume: False to refuse a folder in which a search was begun.
+        progress: called after each batch.
+
+    Raises:
+        WrongUsage: arguments that cannot be, a corpus without any text, or a folder that holds another search.
+        CouldNotRun: the corpus or the folder cannot be read or written.
+    """
+    name, measured = measure_of(measure)
+    require_integer("top", top)
+    require_integer("batch_tokens", batch_tokens)
+    if limit is not None:
+        require_integer("limit", limit)
+    longest = longest_of(model, max_length)
+    chosen = chosen_heads(model, parts_of(model), heads)
+    if not chosen:
+        raise WrongUsage("heads names no head; leave it out for all.")
+    vocabulary = vocabulary_of(model, vocabulary)
+    check_vocabulary(vocabulary)
+    told: dict[str, Any] = {
+        "model": str(getattr(model, "name", "") or type(model).__name__),
+        "fingerprint": fingerprint(model),
+        "measure": name,
+        "heads": [head_name(part, head) for part, numbers in chosen.items() for head in numbers],
+        "column": column, "top": top, "longest": longest, "lowest": lowest, "seed": seed,
+        "rows": 0, "digest": "", "counts": {}, "texts": {}, "names": {}, "seconds": 0.0, "is_done": False,
+    }  # fmt: skip
+    if out is not None and is_there(Path(out)) and not resume:
+        raise WrongUsage(f"{out} holds a search already: go on with it (resume, --resume), or choose another folder.")
+    search = _Search(model, measured, chosen, told, Path(out) if out is not None else None)
+    search.encode, search.vocabulary = encoder_of(model, encode, longest), vocabulary
+    rows = rows_of(corpus, column)
+    return search.run(islice(rows, limit), batch_tokens, progress)
+
+
+class _Search:
+    """One search on its way."""
+
+    encode: Encoder
+    vocabulary: Vocabulary | None
+
+    def __init__(
+        self, model: nn.Module, measure: Measure, heads: dict[str, list[int]], told: dict[str, Any], out: Path | None
+    ) -> None:
+        self._model, self._measure, self._heads, self._told, self._out = model, measure, heads, told, out
+        self._tally = Tally(len(told["heads"]), told["top"], told["seed"], lowest=told["lowest"])
+        self._counts: Counter[str] = Counter()
+        self._texts: dict[str, list[int]] = {}  # those that an example stands in
+        self._digest = hashlib.sha256()
+        self._began = time.monotonic()
+        self._before = 0.0
+
+    def run(self, rows: Iterator[Row], most: int, progress: Callable[[Progress], None] | None) -> Found:
+        """Read all rows, and return what was found."""
+        if self._out is None:
+            return self._read(rows, most, progress)
+        with explained(self._out):
+            self._out.mkdir(parents=True, exist_ok=True)
+        with locked(self._out):
+            remove_remains(self._out)
+            self._resume(rows)
+            found = self._read(rows, most, progress)
+            write_tables(found, self._out)
+            return found
+
+    def _read(self, rows: Iterator[Row], most: int, progress: Callable[[Progress], None] | None) -> Found:
+        training = [module for module in self._model.modules() if module.training]
+        self._model.eval()
+        tokens_before = self._counts["tokens read"]
+        try:
+            while window := list(islice(rows, _WINDOW)):
+                for batch in batches(self._encoded(window), most):
+                    self._measured(batch)
+                    if progress is not None:
+                        spent = time.monotonic() - self._began
+                        tokens, left = self._counts["tokens read"], self._counts["rows left out"]
+                        rate = (tokens - tokens_before) / max(spent, 1e-9)
+                        progress(Progress(self._counts["texts read"], tokens, left, spent, rate))
+                self._told["rows"] = window[-1].number + 1
+                self._keep(is_done=False)
+        finally:
+            for module in training:
+                module.training = True
+        if not self._counts["texts read"]:
+            reasons = ", ".join(f"{count:,} {name}" for name, count in self._counts.items() if count) or "no row at all"
+            raise WrongUsage(f"the corpus holds no text that could be read: {reasons}.")
+        self._keep(is_done=True)
+        return Found(self._told, self._tally.distribution(), self._tally.examples())
+
+    def _encoded(self, window: list[Row]) -> list[tuple[int, list[int]]]:
+        found = []
+        for row in window:
+            self._learn(row)
+            ids = [] if row.text is None else list(self.encode(row.text))
+            if not ids:
+                self._counts["rows left out"] += 1
+                self._counts[f"left out: {row.why or 'no token'}"] += 1
+                continue
+            self._counts["texts read"] += 1
+            self._counts["tokens read"] += len(ids)
+            self._counts["texts as long as may be, perhaps cut"] += len(ids) >= self._told["longest"]
+            found.append((row.number, ids))
+        return found
+
+    @torch.no_grad()
+    def _measured(self, batch: Batch) -> None:
+        inputs, named = inputs_of(self._model, batch)
+        names = self._names
+        measurer = Measurer(self._heads, self._measure, inputs[0], batch.real.to(inputs[0].device), names)
+        try:
+            with installed(self._model, measurer):
+                self._model(*inputs, **named)
+        except Enough:
+            pass
+        self._tally.add(Measured(*measurer.found(), batch.numbers, batch.lengths))
+        for row, number in enumerate(batch.numbers):
+            self._texts[str(number)] = batch.ids[row, : batch.lengths[row]].tolist()
+        kept = {str(number) for number in set(self._tally.places[..., 0].flatten().tolist())}
+        self._texts = {number: ids for number, ids in self._texts.items() if number in kept}
+
+    def _names(self, token: int) -> str:
+        return name_of(token, self.vocabulary)
+
+    def _learn(self, row: Row) -> None:
+        """Add a row to what the corpus is known by."""
+        self._digest.update(
+            hashlib.sha256((row.why if row.text is None else row.text).encode("utf-8", "replace")).digest()
+        )
+
+    def _keep(self, *, is_done: bool) -> None:
+        names = {str(token): self._names(token) for ids in self._texts.values() for token in ids}
+        self._told |= {
+            "digest": self._digest.hexdigest(), "counts": dict(self._counts), "texts": self._texts, "names": names,
+            "seconds": round(self._before + time.monotonic() - self._began, 3), "is_done": is_done,
+        }  # fmt: skip
+        if self._out is not None:
+            write_state(self._out, self._told, self._tally.state())
+
+    def _resume(self, rows: Iterator[Row]) -> None:
+        """Go on with the search in the folder, if there is one and it is this one.
+
+        Raises:
+            WrongUsage: it is another one, with what differs.
+        """
+        if self._out is None or not is_there(self._out):
+            return
+        before, tensors = read_state(self._out)
+        different = [name for name in _SAME if before.get(name) != self._told[name]]
+        for row in islice(rows, before["rows"]):
+            self._learn(row)
+        if not different and self._digest.hexdigest() != before["digest"]:
+            different = ["the corpus"]
+        if different:
+            raise WrongUsage(
+                f"{self._out} holds another search: {', '.join(different)} is not the same. Choose another folder."
+            )
+        self._told |= {name: before[name] for name in ("rows", "counts", "texts", "names")}
+        self._counts, self._texts, self._before = Counter(before["counts"]), dict(before["texts"]), before["seconds"]
+        self._tally.restore(tensors)

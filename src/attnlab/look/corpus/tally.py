@@ -1,0 +1,105 @@
+"""What is kept of many texts, however many: for each head the best examples, sums, and a sample of values.
+
+The interval of a mean is a bootstrap over texts made on the way: each text counts Poisson(1) times in each of many
+replicates (Oza and Russell 2001), drawn from its own number, so that neither order nor interruptions change anything.
+The sample holds the same tokens for all heads: those with the least random keys.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnlab import seeds
+
+__all__ = ["Measured", "Tally"]
+
+_REPLICATES = 200
+_SAMPLE = 2048
+
+
+class Measured(NamedTuple):
+    """One batch: values and keys (text, head, query), NaN where there is none; numbers and lengths of the texts."""
+
+    values: Tensor
+    keys: Tensor
+    numbers: Sequence[int]
+    lengths: Sequence[int]
+
+
+class Tally:
+    """Adds up batches.
+
+    Args:
+        heads: how many heads.
+        top: how many examples of each are kept, at most one of each text.
+        seed: of the sample and the replicates.
+        lowest: keep the least instead of the largest.
+    """
+
+    def __init__(self, heads: int, top: int, seed: int, *, lowest: bool = False) -> None:
+        self._top, self._seed, self._sign = top, seed, -1.0 if lowest else 1.0
+        self.values = torch.full((heads, top), float("-inf"), dtype=torch.float64)
+        self.places = torch.full((heads, top, 3), -1)  # text, query, key
+        self._sums = torch.zeros(2, heads, _REPLICATES + 1, dtype=torch.float64)  # of values, of ones
+        self._sample = torch.empty(heads, 0)
+        self._order = torch.empty(0, dtype=torch.float64)
+
+    def add(self, measured: Measured) -> None:
+        """Take in one batch."""
+        self._add_examples(measured)
+        values = measured.values.double()
+        sums = torch.stack((values.nansum(-1), (~values.isnan()).sum(-1).double()))  # (2, text, head)
+        times, order = zip(*map(self._drawn, measured.numbers, measured.lengths), strict=True)
+        self._sums += sums.transpose(1, 2) @ torch.stack(times)
+        own = [values[index, :, :length] for index, length in enumerate(measured.lengths)]
+        keys = torch.cat((self._order, *order))
+        kept = keys.sort(stable=True).indices[:_SAMPLE].sort().values
+        self._order = keys[kept]
+        self._sample = torch.cat((self._sample, *(each.float() for each in own)), -1)[:, kept]
+
+    def distribution(self) -> dict[str, Tensor]:
+        """Return what is known of each head: count, mean with its 95 % interval, quantiles; (head,) each."""
+        value, count = self._sums
+        means = value / count  # NaN where nothing was measured
+        interval = means[:, 1:].nanquantile(torch.tensor([0.025, 0.975]).double(), dim=-1)
+        shares = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95])
+        sample = self._sample.nanquantile(shares, dim=-1) if self._sample.shape[1] else self._sample.new_full(
+            (5, len(value)), float("nan")
+        )  # fmt: skip
+        found = {"count": count[:, 0], "mean": means[:, 0], "low": interval[0], "high": interval[1]}
+        return found | dict(zip(("q05", "q25", "median", "q75", "q95"), sample, strict=True))
+
+    def examples(self) -> tuple[Tensor, Tensor]:
+        """Return the best values (head, top), -inf or inf where there are fewer, and their text, query and key."""
+        return self._sign * self.values, self.places
+
+    def state(self) -> dict[str, Tensor]:
+        """Return all that is held."""
+        return {
+            "values": self.values, "places": self.places, "sums": self._sums, "sample": self._sample,
+            "order": self._order,
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what was held."""
+        self.values, self.places, self._sums = state["values"], state["places"], state["sums"]
+        self._sample, self._order = state["sample"], state["order"]
+
+    def _add_examples(self, measured: Measured) -> None:
+        values = self._sign * measured.values.double().transpose(0, 1)  # (head, text, query)
+        best = values.nan_to_num(nan=float("-inf")).max(-1)
+        keys = measured.keys.transpose(0, 1).gather(-1, best.indices.unsqueeze(-1)).squeeze(-1)
+        numbers = torch.tensor(measured.numbers).expand_as(keys)
+        places = torch.cat((self.places, torch.stack((numbers, best.indices, keys), -1)), 1)
+        found = torch.cat((self.values, best.values), 1).sort(dim=1, descending=True, stable=True)
+        order = found.indices[:, : self._top]
+        self.values = found.values[:, : self._top]
+        self.places = places.gather(1, order.unsqueeze(-1).expand(-1, -1, 3))
+
+    def _drawn(self, number: int, length: int) -> tuple[Tensor, Tensor]:
+        """How often a text counts in the whole (once) and in each replicate, and the random keys of its tokens."""
+        source = seeds.generator(self._seed, "corpus", number)
+        times = torch.poisson(torch.ones(_REPLICATES, dtype=torch.float64), generator=source)
+        return torch.cat((times.new_ones(1), times)), torch.rand(length, generator=source, dtype=torch.float64)

@@ -1,0 +1,115 @@
+"""The folder of a document: one file for each layer, written when the layer is done; what is written is whole.
+
+document.json        what was read, by which model, how it is summarised; each finished layer with its checksum
+tokens.safetensors   the ids
+layers/000.safetensors …   the summaries; of heads that were asked for, also queries and keys
+stream.safetensors   while unfinished: the residual stream after the last whole block
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import CouldNotRun
+from attnlab.files import explained, read_json, write_bytes, write_json
+
+__all__ = ["FORMAT", "Folder", "fingerprint"]
+
+FORMAT = "attnlab document 1"
+_STREAM = "stream.safetensors"
+
+
+class Folder:
+    """Reads and writes the files of one document."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a document was begun here."""
+        return (self.path / "document.json").is_file()
+
+    def make(self) -> None:
+        """Make the folder."""
+        with explained(self.path):
+            (self.path / "layers").mkdir(parents=True, exist_ok=True)
+
+    def read(self) -> dict[str, Any]:
+        """Read what is known of the document.
+
+        Raises:
+            CouldNotRun: it is missing, damaged or something else.
+        """
+        if not self.is_there:
+            raise CouldNotRun(f"there is no document in {self.path}: document.json is missing.")
+        found = read_json(self.path / "document.json")
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise CouldNotRun(f"{self.path / 'document.json'} is no document: it does not say {FORMAT!r}.")
+        return found
+
+    def write(self, state: Mapping[str, Any]) -> None:
+        """Replace what is known of the document."""
+        write_json(self.path / "document.json", {"format": FORMAT, **state})
+
+    def put(self, name: str, tensors: Mapping[str, Tensor], told: Mapping[str, str] | None = None) -> str:
+        """Write tensors into a file, and return its checksum."""
+        content = safetensors.torch.save(
+            {key: each.detach().cpu().contiguous() for key, each in tensors.items()}, dict(told) if told else None
+        )
+        write_bytes(self.path / name, content)
+        return hashlib.sha256(content).hexdigest()
+
+    def get(self, name: str, digest: str) -> dict[str, Tensor]:
+        """Read the tensors of a file.
+
+        Raises:
+            CouldNotRun: it is missing or damaged.
+        """
+        try:
+            content = (self.path / name).read_bytes()
+        except OSError as error:
+            raise CouldNotRun(f"could not read {self.path / name}: {error.strerror or error}.") from None
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise CouldNotRun(f"{self.path / name} is damaged: its checksum is not the one in document.json.")
+        try:
+            found: dict[str, Tensor] = safetensors.torch.load(content)
+        except safetensors.SafetensorError as error:
+            raise CouldNotRun(f"could not read {self.path / name}: {error}.") from None
+        return found
+
+    def keep_stream(self, block: str, stream: Tensor) -> None:
+        """Keep the residual stream after a block, in place of the one before."""
+        self.put(_STREAM, {"stream": stream}, {"after": block})
+
+    def stream(self) -> tuple[str, Tensor] | None:
+        """Return the block after which the stream was kept, and the stream; None where there is none that is whole."""
+        try:
+            with safetensors.safe_open(str(self.path / _STREAM), framework="pt") as opened:
+                return (opened.metadata() or {})["after"], opened.get_tensor("stream")
+        except (OSError, KeyError, safetensors.SafetensorError):
+            return None
+
+    def forget_stream(self) -> None:
+        """Remove the stream, which is of no more use."""
+        (self.path / _STREAM).unlink(missing_ok=True)
+
+
+@torch.no_grad()
+def fingerprint(model: nn.Module) -> str:
+    """Tell a model from others by the names, shapes and some numbers of its parameters, and by their sums."""
+    found = hashlib.sha256()
+    for name, parameter in model.named_parameters():
+        flat = parameter.detach().flatten()
+        some = torch.cat((flat[:64], flat[-64:])).double().cpu()
+        found.update(
+            f"{name} {tuple(parameter.shape)} {parameter.dtype} {float(flat.sum(dtype=torch.float64))}".encode()
+        )
+        found.update(some.numpy().tobytes())
+    return found.hexdigest()

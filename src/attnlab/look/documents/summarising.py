@@ -1,0 +1,224 @@
+"""Summarise every head of a model while it reads a long document: layer by layer, to be gone on with.
+
+    document = summarise_document(model, text, out="looks/book", keep=["3.5"])
+    document.table()                        # every head: how spread, how far, how much on the first token …
+    document.zoom("3.5").tile(0, 63, 60)    # of a head that was kept, any tile, exactly
+
+Each layer's summaries are on disk when the layer is done, and so is the residual stream after its block. What was
+stopped is gone on with from there: finished layers are neither summarised nor, where the stream can be handed to the
+model in place of a block's result, computed again.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.files import check_room, locked, remove_remains
+from attnlab.look.documents.budget import check_room_for, mask_bytes, summary_bytes, working_bytes
+from attnlab.look.documents.document import Document, open_document
+from attnlab.look.documents.reading import Given, given, parts_of
+from attnlab.look.documents.storing import Folder, fingerprint
+from attnlab.look.documents.watching import Enough, Watcher
+from attnlab.look.heads import chosen_heads, number_of_heads
+from attnlab.look.recording.budget import to_bytes
+from attnlab.look.recording.tokens import name_of
+from attnlab.look.summaries import Summarise
+from attnlab.sites import installed, site_names
+
+__all__ = ["Progress", "summarise_document"]
+
+
+class Progress(NamedTuple):
+    """How far a document is: attentions done of all, the one that was done last, seconds so far and about to come."""
+
+    done: int
+    total: int
+    part: str
+    seconds: float
+    left: float
+
+
+def summarise_document(
+    model: nn.Module,
+    document: str | Tensor | Sequence[int],
+    *,
+    out: Path | str,
+    layers: Sequence[str] | None = None,
+    keep: Sequence[str] = (),
+    tiles: int = 256,
+    top: int = 8,
+    budget: int | str | None = None,
+    beyond: bool = False,
+    resume: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+) -> Document:
+    """Read a document once and write the summaries of every head into a folder, one layer after another.
+
+    The same call once more goes on with what was stopped, from the last whole block, to the same bits. The model runs
+    no further than the last attention that was asked for, so no logits are made.
+
+    Args:
+        model: any model with sites; of an encoder–decoder the encoder reads.
+        document: text, or ids (length,) or (1, length).
+        out: the folder to make, or to go on with.
+        layers: which, such as ["0", "3"] or full names; None for all.
+        keep: heads ("3.5", or "3" for all of a layer) whose queries and keys are kept too, for exact tiles later.
+        tiles: the pooled maps have at most so many cells along each axis.
+        top: how many of the largest weights are named for each query.
+        budget: bytes that may be taken beside the model's weights, or "2 GiB"; None for half of what is available.
+        beyond: read more tokens than the model was made for.
+        resume: False to refuse a folder in which a document was begun.
+        progress: called after each attention.
+
+    Raises:
+        WrongUsage: arguments that cannot be, or a folder that holds another document.
+        CouldNotRun: it would not fit in memory or on the disk, or somebody else writes into the folder.
+    """
+    Summarise(tiles=tiles, top=top)  # says what is wrong with them
+    limit, folder = to_bytes(budget), Folder(Path(out))
+    read, parts = given(model, document, beyond=beyond), parts_of(model)
+    chosen = list(chosen_heads(model, parts, layers))
+    if not chosen:
+        raise WrongUsage("layers names no layer; leave it out for all.")
+    kept = chosen_heads(model, chosen, list(keep)) if keep else {}
+    state = _state(model, read, chosen, kept, tiles, top)
+    if folder.is_there and not resume:
+        raise WrongUsage(
+            f"{folder.path} holds a document already: go on with it (resume, --resume), or choose another folder."
+        )
+    largest = max(summary_bytes(state["heads"][part], read.length, tiles, top) for part in chosen)
+    needed = {
+        "a block at work": working_bytes(model, read.length),
+        "a layer's summary": 2 * largest,
+        "a mask of all pairs": mask_bytes(model, read.length),
+    }
+    check_room_for({what: size for what, size in needed.items() if size}, limit)
+    folder.make()
+    with locked(folder.path):
+        state = _begun(folder, state)
+        wanted = [part for part in chosen if part not in state["layers"]]
+        if wanted:
+            remove_remains(folder.path)
+            _check_disk(folder, state, wanted, model, read)
+            folder.put("tokens.safetensors", {"ids": read.ids})
+            _run(model, read, folder, state, wanted, kept, limit, progress)
+            state["is_done"] = True
+            folder.write(state)
+            folder.forget_stream()
+    return open_document(folder.path)
+
+
+@torch.no_grad()
+def _run(
+    model: nn.Module,
+    read: Given,
+    folder: Folder,
+    state: dict[str, Any],
+    wanted: Sequence[str],
+    kept: dict[str, list[int]],
+    limit: int,
+    progress: Callable[[Progress], None] | None,
+) -> None:
+    streams = _streams(model, wanted)
+    before = folder.stream()
+    # A layer that was lost since cannot be left out: then all is computed again.
+    first = _after(wanted[0])
+    known = before if before is not None and before[0] in _up_to(streams, first) else None
+    total, began = len(state["parts"]), time.monotonic()
+
+    def tell(part: str, seconds: float) -> None:
+        done = len(state["layers"])
+        state["layers"][part]["seconds"] = round(seconds, 3)
+        if progress is not None:
+            spent = time.monotonic() - began
+            now = done - (total - len(wanted))
+            progress(Progress(done, total, part, spent, spent / max(now, 1) * (total - done)))
+
+    watcher = Watcher(folder, state, wanted=wanted, keep=kept, limit=limit, streams=streams, known=known, told=tell)
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with installed(model, watcher):
+            model(*read.inputs, **read.options)
+    except Enough:
+        return
+    finally:
+        for module in training:
+            module.training = True
+    missing = [part for part in wanted if part not in state["layers"]]
+    raise CouldNotRun(f"the model has run, and {missing[0]} was not met; {len(missing)} of {total} are missing.")
+
+
+def _streams(model: nn.Module, wanted: Sequence[str]) -> list[str]:
+    """List the sites of the stream after each block of the stack that is read, but for those that nothing needs."""
+    stack = wanted[-1].rpartition("layers.")[0]
+    own = [site for site in site_names(model) if site.endswith("residual_after") and site.startswith(f"{stack}layers.")]
+    last = _after(wanted[-1])
+    return _up_to(own, last) if last in own else []
+
+
+def _after(part: str) -> str:
+    """Name the stream after the block of an attention."""
+    return f"{part.rpartition('.')[0]}.residual_after"
+
+
+def _up_to(sites: list[str], site: str) -> list[str]:
+    return sites[: sites.index(site)] if site in sites else sites
+
+
+def _state(
+    model: nn.Module, read: Given, parts: list[str], kept: dict[str, list[int]], tiles: int, top: int
+) -> dict[str, Any]:
+    """Say all that makes this document this one."""
+    vocabulary = getattr(model, "vocabulary", None)
+    names = {str(token): name_of(token, vocabulary) for token in sorted(set(read.ids[0].tolist()))}
+    return {
+        "model": str(getattr(model, "name", "") or type(model).__name__),
+        "fingerprint": fingerprint(model),
+        "length": read.length,
+        "ids": hashlib.sha256(read.ids.cpu().long().numpy().tobytes()).hexdigest(),
+        "tiles": tiles,
+        "top": top,
+        "parts": parts,
+        "heads": {part: number_of_heads(model, part) for part in parts},
+        "keep": {part: list(heads) for part, heads in kept.items()},
+        "names": names,
+        "is_done": False,
+        "layers": {},
+    }
+
+
+def _begun(folder: Folder, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of what was begun in a folder, if it is this very document.
+
+    Raises:
+        WrongUsage: it is another one, with what differs.
+    """
+    if not folder.is_there:
+        folder.write(state)
+        return state
+    before = folder.read()
+    words = {"fingerprint": "the model", "length": "the length", "ids": "the text", "parts": "layers", "keep": "keep"}
+    for name in ("fingerprint", "length", "ids", "tiles", "top", "parts", "keep"):
+        if before.get(name) != state[name]:
+            raise WrongUsage(
+                f"{folder.path} holds another document: {words.get(name, name)} is not the same. Choose another folder."
+            )
+    for part, layer in dict(before["layers"]).items():
+        try:
+            folder.get(layer["file"], layer["sha256"])
+        except CouldNotRun:  # it is made anew
+            del before["layers"][part]
+    return {**state, "layers": before["layers"]}
+
+
+def _check_disk(folder: Folder, state: dict[str, Any], wanted: Sequence[str], model: nn.Module, read: Given) -> None:
+    size = sum(summary_bytes(state["heads"][part], read.length, state["tiles"], state["top"]) for part in wanted)
+    width = max((each.shape[-1] for each in model.parameters() if each.dim() == 1), default=1024)
+    check_room(folder.path, size + 8 * read.length * width, "the document")

@@ -1,0 +1,25 @@
+"""How much memory is free, as far as the system says."""
+
+from pathlib import Path
+
+import torch
+
+__all__ = ["free_memory"]
+
+
+def free_memory(device: torch.device | str = "cpu", system: Path = Path("/")) -> int | None:
+    """Return the bytes that can be taken without harm, or None where nobody says: the system's, or a GPU's."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    found = []
+    try:
+        lines = (system / "proc/meminfo").read_text().splitlines()
+        found += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        pass
+    try:  # a container may be allowed less than the machine has
+        group = system / "sys/fs/cgroup"
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):
+        pass
+    return max(0, min(found)) if found else None

@@ -1,0 +1,182 @@
+"""Attention without its weights by a kernel of ours, where it is quicker than torch's.
+
+torch's fused kernel for processors leaves a third of the machine unused. Ours (`native/attention.cpp`) is compiled the
+first time that a long enough attention is computed without gradients, held against torch's, and timed beside it once a
+machine. `ATTNLAB_ATTENTION_PATH=default` (or `use_attention_path("default")`) switches all of it off, `native` takes it
+without a race, `auto` is the rule. Without a C++ compiler torch's kernel computes everything.
+
+A query's output is the same to the bit for any number of threads and whatever else is in its batch, and an instrument
+that wants a summary of the weights gets it from the same pass over the scores.
+"""
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.native import attention
+from attnlab.native.compiler import compiler_name
+from attnlab.parts.probes import Probe, compared, recalled, remember
+
+__all__ = [
+    "AttentionPath",
+    "attention_path_in_use",
+    "attention_path_probe",
+    "native_output",
+    "takes_native",
+    "use_attention_path",
+]
+
+AttentionPath = Literal["auto", "default", "native"]
+
+_FEWEST_KEYS = _FEWEST_QUERIES = 256  # below these the call costs more than the quicker kernel saves
+_FEWEST_SCORES = 2**20
+_LARGEST_SCALE = 1e3  # so that tame queries and keys have tame scores
+_MEMORY = "attention-path"
+_setting: AttentionPath | None = None
+_probe: Probe | None = None
+
+
+def native_output(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None, scale: float) -> Tensor | None:
+    """Compute (..., query, value_width) by our kernel; None where memory ran out.
+
+    Whether it may is for `takes_native` to say, and whether the numbers are tame for whoever calls.
+    """
+    tensor = mask if isinstance(mask, Tensor) else None
+    if tensor is not None and tensor.dtype != torch.bool:
+        tensor = tensor.float()
+    band = (attention.FAR, attention.FAR if mask is None or tensor is not None else 0)
+    try:
+        return attention.attend_rows(query, key, tensor, scale=scale, band=band, value=value)
+    except MemoryError:
+        return None
+
+
+def takes_native(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None, scale: float) -> bool:
+    """Say whether our kernel is the one for this attention, in a microsecond where it is short."""
+    if torch.compiler.is_compiling():
+        return False
+    num_keys = key.shape[-2]
+    if num_keys < _FEWEST_KEYS or query.shape[-2] < _FEWEST_QUERIES:
+        return False
+    if math.prod(query.shape[:-1]) * num_keys < _FEWEST_SCORES:
+        return False
+    tensors = [query, key, value, mask] if isinstance(mask, Tensor) else [query, key, value]
+    return (
+        all(map(_is_plain, tensors))
+        and all(each.dtype == torch.float32 for each in tensors[:3])
+        and query.numel() > 0
+        and abs(scale) <= _LARGEST_SCALE
+        and torch._C._get_tracing_state() is None
+        and not torch._C._are_functorch_transforms_active()
+        # Whoever watches torch's functions and operations is to see them.
+        and torch._C._len_torch_function_stack() == torch._C._len_torch_dispatch_stack() == 0
+        and not torch.is_autocast_enabled("cpu")
+        and not (torch.is_grad_enabled() and any(each.requires_grad for each in tensors))
+        and not any(forward_ad.unpack_dual(each).tangent is not None for each in tensors)  # type: ignore[no-untyped-call]
+        and (not isinstance(mask, Tensor) or _pays(mask))
+        and _native_is_on()
+    )
+
+
+@contextmanager
+def use_attention_path(path: AttentionPath) -> Iterator[None]:
+    """Choose the attention path inside the `with`; it wins over ATTNLAB_ATTENTION_PATH."""
+    global _setting  # noqa: PLW0603  a processor has one attention path, so this is process-wide by nature
+    before, _setting = _setting, _check_path(path)
+    try:
+        yield
+    finally:
+        _setting = before
+
+
+def attention_path_probe(*, fresh: bool = False) -> Probe:
+    """Compile our kernel and compare it with torch's, or recall what was found (`fresh` measures again)."""
+    global _probe  # noqa: PLW0603  remembered for the process
+    if _probe is None or fresh:
+        _probe = _measured(fresh=fresh)
+    return _probe
+
+
+def attention_path_in_use() -> Literal["default", "native"]:
+    """Name the path that long attentions take here and now, with `auto` resolved: results depend on it to the bit."""
+    return "native" if _native_is_on() else "default"
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return (
+        type(tensor) in (Tensor, nn.Parameter)
+        and tensor.device.type == "cpu"
+        and tensor.layout == torch.strided
+        and not tensor.is_neg()
+    )
+
+
+def _pays(mask: Tensor) -> bool:
+    """Say whether a mask costs less than our kernel gains: not a bias for each pair, unless it is causal."""
+    if mask.dtype == torch.bool or mask.dim() < 2 or mask.shape[-2] == 1:
+        return True
+    return bool((mask[..., 0, -1] == float("-inf")).all())
+
+
+def _native_is_on() -> bool:
+    path = _setting or _check_path(os.environ.get("ATTNLAB_ATTENTION_PATH", "auto"))
+    if path == "auto":
+        return attention_path_probe().is_taken
+    if path == "native" and (reason := _reason_against()) is not None:
+        raise CouldNotRun(f'the attention path "native" cannot be taken: {reason}. Use "auto" or "default".')
+    return path == "native"
+
+
+def _check_path(path: str) -> Any:
+    if path not in get_args(AttentionPath):
+        raise WrongUsage(f"the attention path must be one of {', '.join(get_args(AttentionPath))}; got {path!r}.")
+    return path
+
+
+@cache
+def _reason_against() -> str | None:
+    """Say what stands against our kernel: that it does not compile, or does not compute what torch's does."""
+    found = attention.library()
+    if isinstance(found, str):
+        return found
+    query, key, value = _example(2, 67, 131, 20)
+    expected = F.scaled_dot_product_attention(query, key, value, torch.ones(67, 131).tril(64).bool())
+    output = native_output(query, key, value, "causal", 20**-0.5)
+    error = math.inf if output is None else float((output - expected).abs().max())
+    return None if error < 1e-5 else f"its result is off by {error:.1e}"
+
+
+def _measured(*, fresh: bool) -> Probe:
+    if compiler_name() is None:
+        return Probe(None, False, str(attention.library()))
+    known = None if fresh else recalled(_MEMORY)
+    if known is not None and not known.is_taken:
+        return known  # and nothing needs to be compiled
+    reason = _reason_against()
+    if reason is not None:
+        return Probe(None, False, reason)
+    if known is not None:
+        return known
+    query, key, value = _example(2, 1024, 1024, 64)
+    ratio = compared(
+        lambda: F.scaled_dot_product_attention(query, key, value, is_causal=True),
+        lambda: native_output(query, key, value, "causal", 0.125),
+        rounds=15,
+    )
+    return remember(_MEMORY, ratio)
+
+
+def _example(heads: int, num_queries: int, num_keys: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    source = torch.Generator().manual_seed(0)
+    numbers = torch.randn(1, heads, num_queries + 2 * num_keys, width, generator=source)
+    query, keys = numbers[:, :, :num_queries], numbers[:, :, num_queries:]
+    return query, keys[:, :, :num_keys], keys[:, :, num_keys:]

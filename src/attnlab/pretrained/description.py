@@ -1,0 +1,125 @@
+"""What a `config.json` may say. A description of a model is data: it fetches nothing, runs nothing, replaces nothing.
+
+transformers has let it do all three (CVE-2026-4372: an attention implementation named in a config was downloaded and
+run, with remote code forbidden). Here the keys that reach for code or for other files are refused by name, and numbers
+that no model has are refused before a loop runs over them.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from attnlab.errors import CouldNotRun
+from attnlab.pretrained.json_files import Place, walk
+
+__all__ = ["check_numbers", "clean_description", "refuse_remote_code"]
+
+MOST_NUMBER = 2**40
+_MOST = (  # by words in a key: what loops run over, and what tables are wide
+    (re.compile(r"layer|block|depth|stage|label|expert|group|codebook|level|head|repeat|hash|types|pattern"), 100_000),
+    (re.compile(r"hidden_size|d_model|d_ff|d_kv|n_embd|n_inner|dim|ffn|intermediate|channels|width"), 2**22),
+)
+
+_IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
+_OUR_OWN = {
+    None,
+    "eager",
+    "sdpa",
+    "flash_attention_2",
+    "flash_attention_3",
+    "flex_attention",
+    "grouped_mm",
+    "batched_mm",
+}
+_FETCHING = ("kernel_config", "fusion_config", "transformers_weights", "distributed_config", "use_kernels")
+_DTYPES = (None, "auto", "float64", "float32", "float16", "bfloat16")
+
+
+def clean_description(config: dict[str, Any], path: Path, *, remote_code: bool = False) -> dict[str, Any]:
+    """Return a description without the keys that choose how to compute, after refusing what it must not say.
+
+    Raises:
+        CouldNotRun: the description of something else, quantised, naming code or files, or with impossible numbers.
+    """
+    if {"experiment", "settings"} <= set(config) or isinstance(config.get("model"), dict):
+        raise CouldNotRun(
+            f"{path.parent} was written by attnlab itself: open it with attnlab.load or attnlab.open_run."
+        )
+    if "model_type" not in config and not config.get("architectures"):
+        raise CouldNotRun(f"{path} names neither model_type nor architectures: it describes no model of transformers.")
+    _texts(config, path)
+    if not remote_code:
+        refuse_remote_code(config, path)
+    for place, value in walk(config):
+        _check(place, value, path)
+    check_numbers(config, path)
+    kept: dict[str, Any] = _without(config)
+    return kept
+
+
+def refuse_remote_code(config: dict[str, Any], path: Path) -> None:
+    """Refuse a JSON file that names Python code to be run when the model is opened."""
+    for place, value in walk(config):
+        if place and place[-1] == "auto_map" and value:
+            raise CouldNotRun(
+                f"{path} asks for Python code of its own to be run (auto_map: {ascii(value)[:80]}). Read that code; "
+                "if you trust it, say remote_code=True."
+            )
+
+
+def check_numbers(said: dict[str, Any], path: Path) -> None:
+    """Refuse numbers that no model has, before a loop runs over them or a table becomes as wide."""
+    for place, value in walk(said):
+        if type(value) is int:
+            named = next((word for word in reversed(place) if not word.isdigit()), "")
+            is_id = named.endswith(("_id", "_ids"))
+            most = MOST_NUMBER if is_id else next((most for words, most in _MOST if words.search(named)), MOST_NUMBER)
+            if abs(value) > most:
+                where = f"{path}: {'.'.join(place)[:80]}"
+                raise CouldNotRun(f"{where} is {value:,}; no model has more than {most:,}. It is damaged, or a trap.")
+
+
+def _texts(config: dict[str, Any], path: Path) -> None:
+    model_type, heads = config.get("model_type"), config.get("architectures")
+    if model_type is not None and not (isinstance(model_type, str) and re.fullmatch(r"[\w.-]{1,80}", model_type)):
+        raise CouldNotRun(f"{path}: model_type must be a name; got {ascii(model_type)[:80]}.")
+    is_list = isinstance(heads, list) and all(isinstance(each, str) and each.isidentifier() for each in heads)
+    if heads is not None and not is_list:
+        raise CouldNotRun(f"{path}: architectures must be a list of class names; got {ascii(heads)[:80]}.")
+
+
+def _check(place: Place, value: Any, path: Path) -> None:
+    key = place[-1] if place else ""
+    where = f"{path}: {'.'.join(place)[:80]}"
+    if key.startswith(("quantization_config", "compression_config")) and value:
+        method = value.get("quant_method") if isinstance(value, dict) else value
+        raise CouldNotRun(
+            f"{where} says that the weights are quantised ({ascii(method)[:40]}), and what they mean is known to "
+            "another library alone. Take the model's unquantised form, or its GGUF file."
+        )
+    if any(word in key for word in _IMPLEMENTATIONS):
+        words = value.values() if isinstance(value, dict) else [value]
+        if not all(
+            word is None or isinstance(word, bool) or (isinstance(word, str) and word in _OUR_OWN) for word in words
+        ):
+            raise CouldNotRun(
+                f"{where} names code to compute with ({ascii(value)[:60]}), which might be fetched and run. "
+                "Remove the key; how attention is computed is chosen here."
+            )
+    if key in _FETCHING and value:
+        raise CouldNotRun(f"{where} points at code or files of its own ({ascii(value)[:60]}). Remove the key.")
+    if key in ("dtype", "torch_dtype") and not isinstance(value, dict) and (
+        not isinstance(value, str | None) or value not in _DTYPES
+    ):  # fmt: skip
+        raise CouldNotRun(f"{where} is {ascii(value)[:40]}; known: {', '.join(each for each in _DTYPES if each)}.")
+
+
+def _without(value: Any) -> Any:
+    """Copy a JSON value without the keys that choose an implementation or were meant for remote code."""
+    if isinstance(value, dict):
+        return {
+            name: _without(inner)
+            for name, inner in value.items()
+            if not any(word in name for word in _IMPLEMENTATIONS) and name not in ("auto_map", "trust_remote_code")
+        }
+    return [_without(inner) for inner in value] if isinstance(value, list) else value

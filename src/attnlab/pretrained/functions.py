@@ -1,0 +1,201 @@
+"""The functions seam: attention met where torch computes it, in models that ask no table.
+
+While a model runs, calls of `scaled_dot_product_attention` bring queries, keys, values and mask to the door; where a
+model writes attention out itself, its softmax brings scores and weights, and the product with the values what the heads
+gather. Only what the survey found to be attention is met: a softmax elsewhere, such as a router's, is left alone.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from attnlab.parts.heads import share_heads
+from attnlab.parts.masks import Mask
+from attnlab.pretrained.doors import AttentionDoor
+from attnlab.pretrained.multi_head import MULTI_HEAD, pass_multi_head
+from attnlab.pretrained.passing import SOFTMAXES, Changed, Foreign, soft_maximum
+from attnlab.sites import AttentionCall
+
+__all__ = ["PRODUCTS", "SDPA", "Functions", "gathered_order"]
+
+SDPA = torch.nn.functional.scaled_dot_product_attention
+PRODUCTS = (torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.bmm, torch.einsum)
+
+
+class _Waiting(NamedTuple):
+    """Weights that were shown, and wait to be multiplied with values: as they are now, and where they lie."""
+
+    door: AttentionDoor
+    weights: Tensor
+    shape: tuple[int, ...]
+
+
+class Functions(TorchFunctionMode):
+    """Meets attention in one pass of a model.
+
+    find: says which door the next call of this kind ("sdpa", "softmax") passes, counting them; None for none.
+    """
+
+    def __init__(self, find: Callable[[str], AttentionDoor | None]) -> None:
+        super().__init__()
+        self._find = find
+        self._waiting: _Waiting | None = None
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Stand beside every function of torch."""
+        kwargs = kwargs or {}
+        if func is SDPA:
+            door = self._find("sdpa")
+            return func(*args, **kwargs) if door is None else _fused(door, *args, **kwargs)
+        if func in SOFTMAXES:
+            return self._softmax(func, args, kwargs)
+        if func is MULTI_HEAD:
+            door = self._find("multi-head")
+            return func(*args, **kwargs) if door is None else pass_multi_head(door, _fused, *args, **kwargs)
+        output = func(*args, **kwargs)
+        if self._waiting is not None and isinstance(output, Tensor):
+            return self._followed(func, args, output)
+        return output
+
+    def _softmax(self, func: Callable[..., Tensor], args: Any, kwargs: dict[str, Any]) -> Tensor:
+        scores: Tensor = args[0] if args else kwargs["input"]
+        door = self._find("softmax") if scores.dim() in (3, 4) else None
+        if door is None:
+            return func(*args, **kwargs)
+        heads = door.layout.num_heads
+        shape = scores.shape if scores.dim() == 4 else (scores.shape[0] // heads, heads, *scores.shape[1:])
+        if door.is_watched:
+            door.watch(_told(door, scores.reshape(shape)))
+
+        def function(given: Tensor, *rest: Any, **options: Any) -> Tensor:
+            return func(given.reshape(scores.shape), *rest, **options).reshape(shape)
+
+        given = (scores.reshape(shape), *args[1:])
+        named = {name: each for name, each in kwargs.items() if name != "input"}
+        weights = soft_maximum(door, scores.shape[-1], function, given, named).reshape(scores.shape)
+        self._waiting = _Waiting(door, weights, tuple(shape))
+        return weights
+
+    def _followed(self, func: Callable[..., Any], args: Any, output: Tensor) -> Tensor:
+        """Follow weights until they are multiplied with values, and show what comes of it."""
+        assert self._waiting is not None
+        door, weights, shape = self._waiting
+        operands = [each for each in args if isinstance(each, Tensor)]
+        if func in PRODUCTS:
+            first = operands[0] if operands else None
+            if first is None or first.data_ptr() != weights.data_ptr() or first.numel() != weights.numel():
+                return output
+            self._waiting = None
+            order = gathered_order(func, args) or tuple(range(output.dim()))
+            ordered = output.permute(order)
+            heads = ordered.reshape(*shape[:3], output.shape[order[-1]])
+            known = door.supplied("heads")
+            found = door.visit("heads", heads if known is None else known)
+            if found is heads:
+                return output
+            return found.reshape(ordered.shape).permute(*(order.index(axis) for axis in range(output.dim())))
+        if any(each is weights for each in operands) and output.numel() == weights.numel():
+            self._waiting = _Waiting(door, output, shape)
+        return output
+
+
+def gathered_order(func: Callable[..., Any], args: Any) -> tuple[int, ...] | None:
+    """Say in which order the axes of a product of weights and values are (…, query, width); None: as they are.
+
+    Only an einsum may put them otherwise: "bnij,jbnd->ibnd" gives the queries first.
+    """
+    if func is not torch.einsum or not isinstance(args[0], str) or not isinstance(args[1], Tensor):
+        return None
+    equation = args[0].replace(" ", "")
+    others = args[1].dim() - len(equation.partition(",")[0].replace("...", ""))
+    given, _, output = equation.replace("...", "ABCDEFGH"[:others]).partition("->")
+    wanted = given.partition(",")[0][:-1]
+    wanted += "".join(letter for letter in output if letter not in wanted)
+    return tuple(map(output.index, wanted)) if sorted(wanted) == sorted(output) else None
+
+
+def _fused(
+    door: AttentionDoor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    allowed: Mask = None,
+    is_flat: bool = False,
+) -> Tensor:
+    """Bring a call of torch's fused attention to its door; `allowed` is the mask as we take it, where it is known."""
+    if query.dim() == 3:
+        return _flat(door, query, key, value, attn_mask, dropout_p, is_causal, scale)
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+
+    def fused(query: Tensor, key: Tensor, value: Tensor, changed: Changed) -> Tensor:
+        mask, causal = attn_mask, is_causal
+        if changed.is_changed:
+            mask, causal = changed.mask, False  # type: ignore[assignment]
+        is_shared = enable_gqa and key.shape[1] != query.shape[1]
+        if not is_flat:
+            return SDPA(query, key, value, mask, dropout_p, causal, scale=scale, enable_gqa=is_shared)
+        if mask is not None and mask.dim() == 4:
+            mask = mask.expand(*query.shape[:2], -1, -1).flatten(0, 1)
+        query_, key_, value_ = (each.flatten(0, 1) for each in (query, key, value))
+        gathered = SDPA(query_, key_, value_, mask, dropout_p, causal, scale=scale)
+        return gathered.reshape(*query.shape[:3], value.shape[-1])
+
+    def opened(query: Tensor, key: Tensor, value: Tensor, changed: Changed) -> Tensor:
+        mask = changed.mask if changed.is_changed else _own_mask(attn_mask, is_causal, query, key, written_out=True)
+        key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
+        scores = query @ key.transpose(-2, -1) * factor
+        if isinstance(mask, Tensor):
+            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        # A query that may look at nothing gets zeros here, as from the fused kernel.
+        dead = (scores == float("-inf")).all(-1, keepdim=True)
+        weights = torch.nn.functional.softmax(scores.masked_fill(dead, torch.finfo(scores.dtype).min), dim=-1)
+        weights = weights.masked_fill(dead, 0.0)
+        return torch.nn.functional.dropout(weights, dropout_p) @ value
+
+    mask = allowed
+    if mask is None and door.is_watched:
+        mask = _own_mask(attn_mask, is_causal, query, key)
+    found: Tensor = door(Foreign(query, key, value, mask, factor, fused, opened))
+    return found
+
+
+def _flat(door: AttentionDoor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *rest: Any) -> Tensor:
+    """Bring a call in which all heads of all inputs stand one after another, (batch · head, query, width)."""
+    heads = door.layout.num_heads
+    query, key, value = (each.reshape(-1, heads, *each.shape[1:]) for each in (query, key, value))
+    if mask is not None and mask.dim() == 3 and mask.shape[0] > 1:
+        mask = mask.reshape(-1, heads, *mask.shape[1:])
+    return _fused(door, query, key, value, mask, *rest, is_flat=True).flatten(0, 1)
+
+
+def _own_mask(mask: Tensor | None, is_causal: bool, query: Tensor, key: Tensor, *, written_out: bool = False) -> Mask:
+    if is_causal:
+        if query.shape[-2] == key.shape[-2] and not written_out:
+            return "causal"
+        return torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    if mask is None or mask.dtype == torch.bool:
+        return mask
+    return mask.masked_fill(mask <= torch.finfo(mask.dtype).min / 2, float("-inf"))
+
+
+def _told(door: AttentionDoor, scores: Tensor) -> AttentionCall:
+    """Say of an attention of which only the softmax is met what can be said: sizes, and what is blocked."""
+    batch, heads, queries, keys = scores.shape
+    is_open = door.wants("scores", "weights")
+    mask = None
+    if is_open:
+        visible = scores > torch.finfo(scores.dtype).min / 2
+        mask = None if bool(visible.all()) else visible[:, :1] if bool((visible == visible[:, :1]).all()) else visible
+    query, key = (scores.new_empty((batch, heads, length, 0)) for length in (queries, keys))
+    return AttentionCall(query, key, key, mask, None, is_open, is_cross=door.is_cross, is_whole=False)

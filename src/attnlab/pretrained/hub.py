@@ -1,0 +1,146 @@
+"""From a hub id to a folder on disk: the local cache first, then the hub, at once or not at all.
+
+`HF_HUB_OFFLINE=1` and `TRANSFORMERS_OFFLINE=1` are honoured; `HF_ENDPOINT` names another hub. Of a repository only the
+files that a model needs are fetched, weights only as safetensors, and the description is judged before the weights.
+"""
+
+import os
+import re
+import socket
+import threading
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from attnlab.errors import CouldNotRun
+from attnlab.files import check_room
+from attnlab.pretrained.description import clean_description
+from attnlab.pretrained.folder import CONFIG
+from attnlab.pretrained.json_files import read_object
+
+__all__ = ["hub_folder", "is_hub_id", "is_offline"]
+
+PATIENCE = 1.0  # seconds that the hub may take to be reached
+_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+_SMALL = ("*.json", "*.txt", "*.model", "*.jinja")
+_TRUE = {"1", "ON", "YES", "TRUE"}
+
+
+def is_hub_id(text: str) -> bool:
+    """Say whether a text can be a hub id, such as "gpt2" or "google-bert/bert-base-uncased"."""
+    return bool(_ID.fullmatch(text)) and ".." not in text and "--" not in text
+
+
+def is_offline() -> bool:
+    """Say whether the environment forbids the network."""
+    return any(os.environ.get(name, "").upper() in _TRUE for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+
+
+def hub_folder(name: str, revision: str | None, *, remote_code: bool = False) -> Path:
+    """Return the folder with a model of the hub, from the cache or fetched into it.
+
+    Raises:
+        CouldNotRun: not in the cache, and the network is forbidden or the hub not reached within a second; no such
+            model; a model without safetensors; a full disk.
+    """
+    hub = _library()
+    cached = _cached(hub, name, revision)
+    if cached is not None:
+        return cached
+    which = f"{name!r}" + (f" (revision {revision})" if revision else "")
+    advice = (
+        f"Give a folder that holds the model, or fetch it where there is a network (hf download {name}) "
+        "and carry over the cache that HF_HOME names."
+    )
+    if is_offline():
+        raise CouldNotRun(f"{which} is no folder here and not in the hub's cache, and the network is switched off "
+                          f"(HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE). {advice}")  # fmt: skip
+    host, port = _address(hub.constants.ENDPOINT)
+    if not _answers(host, port):
+        raise CouldNotRun(
+            f"{which} is no folder here and not in the hub's cache, and {host} cannot be reached. {advice}"
+        )
+    return _fetched(hub, name, revision, remote_code)
+
+
+def _library() -> Any:
+    try:
+        import huggingface_hub
+        import huggingface_hub.constants
+    except ImportError as error:
+        raise CouldNotRun(
+            f"models of the hub need huggingface_hub, which cannot be imported ({error}): pip install 'attnlab[hf]'."
+        ) from None
+    return huggingface_hub
+
+
+def _cached(hub: Any, name: str, revision: str | None) -> Path | None:
+    """Return a snapshot in the cache that holds weights; half of one is none."""
+    if not (Path(hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
+        return None  # known without the client, whose import takes longer than all of this
+    try:
+        folder = Path(hub.snapshot_download(name, revision=revision, local_files_only=True))
+    except (OSError, ValueError):  # not in the cache; LocalEntryNotFoundError is one of these
+        return None
+    has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")) or any(folder.glob("*.gguf"))
+    return folder if has_weights and (folder / CONFIG).exists() else None
+
+
+def _address(endpoint: str) -> tuple[str, int]:
+    """Return whom a request to the hub reaches first: the hub or the proxy before it."""
+    scheme = urllib.parse.urlsplit(endpoint).scheme or "https"
+    host = urllib.parse.urlsplit(endpoint).hostname or ""
+    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme)
+    goal = urllib.parse.urlsplit(proxy or endpoint)
+    return goal.hostname or host, goal.port or (80 if goal.scheme == "http" else 443)
+
+
+def _answers(host: str, port: int) -> bool:
+    """Try one connection; a name server that does not answer is waited for no longer than a host that does not."""
+    reached = threading.Event()
+
+    def attempt() -> None:
+        try:
+            with socket.create_connection((host, port), timeout=PATIENCE):
+                reached.set()
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return reached.is_set()
+
+
+def _fetched(hub: Any, name: str, revision: str | None, remote_code: bool) -> Path:
+    """Fetch what a model needs, the small files first."""
+    try:
+        said = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=10)
+        files = {each.rfilename: int(each.size or 0) for each in said.siblings}
+        weights = {file: size for file, size in files.items() if file.endswith(".safetensors") and "/" not in file}
+        if CONFIG not in files or not weights:
+            raise CouldNotRun(
+                f"{name} on the hub has no config.json with safetensors beside it, and nothing else is fetched; "
+                f"it holds {', '.join(sorted(files)[:10]) or 'nothing'}."
+            )
+        if "model.safetensors" in weights:  # other files of weights are copies in other forms
+            weights = {"model.safetensors": weights["model.safetensors"]}
+        cache = Path(hub.constants.HF_HUB_CACHE)
+        check_room(cache, sum(weights.values()), name)
+        small = [*_SMALL, *(["*.py"] if remote_code else [])]
+        folder = Path(hub.snapshot_download(name, revision=said.sha, allow_patterns=small, ignore_patterns=["*/*"]))
+        clean_description(read_object(folder / CONFIG), folder / CONFIG, remote_code=remote_code)
+        hub.snapshot_download(name, revision=said.sha, allow_patterns=sorted(weights))
+        if revision != said.sha:  # so that the name is found in the cache next time
+            hub.snapshot_download(name, revision=revision, allow_patterns=[CONFIG])
+    except CouldNotRun:
+        raise
+    except Exception as error:  # the client and the web can fail in any way
+        if getattr(getattr(error, "response", None), "status_code", None) in (401, 403, 404):
+            raise CouldNotRun(
+                f"the hub has no {name} for you; a model that asks for leave needs `hf auth login`."
+            ) from None
+        words = " ".join(str(error).split())[:300].rstrip(".")
+        raise CouldNotRun(f"could not fetch {name} from the hub: {type(error).__name__}: {words}.") from None
+    return folder

@@ -1,0 +1,209 @@
+"""The registry seam: Hugging Face's models ask a table for their attention function, and find ours while one looks.
+
+The entry that is in use ("sdpa", "eager" …) is covered, not the model's settings: masks, checks and everything that
+goes by the setting's name stay as they are. Modules that nobody looks at, of other models and in other threads too, are
+handed on to the entry that was covered; the last one to leave uncovers it.
+"""
+
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import CouldNotRun
+from attnlab.parts.heads import share_heads
+from attnlab.parts.masks import Mask
+from attnlab.pretrained.doors import AttentionDoor
+from attnlab.pretrained.passing import Changed, Foreign
+
+__all__ = ["covered", "is_covered", "own_mask"]
+
+Finder = Callable[[nn.Module], AttentionDoor | None]
+"""Says which door the present call of a module passes."""
+
+_lock = threading.Lock()
+_covers: dict[str, int] = {}
+_finders: "weakref.WeakKeyDictionary[nn.Module, Finder]" = weakref.WeakKeyDictionary()
+
+
+@contextmanager
+def covered(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
+    """Bring the attention of these modules to doors, while the `with` lasts."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    names = {implementation(module) for module in modules}
+    with _lock:
+        _finders.update(modules)
+        for name in names:
+            _covers[name] = _covers.get(name, 0) + 1
+            ALL_ATTENTION_FUNCTIONS[name] = partial(_attention, name)
+    try:
+        yield
+    finally:
+        with _lock:
+            for module in modules:
+                _finders.pop(module, None)
+            for name in names:
+                _covers[name] -= 1
+                if not _covers[name]:
+                    del _covers[name]
+                    del ALL_ATTENTION_FUNCTIONS[name]
+
+
+def is_covered() -> bool:
+    """Say whether any entry of the table is covered now."""
+    return bool(_covers) or bool(_finders)
+
+
+def implementation(module: nn.Module) -> str:
+    """Return the name of the attention function that a module asks for."""
+    name = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    return "eager" if name is None else str(name).removeprefix("paged|")
+
+
+def own_mask(
+    name: str, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any]
+) -> Mask:
+    """Write a foreign mask, with what else decides who may look at whom, as `attend` takes it.
+
+    name: of the attention function; all but the open one make a missing mask causal where the module says so.
+    """
+    num_queries, num_keys = query.shape[-2], key.shape[-2]
+    found: Tensor | None = mask
+    if mask is None:
+        is_causal = options.get("is_causal")
+        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+        if name != "eager" and is_causal and num_queries > 1:
+            if num_queries == num_keys and options.get("position_bias") is None:
+                return "causal"
+            found = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device).tril()
+    elif mask.dtype != torch.bool:
+        found = mask.masked_fill(mask <= torch.finfo(mask.dtype).min / 2, float("-inf"))
+    bias: Tensor | None = options.get("position_bias")
+    if bias is None or found is None:
+        return found if bias is None else bias
+    return torch.where(found, bias, float("-inf")) if found.dtype == torch.bool else found + bias
+
+
+def _attention(
+    name: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Take the place of the attention function of this name."""
+    finder = _finders.get(module)
+    door = None if finder is None else finder(module)
+    if door is None:
+        found: tuple[Tensor, Tensor | None] = _function(name, module)(module, query, key, value, mask, **options)
+        return found
+    weights: list[Tensor] = []
+
+    def run(function_name: str, query: Tensor, key: Tensor, value: Tensor, changed: Changed) -> Tensor:
+        asker: Any = module
+        given, other = _mask_for(function_name, name, module, query, key, mask, options), options
+        if changed.is_changed:
+            given, other = _changed_for(function_name, changed.mask, query), _without_mask(options)
+        if key.shape[1] != asked.key.shape[1] or value.shape[1] != asked.value.shape[1]:
+            # Heads that shared a key or a value were told apart at the door.
+            asker = _Ungrouped(module)
+            key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
+        output, made = _function(function_name, module)(asker, query, key, value, given, **other)
+        weights[:] = [] if made is None else [made]
+        return output.transpose(1, 2)
+
+    scale = options.get("scaling")
+    asked = Foreign(
+        query,
+        key,
+        value,
+        own_mask(name, module, query, key, mask, options) if door.is_watched else None,
+        query.shape[-1] ** -0.5 if scale is None else float(scale),
+        partial(run, name),
+        partial(run, "eager"),
+    )
+    heads: Tensor = door(asked)
+    output = heads.transpose(1, 2)
+    return output if output.is_contiguous() else output.contiguous(), weights[0] if weights else None
+
+
+def _function(name: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """Return the function that a module would have found under this name."""
+    from transformers.modeling_utils import AttentionInterface
+
+    if name != "eager":
+        found: Callable[..., Any] = AttentionInterface._global_mapping[name]
+        return found
+    for parent in type(module).__mro__:
+        written_in = sys.modules.get(parent.__module__)
+        named = [each for each in vars(written_in or object) if each.endswith("eager_attention_forward")]
+        if "eager_attention_forward" in named or len(named) == 1:
+            return vars(written_in)["eager_attention_forward" if len(named) > 1 else named[0]]  # type: ignore[no-any-return]
+    raise CouldNotRun(f"{type(module).__name__} has no open attention beside it; scores and weights cannot be seen.")
+
+
+def _mask_for(
+    function: str, name: str, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Any
+) -> Tensor | None:
+    """Return the foreign model's own mask, as the function of this name takes it."""
+    if function == name or function != "eager":
+        return mask
+    if mask is None:
+        own = own_mask(name, module, query, key, None, {**options, "position_bias": None})
+        if own is None:
+            return None
+        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    if mask.dtype != torch.bool:
+        return mask
+    least = torch.tensor(torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device)
+    return torch.where(mask, torch.zeros_like(least), least)
+
+
+def _changed_for(function: str, mask: Mask, query: Tensor) -> Tensor | None:
+    """Return a mask of ours as the function of this name takes it: the open one adds it to the scores."""
+    if not isinstance(mask, Tensor):
+        return None
+    if function != "eager" or mask.dtype != torch.bool:
+        return mask if mask.dtype == torch.bool else mask.to(query.dtype)
+    return torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill(~mask, float("-inf"))
+
+
+def _without_mask(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what else would decide who may look at whom: it stands in the changed mask."""
+    return {**{name: each for name, each in options.items() if name != "position_bias"}, "is_causal": False}
+
+
+class _Ungrouped:
+    """A module of which every query head has its own key and value."""
+
+    num_key_value_groups = 1
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+@contextmanager
+def watching(watch: Callable[[nn.Module, Tensor, Tensor, Callable[[], Any]], Any]) -> Iterator[None]:
+    """Have every call of an attention function go through `watch(module, query, key, run)`, while the `with` lasts."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+
+    def watched(name: str, module: nn.Module, query: Tensor, key: Tensor, *args: Any, **options: Any) -> Any:
+        return watch(module, query, key, lambda: _function(name, module)(module, query, key, *args, **options))
+
+    names = [name for name in ("eager", *AttentionInterface._global_mapping) if name not in _covers]
+    with _lock:
+        before = dict(ALL_ATTENTION_FUNCTIONS._local_mapping)
+        for name in names:
+            ALL_ATTENTION_FUNCTIONS[name] = partial(watched, name)
+    try:
+        yield
+    finally:
+        with _lock:
+            ALL_ATTENTION_FUNCTIONS._local_mapping.clear()
+            ALL_ATTENTION_FUNCTIONS._local_mapping.update(before)

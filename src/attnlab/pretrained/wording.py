@@ -1,0 +1,136 @@
+"""What a tokenizer's ids are called for people.
+
+Tokenizers write their pieces in ways of their own: GPT-2's draws every byte as a letter (`Ġcaf` and `Ã©`),
+SentencePiece puts `▁` before a word, WordPiece `##` inside one. Here a blank is always `␣`, text is text, what cannot
+be seen is written as Python writes it (`\\n`, `\\xe2`), and special tokens stay as they are. No two ids share a name,
+but where somebody has added a token that was there already.
+"""
+
+import functools
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
+
+__all__ = ["BLANK", "TokenNames"]
+
+BLANK = "␣"
+_WORD = "▁"  # a blank, as SentencePiece writes it
+
+
+def _drawn_bytes() -> dict[str, int]:
+    """Return the letters that stand for bytes: visible ones for themselves, the others for those from 256 on."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+
+
+_BYTES = _drawn_bytes()
+
+
+class TokenNames(Sequence[str]):
+    """The names of a tokenizer's ids, from 0 on; a sequence, made as far as it is asked for.
+
+    Args:
+        tokenizer: of transformers.
+        size: how many ids the model knows, where these are more; those beyond the tokenizer are called `<id 50263>`.
+    """
+
+    def __init__(self, tokenizer: Any, size: int = 0) -> None:
+        self._tokenizer = tokenizer
+        self._size = max(size, len(tokenizer))
+        self._special = frozenset(tokenizer.all_special_ids)
+        self._added = frozenset(int(each) for each in getattr(tokenizer, "added_tokens_decoder", {}))
+        self._style = _style_of(tokenizer)
+        self._names: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, token: int) -> str: ...
+    @overload
+    def __getitem__(self, token: slice) -> list[str]: ...
+    def __getitem__(self, token: int | slice) -> str | list[str]:
+        if isinstance(token, slice):
+            return [self[each] for each in range(*token.indices(self._size))]
+        token = operator.index(token)  # of a tensor too
+        if not -self._size <= token < self._size:
+            raise IndexError(token)
+        token %= self._size
+        if token not in self._names:
+            self._names[token] = self._named(token)
+        return self._names[token]
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[token] for token in range(self._size))
+
+    def ids_of(self, name: str) -> list[int]:
+        """Return the ids that a person may mean: `Mary` is that token, or the one after a blank; `␣Mary` the latter.
+
+        What a tokenizer makes one token of counts too, so that an uncased one knows `Mary` as `mary`.
+        """
+        found = list(self._ids.get(name, ()))
+        plain = name.replace(BLANK, " ")
+        is_exact = bool(found) and plain.startswith(" ")
+        for text in () if is_exact or not plain.strip() else (plain, f" {plain}"):
+            pieces = self.pieces(text)
+            if len(pieces) == 1 and pieces[0] != self._tokenizer.unk_token_id:
+                found += pieces
+        return list(dict.fromkeys(found))
+
+    def id_of(self, name: str) -> int:
+        """Return the id with exactly this name."""
+        return self._ids[name][0]
+
+    def pieces(self, text: str) -> list[int]:
+        """Return the ids of a text, without special tokens around it."""
+        return [int(each) for each in self._tokenizer(text, add_special_tokens=False)["input_ids"]]
+
+    def missing(self, name: str) -> str:
+        """Say why no id goes by a name, and what to do."""
+        pieces = self.pieces(name.replace(BLANK, " "))
+        if len(pieces) > 1:
+            listed = " ".join(repr(self[each]) for each in pieces)
+            return f"{name!r} is {len(pieces)} tokens here, {listed}; name one of them, or give its position"
+        return f"no token is called {name!r}; `attnlab look` shows what a text's tokens are called"
+
+    @functools.cached_property
+    def _ids(self) -> Mapping[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for token, name in enumerate(self):
+            found.setdefault(name, []).append(token)
+        return found
+
+    def _named(self, token: int) -> str:
+        raw = self._tokenizer.convert_ids_to_tokens(token) if token < len(self._tokenizer) else None
+        if raw is None:
+            return f"<id {token}>"
+        if token in self._special:
+            return str(raw)
+        if self._style == "bytes" and token not in self._added and all(letter in _BYTES for letter in raw):
+            text = bytes(_BYTES[letter] for letter in raw).decode("utf-8", "surrogateescape")
+            return "".join(map(_shown, text))
+        return "".join(BLANK if letter == _WORD and self._style == "words" else _shown(letter) for letter in raw)
+
+
+def _style_of(tokenizer: Any) -> str:
+    """Say how the pieces are written: "bytes" as letters, "words" after `▁`, or "plain"."""
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    if decoder is not None:
+        state = bytes(decoder.__getstate__()).decode()
+        return "bytes" if "ByteLevel" in state else "words" if _WORD in state or "Metaspace" in state else "plain"
+    vocabulary = tokenizer.get_vocab()
+    if any(name.startswith(_WORD) for name in vocabulary):
+        return "words"
+    return "bytes" if any(name.startswith("Ġ") for name in vocabulary) else "plain"
+
+
+def _shown(letter: str) -> str:
+    """Write one letter so that it can be seen, and no two alike."""
+    if letter == " ":
+        return BLANK
+    if "\udc80" <= letter <= "\udcff":  # a byte that is no letter by itself
+        return f"\\x{ord(letter) - 0xDC00:02x}"
+    if letter in ("\\", BLANK) or not letter.isprintable():
+        return letter.encode("unicode_escape").decode()
+    return letter

@@ -1,0 +1,131 @@
+"""Pages of long documents and of corpus searches: what they show is what was found, and they open without a sound."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from attnlab.draw.corpus import corpus_report, write_corpus_page
+from attnlab.draw.documents import document_maps, document_report, exact_tiles, write_document
+from attnlab.draw.page import render_page
+from attnlab.errors import WrongUsage
+from attnlab.look import record
+from attnlab.look.corpus import search_corpus
+from attnlab.look.documents import summarise_document
+from attnlab.models import Decoder, DecoderConfig
+from attnlab.seeds import isolated
+
+LENGTH = 300
+NAMES = [f"␣w{number}" for number in range(28)] + ["<b>", "␣"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    with isolated(0):
+        settings = {"vocab_size": 30, "max_length": 400, "d_model": 16, "num_heads": 2, "num_layers": 2}
+        found = Decoder(DecoderConfig(**settings)).eval()
+    found.vocabulary = NAMES
+    return found
+
+
+@pytest.fixture(scope="module")
+def ids():
+    return torch.randint(0, 30, (LENGTH,), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def document(model, ids, tmp_path_factory):
+    return summarise_document(model, ids, out=tmp_path_factory.mktemp("long"), tiles=50, keep=["1.1"])
+
+
+@pytest.fixture(scope="module")
+def weights(model, ids):
+    with torch.no_grad(), record(model, "*weights") as recording:
+        model(ids[None])
+    return [recording[f"layers.{layer}.attention.weights"][0] for layer in range(2)]
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    texts = [" ".join(str(number % 30) for number in range(start, start + 40, 3)) for start in range(9)]
+    return search_corpus(model, texts, "previous", encode=lambda text: [int(each) for each in text.split()], top=4)
+
+
+def test_the_report_of_a_document_says_every_heads_numbers(document, weights):
+    report = document_report(document)
+    table = next(section for section in report["sections"] if section["kind"] == "table")
+    assert [row[0] for row in table["rows"]] == ["0.0", "0.1", "1.0", "1.1"]
+    column = table["columns"].index("previous")
+    before = weights[1][1].diagonal(-1).sum() / LENGTH
+    assert table["rows"][3][column] == pytest.approx(float(before), rel=1e-3)
+    page = render_page(report)
+    assert "claims" not in re.sub(r"<style>.*?</style>|<script.*", "", page, flags=re.DOTALL)
+
+
+def test_the_maps_of_a_document_are_those_of_its_weights(document, weights):
+    for layer, maps in enumerate(document_maps(document)):
+        assert maps.shape == (2, LENGTH, LENGTH)
+        assert maps.query_tokens == tuple(document.tokens)
+        cells = weights[layer].reshape(2, 50, 6, 50, 6)
+        assert np.allclose(maps.largest, cells.amax((2, 4)), atol=1e-6)
+        assert np.allclose(maps.mean, cells.mean((2, 4)), atol=1e-6)
+        assert np.array_equal(maps.hidden, np.triu(np.ones((50, 50), bool), 1))
+
+
+def test_exact_tiles_show_each_weight_with_its_tokens_and_places(document, weights, ids):
+    tile, other = exact_tiles(document, "1.1", places=[(200, 10), (140, 130)])
+    assert tile.site == "Head 1.1, queries 128 to 255, keys 0 to 127.weights"
+    assert np.allclose(tile.mean[0], weights[1][1, 128:256, :128], atol=1e-6)
+    assert tile.query_tokens[3] == f"{NAMES[int(ids[131])]}·131"
+    assert tile.hidden is None
+    assert np.array_equal(other.hidden, np.triu(np.ones((128, 128), bool), 1))
+    assert len(exact_tiles(document, "1.1", count=2)) == 2
+
+
+def test_all_pages_and_figures_of_a_document_are_written(document, tmp_path, open_html):
+    write_document(document, tmp_path / "pages")
+    names = {path.name for path in (tmp_path / "pages").rglob("*.*")}
+    assert {"report.html", "view.html", "tiles.html", "entropy.png", "head-1.1.png"} <= names
+    for name in ("report", "view", "tiles"):
+        open_html((tmp_path / "pages" / f"{name}.html").read_text())
+
+
+def test_the_page_of_a_search_marks_who_looks_and_what_is_looked_at(found, tmp_path, open_html):
+    best = found.table()[0]["head"]
+    page = open_html(write_corpus_page(found, tmp_path / "page.html").read_text())
+    first = page.locator(".passages li").first
+    example = found.examples(best)[0]
+    assert first.locator("mark.query").inner_text().startswith(example.tokens[example.query])
+    assert first.locator("mark.key").inner_text().startswith(example.tokens[example.key])
+    assert f"token {example.query} looks at {example.key}" in first.inner_text()
+    assert page.locator(".passages").count() == 4
+
+
+def test_marks_one_token_beside_are_caught(found):
+    report = corpus_report(found)
+    group = report["sections"][0]["groups"][0]
+    example = found.examples(group["title"].removeprefix("Head "))[0]
+    item = group["items"][0]
+    assert (item["tokens"][item["query"]], item["tokens"][item["key"]]) == (
+        example.tokens[example.query],
+        example.tokens[example.key],
+    )
+    item["query"] = len(item["tokens"])
+    with pytest.raises(WrongUsage, match=r"items\[0\]\.query: expected one of"):
+        render_page(report)
+
+
+def test_what_stands_in_a_text_cannot_leave_its_place():
+    item = {"label": "<i>", "tokens": ['<script>"', "&"], "query": 1, "key": 0}
+    section = {"kind": "passages", "title": "x", "caption": "", "groups": [{"title": "<b>", "items": [item]}]}
+    page = render_page({"title": "t", "subtitle": "", "facts": [], "sections": [section]})
+    assert "&lt;script&gt;&quot;" in page
+    assert "<b>" not in page
+    assert "<i>" not in page
+
+
+def test_only_heads_that_were_searched_are_shown(found):
+    assert [group["title"] for group in corpus_report(found, heads=["0.1"])["sections"][0]["groups"]] == ["Head 0.1"]
+    with pytest.raises(WrongUsage, match="was not searched"):
+        corpus_report(found, heads=["7.1"])

@@ -1,0 +1,95 @@
+"""One door: a run of ours, a live module, a folder; and a sentence for what is none of these."""
+
+import pytest
+import torch
+from torch import nn
+
+import attnlab
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.loading import is_ours
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    attnlab.run("sorting", steps=20, evaluate_every=10).save(folder)
+    return folder
+
+
+class Attention(nn.Module):
+    """Somebody's own: a multi-head attention by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(16, 2, 32, batch_first=True) for _ in range(2)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_a_run_loads_as_it_always_did(run):
+    model = attnlab.load(run)
+    assert isinstance(model, attnlab.Decoder)
+    assert is_ours(run)
+    with pytest.raises(WrongUsage, match="say nothing"):
+        attnlab.load(run, head="causal-lm")
+
+
+def test_a_folder_of_transformers_loads_with_doors_names_and_the_same_output(tmp_path):
+    pytest.importorskip("transformers")
+    from tests.pretrained.speaking import made, saved
+
+    folder = saved("gpt2", tmp_path / "gpt2")
+    model = attnlab.load(folder)
+    assert not is_ours(folder)
+    assert model.name == "gpt2"
+    assert str(folder) in model.source
+    inputs = model.inputs("John and Mary")
+    with torch.no_grad():
+        assert torch.equal(model(**inputs), made("gpt2")[0](**inputs).logits)
+    assert attnlab.ask(folder, "John and Mary").trace().tokens[:3] == ("John", "␣and", "␣Mary")
+
+
+def test_a_live_module_gets_doors_and_stays_as_it_is():
+    pytest.importorskip("transformers")
+    from tests.pretrained.speaking import made
+
+    foreign, tokenizer = made("bert")
+    before = {name: value.clone() for name, value in foreign.state_dict().items()}
+    with pytest.raises(WrongUsage, match=r"attnlab\.load\(model\) gives it doors"), attnlab.record(foreign, "*"):
+        pass
+    model = attnlab.load(foreign, tokenizer=tokenizer)
+    assert model.foreign is foreign
+    assert model.inputs("the cat")["input_ids"].shape == (1, 4)
+    assert all(torch.equal(before[name], value) for name, value in foreign.state_dict().items())
+    with pytest.raises(WrongUsage, match="open already"):
+        attnlab.load(foreign, dtype="float64")
+
+
+def test_a_module_whose_inputs_nobody_knows_asks_for_an_example():
+    module = Attention().eval()
+    with pytest.raises(WrongUsage, match="example"):
+        attnlab.load(module)
+
+
+@pytest.mark.parametrize("name", ["", "no such thing", "nowhere.gguf", "a/b/c", "\0"])
+def test_a_name_of_nothing_gets_one_sentence(name, monkeypatch):
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(CouldNotRun, match="folder"):
+        attnlab.load(name)
+
+
+@pytest.mark.parametrize("thing", [3, None, {"a": 1}])
+def test_what_is_no_name_gets_one_sentence(thing):
+    with pytest.raises(WrongUsage, match="a folder, a file, a hub id or a torch module"):
+        attnlab.load(thing)
+
+
+def test_a_folder_with_another_config_is_no_run(tmp_path):
+    (tmp_path / "config.json").write_text("[1, 2")
+    assert not is_ours(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert not is_ours(tmp_path)

@@ -1,0 +1,372 @@
+"""Corpus search: what is found is what reading each text alone would show; what is stopped ends in the same bytes."""
+
+import csv
+import json
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.corpus import MEASURES, batching, measures, open_search, search_corpus, tally, watching
+from attnlab.look.corpus.texts import rows_of
+from attnlab.models import Encoder, EncoderConfig
+from attnlab.parts.masks import causal_mask
+from attnlab.seeds import isolated
+from attnlab.sites import AttentionCall, SitedModule
+
+WORDS = ["the", "cat", "sat", "on", "Mat", "and", "42", ",", "a", "dog"]
+TEXTS = [
+    "the cat sat on the Mat",
+    "a dog , a cat , a Mat and 42",
+    "and and and",
+    "sat",
+    "the dog sat on the dog and the dog sat on the cat and the cat sat on 42",
+    "on the Mat , on the Mat",
+    "cat dog",
+]
+LONGEST = 32
+
+
+def encode(text):
+    return [WORDS.index(word) for word in text.split()]
+
+
+class Handmade(nn.Module):
+    """Two heads: one looks at the token before (at itself, at the start), one at all earlier tokens like its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Module()])
+        self.layers[0].attention = _Attention()
+        self.vocabulary = WORDS
+
+    def forward(self, ids, real=None):
+        self.layers[0].attention(ids, real)
+
+
+class _Attention(SitedModule):
+    sites = ("weights",)
+    layout = type("Layout", (), {"num_heads": 2})
+
+    def forward(self, ids, real):
+        places = torch.eye(LONGEST)[: ids.shape[1]].expand(len(ids), -1, -1)
+        words = torch.nn.functional.one_hot(ids, LONGEST).float()
+        before = torch.cat((places[:, :1], places[:, :-1]), 1)
+        query, key = 200.0 * torch.stack((before, words), 1), torch.stack((places, words), 1)
+        mask = causal_mask(ids.shape[1])
+        mask = mask if real is None else mask & real[:, None, None, :]
+        self.watch(AttentionCall(query, key, key, mask, 1.0, is_open=False))
+
+
+@pytest.fixture
+def handmade():
+    return Handmade()
+
+
+@pytest.fixture
+def encoder():
+    with isolated(0):
+        settings = {"vocab_size": 10, "max_length": LONGEST, "d_model": 12, "num_heads": 3, "num_layers": 2}
+        return Encoder(EncoderConfig(**settings))
+
+
+def search(model, measure, texts=TEXTS, **options):
+    return search_corpus(
+        model, texts, measure, **{"encode": encode, "vocabulary": WORDS, "batch_tokens": 40, **options}
+    )
+
+
+def by_head(found):
+    return {row["head"]: row for row in found.table()}
+
+
+def value_of(weights, ids, query, measure):
+    """Measure one row of weights, (key,), in words that can be followed: None where there is nothing to measure."""
+    keys = range(len(ids))
+    seen = [key for key in keys if weights[key] > 0]
+    chosen = {
+        "previous": [key for key in keys if key == query - 1],
+        "first": [0] if query else [],
+        "own": [query],
+        "duplicate": [key for key in range(query) if ids[key] == ids[query]],
+        "induction": [key for key in range(1, query + 1) if ids[key - 1] == ids[query]],
+        "number": [key for key in keys if WORDS[ids[key]] == "42"],
+        "name": [key for key in keys if WORDS[ids[key]] == "Mat"],
+        "punctuation": [key for key in keys if WORDS[ids[key]] == ","],
+        "special": [],
+    }
+    if measure in chosen:
+        return sum(float(weights[key]) for key in chosen[measure]) if chosen[measure] else None
+    return {
+        "largest": float(weights.max()),
+        "entropy": -sum(float(weights[key]) * math.log(float(weights[key])) for key in seen),
+        "distance": sum(float(weights[key]) * (query - key) for key in seen),
+    }[measure]
+
+
+def check_encoder(found, encoder, measure):
+    """Hold a search to reading each text alone."""
+    from attnlab.look import record
+
+    values = {head: [] for head in found.heads}
+    best = {head: {} for head in found.heads}
+    for number, text in enumerate(TEXTS):
+        ids = encode(text)
+        with torch.no_grad(), record(encoder.eval(), "*weights") as recording:
+            encoder(torch.tensor([ids]))
+        for layer in range(2):
+            weights = recording[f"layers.{layer}.attention.weights"][0]
+            for head in range(3):
+                own = [value_of(weights[head, query], ids, query, measure) for query in range(len(ids))]
+                own = [each for each in own if each is not None]
+                values[f"{layer}.{head}"] += own
+                if own:
+                    best[f"{layer}.{head}"][number] = max(own)
+    for head, row in by_head(found).items():
+        assert row["count"] == len(values[head])
+        if not values[head]:
+            assert row["mean"] is None
+            assert found.examples(head) == []
+            continue
+        assert row["mean"] == pytest.approx(sum(values[head]) / len(values[head]), abs=1e-5)
+        median = float(torch.tensor(values[head]).quantile(0.5))
+        assert row["median"] == pytest.approx(median, abs=1e-5)
+        shown = found.examples(head)
+        assert [each.value for each in shown] == pytest.approx(sorted(best[head].values())[::-1][:3], abs=1e-5)
+        for each in shown:
+            assert best[head][each.text] == pytest.approx(each.value, abs=1e-5)
+            assert each.tokens == tuple(TEXTS[each.text].split())
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_every_measure_says_what_reading_each_text_alone_would(encoder, measure):
+    check_encoder(search(encoder, measure, top=3), encoder, measure)
+
+
+def test_one_place_off_is_caught(encoder, monkeypatch):
+    monkeypatch.setitem(
+        measures._MEASURES, "previous", measures._on(lambda rows: (rows.keys == rows.queries - 2)[None])
+    )
+    with pytest.raises(AssertionError):
+        check_encoder(search(encoder, "previous", top=3), encoder, "previous")
+
+
+def test_padding_that_is_counted_is_caught(encoder, monkeypatch):
+    whole = watching.Measurer.__init__
+
+    def forgetful(self, heads, measure, ids, real, names):
+        whole(self, heads, measure, ids, torch.ones_like(real), names)
+
+    monkeypatch.setattr(watching.Measurer, "__init__", forgetful)
+    with pytest.raises(AssertionError):
+        check_encoder(search(encoder, "previous", top=3), encoder, "previous")
+
+
+def test_padding_that_the_model_looks_at_is_caught(encoder, monkeypatch):
+    from attnlab.look.corpus import searching
+
+    monkeypatch.setattr(searching, "inputs_of", lambda model, batch: ((batch.ids,), {}))
+    with pytest.raises(AssertionError):
+        check_encoder(search(encoder, "previous", top=3), encoder, "previous")
+
+
+def test_texts_whose_rows_are_mixed_up_are_caught(encoder, monkeypatch):
+    whole = batching._batch
+
+    def mixed(texts):
+        batch = whole(texts)
+        return batch._replace(numbers=batch.numbers[::-1])
+
+    monkeypatch.setattr(batching, "_batch", mixed)
+    with pytest.raises(AssertionError):
+        check_encoder(search(encoder, "previous", top=3), encoder, "previous")
+
+
+def test_heads_whose_keys_are_mixed_up_are_caught(encoder, monkeypatch):
+    monkeypatch.setattr(watching, "_of_heads", lambda call, heads: call.key.roll(1, 1)[:, list(heads)])
+    with pytest.raises(AssertionError):
+        check_encoder(search(encoder, "previous", top=3), encoder, "previous")
+
+
+def test_a_head_made_by_hand_does_exactly_what_it_was_made_for(handmade):
+    previous, duplicate = by_head(search(handmade, "previous")), by_head(search(handmade, "duplicate"))
+    assert previous["0.0"]["mean"] == previous["0.0"]["low"] == previous["0.0"]["high"] == 1.0
+    assert previous["0.0"]["count"] == sum(len(encode(text)) - 1 for text in TEXTS)
+    assert previous["0.1"]["mean"] < 0.3
+    # Of n tokens alike so far, its own among them, n - 1 are earlier; so "and and and" gives 1/2 and 2/3.
+    found = search(handmade, "duplicate", ["and and and"], top=2)
+    assert [each.value for each in found.examples("0.1")] == pytest.approx([2 / 3])
+    assert by_head(found)["0.1"]["mean"] == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert duplicate["0.1"]["mean"] > 0.4
+
+
+def test_blocks_of_rows_and_batches_change_nothing(encoder, monkeypatch):
+    whole = search(encoder, "induction", top=3)
+    monkeypatch.setattr(watching, "_BLOCK", 64)
+    check_encoder(search(encoder, "induction", top=3, batch_tokens=17), encoder, "induction")
+    one = search(encoder, "induction", top=3, heads=["1.2", "0"])
+    assert one.heads == ("0.0", "0.1", "0.2", "1.2")
+    assert by_head(one)["1.2"]["mean"] == pytest.approx(by_head(whole)["1.2"]["mean"], abs=1e-6)
+    assert by_head(one)["1.2"]["low"] == pytest.approx(by_head(whole)["1.2"]["low"], abs=1e-6)
+
+
+def test_patterns_and_functions_of_ones_own_are_measures_too(encoder):
+    on_cats = search(encoder, "token:cat|dog")
+    assert by_head(on_cats)["0.0"]["count"] == sum(len(t.split()) for t in TEXTS if {"cat", "dog"} & set(t.split()))
+
+    def last(rows):
+        """Give the weight on the last token that is real."""
+        end = (rows.real.sum(-1) - 1)[:, None, None, None].expand(*rows.weights.shape[:3], 1)
+        return rows.weights.gather(-1, end).squeeze(-1)
+
+    found = search(encoder, last)
+    assert found.measure == "last"
+    assert by_head(found)["0.0"]["count"] == sum(len(text.split()) for text in TEXTS)
+    with pytest.raises(WrongUsage, match="a measure returns"):
+        search(encoder, lambda rows: rows.weights)
+    with pytest.raises(WrongUsage, match="previous"):
+        search(encoder, "previus")
+    with pytest.raises(WrongUsage, match="no pattern"):
+        search(encoder, "token:(")
+
+
+def test_the_lowest_are_found_too(encoder):
+    low = search(encoder, "entropy", lowest=True, top=4).examples("0.0")
+    assert low[0].value == pytest.approx(0.0, abs=1e-6)  # "sat" has only itself to look at
+    assert low[0].text == 3
+    assert [each.value for each in low] == sorted(each.value for each in low)
+
+
+def test_the_interval_covers_the_mean_of_all_texts_about_as_often_as_it_says():
+    covered, trials = 0, 200
+    source = torch.Generator().manual_seed(0)
+    for trial in range(trials):
+        own = tally.Tally(1, 1, trial)
+        for number in range(3):
+            of_text = torch.randn(16, 1, 1, generator=source) + 0.5 * torch.randn(16, 1, 5, generator=source)
+            own.add(
+                tally.Measured(of_text, torch.zeros(16, 1, 5).long(), range(16 * number, 16 * number + 16), [5] * 16)
+            )
+        found = own.distribution()
+        covered += bool(found["low"][0] < 0 < found["high"][0])
+    assert 0.88 <= covered / trials <= 0.98
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != "search.json"}
+
+
+def test_what_was_stopped_ends_in_the_same_bytes(encoder, tmp_path, monkeypatch):
+    from attnlab.look.corpus import searching
+
+    monkeypatch.setattr(searching, "_WINDOW", 2)
+    search(encoder, "previous", out=tmp_path / "whole")
+
+    def stop(progress):
+        if progress.texts == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(encoder, "previous", out=tmp_path / "a", progress=stop)
+    partial = open_search(tmp_path / "a")
+    assert not partial.is_done
+    assert partial.counts["texts read"] == 4
+    assert partial.examples("0.0")
+    told = []
+    found = search(encoder, "previous", out=tmp_path / "a", progress=told.append)
+    assert told[0].texts == 6
+    assert found.is_done
+    assert files(tmp_path / "a") == files(tmp_path / "whole")
+    assert open_search(tmp_path / "a").table() == found.table()
+    with pytest.raises(WrongUsage, match="another search: measure"):
+        search(encoder, "first", out=tmp_path / "a")
+    with pytest.raises(WrongUsage, match="another search: the corpus"):
+        search(encoder, "previous", TEXTS[::-1], out=tmp_path / "a")
+
+
+def test_texts_are_read_from_every_kind_of_file(tmp_path):
+    rows = [{"text": text, "label": "x"} for text in TEXTS]
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["label", "text"])
+        writer.writeheader()
+        writer.writerows(rows)
+    (tmp_path / "a.tsv").write_text("label\ttext\n" + "".join(f"x\t{text}\n" for text in TEXTS))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "a.txt").write_text("\n".join(TEXTS))
+    kinds = ["csv", "tsv", "jsonl", "txt"]
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        pass
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+        kinds.append("parquet")
+    for kind in kinds:
+        assert [row.text for row in rows_of(tmp_path / f"a.{kind}")] == TEXTS, kind
+    for kind in kinds[:3]:
+        with pytest.raises(WrongUsage if kind != "jsonl" else AssertionError):
+            assert [row.text for row in rows_of(tmp_path / f"a.{kind}", "txet")] == TEXTS
+    with pytest.raises(WrongUsage, match="a corpus is a file"):
+        rows_of(tmp_path / "a.pdf")
+    with pytest.raises(CouldNotRun, match="there is no file"):
+        rows_of(tmp_path / "b.csv")
+
+
+def test_bad_rows_are_counted_and_a_corpus_without_any_text_is_refused(encoder, tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(
+        b'{"text": "the cat"}\n{"text": ""}\n{"text": 3}\n{"label": 1}\nnot json\n[]\n{"text": "\xff"}\n"a dog"\n'
+    )
+    found = search_corpus(encoder, file, "previous", encode=encode, vocabulary=WORDS)
+    assert found.counts["texts read"] == 2
+    assert found.counts["rows left out"] == 6
+    assert {name.removeprefix("left out: ") for name in found.counts if name.startswith("left out")} == {
+        "empty", "a int, no text", "no 'text'", "not JSON", "neither an object nor a text", "not UTF-8",
+    }  # fmt: skip
+    (tmp_path / "b.csv").write_text("text,label\nthe cat\na dog,1\n")
+    assert search_corpus(encoder, tmp_path / "b.csv", "own", encode=encode).counts["rows left out"] == 1
+    for empty, why in (([], "no row at all"), (["", "  "], "2 left out: empty")):
+        with pytest.raises(WrongUsage, match=f"no text that could be read: .*{why}"):
+            search(encoder, "previous", empty)
+
+
+def test_long_texts_are_cut_and_counted_and_a_corpus_is_read_no_further_than_asked(encoder):
+    found = search(encoder, "previous", max_length=4, limit=5)
+    assert found.counts["texts read"] == 5
+    assert found.counts["texts as long as may be, perhaps cut"] == 3
+    assert found.counts["tokens read"] == 4 + 4 + 3 + 1 + 4
+
+    def endless():
+        while True:
+            yield "the cat"
+
+    assert search(encoder, "previous", endless(), limit=3).counts["texts read"] == 3
+
+
+def test_what_is_kept_does_not_grow_with_the_corpus(encoder, tmp_path):
+    sizes = []
+    for times in (80, 160):
+        out = tmp_path / str(times)
+        search(encoder, "previous", TEXTS * times, out=out, top=2, batch_tokens=4096)
+        sizes.append(sum(path.stat().st_size for path in out.iterdir() if path.suffix != ".parquet"))
+    assert sizes[1] < 1.02 * sizes[0] + 200
+
+
+def test_a_folder_that_holds_something_else_or_is_damaged_is_refused(encoder, tmp_path):
+    with pytest.raises(CouldNotRun, match="there is no search"):
+        open_search(tmp_path)
+    search(encoder, "previous", out=tmp_path)
+    told = json.loads((tmp_path / "search.json").read_text())
+    for damage in (
+        {"format": "other"},
+        {"heads": None},
+        {"numbers": "none.safetensors"},
+        {"sha256": "0"},
+        {"counts": 3},
+    ):
+        (tmp_path / "search.json").write_text(json.dumps({**told, **damage}))
+        with pytest.raises(CouldNotRun, match=r"no search|damaged"):
+            open_search(tmp_path)

@@ -1,0 +1,550 @@
+"""Models of plain torch: multi-head attention in all its forms, its layers and stacks, and attention called by hand."""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import attnlab
+import attnlab.operate as op
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.pretrained.attach import attach
+from attnlab.pretrained.model import Pretrained
+from attnlab.pretrained.multi_head import SlowPath
+from parts.planting import planted
+
+BATCH, QUERIES, KEYS, WIDTH, HEADS = 3, 5, 7, 16, 4
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def stirred(model: nn.Module) -> nn.Module:
+    source = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=source)
+            parameter.copy_(noise * parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0 + 0.2 * noise)
+    return model.eval()
+
+
+def slowly(model: nn.Module, *given: Any, **options: Any) -> Any:
+    """What torch itself computes where its fast path is left."""
+    with torch.no_grad(), SlowPath():
+        return model(*given, **options)
+
+
+MODULES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "batch first": {"batch_first": True},
+    "without bias": {"bias": False},
+    "own keys": {"add_bias_kv": True},
+    "a zero key": {"add_zero_attn": True},
+    "both": {"add_bias_kv": True, "add_zero_attn": True, "batch_first": True},
+    "other widths": {"kdim": 6, "vdim": 10},
+}
+BLOCKED = drawn(QUERIES, KEYS, seed=5) > 0.5
+BLOCKED[:, 0] = False
+PADDING = torch.zeros(BATCH, KEYS, dtype=torch.bool)
+PADDING[1, -2:] = PADDING[2, 1] = True
+CALLS: dict[str, dict[str, Any]] = {
+    "weights": {},
+    "weights of each head": {"average_attn_weights": False},
+    "no weights": {"need_weights": False},
+    "padding": {"key_padding_mask": PADDING},
+    "padding, no weights": {"key_padding_mask": PADDING, "need_weights": False},
+    "added padding": {"key_padding_mask": torch.zeros(PADDING.shape).masked_fill(PADDING, float("-inf"))},
+    "blocked": {"attn_mask": BLOCKED, "average_attn_weights": False},
+    "blocked, no weights": {"attn_mask": BLOCKED, "need_weights": False},
+    "both masks": {"attn_mask": BLOCKED, "key_padding_mask": PADDING},
+    "added": {"attn_mask": drawn(QUERIES, KEYS, seed=6), "need_weights": False},
+    "added for each head": {"attn_mask": drawn(BATCH * HEADS, QUERIES, KEYS, seed=7)},
+    "blocked for each head": {"attn_mask": BLOCKED.repeat(BATCH * HEADS, 1, 1), "key_padding_mask": PADDING},
+}
+
+
+def multi_head(named: str) -> tuple[nn.Module, tuple[Tensor, Tensor, Tensor]]:
+    told = MODULES[named]
+    module = stirred(nn.MultiheadAttention(WIDTH, HEADS, **told))
+    widths = (WIDTH, told.get("kdim", WIDTH), told.get("vdim", WIDTH))
+    lengths = (QUERIES, KEYS, KEYS)
+    query, key, value = (drawn(n, BATCH, w, seed=i) for i, (n, w) in enumerate(zip(lengths, widths, strict=True)))
+    value = key if "kdim" not in told else value
+    turned = told.get("batch_first", False)
+    given = [each.transpose(0, 1) if turned else each for each in (query, key)]
+    return module, (*given, (value.transpose(0, 1) if turned else value) if "kdim" in told else given[1])
+
+
+@pytest.mark.parametrize("called", CALLS)
+@pytest.mark.parametrize("named", MODULES)
+def test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named: str, called: str) -> None:
+    module, given = multi_head(named)
+    told, model = CALLS[called], attach(module, example=given)
+    own_output, own_weights = slowly(module, *given, **told)
+    with torch.no_grad(), attnlab.record(model, "*") as recording:
+        output, weights = module(*given, **told)
+    assert torch.equal(output, own_output)
+    assert (weights is None) == (own_weights is None)
+    assert weights is None or torch.equal(weights, own_weights)
+    _, of_heads = slowly(module, *given, **{**told, "need_weights": True, "average_attn_weights": False})
+    assert (recording["layers.0.cross_attention.weights"] - of_heads).abs().max() <= 1e-6
+    blocked = recording.blocked("layers.0.cross_attention.weights", row=1, head=0)
+    expected = (of_heads[1, 0] == 0.0) if blocked is not None else torch.zeros(0)
+    assert blocked is None or torch.equal(blocked, expected)
+
+
+@pytest.mark.parametrize("called", CALLS)
+@pytest.mark.parametrize("named", ["plain", "both", "other widths"])
+def test_edits_of_multi_head_attention_do_what_is_done_by_hand(named: str, called: str) -> None:
+    module, given = multi_head(named)
+    told, model = CALLS[called], attach(module, example=given)
+    site, width = "layers.0.cross_attention", WIDTH // HEADS
+    by_hand = copy.deepcopy(module)
+    with torch.no_grad():
+        by_hand.out_proj.weight[:, width : 2 * width] = 0.0
+    with torch.no_grad(), attnlab.edit(model, op.ZeroHead(site=site, head=1)) as certificate:
+        output, weights = module(*given, **told)
+    own, own_weights = slowly(by_hand, *given, **told)
+    assert (output - own).abs().max() < 1e-6
+    assert weights is None or torch.equal(weights, own_weights)
+    assert certificate.holds
+    assert certificate.identity == 0.0
+    assert certificate.seam == "multi-head"
+    allowed = torch.zeros(QUERIES, KEYS, dtype=torch.bool)
+    allowed[2, 4] = True
+    with torch.no_grad(), attnlab.edit(model, op.AddToScores(site=site, query=2, key=4, amount=1.5)) as certificate:
+        output, _ = module(*given, **told)
+    mask = told.get("attn_mask")
+    before = torch.zeros(QUERIES, KEYS) if mask is None else mask
+    before = torch.zeros(before.shape).masked_fill(before, float("-inf")) if before.dtype == torch.bool else before
+    padding = told.get("key_padding_mask")
+    if padding is not None and padding.dtype == torch.bool:
+        padding = torch.zeros(padding.shape).masked_fill(padding, float("-inf"))
+    own, _ = slowly(module, *given, **{**told, "attn_mask": before + 1.5 * allowed, "key_padding_mask": padding})
+    assert (output - own).abs().max() < 2e-6
+    assert certificate.holds
+    assert certificate.identity == 0.0
+
+
+class ByHand(nn.Module):
+    """Calls the function of multi-head attention itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.outside = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, **options: Any) -> Tensor:
+        weights = (self.inside.weight, self.inside.bias, None, None, False, 0.0, self.outside.weight, self.outside.bias)
+        found: Tensor = F.multi_head_attention_forward(x, x, x, WIDTH, HEADS, *weights, **options)[0]
+        return found
+
+
+def test_the_function_called_by_hand_takes_masks_as_torch_does() -> None:
+    module, x = stirred(ByHand()), drawn(KEYS, BATCH, WIDTH)
+    model = attach(module, example=(x,))
+    hidden = torch.ones(KEYS, KEYS, dtype=torch.bool).triu(1)
+    for told in ({"attn_mask": hidden}, {"attn_mask": hidden, "key_padding_mask": PADDING, "need_weights": False}):
+        own = slowly(module, x, **told)
+        with torch.no_grad(), attnlab.record(model, "*") as recording:
+            assert torch.equal(model(x, **told), own)
+        mask = recording["layers.0.attention.mask"]
+        assert mask.dtype == torch.bool
+        assert torch.equal(mask[0, 0], ~hidden)
+        assert len(mask) == 1 or torch.equal(mask[1, 0], ~(hidden | PADDING[1]))
+
+
+def test_an_input_without_a_batch_is_a_batch_of_one() -> None:
+    module = stirred(nn.MultiheadAttention(WIDTH, HEADS))
+    query, key = drawn(QUERIES, WIDTH), drawn(KEYS, WIDTH, seed=1)
+    model = attach(module, example=(query, key, key))
+    own = slowly(module, query, key, key, key_padding_mask=PADDING[1])
+    with torch.no_grad(), attnlab.record(model, "*weights") as recording:
+        output, weights = module(query, key, key, key_padding_mask=PADDING[1])
+    assert torch.equal(output, own[0])
+    assert torch.equal(weights, own[1])
+    assert recording.shape("layers.0.cross_attention.weights") == (1, HEADS, QUERIES, KEYS)
+
+
+@pytest.mark.parametrize("told", [{"attn_mask": BLOCKED[:1]}, {"key_padding_mask": PADDING[:1]}])
+def test_what_torch_refuses_is_refused_also_while_somebody_looks(told: dict[str, Tensor]) -> None:
+    module, given = multi_head("plain")
+    model = attach(module, example=given)
+    with pytest.raises((RuntimeError, AssertionError)):
+        slowly(module, *given, **told)
+    with pytest.raises(RuntimeError, match="must have shape"), attnlab.record(model, "*weights"):
+        module(*given, **told)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_causal_hint_is_taken_as_torch_takes_it(padded: bool) -> None:
+    module = stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
+    x, mask = drawn(BATCH, KEYS, WIDTH), nn.Transformer.generate_square_subsequent_mask(KEYS)
+    model = attach(module, example=(x, x, x))
+    told = {"attn_mask": mask, "is_causal": True, "need_weights": False, "key_padding_mask": PADDING.float() * -9.0}
+    told = told if padded else {**told, "key_padding_mask": None}
+    own, _ = slowly(module, x, x, x, **told)
+    with torch.no_grad(), attnlab.record(model, "*weights") as recording:
+        output, _ = module(x, x, x, **told)
+    assert torch.equal(output, own)
+    assert float(recording["layers.0.attention.weights"].triu(1).max()) == 0.0
+    with pytest.raises(RuntimeError, match="attn_mask"), attnlab.record(model, "*weights"):
+        module(x, x, x, is_causal=True)
+
+
+def test_gradients_and_dropout_are_torch_s_own() -> None:
+    module = stirred(nn.MultiheadAttention(WIDTH, HEADS, dropout=0.5))
+    x = drawn(KEYS, BATCH, WIDTH)
+    model = attach(module, example=(x, x, x))
+    module.train()
+    found = []
+    for looks in (False, True):
+        module.zero_grad()
+        torch.manual_seed(2)
+        with SlowPath() if not looks else attnlab.record(model, "*query"):
+            output, weights = module(x, x, x)
+        (output.square().sum() + weights.square().sum()).backward()
+        found.append((output, weights, *(each.grad.clone() for each in module.parameters())))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+STACKS = [(batch_first, norm_first) for batch_first in (True, False) for norm_first in (True, False)]
+
+
+def encoder(batch_first: bool, norm_first: bool) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=batch_first, norm_first=norm_first)
+    return stirred(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Count the calls of torch's fast path."""
+    calls: list[str] = []
+    for name in ("_transformer_encoder_layer_fwd", "_native_multi_head_attention"):
+        function = getattr(torch, name)
+
+        def fast(*args: Any, name: str = name, function: Callable[..., Any] = function, **options: Any) -> Any:
+            calls.append(name)
+            return function(*args, **options)
+
+        monkeypatch.setattr(torch, name, fast)
+    yield calls
+
+
+def test_the_fast_path_is_left_while_somebody_looks_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = encoder(True, False), drawn(BATCH, QUERIES, WIDTH)
+    model = attach(module, example=(x,))
+    with torch.no_grad(), counted(monkeypatch) as calls:
+        plain = module(x)
+        assert len(calls) == 2
+        with attnlab.record(model, "*weights"):
+            found = module(x)
+        with attnlab.edit(model, op.ZeroHead(layer=0, head=0), certify=False):
+            module(x)
+        assert len(calls) == 2
+        again = module(x)
+    assert len(calls) == 4
+    assert torch.equal(plain, again)
+    assert torch.equal(found, slowly(module, x))
+    assert (found - plain).abs().max() < 2e-6
+
+
+def own_stream(module: nn.Module, x: Tensor, norm_first: bool) -> dict[str, Tensor]:
+    """What hooks at the layers' own modules see, by the names of sites; the stream by adding up."""
+    seen: dict[str, Tensor] = {}
+    with torch.no_grad(), SlowPath():
+        for index, layer in enumerate(module.layers):
+            path = f"layers.{index}"
+            seen[f"{path}.residual_before"] = x
+            given = layer.norm1(x) if norm_first else x
+            added = layer.self_attn(given, given, given)[0]
+            between = x + added if norm_first else layer.norm1(x + added)
+            hidden = F.relu(layer.linear1(layer.norm2(between) if norm_first else between))
+            fed = layer.linear2(hidden)
+            x = between + fed if norm_first else layer.norm2(between + fed)
+            seen |= {f"{path}.attention.output": added, f"{path}.residual_between": between}
+            seen |= {f"{path}.feed_forward.hidden": hidden, f"{path}.feed_forward.output": fed}
+            seen[f"{path}.residual_after"] = x
+    return seen
+
+
+@pytest.mark.parametrize(("batch_first", "norm_first"), STACKS)
+def test_every_site_of_an_encoder_shows_what_is_computed_there(batch_first: bool, norm_first: bool) -> None:
+    module = encoder(batch_first, norm_first)
+    x = drawn(BATCH, QUERIES, WIDTH) if batch_first else drawn(QUERIES, BATCH, WIDTH)
+    model = attach(module, example=(x,))
+    with torch.no_grad(), attnlab.record(model, "*") as recording:
+        found = model(x)
+    assert torch.equal(found, slowly(module, x))
+    own = own_stream(module, x, norm_first)
+    assert set(own) <= set(recording)
+    for site, value in own.items():
+        value = value if batch_first else value.transpose(0, 1)
+        assert (recording[site] - value).abs().max() < 2e-6, site
+
+
+@pytest.mark.parametrize(("batch_first", "norm_first"), STACKS)
+def test_the_stream_of_an_encoder_can_be_changed_at_one_place(batch_first: bool, norm_first: bool) -> None:
+    module = encoder(batch_first, norm_first)
+    x = drawn(BATCH, QUERIES, WIDTH) if batch_first else drawn(QUERIES, BATCH, WIDTH)
+    model = attach(module, example=(x,))
+    for site in ("embedding", "layers.0.residual_between", "layers.1.residual_after", "layers.0.feed_forward.hidden"):
+        width = 24 if site.endswith("hidden") else WIDTH
+        edit = op.AddVector(site=site, vector=drawn(width, seed=9), query=2, row=1)
+        with (
+            torch.no_grad(),
+            attnlab.edit(model, edit) as certificate,
+            attnlab.record(model, "*residual_after") as seen,
+        ):
+            found = model(x)
+        assert certificate.holds
+        assert certificate.identity == 0.0
+        assert certificate.effects[""].largest > 0.0
+        apart = (found - slowly(module, x)).abs().amax(-1) > 0
+        assert not bool((apart if batch_first else apart.t())[[0, 2]].any())
+        last = seen["layers.1.residual_after"]
+        assert torch.equal(last if batch_first else last.transpose(0, 1), found)
+
+
+def test_a_whole_transformer_has_two_stacks_and_looks_across() -> None:
+    module = stirred(nn.Transformer(WIDTH, HEADS, 2, 2, 24, batch_first=True))
+    source, target = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
+    model = attach(module, example=(source, target))
+    told = {
+        "tgt_mask": nn.Transformer.generate_square_subsequent_mask(QUERIES, dtype=torch.bool),
+        "src_key_padding_mask": PADDING,
+        "memory_key_padding_mask": PADDING,
+    }
+    with torch.no_grad(), attnlab.record(model, "*") as recording:
+        found = model(source, target, **told)
+    assert torch.equal(found, slowly(module, source, target, **told))
+    assert recording.shape("decoder.layers.1.cross_attention.weights") == (BATCH, HEADS, QUERIES, KEYS)
+    assert recording.real("encoder.layers.0.attention.weights", 1)[1] == (~PADDING[1]).tolist()
+    assert float(recording["decoder.layers.0.attention.weights"].triu(1).max()) == 0.0
+    with torch.no_grad(), attnlab.edit(model, op.ZeroHead(site="decoder.layers.*.cross_attention", head=1)) as found:
+        model(source, target, **told)
+    assert found.holds
+    assert found.effects[""].largest > 0.0
+    assert "decoder.layers.0.residual_after_cross" in recording
+
+
+def test_the_order_of_axes_makes_no_difference_at_the_doors() -> None:
+    source, target = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
+    seen = []
+    for batch_first in (True, False):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch advises one order
+            module = stirred(nn.Transformer(WIDTH, HEADS, 1, 1, 24, batch_first=batch_first))
+        given = [each if batch_first else each.transpose(0, 1) for each in (source, target)]
+        model = attach(module, example=tuple(given))
+        with torch.no_grad(), attnlab.record(model, "*") as recording:
+            model(*given)
+        seen.append(recording)
+    assert set(seen[0]) == set(seen[1])
+    for site in seen[0]:
+        assert (seen[0][site] - seen[1][site]).abs().max() < 2e-6, site
+
+
+class Reader(nn.Module):
+    """A small language model of plain torch: ids (batch, length) in, logits out."""
+
+    def __init__(self, attention: type[nn.Module], **options: Any) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, WIDTH)
+        self.blocks = nn.ModuleList(Block(attention(**options)) for _ in range(2))
+        self.head = nn.Linear(WIDTH, 50)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Block(nn.Module):
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.norm1, self.attn, self.norm2 = nn.LayerNorm(WIDTH), attention, nn.LayerNorm(WIDTH)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 24), nn.GELU(), nn.Linear(24, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Packed(nn.Module):
+    """Queries, keys and values in one projection, fused or written out, as libraries of pictures' models have it."""
+
+    def __init__(self, fused: bool = True, causal: bool = False, flat: bool = False, shared: int = 1) -> None:
+        super().__init__()
+        self.fused_attn, self.causal, self.flat, self.shared = fused, causal, flat, shared
+        self.q = nn.Linear(WIDTH, WIDTH)
+        self.kv = nn.Linear(WIDTH, 2 * WIDTH // shared)
+        self.proj = nn.Linear(WIDTH, WIDTH)
+        self.scale = (WIDTH // HEADS) ** -0.5
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q = self.q(x).view(batch, length, HEADS, -1).transpose(1, 2)
+        k, v = self.kv(x).view(batch, length, 2, HEADS // self.shared, -1).permute(2, 0, 3, 1, 4)
+        if self.flat:
+            q, k, v = (each.reshape(batch * HEADS, length, -1) for each in (q, k, v))
+        if self.fused_attn:
+            gathered = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, enable_gqa=self.shared > 1)
+        else:
+            k, v = (each.repeat_interleave(self.shared, 1) if self.shared > 1 else each for each in (k, v))
+            scores = (q * self.scale) @ k.transpose(-2, -1)
+            if self.causal:
+                hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+                scores = scores.masked_fill(hidden, float("-inf"))
+            gathered = scores.softmax(dim=-1) @ v
+        return self.proj(gathered.view(batch, HEADS, length, -1).transpose(1, 2).reshape(batch, length, width))
+
+
+TOKENS = torch.randint(0, 50, (2, QUERIES), generator=torch.Generator().manual_seed(3))
+FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"causal": True},
+    "flat": {"flat": True},
+    "flat and causal": {"flat": True, "causal": True},
+    "grouped": {"shared": 2},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str) -> None:
+    seen, outputs = [], []
+    for fused in (True, False):
+        module = stirred(Reader(Packed, fused=fused, **FORMS[form]))
+        model = attach(module, example=(TOKENS,))
+        assert {each.seam for each in model.seams} == {"sdpa" if fused else "softmax"}
+        with torch.no_grad(), attnlab.record(model, "*") as recording:
+            assert torch.equal(model(TOKENS), module(TOKENS))
+        assert recording.shape("layers.0.attention.weights") == (2, HEADS, QUERIES, QUERIES)
+        assert recording.tokens("layers.0.attention.weights", 1).key == [str(each) for each in TOKENS[1].tolist()]
+        seen.append(recording)
+        by_hand = copy.deepcopy(module)
+        width = WIDTH // HEADS
+        with torch.no_grad():
+            by_hand.blocks[1].attn.proj.weight[:, 2 * width : 3 * width] = 0.0
+            with attnlab.edit(model, op.ZeroHead(layer=1, head=2)) as certificate:
+                found = model(TOKENS)
+        assert (found - by_hand(TOKENS)).abs().max() < 1e-6
+        assert certificate.holds
+        assert certificate.identity == 0.0
+        with torch.no_grad(), attnlab.edit(model, op.AddToScores(layer=0, head=1, key=0, amount=2.0)) as certificate:
+            outputs.append(model(TOKENS))
+        assert certificate.holds
+        assert certificate.identity == 0.0
+    both = set(seen[0]) & set(seen[1])
+    assert {"layers.1.attention.scores", "layers.0.residual_between", "layers.1.feed_forward.hidden"} <= both
+    for site in both:
+        one, other = (each[site].masked_fill(each[site] == float("-inf"), 0.0) for each in seen)
+        assert (one - other).abs().max() < 1e-5, site
+    assert (outputs[0] - outputs[1]).abs().max() < 1e-5
+
+
+def test_a_model_that_nobody_described_asks_for_an_example() -> None:
+    module = Reader(Packed)
+    with pytest.raises(WrongUsage, match=r"takes \(tokens\)"):
+        attach(module)
+    with pytest.raises(WrongUsage, match="does not take such an example"):
+        attach(module, example=(TOKENS, TOKENS))
+    with pytest.raises(WrongUsage, match="inputs by name or in their order"):
+        attach(module, example="tokens")  # type: ignore[arg-type]
+    model = attach(module, example=TOKENS)
+    assert attnlab.sites.site_names(model) == attnlab.sites.site_names(attach(module, example={"tokens": TOKENS}))
+    with pytest.raises(WrongUsage, match="at most 1 inputs"):
+        model(TOKENS, TOKENS)
+
+
+def exactly(named: str, called: str) -> None:
+    test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named, called)
+
+
+FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
+    "a mask is read the wrong way round": (
+        "multi_head", "return added == 0.0", "return added != 0.0", lambda: exactly("plain", "blocked"),
+    ),
+    "what is blocked is added the wrong way round": (
+        "multi_head", "masked_fill_(mask,", "masked_fill_(~mask,",
+        test_the_function_called_by_hand_takes_masks_as_torch_does,
+    ),
+    "keys of the module's own are left out": (
+        "multi_head", "if asked.add_zero_attn:", "if False:", lambda: exactly("a zero key", "weights"),
+    ),
+    "only the mask counts": (
+        "multi_head", "else added[0] + added[1]", "else added[0]", lambda: exactly("plain", "both masks"),
+    ),
+    "weights are given of all heads": (
+        "multi_head", "weights.mean(dim=1) if asked.average_attn_weights else weights", "weights",
+        lambda: exactly("plain", "weights"),
+    ),
+    "the fast path is taken in silence": (
+        "functions", 'door = self._find("multi-head")', "door = None", lambda: exactly("plain", "weights"),
+    ),
+    "keys are projected as values": (
+        "multi_head", "two, three = linear(key, weight", "three, two = linear(key, weight",
+        lambda: exactly("plain", "weights"),
+    ),
+    "axes are not turned": (
+        "posts", 'return value.transpose(0, 1) if form == "length first" else value[None]', "return value[None]",
+        lambda: test_every_site_of_an_encoder_shows_what_is_computed_there(False, True),
+    ),
+    "heads that stand one after another are taken for inputs": (
+        "survey", "rows = self._batch if", "rows = 1 if",
+        lambda: test_fused_attention_and_the_same_written_out_show_and_do_the_same("flat"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_noticed(fault: str) -> None:
+    module, old, new, check = FAULTS[fault]
+    with planted(f"attnlab.pretrained.{module}", old, new), pytest.raises((AssertionError, AttnlabError, RuntimeError)):
+        check()
+
+
+def test_without_the_seam_the_model_is_refused() -> None:
+    module, given = multi_head("plain")
+    with (
+        planted("attnlab.pretrained.functions", 'door = self._find("multi-head")', "door = None"),
+        pytest.raises(CouldNotRun, match=r"was met 0 times|its heads were silenced, and the output did not change"),
+    ):
+        attach(module, example=given)
+
+
+def test_a_copy_is_attended_by_nobody() -> None:
+    x = drawn(BATCH, QUERIES, WIDTH)
+    model = attach(encoder(True, True), example=(x,))
+    with torch.no_grad():
+        plain = model(x)
+        other: Pretrained = copy.deepcopy(model)
+        with attnlab.edit(model, op.ZeroHead(layer=0, head=0)):
+            changed = model(x)
+            assert torch.equal(other(x), plain)
+            assert torch.equal(copy.deepcopy(model)(x), plain)
+    assert not torch.equal(changed, plain)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_padding_that_the_fast_path_would_leave_out_is_computed_and_real_positions_agree(nested: bool) -> None:
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=True)
+    module, x = stirred(nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)), drawn(BATCH, KEYS, WIDTH)
+    padding = torch.zeros(BATCH, KEYS, dtype=torch.bool)
+    padding[1, -2:] = True
+    model = attach(module, example=(x,))
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch says that nested tensors are young
+        plain = module(x, src_key_padding_mask=padding)
+        with attnlab.record(model, "*weights") as recording:
+            found = model(x, real=~padding)
+    assert (found - plain)[~padding].abs().max() < 2e-6
+    assert torch.equal(found, slowly(module, x, src_key_padding_mask=padding))
+    assert float(recording["layers.1.attention.weights"][1, ..., -2:].max()) == 0.0

@@ -1,0 +1,139 @@
+"""Opens folders in this process, and writes down what that did: files opened elsewhere, sockets, code, time, memory.
+
+Run as a program: `python watching.py CASES.json`, where the cases are lists of name, path and planted fault. An audit
+hook sees every file that Python opens, every socket, and every class that a pickle asks for; what libraries in C open
+by themselves it does not see, which is why links are judged before.
+"""
+
+import json
+import os
+import resource
+import sys
+import time
+from contextlib import ExitStack, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+SEEN: list[tuple[str, str]] = []
+WATCHING: list[bool] = []  # while there is something in it
+ALLOWED = tuple(map(os.path.realpath, (sys.prefix, sys.base_prefix, "/proc/meminfo", "/sys/fs/cgroup", "/dev/null")))
+
+
+def hook(event: str, details: tuple[Any, ...]) -> None:
+    if not WATCHING:
+        return
+    if event == "open" and isinstance(details[0], str | bytes | os.PathLike):
+        SEEN.append(("open", os.path.realpath(os.fsdecode(details[0]))))
+    elif event.startswith(("socket.", "subprocess.", "os.system", "os.exec", "pickle.")):
+        SEEN.append((event, str(details)[:200]))
+
+
+def watched(path: str, own_source: str) -> dict[str, Any]:
+    """Open one path, and say how that ended and what was seen."""
+    from attnlab.pretrained.opening import open_pretrained
+
+    SEEN.clear()
+    before, began = forgotten_peak(), time.process_time()
+    is_folder = os.path.lexists(path)
+    WATCHING.append(True)
+    try:
+        open_pretrained(path)
+        error, words = "", ""
+    except BaseException as raised:
+        error, words = type(raised).__name__, str(raised)
+    WATCHING.clear()
+    seconds, megabytes = time.process_time() - began, peak() - before
+    allowed = (*ALLOWED, own_source, *([os.path.realpath(path)] if is_folder else []))
+    modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+    return {
+        "error": error,
+        "words": words,
+        "elsewhere": [place for kind, place in SEEN if kind == "open" and not place.startswith(allowed)],
+        "sockets": [details for kind, details in SEEN if kind.startswith("socket.")],
+        "programs": [details for kind, details in SEEN if kind.startswith(("subprocess.", "os."))],
+        "unpickled": [details for kind, details in SEEN if kind.startswith("pickle.")],
+        "imported": [file for file in modules if file.startswith(os.path.realpath(os.path.dirname(path)) + os.sep)],
+        "seconds": seconds,
+        "megabytes": megabytes,
+    }
+
+
+def forgotten_peak() -> float:
+    """Let the system forget the most memory that this process ever had; return what it has, in MB."""
+    with suppress(OSError):  # not on every system
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak()
+
+
+def peak() -> float:
+    """Return the most memory since the peak was forgotten, in MB."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def with_fault(fault: str) -> ExitStack:
+    """Take one check out."""
+    import transformers
+
+    from attnlab.pretrained import building, folder, hub, opening
+
+    stack = ExitStack()
+
+    def change(where: Any, name: str, what: Any) -> None:
+        stack.enter_context(mock.patch.object(where, name, what))
+
+    def trusting(path: Any, **_: Any) -> Any:
+        return transformers.AutoModelForCausalLM.from_pretrained(path, trust_remote_code=True, local_files_only=True)
+
+    def unpickling(path: Any, **_: Any) -> Any:
+        import pickle
+
+        with open(Path(path) / "pytorch_model.bin", "rb") as file:
+            return pickle.load(file)
+
+    match fault:
+        case "links may lead anywhere":
+            change(folder, "_check_entry", lambda entry, root: None)
+        case "remote code is trusted":
+            change(opening, "look_into", trusting)
+        case "pickles are opened":
+            change(opening, "look_into", unpickling)
+        case "nobody compares":
+            change(building, "_compare", lambda *_: ({}, []))
+        case "the network is always there":
+            change(hub, "is_offline", lambda: False)
+            change(hub, "_answers", lambda host, port: True)
+        case "as many modules as asked":
+            change(building, "_bounded_modules", lambda most, name: nullcontext())
+        case "":
+            pass
+        case _:
+            raise AssertionError(fault)
+    return stack
+
+
+def main() -> None:
+    cases = json.loads(Path(sys.argv[1]).read_text())
+    import torch
+
+    torch.set_num_threads(1)
+    import attnlab
+    from attnlab.pretrained.opening import open_pretrained
+
+    source = os.path.dirname(os.path.dirname(os.path.realpath(attnlab.__file__)))
+    with suppress(Exception):
+        open_pretrained(cases[0][1])  # the first is sound: imports are no part of what is measured
+    sys.addaudithook(hook)
+    found = []
+    for _, path, fault in cases:
+        with with_fault(fault):
+            found.append(watched(path, source))
+    sys.stdout.write("\n" + json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
