@@ -5,7 +5,7 @@
 Without a model a random Llama of SmolLM2-135M's shape is taken, without texts random ids. Each figure comes from a
 process of its own, one after another, one thread: `plain` is the model's own forward (only the last logits),
 `summaries` the same forward by `summarise_document` into a folder on disk, `eager` what `output_attentions` takes at
-shorter lengths, from which its time at the full length is reckoned as a + bn + cn². Peak memory is VmHWM, the opened
+shorter lengths, from which its time at the full length is reckoned as bn + cn². Peak memory is VmHWM, the opened
 model included.
 """
 
@@ -130,10 +130,12 @@ def main() -> None:
     found = [in_process("summaries", tokens), in_process("plain", tokens)]
     found += [in_process("eager", length) for length in _EAGER]
     print(f"summaries / plain: {found[0]['processor'] / found[1]['processor']:.3f} (processor)")
-    curve = np.polyfit([each["tokens"] for each in found[2:]], [each["processor"] for each in found[2:]], 2)
+    lengths = np.array([each["tokens"] for each in found[2:]], dtype=float)
+    taken = np.array([each["processor"] for each in found[2:]])
+    linear, square = np.linalg.lstsq(np.stack([lengths, lengths**2], 1), taken, rcond=None)[0]
     layers, heads = _SHAPE["num_hidden_layers"], _SHAPE["num_attention_heads"]
     print(
-        f"eager at {tokens:,}, reckoned: {np.polyval(curve, tokens):,.0f} s of processor; all weights take "
+        f"eager at {tokens:,}, reckoned: {linear * tokens + square * tokens**2:,.0f} s of processor; all weights take "
         f"{layers * heads * tokens**2 * 4 / 2**30:,.0f} GiB, those of a layer {heads * tokens**2 * 4 / 2**30:,.1f} GiB"
     )
     if options.json:

@@ -1,7 +1,7 @@
 """A pretrained model looked into by attnlab, TransformerLens, nnsight and transformers itself, side by side.
 
     pip install transformer-lens==4.3.0 nnsight==0.8.1 transformers==5.23.0     # torch stays pinned
-    python benchmarks/pretrained.py [--quick] [--parts load,looking,knock_outs,memory] [--lengths 128 512 2048]
+    python benchmarks/pretrained.py [--quick] [--parts looking,knock_outs,processes] [--lengths 128 512 2048]
 
 A model of GPT-2-small's shape with random weights is saved to a scratch folder, and everybody loads it from there. One
 thread. Looking is timed against transformers' own plain forward pass (its fused attention, no cache), in interleaved
@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ os.environ["TQDM_DISABLE"] = os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 
 LAYERS, HEADS, WIDTH, ONE = 12, 12, 64, 5
 TILES, TOP = 256, 8
+GPT2 = ("transformers.models.auto.modeling_auto", "transformers.models.gpt2.modeling_gpt2")
 ROUNDS = {128: 9, 512: 5, 2048: 3}
 
 
@@ -61,20 +63,12 @@ class Clock(NamedTuple):
 class Transformers:
     """transformers as it comes: fused attention, nothing to be seen."""
 
-    name, attention = "transformers", "sdpa"
+    name, attention, needs = "transformers", "sdpa", GPT2
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoModelForCausalLM
 
         self.model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation=self.attention).eval()
-
-    @staticmethod
-    def imports() -> None:
-        """Import what loading needs."""
-        from transformers import AutoModelForCausalLM
-        from transformers.models.gpt2 import modeling_gpt2
-
-        assert AutoModelForCausalLM, modeling_gpt2
 
     def plain(self, ids: Tensor) -> Tensor:
         """One forward pass: the logits."""
@@ -127,20 +121,12 @@ class OutputAttentions(Transformers):
 class TransformerLens:
     """TransformerLens 4: the bridge over transformers' model."""
 
-    name = "TransformerLens"
+    name, needs = "TransformerLens", (*GPT2, "transformer_lens.model_bridge")
 
     def __init__(self, folder: Path) -> None:
         from transformer_lens.model_bridge import TransformerBridge
 
         self.model = TransformerBridge.boot_transformers(str(folder)).eval()
-
-    @staticmethod
-    def imports() -> None:
-        """Import what loading needs."""
-        from transformer_lens.model_bridge import TransformerBridge
-
-        Transformers.imports()
-        assert TransformerBridge
 
     def plain(self, ids: Tensor) -> Tensor:
         """One forward pass: the logits."""
@@ -194,21 +180,13 @@ class FromLayer(TransformerLens):
 class Nnsight:
     """nnsight over transformers' model with open attention: the fused one gives no weights."""
 
-    name = "nnsight"
+    name, needs = "nnsight", (*GPT2, "nnsight")
 
     def __init__(self, folder: Path) -> None:
         from nnsight import NNsight
         from transformers import AutoModelForCausalLM
 
         self.model = NNsight(AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval())
-
-    @staticmethod
-    def imports() -> None:
-        """Import what loading needs."""
-        from nnsight import NNsight
-
-        Transformers.imports()
-        assert NNsight
 
     def plain(self, ids: Tensor) -> Tensor:
         """One forward pass: the logits."""
@@ -242,21 +220,12 @@ class Nnsight:
 class Attnlab:
     """attnlab."""
 
-    name = "attnlab"
+    name, needs = "attnlab", (*GPT2, "attnlab.pretrained.attach", "attnlab.pretrained.opening")
 
     def __init__(self, folder: Path) -> None:
         import attnlab
 
         self.model = attnlab.load(folder)
-
-    @staticmethod
-    def imports() -> None:
-        """Import what loading needs."""
-        import attnlab.pretrained.attach
-        import attnlab.pretrained.opening
-
-        assert attnlab.load
-        Transformers.imports()
 
     def plain(self, ids: Tensor) -> Tensor:
         """One forward pass: the logits."""
@@ -340,14 +309,11 @@ def summaries_of(weights: Tensor) -> dict[str, Tensor]:
     }
 
 
-def task(contestant: Any, what: str, ids: Tensor) -> Callable[[], object] | None:
-    """Return what one contestant does for a task, None where it cannot."""
-    own = getattr(contestant, what.partition(" ")[0], None)
-    if what == "record_all made":
-        return lambda: read(contestant.record_all(ids))
-    if what == "summaries" and own is None:
-        return lambda: [summaries_of(each) for each in contestant.record_all(ids)]
-    return None if own is None else lambda: own(ids)
+def summaries(contestant: Any, ids: Tensor) -> object:
+    """Summarise all heads: peers from the weights that they record."""
+    if hasattr(contestant, "summaries"):
+        return contestant.summaries(ids)
+    return [summaries_of(weights) for weights in contestant.record_all(ids)]
 
 
 LOOKING = ("record_all", "record_all made", "record_one", "summaries")
@@ -454,71 +420,83 @@ def compare_knock_outs(folder: Path, length: int, rounds: int) -> list[dict[str,
     return rows
 
 
-def compare_load(folder: Path, rounds: int) -> list[dict[str, Any]]:
-    """Time the way from the folder to a model that is ready, each in fresh processes, imports apart."""
-    found: dict[str, list[dict[str, float]]] = {}
-    kinds = (Transformers, *PEERS, Attnlab)
+def compare_processes(folder: Path, lengths: list[int], rounds: int) -> list[dict[str, Any]]:
+    """Load in fresh processes, imports apart, and measure the most that each task held above the loaded model."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    kinds = (Transformers, *PEERS, Attnlab, FromLayer, Batched)
     for number in range(rounds):
-        for kind in kinds[:: 1 if number % 2 == 0 else -1]:
-            found.setdefault(kind.name, []).append(_in_process(folder, kind.name, "load", 0))
-    rows = []
-    for kind in kinds:
-        each = found[kind.name]
-        middle = {name: sorted(one[name] for one in each)[len(each) // 2] for name in each[0]}
-        rows.append({"task": "load", "who": kind.name, "rounds": each} | middle)
-        print(
-            f"load         {kind.name:38} imports {middle['imports']:5.2f} s   load {middle['processor']:5.2f} s "
-            f"(wall {middle['wall']:5.2f})   {middle['mib']:6.0f} MiB",
-            flush=True,
-        )
+        for kind in kinds[:5] if number else kinds:
+            jobs = [] if number else [f"{what}:{length}" for length in lengths for what in _jobs(kind, length)]
+            command = [sys.executable, __file__, "--folder", str(folder), "--measure", kind.name, *jobs]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(f"{kind.name}:\n{done.stderr[-2000:]}")
+            found.setdefault(kind.name, []).append(json.loads(done.stdout.splitlines()[-1]))
+            print(f"{kind.name:38} {found[kind.name][-1]}", flush=True)
+    rows: list[dict[str, Any]] = []
+    for name, each in found.items():
+        loads = [one["load"] for one in each]
+        middle = {what: sorted(load[what] for load in loads)[len(loads) // 2] for what in loads[0]}
+        rows.append({"task": "load", "who": name, "rounds": loads} | middle)
+        for job, mib in each[0]["memory"].items():
+            what, _, length = job.partition(":")
+            rows.append({"task": what, "tokens": int(length), "who": name, "mib": mib})
     return rows
 
 
-def compare_memory(folder: Path, lengths: list[int]) -> list[dict[str, Any]]:
-    """Measure the most that each task held above the loaded model, each in a process of its own."""
-    rows = []
-    jobs = [("plain", Transformers.name), *((what, each.name) for what in
-            ("record_all", "record_all made", "record_one", "summaries") for each in (*PEERS, Attnlab))]  # fmt: skip
-    for length in lengths:
-        own = [("knock_outs", name) for name in (Attnlab.name, Batched.name, FromLayer.name)] if length == 128 else []
-        for what, name in jobs + own:
-            mib = _in_process(folder, name, what, length)["mib"]
-            rows.append({"task": what, "tokens": length, "who": name, "mib": mib})
-            print(f"{what:16} {length:5} tokens  {name:38} {mib:7.0f} MiB", flush=True)
-    return rows
+def _jobs(kind: type, length: int) -> list[str]:
+    if kind is Transformers:
+        return ["plain"] + ["knock_out"] * (length == 128)
+    if kind in (FromLayer, Batched):
+        return ["knock_out"] * (length == 128)
+    return [*LOOKING] + [("knock_outs" if kind is Attnlab else "knock_out")] * (length == 128)
 
 
-def measure(folder: Path, name: str, what: str, length: int) -> dict[str, float]:
-    """Do one task in this process: seconds, and the most memory above what was there before."""
+def measure(folder: Path, name: str, jobs: list[str]) -> dict[str, Any]:
+    """Load in this process, and do every task in a child of it: seconds, and the most memory above the loaded model."""
     start = time.process_time()
-    BY_NAME[name].imports()
-    imports = time.process_time() - start
-    if what == "load":
-        before = _forgotten()
-        wall, processor = time.perf_counter(), time.process_time()
-        contestant = BY_NAME[name](folder)
-        figures = {"processor": time.process_time() - processor, "wall": time.perf_counter() - wall}
-        # As transformers maps the file, weights come in when they are first read.
-        assert contestant
-        return figures | {"imports": imports, "mib": _resident("VmHWM") - before}
+    for module in BY_NAME[name].needs:
+        importlib.import_module(module)
+    load = {"imports": time.process_time() - start}
+    before, clock = _forgotten(), Clock.now()
     contestant = BY_NAME[name](folder)
-    contestant.plain(_ids(16))
-    call = task(contestant, what, _ids(length))
-    if what == "knock_outs" and call is None:
-        call = lambda: contestant.knock_out(_ids(length), 0, list(range(HEADS)))  # noqa: E731
-    assert call is not None
+    taken = Clock.now() - clock
+    # transformers maps the file: weights come in, and count, when they are first read.
+    load |= {"processor": taken.processor, "wall": taken.wall, "mib": _resident("VmHWM") - before}
+    return {"load": load, "memory": {job: _in_child(lambda job=job: _held_in(contestant, job)) for job in jobs}}
+
+
+def _held_in(contestant: Any, job: str) -> float:
+    what, _, length = job.partition(":")
+    ids, warm = _ids(int(length)), _ids(16)
+    heads = list(range(HEADS)) if type(contestant) in (FromLayer, Batched) else [0]
+    contestant.plain(warm)
+    tasks: dict[str, Callable[[], object]] = {
+        "knock_out": lambda: contestant.knock_out(ids, 0, heads),  # one pass is as large as all
+        "record_all made": lambda: read(contestant.record_all(ids)),
+        "summaries": lambda: summaries(contestant, ids),
+    }
+    call = tasks[what] if what in tasks else partial(getattr(contestant, what), ids)
     before = _forgotten()
     kept = call()
     assert kept is not None
-    return {"mib": _resident("VmHWM") - before}
+    return _resident("VmHWM") - before
 
 
-def _in_process(folder: Path, name: str, what: str, length: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--folder", str(folder), "--measure", name, what, str(length)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{name}, {what}, {length}:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+def _in_child(call: Callable[[], float]) -> float:
+    """Call in a copy of this process, which holds the model already."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writing, json.dumps(call()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return float(said)
 
 
 def _check_same(lookers: list[Any], ids: Tensor) -> None:
@@ -586,19 +564,19 @@ def _make(folder: Path) -> None:
 def main() -> None:
     """Read the arguments, measure, print."""
     parser = argparse.ArgumentParser(description="A pretrained model looked into, by attnlab and by others.")
-    parser.add_argument("--parts", default="load,looking,knock_outs,memory")
+    parser.add_argument("--parts", default="looking,knock_outs,processes")
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 2048])
     parser.add_argument("--rounds", type=int, help="rounds of every contest (default: by length)")
     parser.add_argument("--quick", action="store_true", help="128 tokens, few rounds")
     parser.add_argument("--folder", type=Path, help="where the model is, or is to be made (default: a scratch folder)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.measure:
-        name, what, length = options.measure
+        name, *jobs = options.measure
         with torch.no_grad():
-            print(json.dumps(measure(options.folder, name, what, int(length))))
+            print(json.dumps(measure(options.folder, name, jobs)))
         return
     parts = options.parts.split(",")
     lengths, rounds = ([128], 3) if options.quick else (options.lengths, options.rounds)
@@ -610,14 +588,12 @@ def main() -> None:
         if not (folder / "config.json").exists():
             _make(folder)
         rows: list[dict[str, Any]] = []
-        if "load" in parts:
-            rows += compare_load(folder, 3)
         if "looking" in parts:
             rows += compare_looking(folder, lengths, rounds)
         if "knock_outs" in parts:
             rows += compare_knock_outs(folder, 128, rounds or 2)
-        if "memory" in parts:
-            rows += compare_memory(folder, lengths)
+        if "processes" in parts:
+            rows += compare_processes(folder, lengths, 3)
     if options.json:
         options.json.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
 

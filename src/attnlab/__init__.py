@@ -14,12 +14,16 @@ _FACE = {
     "attnlab.draw.attention": (
         "draw_difference draw_head draw_heads draw_long_map draw_measure draw_rows draw_trace save_figure"
     ),
+    "attnlab.draw.corpus": "write_corpus_page",
+    "attnlab.draw.documents": "write_document",
     "attnlab.draw.view": "show view_page write_view",
     "attnlab.errors": "AttnlabError",
     "attnlab.experiments": "ask load open_population open_run resume run train_population",
     "attnlab.experiments.search": "search",
     "attnlab.experiments.sweeps": "sweep",
     "attnlab.look": "open_recording record",
+    "attnlab.look.corpus": "open_search search_corpus",
+    "attnlab.look.documents": "open_document summarise_document",
     "attnlab.look.questions": "recorded",
     "attnlab.look.lens": "direct_logits head_lens logit_lens",
     "attnlab.look.summaries": "Summarise Zoom head_similarity summarise",
@@ -58,6 +62,8 @@ if TYPE_CHECKING:
     from attnlab.draw.attention import draw_rows as draw_rows
     from attnlab.draw.attention import draw_trace as draw_trace
     from attnlab.draw.attention import save_figure as save_figure
+    from attnlab.draw.corpus import write_corpus_page as write_corpus_page
+    from attnlab.draw.documents import write_document as write_document
     from attnlab.draw.view import show as show
     from attnlab.draw.view import view_page as view_page
     from attnlab.draw.view import write_view as write_view
@@ -73,6 +79,10 @@ if TYPE_CHECKING:
     from attnlab.experiments.sweeps import sweep as sweep
     from attnlab.look import open_recording as open_recording
     from attnlab.look import record as record
+    from attnlab.look.corpus import open_search as open_search
+    from attnlab.look.corpus import search_corpus as search_corpus
+    from attnlab.look.documents import open_document as open_document
+    from attnlab.look.documents import summarise_document as summarise_document
     from attnlab.look.lens import direct_logits as direct_logits
     from attnlab.look.lens import head_lens as head_lens
     from attnlab.look.lens import logit_lens as logit_lens

@@ -223,7 +223,7 @@ def test_a_planted_fault_is_seen(models, monkeypatch, fault):
 
 def test_a_pass_that_makes_a_cache_unasked_is_seen(models, monkeypatch):
     model = models["gpt2"]
-    monkeypatch.setattr(model, "_takes", frozenset())
+    monkeypatch.setattr(model, "_takes", {})
     with pytest.raises(AssertionError):
         test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(models, monkeypatch, "gpt2")
 

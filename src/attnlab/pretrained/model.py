@@ -75,7 +75,7 @@ class Pretrained(SitedModule):
         self.source, self.notes = "", tuple[str, ...]()
         self._depth, self._lock, self._hooked = 0, threading.Lock(), ExitStack()
         self._own = threading.local()
-        self._takes = frozenset(inspect.signature(foreign.forward).parameters)
+        self._takes = {each.name: each.kind for each in inspect.signature(foreign.forward).parameters.values()}
 
     def forward(self, *inputs: Tensor, real: Tensor | None = None, **options: Any) -> Tensor:
         """Run the foreign model.
@@ -97,16 +97,15 @@ class Pretrained(SitedModule):
 
     def arguments(self, *inputs: Tensor, real: Tensor | None = None, **options: Any) -> dict[str, Any]:
         """Name the inputs as the foreign model does."""
-        takes = inspect.signature(self.foreign.forward).parameters
         main = getattr(self.foreign, "main_input_name", None)
-        names = [each.name for each in takes.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+        names = [name for name, kind in self._takes.items() if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
         names = names if main is None else [main, "decoder_input_ids"]
         if len(inputs) > len(names):
             raise WrongUsage(f"at most {len(names)} inputs are taken without a name: {', '.join(names)}.")
         named = {**dict(zip(names, inputs, strict=False)), **options}
         if real is None:
             return named
-        blocked = next((name for name in _PADDING if name in takes), None)
+        blocked = next((name for name in _PADDING if name in self._takes), None)
         if main is not None or blocked is None:
             return {**named, "attention_mask": real.long()}
         return {**named, blocked: ~real.bool()}

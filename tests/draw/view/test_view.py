@@ -361,7 +361,10 @@ def test_paper_is_light_with_maps_as_light_as_the_words(open_view: Open) -> None
     page = open_view(make_layers(), scheme="dark")
     assert page.evaluate(COLOURS, [7, 0]) != light
     page.emulate_media(media="print", color_scheme="dark")
-    page.wait_for_timeout(100)
+    for _ in range(50):  # painted at the browser's next leisure
+        if page.evaluate(COLOURS, [7, 0]) == light:
+            break
+        page.wait_for_timeout(100)
     assert page.evaluate(COLOURS, [7, 0]) == light
     assert not page.get_by_role("button", name="Zoom in").is_visible()
 
