@@ -368,6 +368,7 @@ def main(arguments: list[str] | None = None) -> Report:
     }
     finding.facts.append(["reactions", f"{len(found)}, {int(seen.sizes.sum())} atoms of products"])
     report(finding, found, seen, looks)
+    finding.after_a_look("missed-alone")
     return finding.finish(model)
 
 

@@ -53,6 +53,14 @@ class Finding:
         """Add paragraphs."""
         self.sections.append({"kind": "text", "title": title, "text": text})
 
+    def after_a_look(self, *names: str) -> None:
+        """Say which claims were worded, or their bounds set, after the same data had been seen."""
+        self.text(
+            "Worded after a first look",
+            f"The claims {', '.join(names)} were worded, or their bounds set, after a first look at the same data. They "
+            "describe what is there; new data would be their test.",
+        )
+
     def table(self, title: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Add a table; it is written as CSV too."""
         table = {"title": title, "caption": caption, "columns": list(columns), "rows": [list(row) for row in rows]}

@@ -354,6 +354,7 @@ def main(arguments: list[str] | None = None) -> Report:
     seen = Measured(out, patched, shares, looks, error, cut, spared)
     finding.facts.append(["sentences", str(len(told.texts))])
     report(finding, model, told, seen)
+    finding.after_a_look("takes-the-other-out", "name-movers", "the-edge", "two-ways")
     return finding.finish(model)
 
 

@@ -290,6 +290,7 @@ def main(arguments: list[str] | None = None) -> Report:
     seen = measure(model, told, "layers.18.attention" if options.quick else "*", options.seed)
     finding.facts.append(["rows", f"{len(told.ids)} of {HALF} random tokens, each said twice"])
     report(finding, model, told, seen)
+    finding.after_a_look("picture-is-not-effect")
     return finding.finish(model)
 
 

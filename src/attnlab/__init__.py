@@ -40,6 +40,7 @@ _FACE = {
     "attnlab.operate.effects": "How Metric Place Rule assess does_it_matter effect knock_out patch_all patch_paths",
     "attnlab.operate.forking": "fork",
     "attnlab.pretrained.family": "Family register_family",
+    "attnlab.pretrained.products": "faster_products",
     "attnlab.parts.attend": "attend",
     "attnlab.parts.fused": "use_attention_path",
     "attnlab.parts.heads": "multi_head_attention",
@@ -153,6 +154,7 @@ if TYPE_CHECKING:
     from attnlab.parts.masks import sliding_window_mask as sliding_window_mask
     from attnlab.pretrained.family import Family as Family
     from attnlab.pretrained.family import register_family as register_family
+    from attnlab.pretrained.products import faster_products as faster_products
 
 
 def __getattr__(name: str) -> Any:
