@@ -57,8 +57,8 @@ class Finding:
         """Say which claims were worded, or their bounds set, after the same data had been seen."""
         self.text(
             "Worded after a first look",
-            f"The claims {', '.join(names)} were worded, or their bounds set, after a first look at the same data. They "
-            "describe what is there; new data would be their test.",
+            f"The claims {', '.join(names)} were worded, or their bounds set, after a first look at the same data. "
+            "They describe what is there; new data would be their test.",
         )
 
     def table(self, title: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
