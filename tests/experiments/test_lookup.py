@@ -125,6 +125,7 @@ def test_a_miscounted_part_is_caught(monkeypatch):
     assert failed(attnlab.run("lookup", **TABLE)) == {"parameters_counted"}
 
 
+@pytest.mark.slow
 def test_loose_words_that_are_told_an_order_are_caught(monkeypatch):
     whole = LookupConfig.recall_model_config
     told = lambda self, variant: dataclasses.replace(whole(self, variant), encoder_positions="learned")  # noqa: E731
@@ -145,12 +146,14 @@ def test_facts_bound_to_each_others_values_are_caught(monkeypatch):
     assert failed(found) == {"bound_reads_new_facts"}
 
 
+@pytest.mark.slow
 def test_ordered_words_without_positions_are_caught():
     assert failed(attnlab.run("lookup", **FEW, variant="ordered")) == set()
     report = attnlab.run("lookup", **FEW, variant="ordered", recall_positions="none")
     assert failed(report) == {"ordered_reads_new_facts"}
 
 
+@pytest.mark.slow
 def test_loose_words_that_never_name_a_value_shown_are_caught(monkeypatch):
     monkeypatch.setattr(recall, "named", lambda model, task, facts: 0.98)
     assert failed(attnlab.run("lookup", **FEW, variant="loose")) == {"loose_at_chance"}
@@ -269,6 +272,7 @@ def test_the_pairs_that_training_showed_are_those_that_were_drawn():
     assert 0 < int(recall.shown_pairs(config, "bound", 0, 3, 1).sum()) <= 2  # one fact a sample at first
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_each_of_its_checkpoints_to_the_same_bytes(tmp_path):
     class Stopping(Silent):
         """Stops the run at the first step of its third training."""
@@ -293,7 +297,13 @@ def test_a_run_goes_on_from_each_of_its_checkpoints_to_the_same_bytes(tmp_path):
         assert (tmp_path / "stopped" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
-@pytest.mark.parametrize("settings", [TABLE, {**FEW, "variant": "bound"}], ids=["fixed", "recall"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(TABLE, id="fixed"),
+        pytest.param({**FEW, "variant": "bound"}, id="recall", marks=pytest.mark.slow),
+    ],
+)
 def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed(settings):
     config = LookupConfig(**settings)
     learned = lookup.lesson([config], [5])

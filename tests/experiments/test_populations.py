@@ -150,6 +150,7 @@ def test_a_member_that_breaks_is_named_and_disturbs_nobody(monkeypatch, tmp_path
     assert population.solved_at[1] is None
 
 
+@pytest.mark.slow
 def test_when_the_last_that_still_learns_breaks_the_others_are_kept(monkeypatch, tmp_path):
     """Everyone else had enough by then, so nobody's loss stands at the last mark."""
     how = {"quick": True, "steps": 500, "evaluate_every": 50, "stop_when_solved": True, "layout": "batched"}

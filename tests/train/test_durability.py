@@ -39,7 +39,7 @@ def whole(tmp_path_factory):
 
 class TestKilledAtRandomMoments:
     def test_some(self, whole, tmp_path):
-        assert kill_often(whole, tmp_path, kills=25) == 25
+        assert kill_often(whole, tmp_path, kills=10) == 10
 
     @pytest.mark.slow
     def test_many(self, whole, tmp_path):
