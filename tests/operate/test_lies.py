@@ -1,4 +1,4 @@
-"""What a sceptic tried: machinery that lies, models that copies and threads come from, texts that keys are not of."""
+"""Machinery that lies, models that copies and threads come from, texts that keys are not of: none gets through."""
 
 import copy
 import threading
