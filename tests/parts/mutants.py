@@ -205,8 +205,8 @@ ATTEND = _in(
     ),
     (
         "a vast query not noticed",
-        "float(query_length + key_length + value_length)",
-        "float(key_length + value_length)",
+        "for t in tensors)",
+        "for t in tensors[1:])",
         VAST,
     ),
     (

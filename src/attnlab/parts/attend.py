@@ -31,6 +31,7 @@ __all__ = [
     "explicit_attention",
     "goes_native",
     "is_explicit",
+    "surely_finite",
     "trusted_numbers",
     "weighted_values",
 ]
@@ -38,6 +39,7 @@ __all__ = [
 # Magnitudes above this can overflow a product of two, even when it is blocked afterwards: such tensors take the
 # explicit path, which never computes with what it blocks.
 _LARGEST_TAME = 1e15
+_LARGEST_SCALE = 1e3  # of tame queries and keys makes tame scores
 _HALF = (torch.float16, torch.bfloat16)
 
 _is_trusted: ContextVar[bool] = ContextVar("numbers are trusted", default=False)
@@ -110,6 +112,12 @@ def goes_native(
     """Say whether `attend` would compute this output, without dropout, by the kernel of `fused.py`."""
     factor = _scale_factor(scale, query.shape[-1])
     return not _is_explicit.get() and takes_native(query, key, value, mask, factor) and _are_tame(query, key, value)
+
+
+def surely_finite(query: Tensor, key: Tensor, *, scale: float | bool | None = None) -> bool:
+    """Say whether no score of these can be NaN or overflow, so that none has to be guarded; False where unknown."""
+    factor = _scale_factor(scale, query.shape[-1])
+    return abs(factor) <= _LARGEST_SCALE and _can_look(key) and _are_tame(query, key)
 
 
 def attention_scores(query: Tensor, key: Tensor, mask: Mask = None, *, scale: float | bool | None = None) -> Tensor:
@@ -281,10 +289,7 @@ def _needs_care(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str) -
     return _can_look(key) and not _are_tame(query, key, value)
 
 
-def _are_tame(query: Tensor, key: Tensor, value: Tensor) -> bool:
+def _are_tame(*tensors: Tensor) -> bool:
     # The length of all numbers taken together bounds each of them, and is found 20 times faster than the largest.
-    wide = torch.promote_types(key.dtype, torch.float32)
-    query_length, key_length, value_length = (
-        torch.linalg.vector_norm(t.detach(), dtype=wide) for t in (query, key, value)
-    )
-    return float(query_length + key_length + value_length) < _LARGEST_TAME  # and NaN is not
+    lengths = (torch.linalg.vector_norm(t.detach(), dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors)
+    return float(sum(lengths)) < _LARGEST_TAME  # and NaN is not

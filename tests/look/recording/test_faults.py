@@ -14,7 +14,7 @@ from . import test_budget, test_gradients, test_joining, test_looking, test_part
 
 LATE = "(site, _copied(value, self._keep_on).nbytes)\n        return"
 WRONG = "head % key.shape[1]"
-SHORT = "in range(0, len(starts) - step, step)"
+SHORT = "in range(0, len(rows) - step, step)"
 FIRST = "self._keeper(self._store.passed[self._store.sites[0]][0])"
 OWN = "if False else query"
 
@@ -141,6 +141,12 @@ def blocks():
         test_parts.test_weights_made_block_by_block_are_those_made_at_once(test_parts.model.__wrapped__(), patch)
 
 
+def finite_or_not():
+    for broken in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            test_parts.test_causal_weights_are_made_as_attend_makes_them(broken, torch.float32, patch)
+
+
 FAULTS = [
     Fault("a value is kept without a copy", "recorder", "copy=True, memory_format", "memory_format", in_place),
     Fault(
@@ -158,11 +164,21 @@ FAULTS = [
     ),
     Fault("the first layer's mask serves all", "recorder", "not _is_same(mask, self._last_mask)", "False", two_masks),
     Fault("a mask is asked for at its door", "recorder", '!= "mask")', '!= "")', edited_mask),
-    Fault("the offset of the queries is lost", "making", "[queries] + past", "[queries]", each_step),
-    Fault("the scale is lost", "making", "mask, scale=self.scale)", "mask)", scaled),
+    Fault("the offset of the queries is lost", "making", "past = num_keys - query.shape[2]", "past = 0", each_step),
+    Fault("the offset is lost where numbers are guarded", "making", "[queries] + past", "[queries]", finite_or_not),
+    Fault(
+        "what is not finite is not guarded",
+        "making",
+        "surely_finite(query, key, scale=self.scale)",
+        "True",
+        finite_or_not,
+    ),
+    Fault("later keys are looked at", "making", ".triu(1)", ".triu(2)", finite_or_not),
+    Fault("what was not made is left as it was", "making", "= 0.0 if what", "= 7.0 if what", finite_or_not),
+    Fault("the scale is lost", "making", ":reach], scale=self.scale)", ":reach])", scaled),
     Fault("a tile takes the keys of another group", "making", "head * key.shape[1] // query.shape[1]", WRONG, tiles),
     Fault("selected heads take another group", "selecting", "head * tensor.shape[1] // self.num_heads", "0", selected),
-    Fault("the last block of rows is left out", "making", "in range(0, len(starts), step)", SHORT, blocks),
+    Fault("the last block of rows is left out", "making", "in range(0, max(1, len(rows)), step)", SHORT, blocks),
     Fault("weights are made though they are shown", "recorder", "if call.is_open:", "if False:", edited_weights),
     Fault(
         "the recorder changes a value",

@@ -10,6 +10,8 @@ from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.look.recording import making
 from attnlab.models import Decoder, DecoderConfig
+from attnlab.parts.attend import attention_scores, attention_weights
+from attnlab.parts.heads import share_heads
 from attnlab.seeds import isolated
 from attnlab.sites import installed
 
@@ -62,6 +64,25 @@ def test_weights_made_block_by_block_are_those_made_at_once(model, monkeypatch):
             torch.testing.assert_close(recording[site], whole[site], atol=1e-6, rtol=1e-6)
         tile = recording.tile(WEIGHTS, head=3, row=1, queries=slice(13, 200), keys=slice(5, 100))
         torch.testing.assert_close(tile, whole[WEIGHTS][1, 3, 13:200, 5:100], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("broken", [False, True])
+def test_causal_weights_are_made_as_attend_makes_them(broken, dtype, monkeypatch):
+    source = torch.Generator().manual_seed(0)
+    query = torch.randn(2, 6, 31, 8, generator=source).to(dtype)
+    key = torch.randn(2, 3, 43, 8, generator=source).to(dtype)
+    if broken:
+        key[0, 1, 40, 3], query[1, 2, 5, 0] = float("nan"), float("inf")
+    call = making.KeptCall(query, key, making.KeptMask("causal", 31, 43, query.device), 0.5)
+    scores = attention_scores(query, share_heads(key, 6), "causal", scale=0.5)
+    monkeypatch.setattr(making, "_BLOCK", 2 * 6 * 43 * 4)
+    for what, whole in (("scores", scores), ("weights", attention_weights(scores))):
+        torch.testing.assert_close(call.make(what), whole, rtol=1e-6, atol=1e-6, equal_nan=True)
+        for queries, keys in ((slice(3, 17), slice(2, 30)), (slice(0, 1), slice(20, None)), (slice(4, 4), slice(None))):
+            part = call.make(what, 1, 4, queries, keys)
+            expected = whole[1:2, 4:5, queries, keys]
+            torch.testing.assert_close(part, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from attnlab.parts.attend import attention_scores, attention_weights
+from attnlab.parts.attend import attention_scores, attention_weights, surely_finite
 from attnlab.parts.heads import share_heads
 
 __all__ = ["Grown", "KeptCall", "KeptMask", "Made", "working_bytes"]
@@ -141,24 +141,49 @@ class KeptCall(NamedTuple):
             kv_head = head * key.shape[1] // query.shape[1]
             query, key = query[:, head : head + 1], key[:, kv_head : kv_head + 1]
         key = share_heads(key, query.shape[1])
-        starts = range(*queries.indices(self.query.shape[2]))
+        rows = range(*queries.indices(self.query.shape[2]))
         step = max(1, _BLOCK // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
-        if step >= len(starts) or torch._C._are_functorch_transforms_active():
+        if torch._C._are_functorch_transforms_active():
             return self._block(what, query, key, self.mask.part(row, head, queries), queries, keys)
+        is_simple = rows.step == 1 and not isinstance(self.mask.mask, Tensor) and self._is_finite(query, key)
         made = None
-        for first in range(0, len(starts), step):
-            block = slice(starts[first], starts[min(first + step, len(starts)) - 1] + 1)
-            found = self._block(what, query, key, self.mask.part(row, head, block), block, keys)
+        for first in range(0, max(1, len(rows)), step):
+            some = rows[first : first + step]
+            block = slice(some.start, some.stop, some.step)
+            if is_simple:
+                found = self._simple_block(what, query, key, block, keys)
+            else:
+                found = self._block(what, query, key, self.mask.part(row, head, block), block, keys)
+            if step >= len(rows) and not is_simple:
+                return found
             if made is None:
-                made = found.new_empty((*found.shape[:2], len(starts), found.shape[3]))
-            made[:, :, first : first + step] = found
+                width = len(range(*keys.indices(key.shape[2])))
+                made = found.new_empty((*found.shape[:2], len(rows), width))
+            made[:, :, first : first + step, : found.shape[3]] = found
+            made[:, :, first : first + step, found.shape[3] :] = 0.0 if what == "weights" else float("-inf")
         assert made is not None
         return made
+
+    def _is_finite(self, query: Tensor, key: Tensor) -> bool:
+        is_short = self.mask.mask is not None and query.shape[2] > self.mask.num_keys
+        return not is_short and key.shape[2] > 0 and surely_finite(query, key, scale=self.scale)
 
     def _block(self, what: str, query: Tensor, key: Tensor, mask: Tensor | None, queries: slice, keys: slice) -> Tensor:
         with torch.no_grad():
             scores = attention_scores(query[:, :, queries], key, mask, scale=self.scale)
             return (attention_weights(scores) if what == "weights" else scores)[..., keys]
+
+    def _simple_block(self, what: str, query: Tensor, key: Tensor, queries: slice, keys: slice) -> Tensor:
+        """Make what is finite and has no mask but a causal one, without the keys that come after all these queries."""
+        start, stop, num_keys = queries.start, queries.stop, key.shape[2]
+        past = num_keys - query.shape[2]
+        reach = num_keys if self.mask.mask is None else past + stop
+        with torch.no_grad():
+            scores = attention_scores(query[:, :, start:stop], key[:, :, :reach], scale=self.scale)
+            if self.mask.mask is not None:
+                later = torch.ones(stop - start, stop - start, dtype=torch.bool, device=query.device).triu(1)
+                scores[..., past + start :].masked_fill_(later, float("-inf"))
+            return (scores.softmax(-1) if what == "weights" else scores)[..., slice(*keys.indices(num_keys))]
 
 
 class Made(NamedTuple):
