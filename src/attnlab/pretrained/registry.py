@@ -8,7 +8,7 @@ handed on to the entry that was covered; the last one to leave uncovers it.
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -29,31 +29,46 @@ Finder = Callable[[nn.Module], AttentionDoor | None]
 
 _lock = threading.Lock()
 _covers: dict[str, int] = {}
+_put_there: dict[str, Callable[..., Any]] = {}  # by somebody else, in the place of an entry of the table's own
+_watches = threading.local()
 _finders: "weakref.WeakKeyDictionary[nn.Module, Finder]" = weakref.WeakKeyDictionary()
 
 
 @contextmanager
 def covered(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
     """Bring the attention of these modules to doors, while the `with` lasts."""
+    with _table_covered({implementation(module) for module in modules}):
+        with _lock:
+            _finders.update(modules)
+        try:
+            yield
+        finally:
+            with _lock:
+                for module in modules:
+                    _finders.pop(module, None)
+
+
+@contextmanager
+def _table_covered(names: Collection[str]) -> Iterator[None]:
+    """Take the place of some attention functions; the last to leave puts them back."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    names = {implementation(module) for module in modules}
     with _lock:
-        _finders.update(modules)
         for name in names:
+            if name not in _covers and name in ALL_ATTENTION_FUNCTIONS._local_mapping:
+                _put_there[name] = ALL_ATTENTION_FUNCTIONS._local_mapping[name]
             _covers[name] = _covers.get(name, 0) + 1
             ALL_ATTENTION_FUNCTIONS[name] = partial(_attention, name)
     try:
         yield
     finally:
         with _lock:
-            for module in modules:
-                _finders.pop(module, None)
             for name in names:
                 _covers[name] -= 1
                 if not _covers[name]:
-                    del _covers[name]
-                    del ALL_ATTENTION_FUNCTIONS[name]
+                    del _covers[name], ALL_ATTENTION_FUNCTIONS[name]
+                    if name in _put_there:
+                        ALL_ATTENTION_FUNCTIONS[name] = _put_there.pop(name)
 
 
 def is_covered() -> bool:
@@ -92,22 +107,31 @@ def own_mask(
 
 
 def _attention(
-    name: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
+    name: str,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Take the place of the attention function of this name."""
-    finder = _finders.get(module)
+    """Take the place of the attention function of this name; many models give the mask by its name."""
+    mask, finder, watch = attention_mask, _finders.get(module), getattr(_watches, "watch", None)
     door = None if finder is None else finder(module)
     if door is None:
-        found: tuple[Tensor, Tensor | None] = _function(name, module)(module, query, key, value, mask, **options)
+        as_asked = partial(_function(name, module), module, query, key, value, mask, **options)
+        found: tuple[Tensor, Tensor | None] = as_asked() if watch is None else watch(module, query, key, as_asked)
         return found
     weights: list[Tensor] = []
+    # Numbers, not what they are of: a function that holds `asked`, which holds it, would keep every layer's tensors.
+    num_kv_heads = key.shape[1], value.shape[1]
 
     def run(function_name: str, query: Tensor, key: Tensor, value: Tensor, changed: Changed) -> Tensor:
         asker: Any = module
         given, other = _mask_for(function_name, name, module, query, key, mask, options), options
         if changed.is_changed:
             given, other = _changed_for(function_name, changed.mask, query), _without_mask(options)
-        if key.shape[1] != asked.key.shape[1] or value.shape[1] != asked.value.shape[1]:
+        if (key.shape[1], value.shape[1]) != num_kv_heads:
             # Heads that shared a key or a value were told apart at the door.
             asker = _Ungrouped(module)
             key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
@@ -134,8 +158,8 @@ def _function(name: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tenso
     """Return the function that a module would have found under this name."""
     from transformers.modeling_utils import AttentionInterface
 
-    if name != "eager":
-        found: Callable[..., Any] = AttentionInterface._global_mapping[name]
+    if name != "eager" or name in _put_there:
+        found: Callable[..., Any] = _put_there.get(name) or AttentionInterface._global_mapping[name]
         return found
     for parent in type(module).__mro__:
         written_in = sys.modules.get(parent.__module__)
@@ -190,20 +214,16 @@ class _Ungrouped:
 
 @contextmanager
 def watching(watch: Callable[[nn.Module, Tensor, Tensor, Callable[[], Any]], Any]) -> Iterator[None]:
-    """Have every call of an attention function go through `watch(module, query, key, run)`, while the `with` lasts."""
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
+    """Have the calls of attention functions in this thread go through `watch(module, query, key, run)`.
 
-    def watched(name: str, module: nn.Module, query: Tensor, key: Tensor, *args: Any, **options: Any) -> Any:
-        return watch(module, query, key, lambda: _function(name, module)(module, query, key, *args, **options))
+    While the `with` lasts, and where nobody looks at the module already.
+    """
+    from transformers.modeling_utils import AttentionInterface
 
-    names = [name for name in ("eager", *AttentionInterface._global_mapping) if name not in _covers]
-    with _lock:
-        before = dict(ALL_ATTENTION_FUNCTIONS._local_mapping)
-        for name in names:
-            ALL_ATTENTION_FUNCTIONS[name] = partial(watched, name)
-    try:
-        yield
-    finally:
-        with _lock:
-            ALL_ATTENTION_FUNCTIONS._local_mapping.clear()
-            ALL_ATTENTION_FUNCTIONS._local_mapping.update(before)
+    before = getattr(_watches, "watch", None)
+    with _table_covered({"eager", *AttentionInterface._global_mapping}):
+        _watches.watch = watch
+        try:
+            yield
+        finally:
+            _watches.watch = before

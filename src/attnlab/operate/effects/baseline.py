@@ -18,12 +18,14 @@ __all__ = ["Baseline", "check_plain", "row_bytes", "run_plain"]
 class Baseline:
     """One plain pass.
 
-    logits: what the model put out. values: by site, as asked for. order: the sites seen, in the order of the pass.
-    calls: what each attention was computed from, by its path. hidden: numbers in the widest value, for each row.
+    logits: what the model put out, or its last positions. length: of all its positions. values: by site, as asked for.
+    order: the sites seen, in the order of the pass. calls: what each attention was computed from, by its path. hidden:
+    numbers in the widest value, for each row.
     """
 
     call: Call
     logits: Tensor = field(default_factory=lambda: torch.empty(0))
+    length: int = 1
     values: dict[str, Tensor] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
     calls: dict[str, AttentionCall] = field(default_factory=dict)
@@ -34,6 +36,11 @@ class Baseline:
         """Bytes of all that is kept."""
         kept = [*self.values.values(), *(part for call in self.calls.values() for part in call[:3])]
         return sum(each.numel() * each.element_size() for each in [self.logits, *kept])
+
+    def keep_last(self, num_last: int | None) -> None:
+        """Forget the logits before so many last positions; None keeps all."""
+        if num_last is not None and self.logits.dim() == 3 and num_last < self.logits.shape[1]:
+            self.logits = self.logits[:, -num_last:].clone()
 
     def before(self, site: str) -> list[str]:
         """List the sites that were seen before one."""
@@ -64,10 +71,11 @@ class _Watcher(Instrument):
     def watch(self, part: str, call: AttentionCall) -> None:
         # The mask is always needed, the rest only by who makes weights anew.
         self._baseline.calls[part] = call if self._keeps_calls else call._replace(
-            query=call.query[:0], key=call.key[:0], value=call.value[:0]
-        )  # fmt: skip
+            **{name: getattr(call, name).new_empty(0, *getattr(call, name).shape[1:]) for name in _QKV}
+        )
 
 
+_QKV = ("query", "key", "value")
 _ALWAYS = ("heads", "residual_after", "embedding")
 
 
@@ -88,6 +96,7 @@ def run_plain(model: nn.Module, call: Call, *, sites: Iterable[str] = (), keeps_
     )
     with installed(model, watcher):
         baseline.logits = call(model).detach()
+    baseline.length = baseline.logits.shape[1] if baseline.logits.dim() == 3 else 1
     return baseline
 
 

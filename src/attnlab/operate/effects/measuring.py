@@ -77,6 +77,7 @@ def measure(
         if not cases:
             raise WrongUsage("there is nothing to measure; every case was left out by what was chosen.")
         before.append(own(base.logits, base.logits)[0].cpu())
+        base.keep_last(own.num_last)
         after.append(sweep(model, base, cases, own, how=in_portion(how, number, len(portions))))
     assert own is not None
     return Measured(names, own.name, torch.cat(before), torch.cat(after, 1))

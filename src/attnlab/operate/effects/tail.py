@@ -52,7 +52,7 @@ def find_tail(model: nn.Module, baseline: Baseline, num_last: int | None, times:
     Only a decoder's can: its output is one vector for each position, made of that position's stream alone. A change at
     another site of that block than those supplied would have to be cut short likewise; there the block is left whole.
     """
-    if not isinstance(model, Decoder) or num_last is None or baseline.logits.shape[1] <= num_last:
+    if not isinstance(model, Decoder) or num_last is None or baseline.length <= num_last:
         return None
     last = len(model.layers) - 1
     block, path = model.layers[last], f"layers.{last}"
