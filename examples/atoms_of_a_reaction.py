@@ -35,6 +35,7 @@ REACTIONS = Path(__file__).with_name("reactions.csv")
 NUM_LAYERS, NUM_HEADS = 12, 8
 LAYER, HEAD = 10, 5  # of the paper, both from 0
 READINGS = ("from the product", "to the product")
+WIDEST = 1090  # pixels of a drawing that a page shows whole
 DRAWN = ("amide coupling", "Suzuki coupling", "click reaction", "Claisen rearrangement")
 
 _TOKEN = re.compile(r"\[[^\]]+\]|Br|Cl|>>|%[0-9]{2}|.")  # as the model's own tokenizer parts them
@@ -198,26 +199,30 @@ def measure(model: Pretrained, vocabulary: dict[str, int], found: list[Reaction]
 def drawn(reaction: Reaction, choices: list[int]) -> dict[str, object]:
     """Draw a reaction: the reactants' tokens above, the product's below, and from each atom an arrow to its source."""
     top, bottom = reaction.tokens[1 : reaction.arrow], reaction.tokens[reaction.arrow + 1 : -1]
-    step, width = 46, 40
-    shift = (len(top) - len(bottom)) * step / 2  # the shorter line stands in the middle
-    starts = max(0.0, -shift), max(0.0, shift)
-    boxes = []
-    for line, (tokens, first) in enumerate(((top, 1), (bottom, reaction.arrow + 1))):
-        for place, token in enumerate(tokens):
-            is_atom = bool(_ATOM.fullmatch(token))
-            number = reaction.numbers[first + place]
+    lines = ((top, 1), (bottom, reaction.arrow + 1))
+    step = max(28.0, min(46.0, *((WIDEST - 2 - 9 * sum(map(_more, tokens))) / len(tokens) for tokens, _ in lines)))
+    sizes = [sum(step + 9 * _more(token) for token in tokens) for tokens, _ in lines]
+    boxes, middles = [], {}
+    for line, (tokens, first) in enumerate(lines):
+        x = 1 + (max(sizes) - sizes[line]) / 2  # the shorter line stands in the middle
+        for place, token in enumerate(tokens, first):
+            width = step - 6 + 9 * _more(token)
+            tone = "accent" if reaction.numbers[place] else "plain" if _ATOM.fullmatch(token) else "quiet"
             boxes.append(
-                {"x": starts[line] + place * step, "y": 260.0 * line, "width": width, "height": 44, "title": token,
-                 "tone": "accent" if number else "plain" if is_atom else "quiet"}
+                {"x": x, "y": 1 + 258.0 * line, "width": width, "height": 44, "title": token, "tone": tone}
             )  # fmt: skip
+            middles[place] = x + width / 2
+            x += width + 6
     arrows = []
     for row, (atom, choice) in enumerate(zip(reaction.atoms, choices, strict=True)):
-        source = reaction.sources[choice]
-        below = starts[1] + (atom - reaction.arrow - 1) * step + width / 2
-        above = starts[0] + (source - 1) * step + width / 2
-        arrows.append({"points": [[below, 258], [above, 48]], "dashed": not bool(reaction.right[row, choice])})
-    size = max(len(top), len(bottom)) * step
-    return {"width": size, "height": 306, "boxes": boxes, "arrows": arrows}
+        points = [[middles[atom], 257], [middles[reaction.sources[choice]], 48]]
+        arrows.append({"points": points, "dashed": not bool(reaction.right[row, choice])})
+    return {"width": max(sizes) - 4, "height": 306, "boxes": boxes, "arrows": arrows}
+
+
+def _more(token: str) -> int:
+    """Count the letters of a token that a narrow box has no room for."""
+    return max(0, len(token) - 2)
 
 
 def crossing(reaction: Reaction, looks: Tensor) -> dict[str, object]:
@@ -247,7 +252,7 @@ def judge(finding: Finding, found: list[Reaction], seen: Measured, first: list[i
     own = [within(*(float(each[reading, LAYER, HEAD]) for each in (mean, low, high))) for reading in range(2)]
     finding.claim(
         "many-reactions", f"so it does in most of {len(found)} reactions ({int(seen.sizes.sum())} atoms)",
-        f"{own[0]} from the product, {own[1]} towards it", "low ends above 0.80",
+        f"share of right atoms {own[0]} from the product, {own[1]} towards it", "low ends above 0.80",
         float(low[:, LAYER, HEAD].min()) > 0.8,
     )  # fmt: skip
     others = [head for head in range(NUM_HEADS) if head != HEAD]
@@ -267,21 +272,21 @@ def judge(finding: Finding, found: list[Reaction], seen: Measured, first: list[i
     same = mean[:, 6:, HEAD]
     finding.claim(
         "same-layer-again", f"head {HEAD} of layers 6 to 11 does it too: they are one layer, gone through again",
-        f"{float(same.min()):.2f} to {float(same.max()):.2f}", "all above 0.80", float(same.min()) > 0.8,
+        f"shares of {float(same.min()):.2f} to {float(same.max()):.2f}", "all above 0.80", float(same.min()) > 0.8,
     )  # fmt: skip
     late = [index for index, place in enumerate(seen.out.places) if place.head == HEAD and str(LAYER) in place.path]
     alone = assess(seen.out.effects[late])
     finding.claim(
         "missed-alone",
-        f"to guess masked atoms the model needs layer {LAYER}, head {HEAD}, but little: others stand in for it",
-        f"{within(*(float(each) for each in alone[:3]), digits=3)} nats more without it, p {float(alone.p):.2g}",
-        "interval above 0 and below 0.2", float(alone.low) > 0.0 and float(alone.high) < 0.2,
+        f"to guess masked atoms the model hardly misses layer {LAYER}, head {HEAD}, alone: others stand in for it",
+        f"loss {within(*(float(each) for each in alone[:3]), digits=3)} nats higher without it, p {float(alone.p):.2g}",
+        "high end below 0.2", float(alone.high) < 0.2,
     )  # fmt: skip
     together = assess(seen.rows - seen.before)
     finding.claim(
         "needed-together", f"without head {HEAD} in all layers at once it cannot guess the atoms so well",
-        f"{within(*(float(each[HEAD]) for each in together[:3]))} nats more on {float(seen.before.mean()):.2f}, "
-        f"p {float(together.p_corrected[HEAD]):.2g}",
+        f"loss {within(*(float(each[HEAD]) for each in together[:3]))} nats higher than "
+        f"{float(seen.before.mean()):.2f}, p {float(together.p_corrected[HEAD]):.2g}",
         "low end above 0.1", float(together.low[HEAD]) > 0.1,
     )  # fmt: skip
     return mean
@@ -300,7 +305,8 @@ def report(finding: Finding, found: list[Reaction], seen: Measured, looks: dict[
             "diagram", f"The atoms of a reaction: {name}",
             "Above, the reactants as the model reads them; below, the product. From each atom of the product, the atom "
             f"of the reactants that layer {LAYER}, head {HEAD} looks at most. "
-            + (f"Dashed: {wrong} of {len(each.atoms)} that are wrong." if wrong else "All of them are right."),
+            + (f"Dashed: {wrong} of {len(each.atoms)}, wrong." if wrong else "All of them are right.")
+            + " Blue: an atom that is in both; white: an atom that the product has not; grey: no atom.",
             figure=f"atoms-{slug}", **drawn(each, chosen[name]),
         )  # fmt: skip
     finding.add(
@@ -309,9 +315,11 @@ def report(finding: Finding, found: list[Reaction], seen: Measured, looks: dict[
         choices=[crossing(each, look) for _, look, each in _looked(found, looks)],
     )  # fmt: skip
     finding.add(
-        "maps", "All 96 heads", f"Share of atoms that are right, of {int(seen.sizes.sum())} in {len(found)} reactions.",
+        "maps", "All 96 heads", f"Share of atoms that are right, of {int(seen.sizes.sum())} in {len(found)} "
+        "reactions. From the product: the source that the atom looks at most. To the product: the source that looks "
+        "most at the atom.",
         choices=[{"label": "heads", "note": "", "maps": [
-            map_of_heads(mean[reading], f"{words} (1 is all)") for reading, words in enumerate(READINGS)
+            map_of_heads(mean[reading], f"share right, {words}") for reading, words in enumerate(READINGS)
         ]}], figure="heads",
     )  # fmt: skip
     order = mean.mean(0).flatten().argsort(descending=True)[:16].tolist()
@@ -325,18 +333,19 @@ def report(finding: Finding, found: list[Reaction], seen: Measured, looks: dict[
     together = assess(seen.rows - seen.before)
     finding.add(
         "bars", "Without one head number in all layers",
-        "All atoms of the product are masked, and the model guesses them. Loss more without the head, nats; whiskers: "
-        "95 % by sign flips over reactions. The layers share their weights, so a number is one set of weights.",
-        y_label="loss more (nats)", groups=[f"head {head}" for head in range(NUM_HEADS)], figure="without",
+        "All atoms of the product are masked, and the model guesses them. How much higher the loss is without the "
+        "head; whiskers: 95 % by sign flips over reactions. The layers share their weights, so a number is one set of "
+        "weights.", y_label="loss, higher by (nats)",
+        groups=[f"head {head}" for head in range(NUM_HEADS)], figure="without",
         series=[{"name": "in all layers", "values": together.mean.tolist(), "low": together.low.tolist(),
                  "high": together.high.tolist()}],
     )  # fmt: skip
     singles = assess(seen.out.effects)
     finding.table(
-        "Every head taken out alone", "Loss on masked atoms, nats more; p by sign flips, Holm's correction.",
-        ["head", "more", "low", "high", "p corrected"],
-        [[str(seen.out.places[index]).replace("layers.", "layer ").replace(".attention", ""),
-          *(float(f"{float(each[index]):.3g}") for each in (*singles[:3], singles.p_corrected))]
+        "Every head taken out alone", "How much higher the loss on masked atoms is, in nats, with its 95 % interval; p "
+        "by sign flips, Holm's correction over all heads.", ["head", "higher by", "low", "high", "p corrected"],
+        [[head_name(int(seen.out.places[index].path.split(".")[1]), seen.out.places[index].head or 0),
+          *(round(float(each[index]), 3) for each in singles[:3]), round(float(singles.p_corrected[index]), 4)]
          for index in singles.mean.argsort(descending=True).tolist()],
     )  # fmt: skip
     finding.table(

@@ -55,10 +55,14 @@ class Finding:
 
     def after_a_look(self, *names: str) -> None:
         """Say which claims were worded, or their bounds set, after the same data had been seen."""
+        words = ", ".join(names[:-1]) + f" and {names[-1]}" if names[1:] else names[0]
+        claims, they = (
+            (f"Claims {words} were", "They describe") if names[1:] else (f"Claim {words} was", "It describes")
+        )
         self.text(
             "Worded after a first look",
-            f"The claims {', '.join(names)} were worded, or their bounds set, after a first look at the same data. "
-            "They describe what is there; new data would be their test.",
+            f"{claims} worded, or given a bound, after a first look at the same data. {they} what is there; new data "
+            "would be the test.",
         )
 
     def table(self, title: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -74,11 +78,14 @@ class Finding:
         """Write the report and the gallery, and print the claims."""
         wall, work = time.perf_counter() - self.options.began, time.process_time()
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        cost = f"{work:.0f} s of processor time, {wall:.0f} s by the clock, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        cost = f"{work:.0f} s of processor time, {wall:.0f} s by the clock, {threads} thread{'s' * (threads != 1)}"
         facts = [
             ["model", model.name],
             ["parameters", f"{sum(each.numel() for each in model.foreign.parameters()):,}"],
             *self.facts,
+            ["a head's name", "layer.head, both counted from 0"],
+            ["in brackets", "95 % intervals"],
             ["took", f"{cost}; at most {memory / 1e9:.1f} GB of memory"],
         ]
         if self.options.quick:
@@ -114,7 +121,13 @@ def arguments_of(description: str, arguments: list[str] | None) -> argparse.Name
 
 def within(value: float, low: float, high: float, digits: int = 2) -> str:
     """Word an estimate with its interval: 0.94 [0.91, 0.96]."""
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]".replace("-", "−")
+    return f"{number(value, digits)} [{number(low, digits)}, {number(high, digits)}]"
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Word a number with a true minus, and no zero below zero: −0.07."""
+    words = f"{value:.{digits}f}"
+    return words.lstrip("-") if float(words) == 0 else words.replace("-", "−")
 
 
 def head_name(layer: int, head: int) -> str:

@@ -2,11 +2,11 @@
 
     python examples/indirect_object.py [--models DIR] [--wheels DIR] [--out DIR] [--quick]
 
-"When Mary and John went to the store, John gave a drink to" goes on with " Mary": the name that was said once. The
-measure is the logit of that name less the logit of the other (Wang et al. 2022). On 24 such sentences every head is
-taken out alone, and every head's value on the sentence is put into the run on the sentence with the giver's name
-exchanged; how much each head writes for the right name, and where it looks from the last token, is read off the plain
-run. Then the answer of the one sentence is edited in words: without a head, without an edge, and turned to " John".
+"When Mary and John went to the store, John gave a drink to" goes on with ␣Mary (␣ is a blank): the name that was said
+once. The measure is the logit of that name less the logit of the other (Wang et al. 2022). On 24 such sentences every
+head is taken out alone, and every head's value on the sentence is put into the run on the sentence with the giver's
+name exchanged; how much each head writes for the right name, and where it looks from the last token, is read off the
+plain run. Then the one sentence is edited in words: without a head, without an edge, with heads turned to ␣John.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import small_models
 import torch
-from findings import Finding, arguments_of, head_name, map_of_heads, middle, resampled, spearman, within
+from findings import Finding, arguments_of, head_name, map_of_heads, middle, number, resampled, spearman, within
 from torch import Tensor
 
 import attnlab
@@ -126,9 +126,7 @@ def answers(model: Pretrained, told: Sentences, movers: list[tuple[int, int]], w
     cases += [(f"without head {head_name(*worst)}", [attnlab.ZeroHead(layer=worst[0], head=worst[1])])]
     names = ", ".join(head_name(*each) for each in movers)
     cases += [(f"without heads {names}", [attnlab.ZeroHead(layer=layer, head=head) for layer, head in movers])]
-    cases += [
-        ("the last token may not look at ' Mary', in any head", [attnlab.CutEdge(layer="all", head="all", **here)])
-    ]
+    cases += [("the last token may not look at ␣Mary, in any head", [attnlab.CutEdge(layer="all", head="all", **here)])]
     turned = [
         edit
         for layer, head in movers
@@ -137,16 +135,14 @@ def answers(model: Pretrained, told: Sentences, movers: list[tuple[int, int]], w
             attnlab.AddToScores(amount=10.0, layer=layer, head=head, query=last, key=3),
         )
     ]
-    cases += [(f"heads {names} look at ' John' instead", turned)]
+    cases += [(f"heads {names} look at ␣John instead", turned)]
     found = []
     for words, edits in cases:
         with torch.no_grad(), attnlab.edit(model, *edits) if edits else nullcontext():
             logits = model(ids)[0, -1]
         token = int(logits.argmax())
         probability = float(logits.softmax(-1)[token])
-        found.append(
-            [words, repr(model.tokenizer.decode(token)), probability, float(logits[rights[0]] - logits[rights[1]])]
-        )
+        found.append([words, model.vocabulary[token], probability, float(logits[rights[0]] - logits[rights[1]])])
     return found
 
 
@@ -187,7 +183,7 @@ def report(finding: Finding, model: Pretrained, told: Sentences, seen: Measured)
     finding.asked(__doc__)
     finding.table(
         "The one sentence, edited", f"{SENTENCE} …: the likeliest next token, its probability, and the logit of "
-        "' Mary' less that of ' John'.", ["what was done", "goes on with", "probability", "' Mary' less ' John'"],
+        "␣Mary less that of ␣John.", ["what was done", "goes on with", "probability", "␣Mary less ␣John"],
         [[words, token, round(chance, 3), round(gap, 2)] for words, token, chance, gap in edited],
     )  # fmt: skip
     name, place = seen.shares.mean(-1), seen.looks.mean(-1)
@@ -206,19 +202,19 @@ def report(finding: Finding, model: Pretrained, told: Sentences, seen: Measured)
     for each, share in zip(seen.patched.places, seen.patched.shares, strict=True):
         back[int(each.path.split(".")[1]), each.head] = share
     finding.add(
-        "maps", "Four ways to rank the heads", "Means over the sentences. Blue helps the right name, red hinders it; "
-        "but in the first map, where it is the other way round: what is lost without a head is what it did.",
+        "maps", "Four ways to rank the heads", "Means over the sentences. In the first three maps blue helps the right "
+        "name, and brown hinders it.",
         choices=[{"label": "heads", "note": "", "maps": [
-            map_of_heads(whole, "taken out: logit difference, change", signed=True),
+            map_of_heads(-whole, "taken out: logit difference lost", signed=True),
             map_of_heads(back, "put into the twin: share brought back", signed=True),
             map_of_heads(shares, "writes for the right name, less the other (logits)", signed=True),
-            map_of_heads(looks, "weight from the last token on it"),
+            map_of_heads(looks, "weight from the last token on the right name"),
         ]}], figure="heads",
     )  # fmt: skip
     top = order[:12]
     finding.add(
-        "bars", "The heads that are missed most", "Logit difference without each head, change; whiskers: 95 % by sign "
-        f"flips over {len(told.texts)} sentences. As it is, the difference is {float(seen.out.before.mean()):.2f}.",
+        "bars", "The heads that are missed most", "How the logit difference changes without each head; whiskers: 95 % "
+        f"by sign flips over {len(told.texts)} sentences. As it is, it is {float(seen.out.before.mean()):.2f}.",
         y_label="change of the logit difference", groups=[head_name(*places[index]) for index in top],
         series=[{"name": "taken out alone", "values": effects.mean[top].tolist(), "low": effects.low[top].tolist(),
                  "high": effects.high[top].tolist()}], figure="missed",
@@ -226,14 +222,15 @@ def report(finding: Finding, model: Pretrained, told: Sentences, seen: Measured)
     lows, highs = patched_ends(seen.patched, finding.options.seed)
     rows = [
         [head_name(*places[index]),
-         *(float(f"{float(each[index]):.4g}") for each in (*effects[:3], effects.p_corrected)),
-         *(round(float(each[index]), 4) for each in (seen.patched.shares, lows, highs)),
+         *(round(float(each[index]), 3) for each in effects[:3]), round(float(effects.p_corrected[index]), 4),
+         *(round(float(each[index]), 3) for each in (seen.patched.shares, lows, highs)),
          round(float(shares[places[index]]), 3), round(float(looks[places[index]]), 3)]
         for index in order
     ] if len(seen.patched.places) == len(places) else []  # fmt: skip
     finding.table(
         "Every head", "Taken out: change of the logit difference, p by sign flips with Holm's correction. Brought "
-        "back: the normalised metric (0 as in the twin, 1 as in the sentence), 95 % with sentences drawn anew.",
+        "back: the normalised metric (0 as in the twin, 1 as in the sentence), 95 % with sentences drawn anew. Writes: "
+        "for the right name, less the other. Looks: weight from the last token on the right name.",
         ["head", "taken out", "low", "high", "p corrected", "brought back", "low ", "high ", "writes", "looks"], rows,
     )  # fmt: skip
 
@@ -255,9 +252,9 @@ def judge(
     before, worst = seen.out.before, int(effects.mean.argmin())
     is_right = share_interval(int((before > 0).sum()), len(before))
     finding.claim(
-        "the-sentence", "the sentence goes on with ' Mary'",
-        f"{edited[0][1]}, probability {edited[0][2]:.2f}, logit difference {edited[0][3]:.2f}", "' Mary'",
-        edited[0][1] == "' Mary'",
+        "the-sentence", "the sentence goes on with ␣Mary",
+        f"{edited[0][1]}, probability {edited[0][2]:.2f}, logit difference {edited[0][3]:.2f}", "␣Mary",
+        edited[0][1] == "␣Mary",
     )  # fmt: skip
     finding.claim(
         "all-sentences", "the right name has the larger logit in nearly every sentence",
@@ -267,21 +264,21 @@ def judge(
     )  # fmt: skip
     finding.claim(
         "one-head", "there is one head without which the difference falls by more than a third",
-        f"head {head_name(*places[worst])}: {within(*(float(each[worst]) for each in effects[:3]))}, of "
-        f"{float(before.mean()):.2f}; p {float(effects.p_corrected[worst]):.2g} after Holm over {len(places)} heads",
-        "interval below a third of it", float(effects.high[worst]) < -float(before.mean()) / 3,
+        f"{float(before.mean()):.2f} changes by {within(*(float(each[worst]) for each in effects[:3]))} without head "
+        f"{head_name(*places[worst])}; p {float(effects.p_corrected[worst]):.2g} after Holm over {len(places)} heads",
+        "all of the interval a fall of a third or more", float(effects.high[worst]) < -float(before.mean()) / 3,
     )  # fmt: skip
     finding.claim(
         "adds-up", "what all heads, MLPs and the embedding write adds up to the difference",
-        f"largest error {seen.error:.1e} logits", "1e-3", seen.error < 1e-3,
+        f"largest error {seen.error:.1e} logits", "below 1e-3", seen.error < 1e-3,
     )  # fmt: skip
     writes, looks = seen.writes, seen.looks.mean(-1)
     first = ranked[0]
     finding.claim(
         "largest-writer", "the head that is missed most is also the one that writes most for the right name",
         f"head {head_name(*first)} writes {float(writes[first]):.2f} of {float(before.mean()):.2f}: "
-        f"{float(seen.shares[0].mean(-1)[first]):.2f} for the right name, "
-        f"{float(seen.shares[1].mean(-1)[first]):.2f} for the other",
+        f"{number(float(seen.shares[0].mean(-1)[first]))} for the right name, "
+        f"{number(float(seen.shares[1].mean(-1)[first]))} for the other",
         "the same head", first == places[worst],
     )  # fmt: skip
     rest = [head for head in ranked[NUM_WRITERS:] if float(looks[0][head]) >= LOOKS]
@@ -290,8 +287,9 @@ def judge(
         "takes-the-other-out",
         "it does not fetch the right name: it looks at the giver's second mention, and speaks against him",
         f"weight {float(looks[2][first]):.2f} there, {float(looks[0][first]):.2f} on the right name; "
-        f"writes {other:.2f} for the giver, {right:+.2f} for the right name".replace("-", "−"),
-        "half of its weight, and nine tenths of what it does", float(looks[2][first]) > 0.5 and -other > 9 * abs(right),
+        f"writes {number(other)} for the giver, {number(right)} for the right name",
+        "more than half of its weight, and nine tenths of what it writes",
+        float(looks[2][first]) > 0.5 and -other > 9 * abs(right),
     )  # fmt: skip
     finding.claim(
         "name-movers",
@@ -305,8 +303,9 @@ def judge(
     lost, control = (mean_interval((each - before).tolist()) for each in (seen.cut, seen.spared))
     finding.claim(
         "the-edge", "the answer comes over the edge from the last token to the right name",
-        f"difference {within(*lost)} without it, in all heads; {within(*control)} without the edge to another word",
-        f"it loses half of {float(before.mean()):.2f}, the other loses a tenth at most",
+        f"difference changes by {within(*lost)} without it, in all heads, and the other name is ahead in "
+        f"{int((seen.cut < 0).sum())} of {len(before)}; by {within(*control)} without the edge to another word",
+        f"a fall of more than half of {float(before.mean()):.2f}; without the other edge of a tenth at most",
         lost.high < -float(before.mean()) / 2 and control.low > -float(before.mean()) / 10,
     )  # fmt: skip
     if len(places) == NUM_LAYERS * NUM_HEADS:  # not of a sample
@@ -314,12 +313,14 @@ def judge(
         chosen = resampled(out.shape[1], finding.options.seed, 200)
         drawn = torch.cat([spearman(out[:, some].mean(-1).T, back[:, some].mean(-1).T) for some in chosen.split(20)])
         value = float(spearman(out.mean(1), back.mean(1)))
-        two = [set(each.argsort(descending=True)[:2].tolist()) for each in (out.mean(1), back.mean(1))]
+        two = [each.argsort(descending=True)[:2].tolist() for each in (out.mean(1), back.mean(1))]
+        first = [" and ".join(head_name(*places[index]) for index in each) for each in two]
         finding.claim(
-            "two-ways", "taking out and patching name the same two heads first, though they agree little on the rest",
-            f"{' and '.join(sorted(head_name(*places[index]) for index in two[1]))} bring most back; "
-            f"rank correlation over all {len(places)} heads {within(value, *middle(drawn))}",
-            "the same two", two[0] == two[1],
+            "two-ways",
+            "taking out and patching name the same two heads first, though over all heads they agree little",
+            f"{first[0]} are missed most, {first[1]} bring most back; rank correlation over all {len(places)} heads "
+            f"{within(value, *middle(drawn))}",
+            "the same two", set(two[0]) == set(two[1]),
         )  # fmt: skip
 
 

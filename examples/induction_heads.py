@@ -162,13 +162,13 @@ def judge(finding: Finding, seen: Measured, places: list[tuple[int, int]], effec
     finding.claim(
         "induction-heads", "there are heads that look at what followed the first time",
         f"{len(seen.pictured)} heads with a weight of {SEEN} or more; the first, {head_name(*best)}: {within(*score)}",
-        "the first above 0.5, surely", score.low > 0.5,
+        "low end of the first above 0.5", score.low > 0.5,
     )  # fmt: skip
     first = in_order(seen.previous.mean(-1))[0]
     score = mean_interval(seen.previous[first].tolist())
     finding.claim(
         "previous-token-heads", "there are heads that look at the token before, on ordinary text",
-        f"{head_name(*first)}: {within(*score)}", "the first above 0.5, surely", score.low > 0.5,
+        f"the first, {head_name(*first)}: weight {within(*score)}", "low end of the first above 0.5", score.low > 0.5,
     )  # fmt: skip
     if len(places) == seen.scores[..., 0].numel():  # not of a sample
         value, (low, high) = agreement(seen, places, finding.options.seed)
@@ -182,9 +182,9 @@ def judge(finding: Finding, seen: Measured, places: list[tuple[int, int]], effec
     difference = mean_interval((seen.all - seen.few).tolist())
     finding.claim(
         "missed-together", f"without these {len(seen.pictured)} heads together the second half is hard to guess",
-        f"loss {float(seen.loss.mean()):.2f}, {within(*more)} nats more; without as many other heads of the same "
-        f"layers {within(*control)}",
-        "more than without the others by 0.5, surely", difference.low > 0.5,
+        f"loss, {float(seen.loss.mean()):.2f} nats, rises by {within(*more)}; without as many other heads of the same "
+        f"layers by {within(*control)}",
+        "rises by 0.5 more than without the others (low end of the difference)", difference.low > 0.5,
     )  # fmt: skip
     heads = tuple(torch.tensor(seen.pictured[:10] or [(0, 0)]).T)
     left, spared = (each[heads].mean(0) - seen.scores[heads].mean(0) for each in (seen.cut, seen.spared))
@@ -194,7 +194,8 @@ def judge(finding: Finding, seen: Measured, places: list[tuple[int, int]], effec
         f"without {len(seen.before)} previous-token heads the induction heads no longer find the place",
         f"their score, {float(seen.scores[heads].mean()):.2f}, changes by {within(*lost)}; without as many other heads "
         f"of the same layers by {within(*control)}",
-        "a loss of 0.1 more, surely", mean_interval((left - spared).tolist()).high < -0.1,
+        "falls by 0.1 more than without the others (near end of the difference)",
+        mean_interval((left - spared).tolist()).high < -0.1,
     )  # fmt: skip
 
 
@@ -222,17 +223,19 @@ def report(finding: Finding, model: Pretrained, told: Repeats, seen: Measured) -
         felt[place] = effect
     finding.add(
         "maps", "Three measures of all heads", "Weight on the token before, in ordinary text; weight on what followed "
-        "the first time, in random tokens said twice; and what the loss on the second half rises by without the head.",
+        "the first time, in random tokens said twice; and how much the loss on the second half rises without the head.",
         choices=[{"label": "heads", "note": "", "maps": [
             map_of_heads(previous, "looks at the token before"), map_of_heads(means, "looks at what followed"),
-            map_of_heads(felt, "loss more without it", signed=True),
+            map_of_heads(felt, "loss without it, higher by (nats)", signed=True),
         ]}], figure="heads",
     )  # fmt: skip
-    groups = ((scores >= SEEN, "picture of an induction head"), (scores < SEEN, "other heads"))
+    groups = ((scores >= SEEN, f"score of {SEEN} or more"), (scores < SEEN, "other heads"))
     finding.add(
-        "lines", "Picture and effect", f"Each point is a head; {len(told.ids)} rows of {HALF} tokens said twice.",
-        x_label="induction score", y_label="loss more without it (nats)", figure="picture-and-effect",
-        series=[{"name": words, "x": scores[chosen].tolist(), "y": effects.mean[chosen].tolist(), "style": "points"}
+        "lines", "Picture and effect", f"Each point is a head, taken out alone; point at it to read its name. "
+        f"{len(told.ids)} rows of {HALF} tokens said twice. From the dashed line on an effect is called one.",
+        x_label="induction score", y_label="loss without it, higher by (nats)", figure="picture-and-effect",
+        series=[{"name": words, "x": scores[chosen].tolist(), "y": effects.mean[chosen].tolist(), "style": "points",
+                 "names": [head_name(*place) for place, own in zip(places, chosen.tolist(), strict=True) if own]}
                 for chosen, words in groups if bool(chosen.any())],
         levels=[{"name": f"{FELT} nats", "y": FELT}],
     )  # fmt: skip
@@ -240,17 +243,30 @@ def report(finding: Finding, model: Pretrained, told: Repeats, seen: Measured) -
     rows = [
         [head_name(*places[index]), "yes" if scores[index] >= SEEN else "no", "yes" if is_felt[index] else "no",
          *(round(float(each[places[index]]), 3) for each in (means, previous)),
-         *(float(f"{float(each[index]):.3g}") for each in (*effects[:3], effects.p_corrected))]
+         *(round(float(each[index]), 3) for each in effects[:3]), round(float(effects.p_corrected[index]), 4)]
         for index in scores.argsort(descending=True).tolist()
     ]  # fmt: skip
-    columns = ["head", "picture", "effect", "induction score", "previous token", "more", "low", "high", "p corrected"]
+    columns = [
+        "head",
+        "picture",
+        "effect",
+        "induction score",
+        "previous token",
+        "loss higher by",
+        "low",
+        "high",
+        "p corrected",
+    ]
     finding.table(
         "Where picture and effect disagree", f"Picture: a score of {SEEN} or more. Effect: {FELT} nats or more and "
         "p at most 0.05 by sign flips over rows, Holm's correction over all heads. A head with the picture and no "
         "effect may have others that do its work when it is gone; one with an effect and no picture does something "
         "else that the second half needs.", columns, [row for row in rows if row[1] != row[2]],
     )  # fmt: skip
-    finding.table("Every head", "Scores, and loss on the second half without the head, nats more.", columns, rows)
+    finding.table(
+        "Every head", "Scores, and how much higher the loss on the second half is without the head, in nats, with its "
+        "95 % interval.", columns, rows,
+    )  # fmt: skip
     both = [seen.pictured[:10], [seen.scores, seen.cut, seen.spared]]
     ends = [[mean_interval(each[head].tolist()) for head in both[0]] for each in both[1]]
     names = ["as it is", "without " + ", ".join(head_name(*each) for each in seen.before),
@@ -267,14 +283,16 @@ def report(finding: Finding, model: Pretrained, told: Repeats, seen: Measured) -
 
 def picture(finding: Finding, model: Pretrained, told: Repeats, head: tuple[int, int]) -> None:
     """Show one head on one row."""
-    names = [model.tokenizer.decode(token) for token in told.ids[0].tolist()]
+    names = [model.vocabulary[token] for token in told.ids[0].tolist()]
     rows = looked(model, told.ids[:1])[1][0, head[0], head[1]]
     blank = [
         [value if key <= query else None for key, value in enumerate(row)] for query, row in enumerate(rows.tolist())
     ]
     shown = {"title": f"head {head_name(*head)}", "rows": blank, "row_labels": names, "column_labels": names,
-             "row_title": "query", "column_title": "key", "low": 0.0, "high": 1.0, "masked": "later"}  # fmt: skip
-    finding.add("maps", "What it looks like", "One row; the line of the second half is the induction.",
+             "row_title": "query", "column_title": "key", "low": 0.0, "high": 1.0,
+             "masked": "later: may not be looked at"}  # fmt: skip
+    finding.add("maps", "What it looks like", "One row of random tokens said twice. From each token of the second half "
+                "the head looks at what followed that token the first time: the slanting line.",
                 choices=[{"label": "row 1", "note": "", "maps": [shown]}], figure="picture")  # fmt: skip
 
 

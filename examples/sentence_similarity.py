@@ -152,8 +152,8 @@ def judge(
     even = float((2.0 / told.lengths.double()).mean())
     finding.claim(
         "sinks", "many heads put most of the words' weight on [CLS] and [SEP]",
-        f"{len(chosen)} of {len(heads)} heads {SINK:.0%} or more; an even look would put {even:.0%} there",
-        "a quarter of the heads", len(chosen) >= len(heads) / 4,
+        f"{len(chosen)} of {len(heads)} heads put {SINK:.2f} or more there; an even look would put {even:.2f}",
+        "at least a quarter of the heads", len(chosen) >= len(heads) / 4,
     )  # fmt: skip
     places = [(int(place.path.split(".")[1]), place.head or 0) for place in out.places]
     if len(places) == len(heads) and chosen:
@@ -168,8 +168,7 @@ def judge(
             "weight-does-not-tell",
             "how much a head looks at these two hardly tells how much it is missed alone",
             f"rank correlation of weight and size of the effect {within(value, *middle(drawn))}",
-            "interval within ±0.3",
-            max(map(abs, middle(drawn))) < 0.3,
+            "interval within ±0.3", max(map(abs, middle(drawn))) < 0.3,
         )  # fmt: skip
     rows, changes = [], {}
     for words, edits in (
@@ -188,19 +187,20 @@ def judge(
     finding.claim(
         "little-is-fetched",
         f"what these {len(chosen)} heads fetch there is worth next to nothing",
-        f"margin {within(*special, digits=3)} without it, in all of them at once; "
-        f"a change of {abs(special.value) / before.value:.1%}",
-        "interval within 5 % of the margin", max(map(abs, special[1:])) < 0.05 * before.value,
+        f"margin, {before.value:.3f}, changes by {within(*special, digits=3)} without it, in all of them at once",
+        "interval within ±5 % of the margin", max(map(abs, special[1:])) < 0.05 * before.value,
     )  # fmt: skip
     finding.claim(
         "sinks-may-go", f"all {len(chosen)} heads together may be taken out, and similarity stays",
-        f"margin {within(*whole, digits=3)} without them, of {before.value:.3f}", "interval within 10 % of the margin",
+        f"margin, {before.value:.3f}, changes by {within(*whole, digits=3)} without them",
+        "interval within ±10 % of the margin",
         max(map(abs, whole[1:])) < 0.1 * before.value,
     )  # fmt: skip
     rest = changes[str(rows[-1][0])]
     finding.claim(
         "others-may-not", f"the {len(heads) - len(chosen)} other heads may not",
-        f"margin {within(*rest, digits=3)} without them", "a loss of a tenth of the margin, surely",
+        f"margin, {before.value:.3f}, changes by {within(*rest, digits=3)} without them",
+        "all of the interval a loss of a tenth or more",
         rest.high < -0.1 * before.value,
     )  # fmt: skip
     return chosen, rows
@@ -241,17 +241,20 @@ def report(
     for place, effect in zip(places, effects.mean, strict=True):
         felt[place] = effect
     finding.add(
-        "maps", "All 72 heads", "Weight of the words on [CLS] and [SEP], and the change of the margin without it.",
+        "maps", "All 72 heads", "Weight of the words on [CLS] and [SEP], and how the margin changes without the "
+        "head: brown, it falls; blue, it rises.",
         choices=[{"label": "heads", "note": "", "maps": [
             map_of_heads(mean, "weight on [CLS] and [SEP]"),
-            map_of_heads(1000 * felt, "margin without it, change in thousandths", signed=True),
+            map_of_heads(1000 * felt, "change of the margin without it (thousandths)", signed=True),
         ]}], figure="heads",
     )  # fmt: skip
     own = torch.stack([mean[place] for place in places])
     finding.add(
-        "lines", "Sinks and effects", "Each point is a head, taken out alone.", x_label="weight on [CLS] and [SEP]",
-        y_label="margin without it, change", figure="sinks-and-effects",
-        series=[{"name": "heads", "x": own.tolist(), "y": effects.mean.tolist(), "style": "points"}],
+        "lines", "Sinks and effects", "Each point is a head, taken out alone; point at it to read its name.",
+        x_label="weight on [CLS] and [SEP]",
+        y_label="change of the margin without it", figure="sinks-and-effects",
+        series=[{"name": "heads", "x": own.tolist(), "y": effects.mean.tolist(), "style": "points",
+                 "names": [head_name(*place) for place in places]}],
         levels=[{"name": "no change", "y": 0.0}],
     )  # fmt: skip
     finding.table(
@@ -260,10 +263,11 @@ def report(
         "its 95 % interval over pairs.", ["cut", "change", "low", "high"], cut,
     )  # fmt: skip
     finding.table(
-        "Every head", "Change of the margin without the head, p by sign flips over pairs, Holm's correction.",
+        "Every head", "Change of the margin without the head, with its 95 % interval; p by sign flips over pairs, "
+        "Holm's correction.",
         ["head", "weight on [CLS], [SEP]", "change", "low", "high", "p corrected"],
         [[head_name(*places[index]), round(float(own[index]), 3),
-          *(float(f"{float(each[index]):.3g}") for each in (*effects[:3], effects.p_corrected))]
+          *(round(float(each[index]), 4) for each in (*effects[:3], effects.p_corrected))]
          for index in effects.mean.argsort().tolist()],
     )  # fmt: skip
     finding.table(

@@ -276,6 +276,28 @@ def test_a_reader_that_leaves_early_is_no_error(runs):
     assert "BrokenPipe" not in done.stderr
 
 
+class _Unread(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def write(self, text):
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+@pytest.mark.parametrize("arguments", [["settings", "sorting"], ["edits"], ["list"], ["--help"], ["look", "--help"]])
+def test_a_reader_that_has_gone_ends_every_command_quietly(capsys, monkeypatch, arguments):
+    monkeypatch.setattr(sys, "stdout", _Unread())
+    assert main(arguments) == 0
+    monkeypatch.undo()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_run_whose_progress_nobody_reads_goes_on(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stderr", _Unread())
+    status = main(["run", "sorting", "--out", str(tmp_path / "run"), "--set", *TINY])
+    assert status == 1
+    assert "report" in capsys.readouterr().out
+
+
 def test_a_name_taken_in_the_same_moment_leads_to_the_next(capsys, tmp_path, monkeypatch):
     from attnlab.experiments import folder
 

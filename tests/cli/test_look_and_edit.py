@@ -249,3 +249,65 @@ def test_a_run_can_be_asked_in_python_as_on_the_command_line(capsys):
     assert question.trace() == attnlab.ask(attnlab.open_run("runs/good"), "cab").trace()
     found = json.loads(said(capsys, "look", "good", "cab", "--json")[1])["layers.0.attention.weights"]
     assert attnlab.recorded(question).tokens("layers.0.attention.weights").query == found["query_tokens"]
+
+
+def test_site_without_a_site_is_a_mistake(capsys):
+    status, out, err = said(capsys, "look", "good", "cab", "--site")
+    assert (status, out) == (2, "")
+    assert "--site needs a site" in err
+
+
+def test_tokens_named_to_a_model_of_vectors_are_answered_with_their_positions(capsys):
+    status, out, err = said(capsys, "edit", "made", "CAC", "--cut-edge", "C-A")
+    assert (status, out) == (2, "")
+    assert "0 is C, 1 is A, 2 is C" in err
+    assert "vocabulary=" not in err
+    assert said(capsys, "edit", "made", "CAC", "--cut-edge", "0-1")[0] == 0
+
+
+def test_a_layer_that_is_not_there_is_told_without_an_edit_that_nobody_made(capsys):
+    _, _, err = said(capsys, "look", "good", "cab", "--head", "9.1")
+    assert "there is no head 9.1: this model has one layer" in err
+    assert "ZeroHead" not in err
+
+
+def test_what_can_be_told_before_a_model_is_opened_is(capsys, monkeypatch, tmp_path):
+    from attnlab.cli import edit, look
+
+    def opened(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(look, "ask", opened)
+    monkeypatch.setattr(edit, "ask", opened)
+    (tmp_path / "taken").write_text("")
+    for arguments, told in (
+        (["look", "good", "cab", "--head", "x"], "a head is LAYER.HEAD"),
+        (["look", "good", "cab", "--out", str(tmp_path)], "is there already"),
+        (["edit", "good", "cab", "--zero-head", "x"], "a head is LAYER.HEAD"),
+        (["edit", "good", "cab", "--zero-head", "0.1", "--out", str(tmp_path)], "is there already"),
+    ):
+        status, out, err = said(capsys, *arguments)
+        assert status in (2, 3)
+        assert out == ""
+        assert told in err
+
+
+def test_open_finds_the_page_that_look_find_or_a_document_left(capsys, monkeypatch, tmp_path):
+    import webbrowser
+
+    monkeypatch.setattr(webbrowser, "open", lambda _: False)
+    for name in ("page.html", "view.html", "report.html"):
+        (tmp_path / name).write_text("")
+        status, out, _ = said(capsys, "open", str(tmp_path))
+        assert status == 0
+        assert str(tmp_path / name) in out
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "told"),
+    [(["cab"], {}, "a question is one text; got a list"), (None, {}, "got a NoneType"), ("cab", {"step": 3}, "steps")],
+)
+def test_ask_says_what_it_takes(text, options, told):
+    model = attnlab.load("runs/good") if options else "runs/good"
+    with pytest.raises(WrongUsage, match=told):
+        attnlab.ask(model, text, **options)

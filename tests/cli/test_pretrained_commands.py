@@ -1,6 +1,8 @@
 """look, edit, trace and doctor on pretrained models: what they print is what the library says."""
 
 import json
+import logging
+import shutil
 
 import pytest
 
@@ -185,3 +187,49 @@ def test_a_long_text_is_shown_by_its_ends_and_head_by_head_in_rows(capsys, monke
     assert out.count("␣cat (") + out.count("the (") == 18
     (found,) = json.loads(said(capsys, "look", "gpt2", text, "--head", "0.1", "--json")[1]).values()
     assert "rows" not in found["heads"][0]
+
+
+def test_a_model_without_a_tokenizer_is_told_what_a_person_who_types_can_do(capsys, models):
+    folder = models / "silent"
+    folder.mkdir(exist_ok=True)
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(models / "gpt2" / name, folder)
+    (folder / "texts.txt").write_text("the cat sat\n")
+    for arguments in (
+        ["look", "silent", "a"],
+        ["trace", "silent", "a"],
+        ["edit", "silent", "a", "--zero-head", "0.1"],
+        ["find", "silent", "--corpus", "silent/texts.txt"],
+    ):
+        status, out, err = said(capsys, *arguments)
+        assert (status, out) == (3, "")
+        assert "Put the tokenizer's files beside the weights" in err
+
+
+def test_a_name_that_is_almost_there_is_guessed(capsys):
+    _, _, err = said(capsys, "look", "bert-juge", "a")
+    assert "Did you mean bert-judge?" in err
+
+
+def test_what_the_library_says_while_it_opens_is_passed_on_and_no_longer_afterwards(capsys, monkeypatch):
+    from attnlab.experiments import loading
+
+    log, opened = logging.getLogger("attnlab.pretrained.somewhere"), loading.load_pretrained
+
+    def opening(*arguments, **options):
+        log.info("a file is spread out")
+        return opened(*arguments, **options)
+
+    monkeypatch.setattr(loading, "load_pretrained", opening)
+    status, _, err = said(capsys, "look", "gpt2", "the cat")
+    assert status == 0
+    assert "a file is spread out" in err
+    assert not log.isEnabledFor(logging.INFO)
+
+
+def test_a_pattern_that_no_token_matches_as_a_whole_says_so(capsys, models):
+    (models / "texts.txt").write_text("the cat sat on the mat\n")
+    status, out, _ = said(capsys, "find", "gpt2", "--corpus", "texts.txt", "--measure", "token:ca")
+    assert status == 0
+    assert "A pattern is of the whole token" in out
+    assert said(capsys, "find", "gpt2", "--corpus", "texts.txt", "--measure", "token:")[0] == 2

@@ -9,10 +9,12 @@ import torch
 from attnlab.draw.corpus import corpus_report, write_corpus_page
 from attnlab.draw.documents import document_maps, document_report, exact_tiles, write_document
 from attnlab.draw.page import render_page
+from attnlab.draw.passages import passages_to_html
 from attnlab.errors import WrongUsage
 from attnlab.look import record
-from attnlab.look.corpus import search_corpus
+from attnlab.look.corpus import Corpus, search_corpus
 from attnlab.look.documents import summarise_document
+from attnlab.look.summaries import Summarise
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.seeds import isolated
 
@@ -36,7 +38,8 @@ def ids():
 
 @pytest.fixture(scope="module")
 def document(model, ids, tmp_path_factory):
-    return summarise_document(model, ids, out=tmp_path_factory.mktemp("long"), tiles=50, keep=["1.1"])
+    out = tmp_path_factory.mktemp("long")
+    return summarise_document(model, ids, out=out, reduce=Summarise(tiles=50), keep=["1.1"])
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,8 @@ def weights(model, ids):
 @pytest.fixture(scope="module")
 def found(model):
     texts = [" ".join(str(number % 30) for number in range(start, start + 40, 3)) for start in range(9)]
-    return search_corpus(model, texts, "previous", encode=lambda text: [int(each) for each in text.split()], top=4)
+    corpus = Corpus(texts, encode=lambda text: [int(each) for each in text.split()])
+    return search_corpus(model, corpus, "previous", top=4)
 
 
 def test_the_report_of_a_document_says_every_heads_numbers(document, weights):
@@ -129,3 +133,17 @@ def test_only_heads_that_were_searched_are_shown(found):
     assert [group["title"] for group in corpus_report(found, heads=["0.1"])["sections"][0]["groups"]] == ["Head 0.1"]
     with pytest.raises(WrongUsage, match="was not searched"):
         corpus_report(found, heads=["7.1"])
+
+
+def test_signs_that_are_not_seen_or_turn_letters_around_are_written_out():
+    tokens = ["\u202eevil", "a\nb", "\x00", "👩\u200d🚀", "<script>"]
+    item = {"label": "0.5", "tokens": tokens, "query": 0, "key": 4}
+    page = passages_to_html({"groups": [{"title": "Head 0.0", "items": [item]}]})
+    assert not set(page) & {"\u202e", "\x00"}
+    for shown in (r"\u202eevil", r"a\nb", r"\x00", "👩\u200d🚀", "&lt;script&gt;"):
+        assert shown in page
+
+
+def test_a_pattern_of_ones_own_is_named_in_words(model):
+    corpus = Corpus(["1 2 3"], encode=lambda text: [int(each) for each in text.split()])
+    assert corpus_report(search_corpus(model, corpus, "token:w1"))["title"] == "The weight on tokens that are w1"

@@ -151,3 +151,40 @@ def test_what_blank_cells_mean_is_said_where_it_is_no_missing_value(open_page: O
     assert page.locator(".map.any").first.locator(".weight.masked-area").count() > 0
     assert "may not be looked at" in page.locator(".map.any .scale").first.inner_text()
     assert "no value" not in page.locator(".map.any .scale").first.inner_text()
+
+
+WIDE = """all => all.filter(cell => cell.dataset.brief && cell.closest('.with-values')).map(cell => {
+  const style = getComputedStyle(cell), ruler = document.createElement('canvas').getContext('2d');
+  ruler.font = `${style.fontSize} ${style.fontFamily}`;
+  return ruler.measureText(cell.dataset.brief).width / cell.getBoundingClientRect().width;
+})"""
+
+
+@pytest.mark.parametrize(("width", "columns"), [(360, 4), (360, 9), (1280, 9), (1280, 12)])
+def test_a_number_never_runs_out_of_its_cell(open_page: Open, width: int, columns: int) -> None:
+    document = make_kinds_document()
+    names = [str(index) for index in range(columns)]
+    rows = [[-2.8 if index % 2 else 0.05 for index in range(columns)]] * 3
+    large = {"rows": rows, "row_labels": names[:3], "column_labels": names, "low": -3.0, "high": 3.0}
+    document["sections"][2]["choices"][0]["maps"] = [document["sections"][2]["choices"][0]["maps"][0] | large]
+    page = open_page(document, width=width)
+    wide = page.locator(".map.any .weight").evaluate_all(WIDE)
+    assert max(wide, default=0.0) < 1.0
+    assert len(wide) == 3 * columns or columns == 12  # small numbers, rather than none
+
+
+def test_maps_of_a_deep_model_stand_side_by_side(open_page: Open) -> None:
+    document = make_kinds_document()
+    layers, heads = [str(i) for i in range(30)], [str(i) for i in range(9)]
+    tall = {"rows": [[0.5] * 9] * 30, "row_labels": layers, "column_labels": heads}
+    one = document["sections"][2]["choices"][0]["maps"][0] | tall
+    titles = ["map 0", "a title that takes far more lines than one, or two", "map 2", "map 3"]
+    document["sections"][2]["choices"][0]["maps"] = [one | {"title": title} for title in titles]
+    page = open_page(document, width=1280)
+    tops = page.locator(".map.any .grid").evaluate_all(
+        "all => all.map(map => Math.round(map.getBoundingClientRect().y))"
+    )
+    assert len(tops) == 4
+    assert len(set(tops)) == 1
+    page.get_by_role("button", name="Enlarge map 2").click()
+    assert page.locator(".map.any.wide .grid.with-values").count() == 1

@@ -328,6 +328,44 @@ def test_columns_of_numbers_are_figures_with_thousands_apart(open_page: Open) ->
     assert gap >= 32
 
 
+@pytest.mark.parametrize(("rows", "is_long"), [(40, False), (41, True)])
+def test_a_long_table_scrolls_in_its_box_under_its_head(open_page: Open, rows: int, is_long: bool) -> None:
+    document = make_document(num_steps=10)
+    document["sections"] = [
+        {"kind": "table", "title": "t", "caption": "", "columns": ["a", "b"], "rows": [["x", i] for i in range(rows)]}
+    ]
+    page = open_page(document)
+    box = page.locator(".scroll")
+    assert box.evaluate("node => node.scrollHeight > node.clientHeight + 50") == is_long
+    assert page.get_by_text(f"{rows} rows: scroll for more.").count() == is_long
+    box.focus()
+    page.keyboard.press("End")
+    page.wait_for_timeout(200)
+    if is_long:
+        assert box.evaluate("node => node.scrollTop") > 0
+        head, top = (page.locator(each).bounding_box()["y"] for each in (".scroll thead th >> nth=0", ".scroll"))
+        assert head == pytest.approx(top, abs=1)
+    page.emulate_media(media="print")
+    assert box.evaluate("node => node.scrollHeight <= node.clientHeight")
+
+
+def violations(page: Any) -> list[tuple[str, list[str]]]:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    found = axe.Axe().run(page).response["violations"]
+    return [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility_checks_find_nothing_in_any_kind_of_section(open_page: Open, scheme: str) -> None:
+    document = make_kinds_document()
+    table = {"kind": "table", "title": "t", "caption": "", "columns": ["a"], "rows": [[i] for i in range(50)]}
+    document["sections"] = [*document["sections"], *make_document(num_steps=10)["sections"], table]
+    page = open_page(document, color_scheme=scheme)
+    assert violations(page) == []
+    page.evaluate("document.querySelector('.scroll').setAttribute('aria-label', 'Claims')")
+    assert [name for name, _ in violations(page)] == ["landmark-unique"]
+
+
 def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page: Open) -> None:
     document = make_document(num_steps=10)
     columns = ["split", "model", "accuracy", "interval", "lowest to highest", "parameters", "gain"]

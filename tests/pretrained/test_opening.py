@@ -1,6 +1,8 @@
 """Models that open: tiny random ones of several families, saved by transformers itself, without any network."""
 
+import copy
 import json
+import os
 import socket
 import struct
 import sys
@@ -13,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from tests.pretrained.folders import SHAPES, gguf_bytes, llama, text
 
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.files import locked
 from attnlab.pretrained import building, folder, gguf_models, hub
 from attnlab.pretrained.opening import open_pretrained
 
@@ -245,6 +248,71 @@ def test_half_a_conversion_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list((tmp_path / "cache" / "attnlab" / "gguf").iterdir()) == []
 
 
+def kept(folder):
+    return sorted(each.name for each in (folder / "cache" / "attnlab" / "gguf").iterdir())
+
+
+def test_what_a_killed_conversion_left_is_removed_and_what_another_works_on_is_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "tiny.gguf").write_bytes(tiny_gguf())
+    place = tmp_path / "cache" / "attnlab" / "gguf"
+    for name in (".killed.part", ".working.part", ".begun.part"):
+        (place / name).mkdir(parents=True)
+        (place / name / "model.safetensors").touch()
+        if name != ".begun.part":
+            os.utime(place / name, (1, 1))
+    with locked(place / ".working.part"):
+        os.utime(place / ".working.part", (1, 1))
+        open_pretrained(tmp_path / "tiny.gguf")
+    assert kept(tmp_path)[:2] == [".begun.part", ".working.part"]
+    assert len(kept(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_kept_conversion_that_was_damaged_is_made_anew(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "tiny.gguf").write_bytes(tiny_gguf())
+    before = copy.deepcopy(open_pretrained(tmp_path / "tiny.gguf").model)  # else a view of the file that is damaged
+    (folder_name,) = kept(tmp_path)
+    file = tmp_path / "cache" / "attnlab" / "gguf" / folder_name / name
+    file.write_bytes(file.read_bytes()[:-40])
+    assert same_weights(open_pretrained(tmp_path / "tiny.gguf").model, before)
+    assert kept(tmp_path) == [folder_name]
+
+
+def test_weights_of_a_gguf_file_that_are_not_the_models_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    sound = tiny_gguf()
+    for here, there, words in (
+        (b"token_embd.weight", b"token_embd.weigh2", "1 missing: model.embed_tokens.weight"),
+        (b"llama.vocab_size" + struct.pack("<II", 4, 6), b"llama.vocab_size" + struct.pack("<II", 4, 7), "shape"),
+    ):
+        assert sound.count(here) == 1
+        (tmp_path / "tiny.gguf").write_bytes(sound.replace(here, there))
+        with pytest.raises(CouldNotRun, match=rf"not those of its LlamaForCausalLM: .*{words}"):
+            open_pretrained(tmp_path / "tiny.gguf")
+
+
+def test_half_a_download_of_shards_is_none(tmp_path, monkeypatch):
+    cached(tmp_path, monkeypatch)
+    snapshot = tmp_path / "hub" / "models--org--tiny" / "snapshots" / ("a" * 40)
+    (snapshot / "model.safetensors").rename(snapshot / "1.safetensors")
+    index = snapshot / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(CouldNotRun, match="not in the hub's cache"):
+        open_pretrained("org/tiny")
+    index.write_text(json.dumps({"weight_map": dict.fromkeys(SHAPES, "1.safetensors")}))
+    assert open_pretrained("org/tiny").name == "org/tiny"
+
+
+@pytest.mark.parametrize("address", ["http://h:99999999", "not an address", "http://[::1"])
+def test_an_address_of_the_hub_that_is_none_is_said(address, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(CouldNotRun, match="is no address"):
+        hub._address(address)
+
+
 def test_a_model_in_the_hubs_cache_opens_without_a_network(tmp_path, monkeypatch):
     cached(tmp_path, monkeypatch)
     opened = open_pretrained("org/tiny")
@@ -325,7 +393,7 @@ def test_a_description_that_is_refused_costs_no_weights(tmp_path, monkeypatch):
     with pytest.raises(CouldNotRun, match="remote_code=True"):
         open_pretrained("org/tiny")
     assert len(found.asked) == 1
-    (model / "a.py").write_text("from transformers import LlamaForCausalLM as B\n")
+    (model / "a.py").write_text("from transformers import LlamaForCausalLM\nclass B(LlamaForCausalLM): pass\n")
     open_pretrained("org/tiny", remote_code=True)
     assert "*.py" in found.asked[1]
 
@@ -364,7 +432,11 @@ def test_wrong_usage_is_told_with_what_there_is(tmp_path):
         ({"head": 5}, "head is one of"),
         ({"dtype": "int8"}, "dtype is float64"),
         ({"dtype": "load"}, "dtype is float64"),
+        ({"dtype": "float8_e4m3fn"}, "dtype is float64"),
         ({"device": "gpu"}, "device is cpu, cuda"),
+        ({"device": "meta"}, "there are no numbers"),
+        ({"remote_code": "no"}, "remote_code is True or False; got 'no'"),
+        ({"remote_code": 1}, "remote_code is True or False"),
         ({"revision": "main"}, "a revision belongs to a model of the hub"),
     ):
         with pytest.raises(WrongUsage, match=words):

@@ -276,3 +276,22 @@ def test_the_value_of_one_query_head_of_a_group_is_its_own(name: str) -> None:
         found = each.run()
     assert certificate.failures == []
     assert difference(found, _value_by_hand(each, 2)) <= 1e-5 * float(found.abs().max())
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "falcon (new)"])
+def test_a_mask_is_edited_beside_padding_on_the_left_and_certified(name: str) -> None:
+    each = tried(name)
+    ids = torch.randint(3, 101, (2, 9), generator=torch.Generator().manual_seed(3))
+    real = torch.ones_like(ids)
+    real[0, :4] = 0
+    given, site = {"input_ids": ids, "attention_mask": real}, "layers.1.attention"
+    with torch.no_grad():
+        expected = each.eager(**given, output_attentions=True).attentions[1].clone()
+        cut = attnlab.CutEdge(site=site, query=-1, key=6)
+        with attnlab.edit(each.model, cut) as certificate, attnlab.record(each.model, f"{site}.weights") as recording:
+            each.foreign(**given)
+    expected[:, :, -1, 6] = 0.0
+    expected[:, :, -1] /= expected[:, :, -1].sum(-1, keepdim=True)
+    assert certificate.identity == 0.0
+    assert difference(recording[f"{site}.weights"][0, :, 4:], expected[0, :, 4:]) <= 1e-6
+    assert difference(recording[f"{site}.weights"][1], expected[1]) <= 1e-6

@@ -515,7 +515,7 @@ def test_without_the_seam_the_model_is_refused() -> None:
     module, given = multi_head("plain")
     with (
         planted("attnlab.pretrained.functions", 'door = self._find("multi-head")', "door = None"),
-        pytest.raises(CouldNotRun, match=r"was met 0 times|its heads were silenced, and the output did not change"),
+        pytest.raises(CouldNotRun, match=r"was met 0 times|none of the attentions"),
     ):
         attach(module, example=given)
 

@@ -99,7 +99,7 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         "llama",
         "registry",
         "if scale is None else float(scale)",
-        "if scale is None else 2 * float(scale)",
+        "if scale is None else 2.0 * float(scale)",
     ),
     (
         "heads permuted",
@@ -114,8 +114,8 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _value,
         "llama",
         "registry",
-        "share_heads(key, query.shape[1]), share_heads(value, query.shape[1])",
-        "key.repeat(1, query.shape[1] // key.shape[1], 1, 1), share_heads(value, query.shape[1])",
+        "key, value = share_heads(key, query.shape[1])",
+        "key, value = key.repeat(1, query.shape[1] // key.shape[1], 1, 1)",
     ),
     (
         "attention passed twice",
@@ -260,7 +260,7 @@ class _Odd(nn.Module):
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
-        ("called once more from time to time", "its heads were silenced, and the output did not change"),
+        ("called once more from time to time", "was met 2 times in one pass"),
         ("not heeded", "its heads were silenced, and the output did not change"),
         ("dropout left on", "gives another output each time"),
     ],

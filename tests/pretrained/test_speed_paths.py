@@ -24,7 +24,8 @@ from attnlab.pretrained.products import faster_products
 sweeping = importlib.import_module("attnlab.operate.effects.sweep")
 linears = importlib.import_module("attnlab.parts.linear")
 
-KNOCKED = ("gpt2", "llama", "bert", "t5")
+KNOCKED = ("gpt2", "llama", "bert", "t5", "albert")
+BY_HAND = ("gpt2", "llama", "bert")
 TOKENS = torch.randint(3, 101, (2, 9), generator=torch.Generator().manual_seed(1))
 
 
@@ -77,23 +78,47 @@ def check_knock_outs(model, name):
         )
 
 
-@pytest.mark.parametrize("name", [name for name in KNOCKED if name != "t5"])
+@pytest.mark.parametrize("name", BY_HAND)
 def test_a_head_knocked_out_in_a_sweep_is_its_slice_zeroed_by_hand_in_a_whole_pass(models, name):
     check_knock_outs(models[name], name)
 
 
-def test_a_sweep_over_an_encoder_and_a_decoder_equals_edits_one_by_one(models):
+def check_against_edits(model, name, stride=1):
     from attnlab.operate import ZeroHead, edit
 
-    model, inputs = models["t5"], inputs_of("t5")
+    inputs = inputs_of(name)
+    given = inputs if isinstance(inputs, tuple) else (inputs,)
     metric, answers = metric_of(model, inputs)
     found = knock_out(model, inputs, metric=metric)
-    assert {place.path.split(".")[0] for place in found.places} == {"encoder", "decoder"}
-    for index in range(0, len(found.places), 5):
+    for index in range(0, len(found.places), stride):
         place = found.places[index]
         with edit(model, ZeroHead(site=place.path, head=place.head), certify=False), torch.no_grad():
-            one = model(*inputs)[torch.arange(2), -1, answers]
+            one = model(*given)[torch.arange(2), -1, answers]
         torch.testing.assert_close(found.after[index], one, rtol=0, atol=1e-10)
+    return found
+
+
+def test_a_sweep_over_an_encoder_and_a_decoder_equals_edits_one_by_one(models):
+    found = check_against_edits(models["t5"], "t5", stride=5)
+    assert {place.path.split(".")[0] for place in found.places} == {"encoder", "decoder"}
+
+
+def test_a_sweep_over_layers_that_are_one_module_equals_edits_one_by_one(models):
+    found = check_against_edits(models["albert"], "albert")
+    assert len(found.parts) >= 2
+
+
+def test_the_check_sees_calls_of_a_shared_module_left_out(models, monkeypatch):
+    posts = importlib.import_module("attnlab.pretrained.posts")
+    prepare = posts._Posts.__init__
+
+    def forgetful(self, *given):
+        prepare(self, *given)
+        self._shared = set()
+
+    monkeypatch.setattr(posts._Posts, "__init__", forgetful)
+    with pytest.raises(AssertionError):
+        check_against_edits(models["albert"], "albert")
 
 
 def count_positions(model, monkeypatch, run):

@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import sys
+import tempfile
 import time
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
@@ -44,7 +45,7 @@ def watched(path: str, own_source: str) -> dict[str, Any]:
         error, words = type(raised).__name__, str(raised)
     WATCHING.clear()
     seconds, megabytes = time.process_time() - began, peak() - before
-    allowed = (*ALLOWED, own_source, *([os.path.realpath(path)] if is_folder else []))
+    allowed = (*ALLOWED, *own_places(), own_source, *([os.path.realpath(path)] if is_folder else []))
     modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
     return {
         "error": error,
@@ -57,6 +58,13 @@ def watched(path: str, own_source: str) -> dict[str, Any]:
         "seconds": seconds,
         "megabytes": megabytes,
     }
+
+
+def own_places() -> tuple[str, str]:
+    """Say where a GGUF file is spread out."""
+    from attnlab.pretrained.gguf_models import kept_in
+
+    return os.path.realpath(kept_in()), os.path.join(os.path.realpath(tempfile.gettempdir()), "attnlab-gguf-")
 
 
 def forgotten_peak() -> float:
@@ -108,7 +116,7 @@ def with_fault(fault: str) -> ExitStack:
             change(hub, "is_offline", lambda: False)
             change(hub, "_answers", lambda host, port: True)
         case "as many modules as asked":
-            change(building, "_bounded_modules", lambda most, name: nullcontext())
+            change(building, "bounded_modules", lambda most, name: nullcontext())
         case "":
             pass
         case _:

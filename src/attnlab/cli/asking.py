@@ -1,8 +1,8 @@
 """Whom a command line asks: a run of ours by its folder or name, or a pretrained model by folder, file or hub id."""
 
+import logging
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from rich.console import Console
 
+from attnlab.cli import terminal
 from attnlab.cli.edits import read_head
 from attnlab.cli.finding import RUNS, find_run, is_run, runs_in
 from attnlab.cli.parsing import whole_number
@@ -28,6 +28,7 @@ __all__ = [
     "AS_IT_IS",
     "ForPretrained",
     "ask",
+    "check_reads",
     "chosen_heads",
     "is_foreign",
     "of_heads",
@@ -98,7 +99,11 @@ def chosen_heads(model: "nn.Module", heads: Sequence[str]) -> dict[str, list[int
     found: dict[str, list[int]] = {}
     for text in heads:
         edit = ZeroHead(**read_head(text))  # an edit knows how a layer, a part and a head are found
-        for site in edit.sites(model):
+        try:
+            sites = edit.sites(model)
+        except WrongUsage as error:  # which names the edit that nobody made
+            raise WrongUsage(f"there is no head {text}: {str(error).rpartition(f'{edit!r}: ')[2]}") from None
+        for site in sites:
             part = site.rpartition(".")[0]
             try:
                 numbers = edit.heads_in(num_heads(model, part), part)
@@ -124,7 +129,18 @@ def put(model: "Pretrained", words: Sequence[str], how: ForPretrained) -> "Quest
     """Put words to a pretrained model."""
     from attnlab.look.texts import question_of
 
+    check_reads(model)
     return question_of(model, " ".join(words), how.pair, steps=how.steps, target=how.target)
+
+
+def check_reads(model: "Pretrained") -> None:
+    """Raise for a model whose files bring no tokenizer, with what a person who types can do."""
+    if model.tokenizer is None and getattr(model.foreign, "main_input_name", "input_ids") == "input_ids":
+        why = "; ".join(note for note in model.notes if "tokenizer" in note) or "there is no tokenizer"
+        raise CouldNotRun(
+            f"{model.name} cannot read text: {why}. Put the tokenizer's files beside the weights; or, in Python, give "
+            "attnlab.load(…, tokenizer=…), or ids."
+        )
 
 
 def is_foreign(name: str) -> bool:
@@ -147,21 +163,42 @@ def open_model(name: str, **opening: Any) -> "Pretrained":
     """Open a pretrained model, and say so while it lasts."""
     from attnlab.experiments.loading import load_pretrained
 
-    with _waiting(f"opening {name}"):
+    with terminal.waiting(f"opening {name}") as tell, _listening(tell):
         try:
             return load_pretrained(name, **opening)
         except CouldNotRun as error:
             if os.path.lexists(name):
                 raise
-            raise CouldNotRun(f"there is no run called {name}, and no such pretrained model: {error}") from None
+            raise CouldNotRun(
+                f"there is no run called {name}, and no such pretrained model: {error}{_guess(Path(name))}"
+            ) from None
+
+
+def _guess(path: Path) -> str:
+    """Name what stands there under a name that is almost the same."""
+    there = os.listdir(path.parent) if os.path.isdir(path.parent) else []
+    close = get_close_matches(path.name, there, n=1, cutoff=0.8)
+    return f" Did you mean {path.parent / close[0]}?" if close else ""
+
+
+class _Listener(logging.Handler):
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(record.getMessage())
 
 
 @contextmanager
-def _waiting(what: str) -> Iterator[None]:
-    """Show on a terminal that something takes its time."""
-    console = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
+def _listening(tell: Callable[[str], None]) -> Iterator[None]:
+    """Pass on what the library says of itself while it works."""
+    log, listener = logging.getLogger("attnlab"), _Listener(tell)
+    level = log.level
+    log.addHandler(listener)
+    log.setLevel(logging.INFO)
+    try:
         yield
-        return
-    with console.status(what):
-        yield
+    finally:
+        log.setLevel(level)
+        log.removeHandler(listener)

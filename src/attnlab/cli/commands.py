@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 
+_PAGES = ("report.html", "view.html", "page.html")  # of a document, of look and edit, of find
+
 app = App(
     name="attnlab",
     help="The attention workbench: build, train, look at and take apart small transformers.",
     version=__version__,
     result_action="return_value",
+    console=terminal.Writer(),
     suppress_keyboard_interrupt=False,
 )
 
@@ -294,22 +297,25 @@ def show(run: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negat
 
 @app.command(name="open")
 def open_(run: str, /) -> int:
-    """Open a run's report in the browser, or the gallery over all runs of a folder.
+    """Open a report in the browser, or the gallery over all runs of a folder.
 
     Parameters
     ----------
     run
-        A run folder, the name of one in runs/, or a folder that holds runs, such as runs/ itself.
+        A run folder, the name of one in runs/, a folder that holds runs, such as runs/ itself, or what look, edit or
+        find left with --out.
     """
     import webbrowser
 
-    view = Path(run) / "view.html"
-    if os.path.isfile(view):  # of attnlab look or edit; unlike Path, this answers False for a name too long
-        page = view.resolve()
-    elif not is_run(Path(run)) and runs_in(Path(run)):
+    here = Path(run)
+    # unlike Path, os.path answers False for a name too long
+    pages = [here / name for name in _PAGES if os.path.isfile(here / name)]
+    if pages and not is_run(here):
+        page = pages[0].resolve()
+    elif not is_run(here) and runs_in(here):
         from attnlab.experiments.gallery import write_gallery
 
-        page = write_gallery(Path(run)).resolve()
+        page = write_gallery(here).resolve()
     else:
         from attnlab.experiments import open_run
 

@@ -16,7 +16,6 @@ from attnlab.errors import WrongUsage
 __all__ = ["NO_DOCUMENT", "OfDocument", "look_at_document"]
 
 _SHOWN = 6  # heads of each kind
-_TILES = 256
 
 
 @Parameter(name="*")
@@ -75,10 +74,14 @@ def look_at_document(name: str, of: OfDocument, *, head: Sequence[str] | None, o
     from attnlab.draw.documents import write_document
     from attnlab.look.documents import Progress, summarise_document
     from attnlab.look.documents.reading import read_text
+    from attnlab.look.documents.storing import Folder
+    from attnlab.look.summaries import Summarise
 
     assert of.document is not None
     if out is None:
         raise WrongUsage("--document writes as it reads: say into which folder with --out DIR.")
+    if Folder(out).is_there and not of.resume:
+        raise WrongUsage(f"{out} holds a document already: go on with it (--resume), or choose another folder.")
     text, model = read_text(of.document), open_model(name)
     try:
         with terminal.progress(str(of.document), is_quiet=as_json) as observer:
@@ -87,9 +90,9 @@ def look_at_document(name: str, of: OfDocument, *, head: Sequence[str] | None, o
                 if observer is not None:
                     observer.step(progress.done, progress.total, {})
 
-            tiles = _TILES if of.tiles is None else of.tiles
+            reduce = Summarise() if of.tiles is None else Summarise(tiles=of.tiles)
             document = summarise_document(
-                model, text, out=out, tiles=tiles, keep=head or (), beyond=of.beyond, resume=of.resume, progress=told
+                model, text, out=out, reduce=reduce, keep=head or (), beyond=of.beyond, progress=told
             )
     except KeyboardInterrupt:
         if (out / "document.json").exists():

@@ -1,7 +1,8 @@
 """attnlab edit: what a model answers when something inside it is changed."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -9,7 +10,13 @@ from attnlab.cli import terminal
 from attnlab.cli.answers import show_fork
 from attnlab.cli.asking import AS_IT_IS, ForPretrained, ask
 from attnlab.cli.edits import read_edits
+from attnlab.cli.keeping import check_new
 from attnlab.cli.running import print_json
+from attnlab.errors import WrongUsage
+
+if TYPE_CHECKING:
+    from attnlab.look.questions import Question
+    from attnlab.operate import Edit
 
 __all__ = ["edit", "edits_"]
 
@@ -54,13 +61,16 @@ def edit(
     """
     from attnlab.operate.forking import fork
 
-    question = ask(run, words, how)
     wanted = read_edits(zero_head or (), cut_edge or (), other or (), edits)
+    if out is not None:
+        check_new(out)
+    question = ask(run, words, how)
+    _check_names(question, wanted)
     found = fork(question, *wanted, step=from_step)
     if out is not None:
         from attnlab.cli.keeping import keep_fork
 
-        keep_fork(question, found, wanted, out, title=f"{run}: {' '.join(words)}")
+        keep_fork(question, found, wanted, out, title=f"{Path(run).name}: {' '.join(words)}")
     if as_json:
         print_json({"edits": [each.to_json() for each in wanted], **found.to_mapping()})
         return 0
@@ -68,6 +78,19 @@ def edit(
     if out is not None:
         terminal.say(f"page     {out / 'view.html'}")
     return 0
+
+
+def _check_names(question: "Question", edits: "Sequence[Edit]") -> None:
+    """Raise where tokens are named to a model that reads vectors."""
+    from attnlab.operate.edits.targets import has_names, is_all
+
+    if question.vocabulary is not None:
+        return
+    for each in edits:
+        if any(has_names(target) for target in (each.query, each.key) if not is_all(target)):
+            (words,) = question.passage().words.values()
+            places = ", ".join(f"{place} is {word}" for place, word in enumerate(words))
+            raise WrongUsage(f"{each!r}: this model reads vectors, which go by their positions: {places}.")
 
 
 def edits_(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:

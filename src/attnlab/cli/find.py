@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from attnlab.cli import terminal
-from attnlab.cli.asking import is_foreign, open_model
+from attnlab.cli.asking import check_reads, is_foreign, open_model
 from attnlab.cli.parsing import whole_number
 from attnlab.cli.running import print_json
 from attnlab.errors import WrongUsage
@@ -47,7 +47,7 @@ def find(
         Texts: a file ending in .csv, .tsv, .jsonl, .parquet, or .txt with a text a line.
     measure
         What they do: previous, first, own, duplicate, induction, largest, entropy, distance, punctuation, number,
-        name, special, or token:REGEX for the weight on tokens of one's own choice.
+        name, special, or token:REGEX for the weight on tokens of one's own choice, which match it as a whole.
     head
         Heads to measure, LAYER.HEAD such as 3.5, or a layer such as 3; without it all.
     column
@@ -67,15 +67,23 @@ def find(
     as_json
         Print it as JSON.
     """
-    from attnlab.look.corpus import search_corpus
+    from attnlab.look.corpus import Corpus, search_corpus
+    from attnlab.look.corpus.keeping import is_there
     from attnlab.look.corpus.measures import measure_of
 
     if not is_foreign(model):
-        raise WrongUsage(f"find is for pretrained models; {model} is a run: in Python, search_corpus takes encode=.")
+        raise WrongUsage(f"find is for pretrained models; {model} is a run: in Python, Corpus takes encode=.")
     measure_of(measure)
+    if measure == "token:":
+        raise WrongUsage(
+            "token: needs a pattern for the whole of a token, such as 'token:film|films' or 'token:[A-Z].*'."
+        )
     if resume and out is None:
         raise WrongUsage("--resume needs --out and the folder of the search.")
+    if out is not None and is_there(out) and not resume:
+        raise WrongUsage(f"{out} holds a search already: go on with it (--resume), or choose another folder.")
     opened = open_model(model)
+    check_reads(opened)
     last = [time.monotonic()]
     try:
         with terminal.progress(str(corpus), is_quiet=as_json) as observer:
@@ -87,10 +95,8 @@ def find(
                         f"{progress.texts:,} texts, {progress.tokens:,} tokens, {progress.rate:,.0f} a second"
                     )
 
-            found = search_corpus(
-                opened, corpus, measure, heads=head, out=out, column=column, top=top, lowest=lowest, limit=limit,
-                max_length=max_length, progress=told, resume=resume,
-            )  # fmt: skip
+            texts = Corpus(corpus, column=column, limit=limit, max_length=max_length)
+            found = search_corpus(opened, texts, measure, heads=head, out=out, top=top, lowest=lowest, progress=told)
     except KeyboardInterrupt:
         if out is not None and (out / "search.json").exists():
             terminal.complain(f"what is done is in {out}: the same command with --resume goes on with it.", 130)
@@ -113,7 +119,8 @@ def _show(found: "Found") -> None:
     rows = [row for row in found.table() if row["count"]]
     terminal.say(", ".join(f"{name} {count:,}" for name, count in found.counts.items() if count))
     if not rows:
-        terminal.say(f"nowhere in these texts is there anything to measure for {found.measure!r}.")
+        hint = " A pattern is of the whole token: token:film.* for films." if found.measure.startswith("token:") else ""
+        terminal.say(f"nowhere in these texts is there anything to measure for {found.measure!r}.{hint}")
         return
     shown = [
         [row["head"], f"{row['mean']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}", f"{row['median']:.3f}"]

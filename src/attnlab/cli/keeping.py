@@ -13,18 +13,24 @@ if TYPE_CHECKING:
     from attnlab.operate import Edit
     from attnlab.operate.forking import Fork
 
-__all__ = ["keep_fork", "keep_recording", "new_folder"]
+__all__ = ["check_new", "keep_fork", "keep_recording", "new_folder"]
 
 _KINDS = ("png", "svg", "pdf")
 _MOST_HEADS = 16  # that get a figure of their own; the page shows all
 _MOST_TOGETHER = 64  # that are drawn in one figure
 
 
-def new_folder(folder: Path) -> Path:
-    """Make a folder, or take an empty one; nothing is ever written over."""
+def check_new(folder: Path) -> None:
+    """Raise unless a folder is not there yet, or empty: nothing is ever written over."""
     with explained(folder):
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise CouldNotRun(f"{folder} is there already; name another with --out.")
+
+
+def new_folder(folder: Path) -> Path:
+    """Make a folder, or take an empty one."""
+    check_new(folder)
+    with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -11,6 +11,8 @@ from attnlab.cli import terminal
 from attnlab.cli.answers import show_weights
 from attnlab.cli.asking import AS_IT_IS, ForPretrained, ask, chosen_heads
 from attnlab.cli.documents import NO_DOCUMENT, OfDocument, look_at_document
+from attnlab.cli.edits import read_head
+from attnlab.cli.keeping import check_new
 from attnlab.cli.overview import habits, mostly, show_overview
 from attnlab.cli.running import print_json
 from attnlab.errors import WrongUsage
@@ -63,13 +65,21 @@ def look(
         raise WrongUsage("--head and --site both say what to look at; give one of them.")
     if of.is_asked(run, words, [*how.said(), *(["--site"] if site else [])]):
         return look_at_document(run, of, head=head, out=out, as_json=as_json)
+    if site == []:
+        raise WrongUsage(
+            "--site needs a site, such as '*residual_after'; without --site every head's weights are shown."
+        )
+    for text in head or ():
+        read_head(text)
+    if out is not None:
+        check_new(out)
     question = ask(run, words, how)
     chosen = None if head is None else chosen_heads(question.model, head)
     recording = recorded(question, list(chosen or site or ["*weights"]))
     if out is not None:
         from attnlab.cli.keeping import keep_recording
 
-        keep_recording(recording, out, title=f"{run}: {' '.join(words)}")
+        keep_recording(recording, out, title=f"{Path(run).name}: {' '.join(words)}")
     if not recording:
         raise WrongUsage(f"nothing came by {' or '.join(site or ())}; a mask is there only where something is hidden.")
     weights = [name for name in recording if name.endswith("weights")]

@@ -3,7 +3,7 @@
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attnlab.train.observer import Observer
 
 __all__ = [
+    "Writer",
     "ask",
     "complain",
     "let_go_of_streams",
@@ -37,10 +38,21 @@ __all__ = [
     "show_runs",
     "show_settings",
     "show_table",
+    "waiting",
 ]
 
 _MAY_BREAK = {1: 14, 2: 4, 5: 10}  # the columns of a list that may be broken, and the letters that they need
 _BLANKS = 17  # between its columns
+
+
+class Writer(Console):
+    """Rich's console, but that nobody reads on ends the process no otherwise than for other writers."""
+
+    def on_broken_pipe(self) -> None:
+        """Let results that nobody reads end the command; progress that nobody reads is no longer told."""
+        self.quiet = True
+        if self.file is not sys.stderr:
+            raise BrokenPipeError
 
 
 def prepare_streams() -> None:
@@ -75,7 +87,7 @@ def _err() -> Console:
 
 def _console(stream: TextIO) -> Console:
     # Names of folders and settings are shown as they are: [brackets] and :colons: mean nothing in them.
-    return Console(file=stream, highlight=False, markup=False, emoji=False)
+    return Writer(file=stream, highlight=False, markup=False, emoji=False)
 
 
 def say(text: str, *, is_quiet: bool = False) -> None:
@@ -250,6 +262,17 @@ def progress(title: str, *, is_quiet: bool = False) -> "Iterator[Observer | None
     )
     with Progress(*columns, console=console, transient=True) as bar:
         yield _Bar(bar, title)
+
+
+@contextmanager
+def waiting(what: str) -> "Iterator[Callable[[str], None]]":
+    """Show on a terminal that something takes its time, and what is told meanwhile; elsewhere, that in lines."""
+    console = _err()
+    if not console.is_terminal:
+        yield lambda sentence: console.print(Text(sentence), soft_wrap=True)
+        return
+    with console.status(Text(what)) as status:
+        yield lambda sentence: status.update(Text(f"{what}: {sentence}"))
 
 
 class _Bar:

@@ -60,6 +60,8 @@ def _check_lines(section: Mapping[str, Any], where: str) -> None:
         place = f"{where}.series[{index}]"
         check_equal(place, "as many y as x", len(series["x"]), len(series["y"]))
         _check_interval(series, len(series["y"]), "y", place)
+        if "names" in series:
+            check_equal(f"{place}.names", "one name per y", len(series["y"]), len(series["names"]))
         for number, band in enumerate(series.get("bands", ())):
             _check_interval(band, len(series["y"]), "y", f"{place}.bands[{number}]")
 

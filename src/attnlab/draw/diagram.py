@@ -160,7 +160,7 @@ def diagram_to_svg(section: Mapping[str, Any]) -> str:
     body = "\n".join(parts)
     # A region that scrolls must be reachable by keyboard.
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(section["title"])}">'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(section["title"])}: drawing">'
         f'<svg class="drawing" role="img" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'aria-label="{escape(words or "an empty picture")}">\n{body}\n</svg></div>'
     )

@@ -11,7 +11,8 @@ Numbers may be None or NaN, which a page shows as gaps and "n/a". Keys marked "?
         "series": [{"name", "x": [...], "y": [...],
                     "low"?: [...], "high"?: [...],             # an interval around each y, drawn as a band
                     "bands"?: [{"name", "low", "high"}],       # named bands instead, such as quantiles; widest first
-                    "style"?: "line" | "points" | "steps"}],   # points with whiskers; a line that holds until the next
+                    "style"?: "line" | "points" | "steps",     # points with whiskers; a line that holds until the next
+                    "names"?: [str]}],                         # of points: they are read one by one
         "levels"?: [{"name", "y"}], "x_log"?: bool, "y_log"?: bool,
         "from_zero"?: bool},                                   # zero is always in sight
        {"kind": "bars", "title", "caption", "y_label", "groups": [str],
@@ -93,6 +94,7 @@ _FORMS: dict[str, dict[str, str]] = {
         "high?": "[number]",
         "bands?": "[band]",
         "style?": "style",
+        "names?": "[text]",
     },
     "band": {"name": "text", "low": "[number]", "high": "[number]"},
     "bar series": {"name": "text", "values": "[number]", "low?": "[number]", "high?": "[number]"},

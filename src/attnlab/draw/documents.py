@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from attnlab.draw.attention.saving import save_figure
 from attnlab.draw.attention.summaries import draw_long_map, draw_measure
 from attnlab.draw.attention.summarised import Summarised
+from attnlab.draw.markup import plural
 from attnlab.draw.page import render_page
 from attnlab.draw.view import write_view
 from attnlab.errors import WrongUsage
@@ -49,7 +50,7 @@ def write_document(document: Document, folder: Path | str | None = None, *, tile
     folder = document.folder if folder is None else Path(folder)
     with explained(folder):
         (folder / "figures").mkdir(parents=True, exist_ok=True)
-    title = f"{document.model}, {document.length:,} tokens"
+    title = f"{document.model}, {document.length:,} {plural(document.length, 'token')}"
     write_text(folder / "report.html", render_page(document_report(document)))
     write_view(folder / "view.html", document_maps(document), title=title)
     for head in document.kept:

@@ -1,16 +1,18 @@
-"""Numbers in words: one style for the labels of charts, in pictures as on pages, and for the cells of tables.
+"""Numbers in words: one style for the labels of charts, in pictures as on pages, and for the columns of tables.
 
 `wordNumber` in `report/elements.js` words numbers by the same rules, so that a page and its figures never differ.
 """
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["cell_words", "is_figure", "is_missing", "number_words"]
+__all__ = ["are_figures", "cell_words", "column_words", "is_figure", "is_missing", "number_words"]
 
 _NUMBER = re.compile(r"[+−-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _PLAIN_EXPONENT = re.compile(r"-?\d(\.\d+)?e\+0\d")  # as "%.1e" writes numbers from 1 to below ten thousand million
+_MOST_DECIMALS = 4  # that all numbers of a column are given, where one of them needs as many
 _MISSING = ("", "n/a", "–", "—", "-")
 
 
@@ -75,3 +77,26 @@ def cell_words(cell: float | str) -> str:
         return f"{float(text):,.10g}" if _PLAIN_EXPONENT.fullmatch(text.lower()) else text
     words = number_words(cell, 4)
     return words.rstrip("0").rstrip(".") if re.fullmatch(r"−?\d+\.\d+", words) else words
+
+
+def are_figures(cells: Sequence[Any]) -> bool:
+    """Say whether a column is one of numbers; it may have gaps."""
+    return any(map(is_figure, cells)) and all(is_figure(cell) or is_missing(cell) for cell in cells)
+
+
+def column_words(cells: Sequence[Any]) -> list[Any]:
+    """Word a column of a table: its fractions with as many decimals, so that the points stand below each other.
+
+    Where they differ in size by so much that this would take more than four decimals, each is worded by itself.
+
+    >>> column_words([1.752, 0.7, -0.27, None]), column_words([12, 0.5]), column_words([0.5, 0.000241])
+    (['1.752', '0.700', '−0.270', None], ['12', '0.5'], ['0.5', '0.000241'])
+    """
+    if not are_figures(cells):
+        return list(cells)
+    words = [cell_words(cell) if is_figure(cell) else cell for cell in cells]
+    fractions = {i for i, cell in enumerate(cells) if isinstance(cell, float) and math.isfinite(cell)}
+    decimals = max((len(words[i].partition(".")[2]) for i in fractions), default=0)
+    if not 0 < decimals <= _MOST_DECIMALS or any("e" in words[i] for i in fractions):
+        return words
+    return [f"{cells[i]:,.{decimals}f}".replace("-", "−") if i in fractions else each for i, each in enumerate(words)]

@@ -16,7 +16,7 @@ from typing import Any
 from attnlab.draw.diagram import diagram_to_svg
 from attnlab.draw.document import check_document
 from attnlab.draw.markup import escape, make_page, plural, to_embedded_json
-from attnlab.draw.numbers import cell_words, is_figure, is_missing
+from attnlab.draw.numbers import are_figures, column_words
 from attnlab.draw.passages import passages_to_html
 
 __all__ = ["render_page"]
@@ -40,6 +40,7 @@ _SCRIPTS = (
 )
 _WEIGHT_DECIMALS = 5
 _DIGITS = 7
+_MOST_ROWS = 40  # of a table that stands whole on the page; a longer one scrolls in its own box
 _LEAST_CONTENTS = 3  # sections; fewer are seen at a glance
 
 
@@ -150,7 +151,7 @@ def _claim_to_row(claim: Mapping[str, Any]) -> str:
         f'<tr role="row" class="{state}"><td role="cell" class="state"><span class="mark" aria-hidden="true">'
         f"{mark}</span> {word}</td>"
         f'<th role="rowheader" scope="row">{escape(claim["statement"])}<code>{escape(claim["name"])}</code></th>'
-        f'<td role="cell" class="figure" data-label="measured">{escape(claim["measured"])}</td>'
+        f'<td role="cell" class="figure measured" data-label="measured">{escape(claim["measured"])}</td>'
         f'<td role="cell" class="figure" data-label="bound">{escape(claim["bound"])}</td></tr>'
     )
 
@@ -190,26 +191,20 @@ def _with_commands(text: str) -> str:
 
 def _table_to_html(section: Mapping[str, Any]) -> str:
     columns, rows = section["columns"], section["rows"]
-    tag = [' class="figure"' if _are_figures([row[i] for row in rows]) else "" for i in range(len(columns))]
+    words = [column_words([row[i] for row in rows]) for i in range(len(columns))]
+    tag = [' class="figure"' if are_figures([row[i] for row in rows]) else "" for i in range(len(columns))]
     head = "".join(f'<th scope="col"{t}>{escape(c)}</th>' for c, t in zip(columns, tag, strict=True))
     body = "\n".join(
-        f"<tr>{''.join(f'<td{t}>{_cell(cell, bool(t))}</td>' for cell, t in zip(row, tag, strict=True))}</tr>"
-        for row in rows
+        f"<tr>{''.join(f'<td{t}>{escape(cell)}</td>' for cell, t in zip(row, tag, strict=True))}</tr>"
+        for row in (zip(*words, strict=True) if columns else [()] * len(rows))
     )
+    is_long = len(rows) > _MOST_ROWS
+    long, told = (" long", f'<p class="note">{len(rows):,} rows: scroll for more.</p>') if is_long else ("", "")
     # A region that scrolls must be reachable by keyboard.
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(section["title"])}">'
-        f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+        f'<div class="scroll{long}" tabindex="0" role="region" aria-label="{escape(section["title"])}: table">'
+        f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>{told}"
     )
-
-
-def _are_figures(cells: Sequence[Any]) -> bool:
-    """A column of numbers may have gaps."""
-    return any(map(is_figure, cells)) and all(is_figure(cell) or is_missing(cell) for cell in cells)
-
-
-def _cell(cell: Any, is_in_figures: bool) -> str:
-    return escape(cell_words(cell)) if is_in_figures and is_figure(cell) else escape(cell)
 
 
 def _drawn_part(section: Mapping[str, Any]) -> Any:
@@ -238,7 +233,7 @@ def _shortened(series: Mapping[str, Any]) -> dict[str, Any]:
 def _shortened_part(key: str, value: Any) -> Any:
     if key == "bands":
         return [_shortened(band) for band in value]
-    return value if key in ("name", "style") else _significant(value)
+    return value if key in ("name", "names", "style") else _significant(value)
 
 
 def _significant(values: Iterable[Any]) -> list[Any]:

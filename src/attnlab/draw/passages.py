@@ -4,12 +4,16 @@ Plain HTML that needs no script: who looks is framed, what is looked at is fille
 that. Tokens that are cut off are told by an ellipsis.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from attnlab.draw.markup import escape
 
 __all__ = ["passages_to_html"]
+
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Line ends, signs that are not seen, and those that turn the order of the letters after them around."""
 
 
 def passages_to_html(section: Mapping[str, Any]) -> str:
@@ -32,7 +36,9 @@ def _passage(item: Mapping[str, Any]) -> str:
 
 def _token(token: str, *, is_query: bool, is_key: bool) -> str:
     # A sign for the blank is a place where a line may break.
-    text = escape(token).replace("␣", '<span class="blank">␣</span><wbr>')
+    text = escape(_UNSEEN.sub(lambda found: ascii(found[0])[1:-1], token)).replace(
+        "␣", '<span class="blank">␣</span><wbr>'
+    )
     if not (is_query or is_key):
         return f"<span>{text}</span><wbr>"
     what = "looks at itself" if is_query and is_key else "looks" if is_query else "is looked at"

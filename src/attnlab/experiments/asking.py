@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.experiments import registry
 from attnlab.experiments.loading import is_ours, load
 from attnlab.experiments.population import open_run
@@ -13,6 +13,8 @@ from attnlab.experiments.report import Report
 from attnlab.look.questions import Question
 
 __all__ = ["ask"]
+
+_OPTIONS = ("pair", "steps", "target")
 
 
 def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Question:
@@ -33,10 +35,15 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     """
     if not isinstance(run, Report | nn.Module) and is_ours(run):
         run = open_run(run)
+    if not isinstance(text, str):
+        raise WrongUsage(f"a question is one text; got a {type(text).__name__}.")
     if isinstance(run, Report):
         if options:
             raise WrongUsage(f"a run is asked with a text alone; leave {' and '.join(options)} out.")
         return registry.ask_run(run, text)
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        raise WrongUsage(f"ask takes no {unknown[0]}=; {did_you_mean(unknown[0], _OPTIONS)}")
     from attnlab.look.texts import question_of
     from attnlab.pretrained.model import Pretrained
 

@@ -4,18 +4,23 @@ import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
+from attnlab.pretrained.model import Pretrained
 from attnlab.shapes import shape_text
 
 __all__ = ["Call", "Inputs"]
 
-Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Any]
-"""A tensor, a tuple of them (source, target), or what the model's forward takes by name (tokens=, real=, mask= …)."""
+Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Any] | str | Sequence[str]
+"""A tensor, a tuple of them (source, target), or what the model's forward takes by name (tokens=, real=, mask= …); of a
+pretrained model also a text, or several of as many tokens."""
+
+_OF_ROWS = ("attention_mask", "padding_mask")
+"""How models that are not ours call masks (batch, length) of what is padding."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +32,16 @@ class Call:
     num_rows: int
 
     @classmethod
-    def of(cls, inputs: "Inputs | Call") -> Self:
-        """Take what a person writes.
+    def of(cls, inputs: "Inputs | Call", model: nn.Module | None = None) -> Self:
+        """Take what a person writes; texts are read with the model's tokenizer.
 
         Raises:
-            WrongUsage: no tensor, no rows, or tensors that disagree on the number of rows.
+            WrongUsage: no tensor, no rows, or tensors that disagree on the number of rows; texts of unequal lengths.
         """
         if isinstance(inputs, cls):
             return inputs
+        if isinstance(model, Pretrained) and _is_text(inputs):
+            inputs = _read(inputs, model)
         arguments: tuple[Any, ...] = ()
         options: dict[str, Any] = {}
         if isinstance(inputs, Tensor):
@@ -66,6 +73,15 @@ class Call:
         if not isinstance(found, Tensor):
             raise WrongUsage(f"{type(model).__name__} returns no tensor; what it returns cannot be measured.")
         return found
+
+    @property
+    def real(self) -> Tensor | None:
+        """Which tokens of what the output goes on from are real, (batch, length), as its mask of padding says."""
+        names: tuple[str, ...] = ("real", "attention_mask")
+        if len(self.arguments) > 1 or {"target", "decoder_input_ids"} & set(self.options):
+            names = ("decoder_attention_mask",)  # the other is of the source
+        found = next((self.options[name] for name in names if isinstance(self.options.get(name), Tensor)), None)
+        return found.bool() if found is not None and found.dim() == 2 else None
 
     def repeated(self, times: int) -> "Call":
         """Put all rows one after the other, and that several times over: row r of copy c is row c · num_rows + r."""
@@ -109,10 +125,31 @@ class Call:
                 )
 
 
+def _is_text(inputs: Any) -> TypeGuard[str | Sequence[str]]:
+    if isinstance(inputs, str):
+        return True
+    return isinstance(inputs, Sequence) and len(inputs) > 0 and all(isinstance(each, str) for each in inputs)
+
+
+def _read(texts: str | Sequence[str], model: Pretrained) -> Inputs:
+    """Return what a model takes for texts: ids alone, where nothing else is said with them."""
+    found = model.inputs(texts)
+    real = found.get("attention_mask")
+    if real is not None and not bool(real.all()):
+        lengths = real.sum(-1).tolist()
+        raise WrongUsage(
+            f"the texts have {min(lengths)} to {max(lengths)} tokens, and places are counted alike in all: give "
+            "texts of as many tokens, or model.inputs(texts) with positions of your own."
+        )
+    return found["input_ids"] if found.keys() <= {"input_ids", "attention_mask"} else found
+
+
 def _has_rows(name: str, value: Any) -> bool:
     """Masks (query, key) or (head, query, key) are for all rows, as one of (1, …) is; all else has a row each."""
     if not isinstance(value, Tensor) or value.dim() == 0:
         return False
+    if name.endswith(_OF_ROWS) and value.dim() == 2:
+        return True
     return not name.endswith("mask") or (value.dim() == 4 and value.shape[0] > 1)
 
 

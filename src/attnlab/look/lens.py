@@ -164,7 +164,7 @@ def logit_lens(
         vocabulary: the name of each id, for printing: a sequence, a mapping or a function.
     """
     check_vocabulary(vocabulary)
-    seen = _Seen.of(model, Call.of(inputs), position)
+    seen = _Seen.of(model, Call.of(inputs, model), position)
     stack = seen.stack
     sites = [seen.site("embedding"), *(seen.site(f"layers.{i}.residual_after") for i in range(len(stack.blocks)))]
     logits = [stack.read(seen.mean(_normed(stack.final_norm, seen.values[site]))) for site in sites]
@@ -178,7 +178,7 @@ def head_lens(
 ) -> HeadLens:
     """Read out what each head wrote to the stream, through norms whose scales are held; see `logit_lens`."""
     check_vocabulary(vocabulary)
-    seen = _Seen.of(model, Call.of(inputs), position)
+    seen = _Seen.of(model, Call.of(inputs, model), position)
     writers, written = _taken_apart(seen)
     chosen = [index for index, writer in enumerate(writers) if writer.head is not None]
     return HeadLens([writers[index] for index in chosen], seen.stack.read(written[chosen]), vocabulary)
@@ -200,7 +200,7 @@ def direct_logits(
         labels: (row,) ids; None for the likeliest.
         others: (row,) ids whose logits are taken off.
     """
-    seen = _Seen.of(model, Call.of(inputs), position)
+    seen = _Seen.of(model, Call.of(inputs, model), position)
     stack = seen.stack
     writers, written = _taken_apart(seen)
     logits = seen.logits

@@ -101,8 +101,14 @@ class Checks(Watcher):
     def concluded(self, landings: Sequence[Landing], *, is_checked: bool) -> None:
         """Write down what became of each edit, in their order."""
         self.certificate.edits = [self._changes.get(id(each), Change(repr(each.edit), each.calls)) for each in landings]
+        self.certificate.not_checked += [
+            f"whether {name!r} stands where {each.edit!r} passed it by: of some positions, as those that a cache held "
+            "when the edit began, nobody knows what was read"
+            for each in landings
+            for name in sorted(each.unknown)
+        ]
         if not is_checked:
-            self.certificate.not_checked = ["all but that the edits landed; say certify=True"]
+            self.certificate.not_checked.append("all but that the edits landed; say certify=True")
         elif not self.certificate.effects and any(each.calls for each in landings):
             self.certificate.not_checked.append(
                 "what the edits did to the output: no forward pass came by that began without a past, was not "

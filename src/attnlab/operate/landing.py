@@ -19,7 +19,8 @@ __all__ = ["Landing"]
 class Landing:
     """One edit in the inputs: which of the things that it names are met, pass by pass.
 
-    rule: the edit with its recording open · sites: where it is for · calls: how often each of them passed.
+    rule: the edit with its recording open · sites: where it is for · calls: how often each of them passed · unknown:
+    names that were looked for where nobody knows all that was read.
     """
 
     def __init__(self, edit: Edit, vocabulary: Vocabulary | None) -> None:
@@ -27,6 +28,7 @@ class Landing:
         self.rule = edit.opened()
         self.sites: list[str] = []
         self.calls: dict[str, int] = {}
+        self.unknown: set[str] = set()
         self.was_for_some = self.has_changed = False
         self._vocabulary = vocabulary
         self._ids: dict[str, list[int]] = {}
@@ -168,6 +170,8 @@ class Landing:
             raise WrongUsage(f"{self.edit!r}: {what} belongs to no stack that says what it reads; give positions.")
         if text.tokens.is_floating_point():
             raise WrongUsage(f"{self.edit!r}: this model reads vectors, which have no names; give positions.")
+        if bool((text.tokens < 0).any()):
+            self.unknown.add(name)
         if text.tokens.dim() == 3 and "+" in name:  # a token of several parts goes by all their names, or by any
             parts = name.split("+")
             if len(parts) == text.tokens.shape[-1]:

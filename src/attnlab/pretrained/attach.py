@@ -12,6 +12,8 @@ from attnlab.pretrained.family import Family, family_of, require_met
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.plan import make_plan
 from attnlab.pretrained.probing import probe_inputs
+from attnlab.pretrained.rows import require_rows
+from attnlab.pretrained.standing import uncompiled
 from attnlab.pretrained.survey import survey
 from attnlab.sites import SitedModule
 
@@ -44,9 +46,25 @@ def attach(
         raise WrongUsage(f"doors are given to a model, a torch module; got a {type(foreign).__name__}.")
     if any(isinstance(module, SitedModule) for module in foreign.modules()):
         raise WrongUsage(f"{type(foreign).__name__} has doors already: use it as it is.")
+    if type(foreign).__name__ == "OptimizedModule":  # what torch.compile wraps a model in
+        foreign = foreign.get_submodule("_orig_mod")
     training = [module for module in foreign.modules() if module.training]
     foreign.eval()
     try:
+        return _attached(foreign, tokenizer, name, example, family)
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _attached(
+    foreign: nn.Module,
+    tokenizer: Any,
+    name: str,
+    example: Mapping[str, Any] | Sequence[Any] | None,
+    family: Family | None,
+) -> Pretrained:
+    with uncompiled(foreign):
         inputs = probe_inputs(foreign) if example is None else _named(foreign, example)
         found = survey(foreign, inputs)
         is_both = bool(getattr(getattr(foreign, "config", None), "is_encoder_decoder", False))
@@ -56,12 +74,10 @@ def attach(
         has_logits = isinstance(found.output, Mapping) and "logits" in found.output
         model = Pretrained(foreign, plan, tokenizer=tokenizer, name=name, has_logits=has_logits)
         model.seams = check(model, inputs)
+        require_rows(model, inputs)
         if family is not None:
             require_met(model, family, inputs)
         return model
-    finally:
-        for module in training:
-            module.training = True
 
 
 def _named(foreign: nn.Module, example: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:

@@ -130,11 +130,14 @@ def _effects(model: Pretrained, inputs: Mapping[str, Any]) -> dict[str, float]:
         # The first row and the last are left alone: what they are apart is rounding.
         batch = {name: _rows(each, len(some) + 2) for name, each in short.items()}
         silencer = _Silencer({f"{path}.heads": row for row, path in enumerate(some, 1)}, len(some) + 2)
-        with installed(model, silencer):
-            output = model(**batch)
-        apart = (output - output[:1]).flatten(1).abs().amax(1).tolist()
-        if len(apart) != len(some) + 2:
-            apart = [0.0] * (len(some) + 2)
+        apart = [0.0] * (len(some) + 2)
+        try:
+            with installed(model, silencer):
+                output = model(**batch)
+            if len(output) == len(apart):
+                apart = (output - output[:1]).flatten(1).abs().amax(1).tolist()
+        except (RuntimeError, ValueError, TypeError, IndexError):
+            pass  # it takes no such batch, or no such short one: then one by one
         for path, effect in zip(some, apart[1:-1], strict=True):
             found[path] = effect if effect > 4 * apart[-1] else _effect_alone(model, path, inputs)
     return found
@@ -149,12 +152,22 @@ def _shortened(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _effect_alone(model: Pretrained, path: str, inputs: Mapping[str, Any]) -> float:
-    plain = model(**inputs)
+    named = model.arguments(**inputs)
+    plain = _tensors(model.foreign(**named))
     with installed(model, _Silencer({f"{path}.heads": None})):
-        effect = float((model(**inputs) - plain).abs().max())
+        silenced = _tensors(model.foreign(**named))
+    effect = max(float((one - other).abs().max()) for one, other in zip(silenced, plain, strict=True))
     if not effect > 0.0:
         raise CouldNotRun(f"{path} of {model.name}: its heads were silenced, and the output did not change.")
     return effect
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    """List all numbers of an output, those of its poolers and of other streams too."""
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() and output.numel() else []
+    inside = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    return [tensor for each in inside for tensor in _tensors(each)]
 
 
 def _rows(value: Any, number: int) -> Any:

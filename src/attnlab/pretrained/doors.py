@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from attnlab.errors import CouldNotRun
 from attnlab.parts.heads import HeadLayout
 from attnlab.pretrained.passing import Foreign, pass_door
 from attnlab.sites import SitedModule
@@ -40,7 +41,17 @@ class AttentionDoor(SitedModule):
 
     def forward(self, asked: Foreign) -> Tensor:
         """Compute one attention, everything of it shown here: what its heads gather, (batch, head, query, width)."""
+        self.check_heads(asked.query.shape[1])
         return pass_door(self, asked, is_cross=self.is_cross, is_lazy=self.is_lazy)
+
+    def check_heads(self, number: int) -> None:
+        """Raise where somebody wants to look, and there are not as many heads as in the survey."""
+        if number != self.layout.num_heads and self.wants(*self.sites):
+            raise CouldNotRun(
+                f"an attention of {self.layout.num_heads} heads has {number} in this pass, so that what was taken for "
+                "its heads is something else (positions, or inputs): heads must be the second axis of what is given to "
+                "the softmax or to scaled_dot_product_attention, (batch, head, query, key or width)."
+            )
 
     def extra_repr(self) -> str:
         """Say what `print(model)` shows."""

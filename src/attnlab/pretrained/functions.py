@@ -19,7 +19,7 @@ from attnlab.pretrained.multi_head import MULTI_HEAD, pass_multi_head
 from attnlab.pretrained.passing import SOFTMAXES, Changed, Foreign, soft_maximum
 from attnlab.sites import AttentionCall
 
-__all__ = ["PRODUCTS", "SDPA", "Functions", "gathered_order"]
+__all__ = ["PRODUCTS", "SDPA", "Functions", "gathered_order", "gathers", "is_over_keys", "operands_of"]
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
 PRODUCTS = (torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.bmm, torch.einsum)
@@ -65,8 +65,10 @@ class Functions(TorchFunctionMode):
     def _softmax(self, func: Callable[..., Tensor], args: Any, kwargs: dict[str, Any]) -> Tensor:
         scores: Tensor = args[0] if args else kwargs["input"]
         door = self._find("softmax") if scores.dim() in (3, 4) else None
-        if door is None:
+        if door is None or not is_over_keys(scores, args, kwargs):
             return func(*args, **kwargs)
+        if scores.dim() == 4:
+            door.check_heads(scores.shape[1])
         heads = door.layout.num_heads
         shape = scores.shape if scores.dim() == 4 else (scores.shape[0] // heads, heads, *scores.shape[1:])
         if door.is_watched:
@@ -85,12 +87,14 @@ class Functions(TorchFunctionMode):
         """Follow weights until they are multiplied with values, and show what comes of it."""
         assert self._waiting is not None
         door, weights, shape = self._waiting
-        operands = [each for each in args if isinstance(each, Tensor)]
+        operands = operands_of(args)
         if func in PRODUCTS:
             first = operands[0] if operands else None
             if first is None or first.data_ptr() != weights.data_ptr() or first.numel() != weights.numel():
                 return output
             self._waiting = None
+            if func is torch.einsum and not gathers(args[0]):
+                return output
             order = gathered_order(func, args) or tuple(range(output.dim()))
             ordered = output.permute(order)
             heads = ordered.reshape(*shape[:3], output.shape[order[-1]])
@@ -104,19 +108,45 @@ class Functions(TorchFunctionMode):
         return output
 
 
+def operands_of(args: Any) -> list[Tensor]:
+    """List the tensors among the arguments of a product; einsum takes them one by one or in a tuple."""
+    return [
+        each for arg in args for each in (arg if isinstance(arg, tuple | list) else (arg,)) if isinstance(each, Tensor)
+    ]
+
+
 def gathered_order(func: Callable[..., Any], args: Any) -> tuple[int, ...] | None:
     """Say in which order the axes of a product of weights and values are (…, query, width); None: as they are.
 
     Only an einsum may put them otherwise: "bnij,jbnd->ibnd" gives the queries first.
     """
-    if func is not torch.einsum or not isinstance(args[0], str) or not isinstance(args[1], Tensor):
+    operands = operands_of(args)
+    if func is not torch.einsum or not isinstance(args[0], str) or not operands:
         return None
     equation = args[0].replace(" ", "")
-    others = args[1].dim() - len(equation.partition(",")[0].replace("...", ""))
+    others = operands[0].dim() - len(equation.partition(",")[0].replace("...", ""))
     given, _, output = equation.replace("...", "ABCDEFGH"[:others]).partition("->")
     wanted = given.partition(",")[0][:-1]
     wanted += "".join(letter for letter in output if letter not in wanted)
     return tuple(map(output.index, wanted)) if sorted(wanted) == sorted(output) else None
+
+
+def gathers(equation: Any) -> bool:
+    """Say whether an einsum sums over the last axis of weights, and has one row for each of the axis before.
+
+    Else that axis is no query: "bqhk,bkhd->bqhd" has heads there.
+    """
+    if not isinstance(equation, str):
+        return False
+    given, _, output = equation.replace(" ", "").partition("->")
+    weights, _, values = given.partition(",")
+    query, key = weights[-2:-1], weights[-1:]
+    return key in values and key not in output and query in output and query not in values
+
+
+def is_over_keys(scores: Tensor, args: Any, kwargs: dict[str, Any]) -> bool:
+    """Say whether a softmax goes over the last axis."""
+    return (args[1] if len(args) > 1 else kwargs.get("dim")) in (-1, scores.dim() - 1)
 
 
 def _fused(

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from attnlab.errors import WrongUsage
 from attnlab.pretrained.doors import AttentionDoor, BlockDoor, FeedForwardDoor, StackDoor
 from attnlab.pretrained.plan import AttentionPlan, BlockPlan, Plan
-from attnlab.pretrained.posts import leave_posts, stand
+from attnlab.pretrained.posts import stand
 from attnlab.pretrained.running import Run
+from attnlab.pretrained.standing import leave_posts
 from attnlab.pretrained.survey import first_tensor
 from attnlab.pretrained.texts import text_config, text_inputs
 from attnlab.pretrained.wording import TokenNames

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab.parts.attend import is_explicit
 from attnlab.parts.masks import Mask, as_tensor
-from attnlab.sites import AttentionCall, SitedModule
+from attnlab.sites import AttentionCall, OutputPlace, SitedModule
 
 __all__ = ["SOFTMAXES", "Foreign", "Met", "pass_door", "soft_maximum"]
 
@@ -27,7 +27,8 @@ class Foreign(NamedTuple):
 
     query (batch, head, query, width) · key, value (batch, kv_head, key, width) · mask, scale: as `attend` takes them,
     every bias in the mask. fused and open compute what heads gather, (batch, head, query, width), from query, key,
-    value and what was changed of the mask: without a softmax that can be met, and with one.
+    value and what was changed of the mask: without a softmax that can be met, and with one. is_quick: fused is our own
+    kernel, so that a summary may be made in the same pass.
     """
 
     query: Tensor
@@ -37,6 +38,7 @@ class Foreign(NamedTuple):
     scale: float | None
     fused: Callable[[Tensor, Tensor, Tensor, "Changed"], Tensor]
     open: Callable[[Tensor, Tensor, Tensor, "Changed"], Tensor]
+    is_quick: bool = False
 
 
 class Changed(NamedTuple):
@@ -68,10 +70,11 @@ def pass_door(door: SitedModule, asked: Foreign, *, is_cross: bool, is_lazy: boo
     is_open = is_explicit() or door.wants(*wanted, to_change=True) or (not is_lazy and door.wants(*wanted))
     # Who only looks may make the weights later, where nothing was changed openly.
     is_shown = is_open and door.wants(*wanted)
-    door.watch(
-        AttentionCall(query, key, value, mask, asked.scale, is_open=is_shown, is_cross=is_cross, is_whole=is_lazy)
-    )
+    place = OutputPlace() if asked.is_quick and not is_open else None
+    door.watch(AttentionCall(query, key, value, mask, asked.scale, is_shown, is_cross, place, is_whole=is_lazy))
     heads = door.supplied("heads")
+    if heads is None and place is not None:
+        heads = place.output
     if heads is None and is_open:
         with Met(door, key.shape[-2], may_be_dead=changed.is_changed):
             heads = asked.open(query, key, value, changed)

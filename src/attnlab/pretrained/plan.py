@@ -58,6 +58,14 @@ class BlockPlan(NamedTuple):
     gives: str = "other"
     stream: str = "batch first"
 
+    @property
+    def places(self) -> list[Place]:
+        """Every place that the block is known by."""
+        found = [self.place, self.down, self.adds]
+        for each in self.attentions:
+            found += [each.place, each.adds, each.after if isinstance(each.after, Place) else None]
+        return [each for each in found if each is not None]
+
 
 class StackPlan(NamedTuple):
     """One stack of blocks, and the paths of the modules around it, which are told what it reads."""
@@ -219,7 +227,9 @@ def _plan_of(each: Attended, name: str, adds: Place | None = None, after: Place 
 def _attention_names(attended: Sequence[Attended]) -> list[str]:
     names: list[str] = []
     for each in attended:
-        is_own = each.num_keys == each.num_queries and not each.is_cross and "attention" not in names
+        is_own = each.num_keys == each.num_queries and not each.is_cross
+        # Of two in one call of a module of transformers neither is another's: that has a module of its own.
+        is_own = is_own and ("attention" not in names or (each.seam == "registry" and each.nth > 0))
         name = "attention" if is_own else "cross_attention"
         names.append(name if name not in names else f"{name}_{len(names)}")
     return names

@@ -5,21 +5,23 @@ They stand only while somebody looks; each is taken out when the stack of what w
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import partial, wraps
+from functools import partial
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from attnlab.errors import CouldNotRun
 from attnlab.pretrained.caching import orders_noted
 from attnlab.pretrained.doors import AttentionDoor, BlockDoor, FeedForwardDoor
 from attnlab.pretrained.functions import Functions
 from attnlab.pretrained.plan import AttentionPlan, BlockPlan, Place, Plan, StackPlan
 from attnlab.pretrained.registry import covered
 from attnlab.pretrained.running import Reads, Run
+from attnlab.pretrained.standing import Post, alone, nothing, uncompiled
 from attnlab.pretrained.survey import first_tensor
 from attnlab.sites import SitedModule
 
-__all__ = ["leave_posts", "stand"]
+__all__ = ["stand"]
 
 
 class Doored(Protocol):
@@ -47,7 +49,13 @@ class Doored(Protocol):
 
 
 def stand(model: Doored, stack: ExitStack) -> None:
-    """Take up all posts in a model, to leave them when the stack closes."""
+    """Take up all posts in a model, to leave them when the stack closes.
+
+    Raises:
+        WrongUsage: posts of other doors stand in it.
+    """
+    stack.enter_context(alone({model.foreign.get_submodule(each.place.path) for _, each in model.plan.attentions}))
+    stack.enter_context(uncompiled(model.foreign))
     posts = _Posts(model, stack)
     posts.root()
     for each in model.plan.stacks:
@@ -58,24 +66,11 @@ def stand(model: Doored, stack: ExitStack) -> None:
         if attention.seam == "registry":
             asks[model.foreign.get_submodule(place)] = partial(posts.find, "registry", place)
         posts.attention(path, attention)
+    posts.meet_attentions()
     posts.finish()
     if asks:
         stack.enter_context(covered(asks))
     stack.enter_context(orders_noted())
-
-
-def leave_posts(copied: nn.Module) -> None:
-    """Take away what a copy has taken along of the posts in its original."""
-    for module in copied.modules():
-        for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for key in [key for key, function in hooks.items() if hasattr(function, "is_post")]:
-                del hooks[key]
-        while hasattr(vars(module).get("forward"), "is_post"):
-            del module.forward
-
-
-def _mark(function: Callable[..., Any]) -> None:
-    function.is_post = True  # type: ignore[attr-defined]
 
 
 class _Posts:
@@ -84,10 +79,13 @@ class _Posts:
     def __init__(self, model: Doored, stack: ExitStack) -> None:
         self._model, self._stack = model, stack
         self._doors: dict[tuple[str, Place, int], AttentionDoor] = {}
+        self._most: dict[tuple[str, Place], int] = {}
         self._asked: dict[str, int] = {}
         self._first: dict[Place, list[Callable[..., Any]]] = {}
         self._last: dict[Place, list[Callable[..., Any]]] = {}
         self._functions = any(each.seam != "registry" for _, each in model.plan.attentions)
+        places = [each for plan in model.plan.stacks for block in plan.blocks for each in block.places]
+        self._shared = {each.path for each in places if each.number}  # called more than once in a pass
 
     def root(self) -> None:
         """Stand at the model's own entrance and exit."""
@@ -97,6 +95,12 @@ class _Posts:
             model.run.begin()
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+            if not model.run.met and any(door.wants(*door.sites) for door in self._doors.values()):
+                raise CouldNotRun(
+                    f"none of the attentions of this {type(module).__name__} was met in this pass: it attends in "
+                    "another way than when it was given doors, as after set_attn_implementation or with "
+                    "output_attentions=True. Leave that out, or load the model again."
+                )
             if isinstance(output, Mapping) and isinstance(output.get("logits"), Tensor) and model.wants("logits"):
                 found = model.visit("logits", output["logits"])
                 if found is not output["logits"]:
@@ -134,13 +138,41 @@ class _Posts:
         door = self._model.get_submodule(path)
         assert isinstance(door, AttentionDoor)
         self._doors[plan.seam, plan.place, plan.nth] = door
+        self._most[plan.seam, plan.place] = max(self._most.get((plan.seam, plan.place), 0), plan.nth + 1)
         self._asked[plan.place.path] = max(self._asked.get(plan.place.path, 0), plan.place.number + 1)
 
     def find(self, seam: str, path: str, _: nn.Module) -> AttentionDoor | None:
         """Return the door that the next attention of a module passes."""
-        run = self._model.run
-        place = Place(path, run.number(path, self._asked[path]))
-        return self._doors.get((seam, place, run.count(seam, place)))
+        return self._door(seam, Place(path, self._model.run.number(path, self._asked[path])))
+
+    def _door(self, seam: str, place: Place) -> AttentionDoor | None:
+        """Return the door of what a seam is meeting in the present call of a module, counting it.
+
+        What attends once in the survey may do so more often, as for each of several pictures: that is all one door's.
+
+        Raises:
+            CouldNotRun: of several attentions in one call there are more than in the survey.
+        """
+        number, most = self._model.run.count(seam, place), self._most.get((seam, place), 0)
+        if number >= most > 0 and seam != "softmax":  # other softmaxes are counted too
+            doors = [self._doors[seam, place, each] for each in range(most)]
+            if most > 1 and any(door.wants(*door.sites) for door in doors):
+                raise CouldNotRun(
+                    f"{place.path} attends more than {most} times in one call, and did so {most} times when it was "
+                    "surveyed, so that nobody knows which is which; load the model with an example= like this input."
+                )
+            number = number % most
+        door = self._doors.get((seam, place, number))
+        self._model.run.met += door is not None
+        return door
+
+    def meet_attentions(self) -> None:
+        """Turn the seam at torch's functions on in attentions that run by themselves, as where one goes back over them.
+
+        So does gradient checkpointing, which computes a block once more, outside of its model.
+        """
+        for path in {place.path for seam, place, _ in self._doors if seam != "registry"}:
+            self._meet(self._model.foreign.get_submodule(path))
 
     def finish(self) -> None:
         """Put in the hooks of all that was asked for."""
@@ -183,7 +215,7 @@ class _Posts:
                     encoder = model.get_submodule("encoder")
                     assert isinstance(encoder, SitedModule)
                     model.run.remind(stack, "encoder", encoder)
-                is_turned = plan.stream == "length first"
+                is_turned = plan.stream == "length first" and not hasattr(model.foreign, "config")
                 model.run.announce(stack, at, _turned(hidden, plan.stream), is_turned=is_turned)
                 hidden = _seen(at, "embedding", hidden, plan.stream)
             hidden = _seen(door, "residual_before", hidden, plan.stream)
@@ -256,34 +288,35 @@ class _Posts:
             self._after(plan.adds, added)
 
     def _skip(self, place: Place, door: BlockDoor, plan: BlockPlan) -> None:
-        """Leave out the inside of a block whose result an instrument knows."""
+        """Leave out the inside of a block whose result an instrument knows.
+
+        Not where layers share a module: its calls are told apart by counting them, so that none may be left out.
+        """
         module = self._model.foreign.get_submodule(place.path)
-        if "forward" in vars(module) or place.number:
+        if "forward" in vars(module) or any(each.path in self._shared for each in plan.places):
             return
         forward, model = module.forward, self._model
 
         def known_or_run(*args: Any, **kwargs: Any) -> Any:
             known = door.supplied("residual_after") if door.is_watched else None
-            if known is None or model.run.number(place.path, 1) != place.number:
+            if known is None:
                 return forward(*args, **kwargs)
+            model.run.met += 1
             known = _turned_back(known, plan.stream)
             return (known,) if plan.gives == "one" else known
 
-        _mark(known_or_run)
-        module.forward = known_or_run
+        module.forward = Post(known_or_run, forward)
         self._stack.callback(vars(module).pop, "forward", None)
 
     def _meet(self, module: nn.Module) -> None:
         """Turn the seam at torch's functions on while a module runs, whatever ends it."""
         own, forward, model = vars(module).get("forward"), module.forward, self._model
 
-        @wraps(forward)
         def met(*args: Any, **kwargs: Any) -> Any:
             with model.run.within(lambda: Functions(self._find_here)):
                 return forward(*args, **kwargs)
 
-        _mark(met)
-        module.forward = met
+        module.forward = Post(met, forward)
         put_back = partial(vars(module).pop, "forward") if own is None else partial(setattr, module, "forward", own)
         self._stack.callback(put_back)
 
@@ -292,7 +325,7 @@ class _Posts:
         place = self._model.run.innermost
         if place is None or place.path not in self._asked:
             return None
-        return self._doors.get((seam, place, self._model.run.count(seam, place)))
+        return self._door(seam, place)
 
     def _before(self, place: Place, what: Callable[[Any, Any], Any]) -> None:
         self._first.setdefault(place, []).append(what)
@@ -302,11 +335,9 @@ class _Posts:
 
     def _hook(self, path: str, before: Callable[..., Any], after: Callable[..., Any], *, always: bool = False) -> None:
         module = self._model.foreign.get_submodule(path)
-        _mark(before)
-        _mark(after)
         hooks = (
-            module.register_forward_pre_hook(before, with_kwargs=True),
-            module.register_forward_hook(after, with_kwargs=True, always_call=always),
+            module.register_forward_pre_hook(Post(before, nothing), with_kwargs=True),
+            module.register_forward_hook(Post(after, nothing), with_kwargs=True, always_call=always),
         )
         for each in hooks:
             self._stack.callback(each.remove)

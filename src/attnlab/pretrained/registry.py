@@ -17,12 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
+from attnlab.parts.attend import goes_native
+from attnlab.parts.fused import native_output
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import Mask
 from attnlab.pretrained.doors import AttentionDoor
 from attnlab.pretrained.passing import Changed, Foreign
 
-__all__ = ["covered", "is_covered", "own_mask"]
+__all__ = ["covered", "is_covered", "own_mask", "quickened"]
 
 Finder = Callable[[nn.Module], AttentionDoor | None]
 """Says which door the present call of a module passes."""
@@ -32,12 +34,24 @@ _covers: dict[str, int] = {}
 _put_there: dict[str, Callable[..., Any]] = {}  # by somebody else, in the place of an entry of the table's own
 _watches = threading.local()
 _finders: "weakref.WeakKeyDictionary[nn.Module, Finder]" = weakref.WeakKeyDictionary()
+_quickened: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 
 
 @contextmanager
 def covered(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
-    """Bring the attention of these modules to doors, while the `with` lasts."""
-    with _table_covered({implementation(module) for module in modules}):
+    """Bring the attention of these modules to doors, while the `with` lasts.
+
+    Raises:
+        CouldNotRun: they ask for a function whose masks are not written out.
+    """
+    names = {implementation(module) for module in modules}
+    for name in sorted(names):
+        if name.startswith(("flash", "flex")):
+            raise CouldNotRun(
+                f"this model asks for {name}, which does not say in a mask who may look at whom; call "
+                "set_attn_implementation('sdpa') on it first."
+            )
+    with _table_covered(names):
         with _lock:
             _finders.update(modules)
         try:
@@ -46,6 +60,23 @@ def covered(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
             with _lock:
                 for module in modules:
                     _finders.pop(module, None)
+
+
+@contextmanager
+def quickened(modules: Collection[nn.Module]) -> Iterator[None]:
+    """Compute the fused attention of these modules by our own kernel where that is quicker, while the `with` lasts.
+
+    Theirs is to be told by queries, keys, values, a mask and a scale alone.
+    """
+    with _table_covered({"sdpa"} if modules else ()):
+        with _lock:
+            _quickened.update((module, _quickened.get(module, 0) + 1) for module in modules)
+        try:
+            yield
+        finally:
+            with _lock:
+                for module in modules:
+                    _quickened[module] -= 1
 
 
 @contextmanager
@@ -130,7 +161,7 @@ def _attention(
         asker: Any = module
         given, other = _mask_for(function_name, name, module, query, key, mask, options), options
         if changed.is_changed:
-            given, other = _changed_for(function_name, changed.mask, query), _without_mask(options)
+            given, other = _changed_for(function_name, changed.mask, query, given), _without_mask(options)
         if (key.shape[1], value.shape[1]) != num_kv_heads:
             # Heads that shared a key or a value were told apart at the door.
             asker = _Ungrouped(module)
@@ -139,15 +170,15 @@ def _attention(
         weights[:] = [] if made is None else [made]
         return output.transpose(1, 2)
 
-    scale = options.get("scaling")
     asked = Foreign(
         query,
         key,
         value,
         own_mask(name, module, query, key, mask, options) if door.is_watched else None,
-        query.shape[-1] ** -0.5 if scale is None else float(scale),
+        _scale(query, options),
         partial(run, name),
         partial(run, "eager"),
+        is_quick(name, module) and not options.get("dropout"),
     )
     heads: Tensor = door(asked)
     output = heads.transpose(1, 2)
@@ -160,13 +191,38 @@ def _function(name: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tenso
 
     if name != "eager" or name in _put_there:
         found: Callable[..., Any] = _put_there.get(name) or AttentionInterface._global_mapping[name]
-        return found
+        return partial(_quick, found) if is_quick(name, module) else found
     for parent in type(module).__mro__:
         written_in = sys.modules.get(parent.__module__)
         named = [each for each in vars(written_in or object) if each.endswith("eager_attention_forward")]
         if "eager_attention_forward" in named or len(named) == 1:
             return vars(written_in)["eager_attention_forward" if len(named) > 1 else named[0]]  # type: ignore[no-any-return]
     raise CouldNotRun(f"{type(module).__name__} has no open attention beside it; scores and weights cannot be seen.")
+
+
+def is_quick(name: str, module: nn.Module) -> bool:
+    """Say whether a module's attention function of this name gives way to our kernel."""
+    return name == "sdpa" and name not in _put_there and _quickened.get(module, 0) > 0
+
+
+def _quick(
+    function: Callable[..., Any], module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Compute what `function` would by our kernel, where it can and is quicker."""
+    scale, found = _scale(query, options), None
+    if not options.get("dropout"):
+        ours = own_mask("sdpa", module, query, key, mask, options)
+        keys, values = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
+        if goes_native(query, keys, values, ours, scale=scale):
+            found = native_output(query, keys, values, ours, scale)
+    if found is None:
+        return function(module, query, key, value, mask, **options)  # type: ignore[no-any-return]
+    return found.transpose(1, 2), None
+
+
+def _scale(query: Tensor, options: Mapping[str, Any]) -> float:
+    scale = options.get("scaling")
+    return float(query.shape[-1] ** -0.5) if scale is None else float(scale)
 
 
 def _mask_for(
@@ -186,13 +242,27 @@ def _mask_for(
     return torch.where(mask, torch.zeros_like(least), least)
 
 
-def _changed_for(function: str, mask: Mask, query: Tensor) -> Tensor | None:
-    """Return a mask of ours as the function of this name takes it: the open one adds it to the scores."""
+def _changed_for(function: str, mask: Mask, query: Tensor, own: Tensor | None) -> Tensor | None:
+    """Return a mask of ours as the function of this name takes it: the open one adds it to the scores.
+
+    own: the foreign model's. Padding that could look at nothing, and still can, is left to do what it does there.
+    """
     if not isinstance(mask, Tensor):
         return None
-    if function != "eager" or mask.dtype != torch.bool:
-        return mask if mask.dtype == torch.bool else mask.to(query.dtype)
-    return torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill(~mask, float("-inf"))
+    if function == "eager" and mask.dtype == torch.bool:
+        made = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill(~mask, float("-inf"))
+    else:
+        made = mask if mask.dtype == torch.bool else mask.to(query.dtype)
+    if own is None or own.dtype != made.dtype:
+        return made
+    return torch.where(_sees_nothing(own) & _sees_nothing(made), own, made)
+
+
+def _sees_nothing(mask: Tensor) -> Tensor:
+    """Say which queries may look at no key, (..., query, 1)."""
+    if mask.dtype == torch.bool:
+        return ~mask.any(-1, keepdim=True)
+    return (mask <= torch.finfo(mask.dtype).min / 2).all(-1, keepdim=True)
 
 
 def _without_mask(options: Mapping[str, Any]) -> dict[str, Any]:

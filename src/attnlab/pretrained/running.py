@@ -73,11 +73,12 @@ def _unpadded(given: Mapping[str, Any]) -> Tensor | None:
 class Run:
     """One thread's passes through one foreign model.
 
-    stream: by the path of a block, the residual stream as it is there now.
+    stream: by the path of a block, the residual stream as it is there now · met: how many attentions passed a door.
     """
 
     def __init__(self) -> None:
         self.stream: dict[str, Tensor] = {}
+        self.met = 0
         self._told: dict[str, Told] = {}
         self._caches: dict[str, weakref.ref[Any]] = {}  # what each stack's last pass went into
         self._text: tuple[Tensor, Tensor | None] | None = None  # what was read last
@@ -91,6 +92,7 @@ class Run:
     def begin(self) -> None:
         """Forget what a pass that broke off has left."""
         if not self._depth:
+            self.met = 0
             self._calls.clear()
             self._counts.clear()
             self._at_work.clear()
@@ -133,7 +135,10 @@ class Run:
             self._caches[stack] = weakref.ref(cache)
 
     def announce(self, stack: str, door: SitedModule, hidden: Tensor, *, is_turned: bool = False) -> None:
-        """Tell the instruments what a stack begins to read, ids where they are known."""
+        """Tell the instruments what a stack begins to read, ids where they are known.
+
+        is_turned: ids may stand as the stream does, (length, batch); models of transformers take theirs batch first.
+        """
         told = self._told.pop(stack, Told())
         ids, real, offset, cache = told.ids, told.real, told.offset, told.cache
         batch, length = hidden.shape[:2]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from attnlab.pretrained.functions import PRODUCTS, SDPA, gathered_order
+from attnlab.pretrained.functions import PRODUCTS, SDPA, gathered_order, gathers, is_over_keys, operands_of
 from attnlab.pretrained.multi_head import MULTI_HEAD
 from attnlab.pretrained.passing import SOFTMAXES
 
@@ -195,8 +195,11 @@ class _Meeter(TorchFunctionMode):
         output = func(*args, **kwargs)
         if func in SOFTMAXES and isinstance(output, Tensor) and output.dim() in (3, 4):
             nth = surveyor.count("softmax")
-            self._weights.append((output, tuple(output.shape), output.data_ptr(), nth))
+            if is_over_keys(output, args, kwargs):
+                self._weights.append((output, tuple(output.shape), output.data_ptr(), nth))
         elif func in PRODUCTS and isinstance(output, Tensor):
+            if func is torch.einsum and not gathers(args[0]):
+                return output
             order = gathered_order(func, args)
             self._multiplied(args, output if order is None else output.permute(order))
         elif isinstance(output, Tensor):
@@ -217,7 +220,7 @@ class _Meeter(TorchFunctionMode):
     def _follow(self, args: Any, output: Tensor) -> None:
         """Go on knowing weights that were dropped out, converted or given another shape."""
         for weights, shape, _, nth in self._weights[-1:]:
-            is_made_of_them = any(each is weights for each in args if isinstance(each, Tensor))
+            is_made_of_them = any(each is weights for each in operands_of(args))
             if is_made_of_them and output.numel() == weights.numel() and output.is_floating_point():
                 self._weights[-1] = (output, shape, output.data_ptr(), nth)
 
@@ -225,7 +228,7 @@ class _Meeter(TorchFunctionMode):
         if not self._weights:
             return
         weights, shape, place, nth = self._weights[-1]
-        operands = [each for each in args if isinstance(each, Tensor)]
+        operands = operands_of(args)
         if not operands or operands[0].data_ptr() != place or operands[0].numel() != weights.numel():
             return
         self._weights.clear()

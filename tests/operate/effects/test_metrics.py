@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from attnlab.errors import WrongUsage
+from attnlab.look.inputs import Call
 from attnlab.operate.effects.metrics import IGNORED, Metric, make_ready, next_tokens
 
 LOGITS = torch.log(torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]], [[0.2, 0.2, 0.6], [0.8, 0.1, 0.1]]]))
@@ -31,6 +32,26 @@ def test_without_others_the_difference_is_to_the_likeliest_other_token():
     assert measured("logit_difference", labels=torch.tensor([1, 0])) == pytest.approx(
         [math.log(0.2 / 0.7), math.log(0.8 / 0.1)]
     )
+
+
+def test_the_last_position_is_the_last_that_is_no_padding():
+    real = torch.tensor([[True, False], [True, True]])
+    padded = make_ready(Metric("logit"), LOGITS, real)
+    assert padded.labels.tolist() == [[0, IGNORED], [IGNORED, 0]]
+    assert padded(LOGITS, LOGITS)[0].tolist() == pytest.approx([math.log(0.5), math.log(0.8)])
+    assert make_ready(Metric("logit"), LOGITS, real.flip(1)).labels.tolist() == [[IGNORED, 2], [IGNORED, 0]]
+    asked = Metric("logit", position=1)
+    assert make_ready(asked, LOGITS, real).labels.tolist() == [[IGNORED, 2], [IGNORED, 0]]  # as it was said
+
+
+def test_padding_of_a_source_says_nothing_of_the_target():
+    tokens, real = torch.zeros(2, 3, dtype=torch.int64), torch.tensor([[True, True, False], [True, True, True]])
+    assert torch.equal(Call.of({"tokens": tokens, "real": real}).real, real)
+    assert torch.equal(Call.of({"input_ids": tokens, "attention_mask": real.long()}).real, real)
+    for target in ({"source": tokens, "target": tokens, "real": real},
+                   {"input_ids": tokens, "attention_mask": real, "decoder_input_ids": tokens}):  # fmt: skip
+        assert Call.of(target).real is None
+    assert Call.of(tokens).real is None
 
 
 def test_divergence_is_from_before_to_now():

@@ -5,6 +5,9 @@ import { clamp, isNumber, longest, make, makeButton, setVariable, wordLabel } fr
 
 export const STRONG = 0.575; // text turns over here, see .shade in the style
 
+const LEAST_CELL = 25; // pixels, from which on a cell may hold its number
+const LEAST_DIGITS = 8.5; // pixels, the smallest that can be read
+
 // Equal steps of value are equal steps of shade; below zero, where there is such a range, in the warm hue.
 export function makeCell(value, low, high, blank, attributes) {
   const cell = (look) => make("span", { class: `weight ${look}`, role: "gridcell", ...attributes });
@@ -27,7 +30,7 @@ export function makeRamp(low, high, from, to) {
 
 // `keys` are pairs of a name and its title.
 export function makeKeyRow(corner, keys) {
-  return make("div", { class: "row keys", role: "row" }, make("span", { role: "columnheader", "aria-label": corner }),
+  return make("div", { class: "row keys", role: "row" }, make("span", { role: "columnheader" }, make("span", { class: "unseen" }, corner)),
     ...keys.map(([key, title]) => makeKey(key, title, "columnheader")));
 }
 
@@ -85,7 +88,11 @@ export function listenToGrid(grid, axes, rest) {
 export function fitGrid(grid, width, numKeys, letters) {
   const label = grid.querySelector(".query-name")?.offsetWidth ?? 0;
   const cell = (width - label) / numKeys;
-  grid.classList.toggle("with-values", cell >= 25);
+  // Numbers are a little smaller where that makes them fit, and left out where they would not.
+  const digits = cell < LEAST_CELL ? 0 : [...grid.querySelectorAll("[data-brief]")].reduce((most, each) => Math.max(most, each.dataset.brief.length), 1);
+  const size = Math.min(11, (cell - 2) / (0.62 * digits));
+  grid.classList.toggle("with-values", cell >= LEAST_CELL && size >= LEAST_DIGITS);
+  setVariable(grid, "--digits", `${size / 16}rem`);
   const isUpright = letters * 7.6 > cell && letters > 1;
   grid.classList.toggle("upright", isUpright);
   // Where even upright names would touch, every second or third is shown; the cells still name all of them.

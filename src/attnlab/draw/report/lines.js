@@ -9,6 +9,7 @@ function mountLines(stage, section) {
     section, lines,
     levels: (section.levels ?? []).filter((level) => isNumber(level.y)),
     isLog: Boolean(section.y_log), isLogX: Boolean(section.x_log), width: 0, at: null,
+    named: listNamed(lines), read: null,
     svg: makeSvg("svg", { class: "chart", tabindex: 0, role: "img" }),
     note: make("p", { class: "note" }),
   };
@@ -23,7 +24,8 @@ function mountLines(stage, section) {
   const head = make("div", { class: "chart-head" }, makeLegend(chart));
   if (chart.canLog) head.append(makeLogButton(chart));
   stage.append(head, chart.svg, chart.note);
-  listenToChart(chart);
+  if (chart.named.length) listenToNamed(chart);
+  else listenToChart(chart);
   onWidth(chart.svg, (width) => {
     chart.width = width;
     drawChart(chart);
@@ -74,7 +76,8 @@ function drawChart(chart) {
   const shown = lines.map((line) => line.points.map((point) => (drawable(point.y) ? point : { x: point.x, y: null, bands: [] })));
   const right = width - MARGIN.right;
   const bottom = HEIGHT - MARGIN.bottom;
-  const xs = extent(shown.flat().map((point) => point.x));
+  const places = shown.flat().map((point) => point.x);
+  const xs = chart.named.length && !chart.isLogX ? paddedExtent(places) : extent(places);
   const heights = [...shown.flat(), ...chart.levels].flatMap((item) => [item.y, item.low, item.high, ...(item.bands ?? []).flat()]);
   if (chart.section.from_zero) heights.push(0);
   const ys = paddedExtent(heights.filter(drawable), chart.isLog);
@@ -98,7 +101,8 @@ function drawChart(chart) {
   drawLevels(chart, drawable, right, bottom);
   chart.crosshair = svg.appendChild(makeSvg("g"));
   chart.note.textContent = wordNote(chart, isThinned);
-  readOut(chart, chart.at);
+  if (chart.named.length) readNamed(chart, chart.read);
+  else readOut(chart, chart.at);
 }
 
 function drawAxes(chart, xs, ticks, right, bottom) {
@@ -188,12 +192,20 @@ function drawLevels(chart, drawable, right, bottom) {
   levels.forEach((level, i) => {
     const y = chart.scaleY(level.y);
     // The lowest level is most often a floor, with the data above it: its name goes below where there is room.
-    const isBelow = i === 0 && bottom - y >= 20;
+    const crowd = (base) => countBehind(chart, right - 2 - 7 * level.name.length, right, base - 13, base + 4);
+    const isBelow = i === 0 && bottom - y >= 20 && crowd(y + 15) <= crowd(y - 6);
     // Names of close levels are pushed apart; the lines stay where they are.
     if (!isBelow) above = Math.max(MARGIN.top - 2, Math.min(y - 6, above - 15));
     chart.svg.append(makeSvg("line", { class: "level", x1: chart.left, x2: right, y1: y, y2: y }),
       makeSvg("text", { class: "level-name", x: right - 2, y: isBelow ? y + 15 : above, "text-anchor": "end" }, level.name));
   });
+}
+
+// Points that stand in a box, in pixels: a name would be written over them.
+function countBehind(chart, left, right, top, bottom) {
+  const isIn = (value, low, high) => value >= low && value <= high;
+  return chart.lines.flatMap((line) => (line.style === "points" ? line.points : [])).filter((point) => isNumber(point.y)
+    && isIn(chart.scaleX(point.x), left, right) && isIn(chart.scaleY(point.y), top, bottom)).length;
 }
 
 function wordNote(chart, isThinned) {
@@ -228,6 +240,45 @@ function listenToChart(chart) {
     event.stopPropagation();
     readOut(chart, points[clamp(target, 0, points.length - 1)].x);
   });
+}
+
+// Points with names, in order of x.
+function listNamed(lines) {
+  const named = lines.flatMap((line) => line.points.filter((point) => point.name !== null && point.y !== null).map((point) => ({ line, point })));
+  return named.sort((one, other) => one.point.x - other.point.x);
+}
+
+// Points that have names are read one by one: the nearest to the pointer, or the next by the arrow keys.
+function listenToNamed(chart) {
+  const inSight = () => chart.named.filter(({ point }) => !chart.isLog || point.y > 0);
+  chart.svg.addEventListener("pointermove", (event) => {
+    const box = chart.svg.getBoundingClientRect();
+    const distance = ({ point }) => Math.hypot(chart.scaleX(point.x) - event.clientX + box.left, chart.scaleY(point.y) - event.clientY + box.top);
+    readNamed(chart, inSight().reduce((best, each) => (distance(each) < distance(best) ? each : best)));
+  });
+  chart.svg.addEventListener("pointerleave", () => readNamed(chart, null));
+  chart.svg.addEventListener("blur", () => readNamed(chart, null));
+  chart.svg.addEventListener("keydown", (event) => {
+    const all = inSight();
+    const now = all.indexOf(chart.read);
+    const last = all.length - 1;
+    const target = { ArrowLeft: now < 0 ? last : now - 1, ArrowRight: now + 1, Home: 0, End: last }[event.key];
+    if (target === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    readNamed(chart, all[clamp(target, 0, last)]);
+  });
+}
+
+function readNamed(chart, read) {
+  chart.read = read;
+  chart.crosshair.replaceChildren();
+  for (const line of chart.lines) line.output.textContent = count(line.points.length, "point");
+  if (!read) return;
+  const { line, point } = read;
+  line.output.textContent = `${point.name}: ${wordWithInterval(point.y, point.low, point.high)} at ${wordNumber(point.x)}`;
+  if (chart.isLog && point.y <= 0) return;
+  chart.crosshair.append(makeSvg("circle", { class: `dot ${line.hue}`, cx: chart.scaleX(point.x), cy: chart.scaleY(point.y), r: 5 }));
 }
 
 // The last that has a value.

@@ -23,14 +23,21 @@ function showChoice(choice, note, place) {
   note.hidden = choice.note === "";
   const widths = choice.maps.map(widthOfMap);
   setVariable(place, "--map-width", `${clamp(Math.max(...widths), 220, 1000)}px`);
+  // Maps of as many rows stand on one line, whatever their titles take.
+  place.classList.toggle("even", new Set(choice.maps.map((map) => map.rows.length)).size === 1);
   place.replaceChildren(...choice.maps.map((map, i) => makeMap(map, widths[i])));
 }
 
 // In pixels; cells are large while there are few of them, so that their numbers can be read.
 function widthOfMap(map) {
   const columns = map.column_labels.length;
-  const cell = columns <= 9 ? 46 : columns <= 16 ? 34 : columns <= 32 ? 18 : 12;
+  const cell = columns > 32 ? 12 : columns > 16 ? 18 : isTall(map) ? 24 : columns > 9 ? 34 : 46;
   return columns * cell + 16 * remOfNames(map.row_labels);
+}
+
+// All heads of a deep model: maps as tall as a screen, which are compared side by side.
+function isTall(map) {
+  return map.row_labels.length > 16;
 }
 
 function remOfNames(names) {
@@ -49,8 +56,8 @@ function makeMap(map, width) {
 
   const axes = make("p", { class: "axes" });
   const root = setVariable(make("figure", { class: "map any" }), "--grid-width", `${width}px`);
-  const head = make("div", { class: "map-head" }, make("h4", {}, map.title));
-  if (numColumns > 9) head.append(makeEnlargeButton(root, map.title));
+  const head = make("div", { class: "map-head" }, make("h3", {}, map.title));
+  if (numColumns > 9 || isTall(map)) head.append(makeEnlargeButton(root, map.title));
   const rest = () => {
     axes.classList.remove("reading");
     axes.textContent = [["Rows", map.row_title], ["Columns", map.column_title]].filter(([, title]) => title).map(([kind, title]) => `${kind}: ${title}.`).join(" ");

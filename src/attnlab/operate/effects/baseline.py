@@ -70,8 +70,12 @@ class _Watcher(Instrument):
 
     def watch(self, part: str, call: AttentionCall) -> None:
         # The mask is always needed, the rest only by who makes weights anew.
-        self._baseline.calls[part] = call if self._keeps_calls else call._replace(
-            **{name: getattr(call, name).new_empty(0, *getattr(call, name).shape[1:]) for name in _QKV}
+        self._baseline.calls[part] = (
+            call
+            if self._keeps_calls
+            else call._replace(
+                **{name: getattr(call, name).new_empty(0, *getattr(call, name).shape[1:]) for name in _QKV}
+            )
         )
 
 

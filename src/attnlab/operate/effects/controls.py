@@ -232,7 +232,7 @@ def does_it_matter(
         raise WrongUsage(f"rule= is a Rule, such as Rule(alpha=0.01, least=0.1, sharp=0.5); got {rule!r}.")
     if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):
         raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
-    chosen, call = _checked_controls(controls), Call.of(inputs)
+    chosen, call = _checked_controls(controls), Call.of(inputs, model)
     if call.num_rows < 2:
         raise WrongUsage("whether a pattern matters is asked of many inputs; got one.")
     paths = parts_with(model, "heads", parts)

@@ -161,12 +161,13 @@ def effect(
 
     Args:
         model: made of attnlab's parts, in evaluation mode.
-        inputs: a tensor of ids, a tuple (source, target), or a mapping of what the model's forward takes.
+        inputs: a tensor of ids, a tuple (source, target), a mapping of what the model's forward takes; of a pretrained
+            model also a text, or several of as many tokens.
         edits: see `attnlab.operate.edits`.
         labels, position: what is right, for the loss; see `Metric`.
         sites: what to record of both, with `*` for anything.
         num_tokens: generate so many, greedily, from the inputs (a prompt, or source and the target's start).
-        vocabulary: names of the ids, for edits that name tokens and for `text`.
+        vocabulary: names of the ids, for edits that name tokens and for `text`; None for a pretrained model's own.
         certify: make the certificate, which costs up to three more passes.
         **generation: what `generate` takes, such as stop=.
 
@@ -174,7 +175,8 @@ def effect(
         WrongUsage: no edits, one that lands nowhere, labels that do not fit.
     """
     require_integer("num_tokens", num_tokens, low=0)
-    call = Call.of(inputs)
+    call = Call.of(inputs, model)
+    vocabulary = getattr(model, "vocabulary", None) if vocabulary is None else vocabulary
     check_plain(model)
     opened = _Opened()
     with edit(model, *edits, vocabulary=vocabulary, certify=certify) as certificate, installed(model, opened):
@@ -183,7 +185,7 @@ def effect(
         before = _run(model, call, sites, num_tokens, **generation)
     loss = None
     if labels is not None:
-        metric = make_ready(Metric("loss", labels, position=position), before.logits)
+        metric = make_ready(Metric("loss", labels, position=position), before.logits, call.real)
         loss = Both(*(metric(each.logits, before.logits)[0] for each in (before, after)))
     prompt = call.arguments[-1] if num_tokens else None
     length = prompt.shape[1] if isinstance(prompt, Tensor) else 0

@@ -132,7 +132,7 @@ def knock_out(
     sites = [f"{path}.{_SITE[what]}" if path else _SITE[what] for path in paths]
     if what == "layers":
         sites += [site.removesuffix("after") + "before" for site in sites]
-    call, heads = Call.of(inputs), [heads] if isinstance(heads, int) else heads
+    call, heads = Call.of(inputs, model), [heads] if isinstance(heads, int) else heads
     chosen = None if heads is None else list(heads)
     pairs = None if edges is None else _listed_pairs(edges)
     seen = _allowed_edges(model, call, paths, how.budget) if has_edges else {}

@@ -72,7 +72,7 @@ def measure(
     before, after, own = [], [], None
     for number, (span, part) in enumerate(portions):
         base = run_plain(model, part, sites=sites, keeps_calls=keeps_calls)
-        own = make_ready(metric.rows(span), base.logits)
+        own = make_ready(metric.rows(span), base.logits, part.real)
         names, cases = make_cases(base)
         if not cases:
             raise WrongUsage("there is nothing to measure; every case was left out by what was chosen.")

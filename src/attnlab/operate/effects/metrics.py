@@ -51,8 +51,8 @@ class Metric:
         labels: what is right: (row, length) ids, -100 where a position does not count, or (row,), one for each input
             at its `position`; None for what the model itself says there (loss and accuracy need labels).
         others: for a difference, ids of the same shape; None for the likeliest other token.
-        position: which one counts where labels are one for each input: an integer, or (row,) of them, such as the
-            last real token of each.
+        position: which one counts where labels are one for each input: an integer, or (row,) of them. -1 is the last
+            token that is no padding, where the inputs say what is.
     """
 
     measure: MetricKind | Callable[[Tensor], Tensor] = "logit"
@@ -135,8 +135,10 @@ def next_tokens(tokens: Tensor) -> Tensor:
     return torch.cat((tokens[:, 1:], torch.full_like(tokens[:, :1], IGNORED)), 1)
 
 
-def make_ready(asked: Metric, logits: Tensor) -> Ready:
+def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Ready:
     """Make a metric ready for inputs whose plain logits are (row, length, vocabulary) or (row, classes).
+
+    real: (row, length), False at padding; the position -1 is then the last real one.
 
     Raises:
         WrongUsage: an unknown name, labels that are missing, of a wrong shape or out of range.
@@ -150,6 +152,8 @@ def make_ready(asked: Metric, logits: Tensor) -> Ready:
         raise WrongUsage(f"{metric} needs logits (row, length, vocabulary) or (row, classes); the model gives "
                          f"{shape_text(logits.shape)}. Pass a function of its output as the metric.")  # fmt: skip
     whole = logits.unsqueeze(1) if logits.dim() == 2 else logits
+    if isinstance(position, int) and position == -1 and real is not None and real.shape == logits.shape[:2]:
+        position = real.shape[1] - 1 - real.flip(1).int().argmax(1)
     if labels is None:
         if metric in _NEED_LABELS:
             raise WrongUsage(f"{metric} needs labels=: what is right, such as next_tokens(tokens); got none.")

@@ -235,7 +235,7 @@ def make_pairs(
     """
     if direction not in get_args(Direction):
         raise WrongUsage(f"there is no direction {direction!r}; {did_you_mean(str(direction), get_args(Direction))}")
-    one, other = Call.of(clean), Call.of(corrupted)
+    one, other = Call.of(clean, model), Call.of(corrupted, model)
     _check_alike(one, other)
     kept = list(sites)
     spans = [slice(0, one.num_rows)]
@@ -247,7 +247,7 @@ def make_pairs(
         both = (one.rows(span), other.rows(span)) if len(spans) > 1 else (one, other)
         runs = [run_plain(model, call, sites=kept, keeps_calls=keeps_calls) for call in both]
         # The clean run says what is right, and is what a divergence is taken from.
-        own = make_ready(metric.rows(span), runs[0].logits)
+        own = make_ready(metric.rows(span), runs[0].logits, both[0].real)
         ends = Recovery(*(own(run.logits, runs[0].logits)[0].cpu() for run in runs))
         source, base = runs if direction == "denoise" else runs[::-1]
         return Pair(base, source, own, ends, runs[0].logits)

@@ -37,6 +37,7 @@ export function makeOverview(choose) {
   const show = (group, face, selected) => {
     const most = Math.max(...group.layers.map((layer) => layer.heads));
     setVariable(root, "--count", most);
+    root.classList.toggle("deep", group.layers.length > 16); // smaller, so that most layers are seen at once
     const names = Array.from({ length: most }, (_, head) => make("span", { role: "columnheader", class: "head-number" }, String(head)));
     const heading = make("div", { class: "overview-row", role: "row" }, make("span", { role: "columnheader", class: "layer-number" }, make("span", { class: "unseen" }, "Layer")), ...names);
     cells = group.layers.map((layer, i) => Array.from({ length: layer.heads }, (_, head) => makeHead(group, i, head, face(i, head))));
