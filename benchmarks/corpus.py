@@ -13,7 +13,7 @@ from itertools import islice
 import torch
 
 from attnlab.experiments.loading import load_pretrained
-from attnlab.look.corpus import search_corpus
+from attnlab.look.corpus import Corpus, search_corpus
 from attnlab.look.corpus.batching import batches, encoder_of, inputs_of
 from attnlab.look.corpus.texts import rows_of
 
@@ -41,9 +41,8 @@ def main() -> None:
                 model(*inputs, **named)
 
     def search() -> None:
-        found = search_corpus(
-            model, options.texts, options.measure, limit=options.limit, max_length=options.max_length
-        )  # fmt: skip
+        texts = Corpus(options.texts, limit=options.limit, max_length=options.max_length)
+        found = search_corpus(model, texts, options.measure)
         best = found.table()[0]
         interval = f"{best['low']:.3f} to {best['high']:.3f}"
         print(f"  {len(found.heads)} heads; most: {best['head']} {best['mean']:.3f} ({interval})")

@@ -81,11 +81,18 @@ def run_part(part: str, options: argparse.Namespace) -> dict[str, Any]:
             model.foreign(input_ids=ids, use_cache=False, logits_to_keep=1, output_attentions=True)
     else:
         from attnlab.look.documents import summarise_document
+        from attnlab.look.summaries import Summarise
 
         with tempfile.TemporaryDirectory() as folder:
             out = Path(options.out or folder)
             heads = summarise_document(
-                model, ids, out=out, tiles=options.tiles, beyond=True, keep=options.keep or (), progress=told
+                model,
+                ids,
+                out=out,
+                reduce=Summarise(tiles=options.tiles),
+                beyond=True,
+                keep=options.keep or (),
+                progress=told,
             )
             found |= {"heads": len(heads.table()), "disk_bytes": sum(each.stat().st_size for each in out.rglob("*.*"))}
     return found | {"processor": time.process_time() - began, "wall": time.monotonic() - wall, "peak_bytes": peak()}

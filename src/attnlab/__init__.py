@@ -22,7 +22,7 @@ _FACE = {
     "attnlab.experiments.search": "search",
     "attnlab.experiments.sweeps": "sweep",
     "attnlab.look": "open_recording record",
-    "attnlab.look.corpus": "open_search search_corpus",
+    "attnlab.look.corpus": "Corpus open_search search_corpus",
     "attnlab.look.documents": "open_document summarise_document",
     "attnlab.look.questions": "recorded",
     "attnlab.look.lens": "direct_logits head_lens logit_lens",
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from attnlab.experiments.sweeps import sweep as sweep
     from attnlab.look import open_recording as open_recording
     from attnlab.look import record as record
+    from attnlab.look.corpus import Corpus as Corpus
     from attnlab.look.corpus import open_search as open_search
     from attnlab.look.corpus import search_corpus as search_corpus
     from attnlab.look.documents import open_document as open_document

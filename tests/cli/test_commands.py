@@ -259,6 +259,12 @@ def test_the_doctor_finds_this_machine_fit(capsys):
     assert "matrix path" in out
 
 
+def test_a_model_without_a_name_is_not_this_machine(capsys):
+    status, out, error = run(capsys, "doctor", "")
+    assert (status, out) == (2, "")
+    assert "its folder" in error
+
+
 def test_the_doctor_finds_a_missing_package(capsys, monkeypatch):
     from attnlab.cli import doctor
 

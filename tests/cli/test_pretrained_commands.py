@@ -163,7 +163,7 @@ def test_the_doctor_of_the_machine_knows_what_pretrained_models_need(capsys):
         (["trace", "bert-judge", TEXT, "--steps", "2"], 2, "no steps to count"),
         (["trace", "sorting", "cab", "--steps", "2"], 2, "for pretrained models only"),
         (["look", "sorting", "cab", "--ends-in", "none"], 2, "--ends-in: for pretrained models only"),
-        (["doctor", "", "--ends-in", "none"], 2, "--ends-in"),
+        (["doctor", "--ends-in", "none"], 2, "--ends-in is of a model"),
         (["doctor", "sorting"], 2, "attnlab show sorting"),
         (["doctor", "gpt2", "--ends-in", "nothing"], 2, "there is no head 'nothing'"),
     ],

@@ -55,6 +55,12 @@ def test_a_path_that_is_not_there_is_an_error(granite, family, words):
         attach(granite, family=family)
 
 
+@pytest.mark.parametrize("named", ["", None, 5])
+def test_a_family_without_a_type_is_refused(named):
+    with pytest.raises(WrongUsage, match="goes by the model_type"):
+        Family(named, attention="self_attn.o_proj")
+
+
 def test_a_module_that_is_never_called_is_an_error(granite):
     granite.model.layers[0].add_module("idle", torch.nn.Linear(2, 2))
     granite.model.layers[1].add_module("idle", torch.nn.Linear(2, 2))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.texts import TextReading
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.functions import gathered_order
 from attnlab.pretrained.probing import probe_inputs
@@ -330,6 +331,50 @@ def test_attention_whose_axes_stand_in_another_order_is_refused(form: str) -> No
 @pytest.mark.parametrize("name", ["gptj", FALCON, "xlnet", "mpnet"])
 def test_the_check_of_axes_passes_what_stands_in_order(name: str) -> None:
     require_rows(tried(name).model, tried(name).inputs)
+
+
+def test_weights_that_give_nan_are_named() -> None:
+    module = reader("usual")
+    with torch.no_grad():
+        module.embedding.weight[:] = float("nan")
+    with pytest.raises(CouldNotRun, match="gives NaN for a small input"):
+        attach(module, example=(ids_of(1, 6),))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
+def test_what_was_compiled_is_given_doors_as_it_was_written() -> None:
+    module = reader("usual")
+    model = attach(torch.compile(module), example=(ids_of(1, 6),))
+    assert model.foreign is module
+
+
+def test_a_text_in_the_place_of_ids_is_told_what_to_do() -> None:
+    with pytest.raises(WrongUsage, match=r"model\(\*\*model\.inputs\(text\)\)"):
+        tried("gptj").model("John and Mary")
+
+
+def test_a_recording_names_its_model_and_a_question_does_not_print_it() -> None:
+    model = tried("gptj").model
+    with torch.no_grad(), attnlab.record(model, "*.weights") as recording:
+        model(**tried("gptj").inputs)
+    assert recording.model["kind"] == f"{model.name}, GPTJForCausalLM"
+    assert "Linear" not in repr(TextReading(model, {}))
+
+
+def test_pooling_heads_count_where_the_first_output_does_not_go_through_them() -> None:
+    config = transformers.SiglipVisionConfig(
+        image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+    )
+    assert len(attach(transformers.SiglipVisionModel(config).eval()).seams) == 3
+
+
+def test_a_model_that_takes_no_short_text_is_tried_at_its_own_length() -> None:
+    config = transformers.FunnelConfig(
+        vocab_size=100, d_model=32, n_head=4, d_head=8, d_inner=48, block_sizes=[1, 1], num_decoder_layers=1
+    )
+    found = attach(transformers.FunnelModel(config).eval()).seams
+    assert len(found) == 3
+    assert all(each.effect > 0 for each in found)
 
 
 def test_an_axis_that_is_not_that_of_heads_is_told_when_its_size_changes() -> None:

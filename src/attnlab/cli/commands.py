@@ -401,7 +401,7 @@ def _answerer(run: str, how: ForPretrained, *, as_json: bool) -> "tuple[Callable
 
 @app.command
 def doctor(
-    model: str = "",
+    model: str | None = None,
     /,
     *,
     ends_in: str | None = None,
@@ -418,7 +418,7 @@ def doctor(
     as_json
         Print the findings as JSON.
     """
-    if model:
+    if model is not None:
         return _examine_model(model, ends_in, as_json=as_json)
     if ends_in is not None:
         raise WrongUsage("--ends-in is of a model; name one.")

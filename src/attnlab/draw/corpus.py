@@ -30,7 +30,7 @@ def corpus_report(
     unknown = sorted(set(shown) - set(found.heads))
     if unknown:
         raise WrongUsage(f"the head {unknown[0]} was not searched.")
-    words = MEASURES.get(found.measure, found.measure)
+    words = _words_of(found.measure)
     counts: list[list[Any]] = [[name, f"{count:,}"] for name, count in found.counts.items() if count]
     sections: list[dict[str, Any]] = [
         {
@@ -82,6 +82,12 @@ def _item(example: Example) -> dict[str, Any]:
         "query": places.index(example.query),
         "key": places.index(example.key),
     }
+
+
+def _words_of(measure: str) -> str:
+    if measure.startswith("token:"):
+        return f"the weight on tokens that are {measure.removeprefix('token:')}"
+    return MEASURES.get(measure, measure)
 
 
 def _sentence(words: str) -> str:

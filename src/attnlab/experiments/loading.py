@@ -10,14 +10,12 @@ from torch import nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.population import storing
-from attnlab.files import read_json
+from attnlab.pretrained.json_files import read_object
 
 if TYPE_CHECKING:
     from attnlab.pretrained.model import Pretrained
 
 __all__ = ["is_ours", "load", "load_pretrained"]
-
-_LARGEST_CONFIG = 2**24  # bytes; ours have some thousand
 
 
 def load(
@@ -89,11 +87,10 @@ def is_ours(path: Path | str) -> bool:
     path = Path(path)
     if storing.is_member(path):
         return True
-    file = path / "config.json"
-    if not os.path.isfile(file) or os.path.getsize(file) > _LARGEST_CONFIG:
+    if not os.path.isfile(path / "config.json"):
         return False
     try:
-        config = read_json(file)
+        config = read_object(path / "config.json")  # perhaps a stranger's: bounded in size and depth
     except CouldNotRun:
         return False  # whoever opens it says what is wrong
-    return isinstance(config, dict) and ("experiment" in config or isinstance(config.get("model"), dict))
+    return "experiment" in config or isinstance(config.get("model"), dict)

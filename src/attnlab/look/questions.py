@@ -10,7 +10,7 @@ traces need not know whether the model continues, translates, judges or maps vec
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, Self
 
 import torch
@@ -70,7 +70,7 @@ class Continuation:
     expected: the right choices, where they are known; here, and in every other question.
     """
 
-    model: Decoder
+    model: Decoder = field(repr=False)
     prompt: Tensor
     num_tokens: int
     vocabulary: Sequence[str]
@@ -109,7 +109,7 @@ class Translation:
     candidates are the ids whose probabilities are written down, None for all.
     """
 
-    model: EncoderDecoder
+    model: EncoderDecoder = field(repr=False)
     source: Tensor
     source_words: Sequence[str]
     start: Tensor
@@ -153,7 +153,7 @@ class Translation:
 class Verdict:
     """A text that an encoder puts into a class: tokens (1, length) ids, their names, the names of the classes."""
 
-    model: Encoder
+    model: Encoder = field(repr=False)
     tokens: Tensor
     words: Sequence[str]
     classes: Sequence[str]
@@ -197,7 +197,7 @@ class Vectors:
     not `counted` answer nothing.
     """
 
-    model: SingleHead
+    model: SingleHead = field(repr=False)
     x: Tensor
     words: Sequence[str]
     answers: Sequence[str]

@@ -5,7 +5,7 @@ in the place of a mask, a class, or nothing but vectors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Self
 
@@ -35,7 +35,7 @@ class TextReading:
     inputs: what the model takes by name, (1, length).
     """
 
-    model: Pretrained
+    model: Pretrained = field(repr=False)
     inputs: Mapping[str, Tensor]
 
     @property

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained.checking import check
 from attnlab.pretrained.family import Family, family_of, require_met
 from attnlab.pretrained.model import Pretrained
@@ -14,7 +14,7 @@ from attnlab.pretrained.plan import make_plan
 from attnlab.pretrained.probing import probe_inputs
 from attnlab.pretrained.rows import require_rows
 from attnlab.pretrained.standing import uncompiled
-from attnlab.pretrained.survey import survey
+from attnlab.pretrained.survey import first_tensor, survey
 from attnlab.sites import SitedModule
 
 __all__ = ["attach"]
@@ -67,6 +67,12 @@ def _attached(
     with uncompiled(foreign):
         inputs = probe_inputs(foreign) if example is None else _named(foreign, example)
         found = survey(foreign, inputs)
+        given = first_tensor(found.output)
+        if given is not None and bool(given.isnan().any()):
+            raise CouldNotRun(
+                f"{name or type(foreign).__name__} gives NaN for a small input, so that nothing done to it could be "
+                "told; are its weights whole? In half precision, try dtype='float32'."
+            )
         is_both = bool(getattr(getattr(foreign, "config", None), "is_encoder_decoder", False))
         plan = make_plan(found, is_encoder_decoder=is_both)
         family = family_of(foreign) if family is None else family

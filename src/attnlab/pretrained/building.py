@@ -19,7 +19,7 @@ from torch import nn
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
 from attnlab.pretrained.folder import ModelFolder, check_memory
 
-__all__ = ["HEADS", "build", "explained", "needs", "quiet"]
+__all__ = ["HEADS", "Differences", "bounded_modules", "build", "explained", "needs", "quiet"]
 
 HEADS = {
     "none": "MODEL_MAPPING_NAMES",
@@ -36,6 +36,7 @@ HEADS = {
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _BESIDE = 64 * 2**20  # bytes that any model may have beside what its files hold
+_MODULES, _MODULES_PER_TENSOR = 500, 4  # of 80 families none has more than 100 and 1 (Switch)
 _HEAD_NAMES = {  # what stands beside the body in the models that transformers has
     "pooler", "cls", "lm_head", "lm_loss", "embed_out", "predictions", "seq_relationship", "final_logits_bias",
     "classifier", "pre_classifier", "sop_classifier", "cls_classifier", "distillation_classifier", "score",
@@ -247,7 +248,7 @@ def _sketch(
     # Nothing is drawn for what a file lacks: even on the meta device, transformers makes some tables in memory for it.
     undrawn = {"__module__": model_class.__module__, "initialize_weights": lambda self: None}
     sketch_class: Any = type(name, (model_class,), undrawn)
-    with _bounded_modules(500 + 10 * len(tensors), name):
+    with bounded_modules(len(tensors), name):
         sketch, said = sketch_class.from_pretrained(
             None, config=config, state_dict=dict(tensors), dtype=dtype, device_map={"": "meta"},
             output_loading_info=True, ignore_mismatched_sizes=True, **options,
@@ -260,9 +261,9 @@ def _sketch(
 
 
 @contextmanager
-def _bounded_modules(most: int, model: str) -> Iterator[None]:
+def bounded_modules(num_tensors: int, model: str) -> Iterator[None]:
     """Stop a description that asks for more modules than its file could ever fill, in this thread."""
-    thread, count = threading.get_ident(), 0
+    thread, count, most = threading.get_ident(), 0, _MODULES + _MODULES_PER_TENSOR * num_tensors
 
     def counted(parent: nn.Module, name: str, module: nn.Module | None) -> None:
         nonlocal count

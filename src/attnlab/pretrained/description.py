@@ -16,6 +16,7 @@ __all__ = ["check_numbers", "clean_description", "refuse_remote_code"]
 
 MOST_NUMBER = 2**40
 _MOST = (  # by words in a key: what loops run over, and what tables are wide
+    (re.compile(r"layers?$|depths?$|cycles?$|group_detr$"), 1_000),
     (re.compile(r"layer|block|depth|stage|label|expert|group|codebook|level|head|repeat|hash|types|pattern"), 100_000),
     (re.compile(r"hidden_size|d_model|d_ff|d_kv|n_embd|n_inner|dim|ffn|intermediate|channels|width"), 2**22),
 )
@@ -76,7 +77,8 @@ def check_numbers(said: dict[str, Any], path: Path) -> None:
             most = MOST_NUMBER if is_id else next((most for words, most in _MOST if words.search(named)), MOST_NUMBER)
             if abs(value) > most:
                 where = f"{path}: {'.'.join(place)[:80]}"
-                raise CouldNotRun(f"{where} is {value:,}; no model has more than {most:,}. It is damaged, or a trap.")
+                came = f"{value:,}" if abs(value) < 2**64 else f"a number of {len(str(value))} digits"
+                raise CouldNotRun(f"{where} is {came}; no model has more than {most:,}. It is damaged, or a trap.")
 
 
 def _texts(config: dict[str, Any], path: Path) -> None:

@@ -38,6 +38,12 @@ class Family:
     down: str | None = None
     feed_forward: str | None = None
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.model_type, str) and self.model_type):
+            raise WrongUsage(
+                f"a family goes by the model_type of config.json, such as 'gpt2'; got {self.model_type!r}."
+            )
+
     def corrected(self, plan: Plan, foreign: nn.Module) -> Plan:
         """Put what the family says in the place of what the survey found.
 

@@ -25,11 +25,13 @@ MOST_SHARDS = 1_000
 MOST_TENSORS_IN_ALL = 100_000  # a mixture of many experts has tens of thousands in its shards
 MOST_INDEX = 16 * 2**20
 MOST_SIDE_FILE = 4 * 2**20  # tokenizer_config.json with thousands of added tokens takes 1 MiB
+MOST_TEMPLATE = 2**20
 MOST_TOKENIZER = 128 * 2**20
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _OTHERS = (".h5", ".msgpack", ".onnx", ".npz", ".ot", ".tflite", ".mlmodel", ".keras")
 _NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
+_OF_TOKENIZERS = (".json", ".jinja", ".txt", ".model", ".spm", ".bpe", ".tiktoken", ".vocab")
 _SIDE_FILES = (
     "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "processor_config.json", "preprocessor_config.json",
@@ -67,9 +69,8 @@ def look_into(path: Path, *, remote_code: bool = False) -> ModelFolder:
     side_files = {name: read_object(path / name, MOST_SIDE_FILE) for name in _SIDE_FILES if name in names}
     for name, content in side_files.items():
         _check_side_file(content, path / name, remote_code=remote_code)
-    for name in sorted(names & {"tokenizer.json", "vocab.json", "vocab.txt", "merges.txt"}):
-        if (path / name).stat().st_size > MOST_TOKENIZER:
-            raise CouldNotRun(f"{path / name} is larger than the {MOST_TOKENIZER:,} bytes that are read.")
+    for name in sorted(names):
+        _check_size(path / name)
     weights, tensors = _weights(path, names)
     code = said.get("auto_map") or {}
     folder = ModelFolder(path, config, weights, tensors, side_files.get("generation_config.json"), code)
@@ -109,6 +110,8 @@ def _entries(path: Path) -> set[str]:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     _check_entry(entry, root)
+                    if folder != path:
+                        _check_size(Path(entry.path))
                     names |= {entry.name} if folder == path else set()
                     if len(names) > MOST_ENTRIES:
                         raise CouldNotRun(f"{path} holds more than {MOST_ENTRIES:,} files: it is no model's folder.")
@@ -117,6 +120,13 @@ def _entries(path: Path) -> set[str]:
     except OSError as error:
         raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
     return names
+
+
+def _check_size(path: Path) -> None:
+    """Refuse what a tokenizer might read whole and is larger than any is; what it reads depends on its class."""
+    most = MOST_TEMPLATE if path.suffix == ".jinja" else MOST_TOKENIZER
+    if path.suffix in _OF_TOKENIZERS and path.stat().st_size > most:
+        raise CouldNotRun(f"{path} has {path.stat().st_size:,} bytes; at most {most:,} are read.")
 
 
 def _root(path: Path) -> Path:
@@ -160,7 +170,7 @@ def _check_side_file(content: dict[str, Any], path: Path, *, remote_code: bool) 
                 f"{path}: {ascii(name)[:60]} points at {ascii(value)[:80]}; a model's files are named without a folder."
             )
         if type(value) is int and name.startswith(("max_", "num_")) and abs(value) > 2**53:
-            raise CouldNotRun(f"{path}: {ascii(name)[:60]} is {value:,}, which is no number of anything.")
+            raise CouldNotRun(f"{path}: {ascii(name)[:60]} is {f'{value:,}'[:40]}, which is no number of anything.")
 
 
 def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, Stored]]:

@@ -9,22 +9,31 @@ import os
 import stat
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained.header import MOST_DIMENSIONS, MOST_NAME, MOST_TENSORS
 
-__all__ = ["read_gguf_header"]
+__all__ = ["Stated", "read_gguf_header"]
 
 MOST_HEADER = 32 * 2**20  # bytes; the vocabulary stands in it, some MiB
 MOST_FACTS = 2_000
-MOST_ITEMS = 2_000_000  # of a list: a vocabulary, its merges
+MOST_ITEMS = 1_000_000  # of a list: a vocabulary, its merges
+_ITEMS, _ITEMS_PER_ROW = 10_000, 4  # of a list, beside the rows of the weights: merges are more than names
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _LIST = 8, 9
 
 
-def read_gguf_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Return what a GGUF file states of itself (numbers and short texts by name) and how many numbers it holds.
+class Stated(NamedTuple):
+    """What a GGUF file states of itself: numbers and short texts by name, how many tensors, and how many numbers."""
+
+    facts: dict[str, Any]
+    num_tensors: int
+    num_numbers: int
+
+
+def read_gguf_header(path: Path) -> Stated:
+    """Return what a GGUF file states of itself.
 
     Raises:
         CouldNotRun: no GGUF file, another version, cut off, or something in it points outside of it.
@@ -43,10 +52,10 @@ class _Walk:
     """One pass over the header, which never reads further than the file is long."""
 
     def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
-        self.path, self.size, self.at = path, size, 0
+        self.path, self.size, self.at, self.longest_list = path, size, 0, 0
         self.content = file.read(min(size, MOST_HEADER))
 
-    def whole(self) -> tuple[dict[str, Any], int]:
+    def whole(self) -> Stated:
         magic = self.content[:4]
         if magic != b"GGUF":
             pointer = " It is the pointer that git-lfs leaves: run `git lfs pull`." if magic == b"vers" else ""
@@ -67,16 +76,23 @@ class _Walk:
             if name in facts:
                 raise CouldNotRun(f"{self.path}: the fact {name!a} stands twice.")
             facts[name] = value
-        return facts, self.tensors(num_tensors, facts)
+        num_numbers, longest = self.tensors(num_tensors, facts)
+        if self.longest_list > _ITEMS + _ITEMS_PER_ROW * longest:  # a vocabulary has a row of the weights for each name
+            raise CouldNotRun(
+                f"{self.path} holds a list of {self.longest_list:,} items, far more than its weights have rows "
+                f"({longest:,}). It is damaged, or a trap."
+            )
+        return Stated(facts, num_tensors, num_numbers)
 
-    def tensors(self, count: int, facts: dict[str, Any]) -> int:
+    def tensors(self, count: int, facts: dict[str, Any]) -> tuple[int, int]:
+        """Judge all tensors; return how many numbers they hold, and the longest side of any."""
         try:
             from gguf.constants import GGML_QUANT_SIZES  # how many numbers share a scale, and in how many bytes
         except ImportError as error:
             raise CouldNotRun(f"opening a GGUF file needs gguf ({error}): pip install 'attnlab[hf]'.") from None
         sizes = {int(kind): block for kind, block in GGML_QUANT_SIZES.items()}
         names: set[str] = set()
-        places, num_numbers = [], 0
+        places, num_numbers, longest = [], 0, 0
         for _ in range(count):
             name = self.text(MOST_NAME)
             num_dimensions = self.number("I")
@@ -97,6 +113,7 @@ class _Walk:
                 raise CouldNotRun(f"{self.path}: {name} has {numbers:,} numbers, no multiple of its blocks of {block}.")
             places.append((offset, offset + numbers // block * size, name))
             num_numbers += numbers
+            longest = max(longest, *shape, 0)
         alignment = facts.get("general.alignment", 32)
         if type(alignment) is not int or not 0 < alignment <= 2**16:
             raise CouldNotRun(f"{self.path}: an alignment of {ascii(alignment)[:40]} is not possible.")
@@ -108,7 +125,7 @@ class _Walk:
                     "taken: the file is cut off or damaged. Fetch it again."
                 )
             end = after
-        return num_numbers
+        return num_numbers, longest
 
     def value(self, kind: int) -> Any:
         if kind in _NUMBERS:
@@ -120,6 +137,7 @@ class _Walk:
         inner, count = self.number("I"), self.number("Q")
         if count > MOST_ITEMS or (inner not in _NUMBERS and inner != _TEXT):
             raise CouldNotRun(f"{self.path}: a list of {count:,} values of kind {inner:,} is not read.")
+        self.longest_list = max(self.longest_list, count)
         if inner in _NUMBERS:
             self.skip(count * struct.calcsize("<" + _NUMBERS[inner]))
         else:

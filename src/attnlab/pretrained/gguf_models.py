@@ -7,24 +7,28 @@ time.
 
 import hashlib
 import io
+import logging
 import os
 import shutil
 import tempfile
+import time
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
 from attnlab.errors import CouldNotRun, did_you_mean
-from attnlab.files import CouldNotWrite, check_room, explained, write_json
+from attnlab.files import CouldNotWrite, check_room, explained, locked, write_json, writer_of
+from attnlab.pretrained.building import Differences, bounded_modules, needs, quiet
 from attnlab.pretrained.building import explained as explained_by_library
-from attnlab.pretrained.building import needs, quiet
 from attnlab.pretrained.description import check_numbers
-from attnlab.pretrained.folder import check_memory
-from attnlab.pretrained.gguf_header import read_gguf_header
+from attnlab.pretrained.folder import check_memory, look_into
+from attnlab.pretrained.gguf_header import Stated, read_gguf_header
 
 __all__ = ["converted", "kept_in"]
 
 _FORM = "1"  # of what is kept; a new form is kept under another name
+_LOG = logging.getLogger(__name__)
+_YOUNG = 60.0  # seconds in which somebody may be about to write into a new folder
 
 
 def kept_in() -> Path:
@@ -39,21 +43,21 @@ def converted(file: Path) -> Path:
     Raises:
         CouldNotRun: no sound GGUF file, of a kind that transformers cannot read, or no room to keep it.
     """
-    facts, num_numbers = read_gguf_header(file)
-    check_numbers(facts, file)
-    check_memory(4 * num_numbers, f"the weights in {file}, spread out,")
+    stated = read_gguf_header(file)
+    check_numbers(stated.facts, file)
+    check_memory(4 * stated.num_numbers, f"the weights in {file}, spread out,")
     transformers = needs("opening a GGUF file")
     try:
         import accelerate  # noqa: F401  transformers asks for it
     except ImportError as error:
         raise CouldNotRun(f"opening a GGUF file needs accelerate ({error}): pip install 'attnlab[hf]'.") from None
-    _check_family(facts, file)
+    _check_family(stated.facts, file)
     with open(file, "rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     goal = kept_in() / f"{digest[:32]}-{_FORM}-{transformers.__version__}"
-    if not (goal / "config.json").exists():
+    if not _is_sound(goal):
         try:
-            _convert(file, goal, num_numbers)
+            _convert(file, goal, stated)
         except CouldNotWrite as error:
             raise CouldNotRun(
                 f"{file} is spread out once and kept in {goal.parent}, which failed: {str(error).split('.')[0]}. "
@@ -75,28 +79,71 @@ def _check_family(facts: dict[str, Any], file: Path) -> None:
         )
 
 
-def _convert(file: Path, goal: Path, num_numbers: int) -> None:
+def _is_sound(folder: Path) -> bool:
+    """Say whether a kept folder can be opened; one that was damaged since is made anew."""
+    try:
+        look_into(folder)
+    except CouldNotRun:
+        return False
+    return True
+
+
+def _convert(file: Path, goal: Path, stated: Stated) -> None:
     """Spread a file out into a folder beside its goal, and rename that: the goal is whole or not there."""
-    check_room(goal, 4 * num_numbers, f"{file.name}, spread out,")
     with explained(goal):
         goal.parent.mkdir(parents=True, exist_ok=True)
+        _remove_remains(goal.parent)
+        check_room(goal, 4 * stated.num_numbers, f"{file.name}, spread out,")
         part = Path(tempfile.mkdtemp(prefix=f".{goal.name}.", suffix=".part", dir=goal.parent))
     try:
-        with tempfile.TemporaryDirectory() as alone:  # where no other file can be taken for one of the model's
+        # Alone, so that no other file can be taken for one of the model's.
+        with locked(part), tempfile.TemporaryDirectory(prefix="attnlab-gguf-") as alone:
             (Path(alone) / "model.gguf").symlink_to(file.resolve())
+            _LOG.info("%s is spread out, which takes a while and is done once; kept in %s", file.name, goal.parent)
             with quiet(), redirect_stderr(io.StringIO()), explained_by_library(str(file)):
-                _spread(alone, "model.gguf", part)
+                _spread(alone, "model.gguf", part, stated)
         with explained(goal):
-            try:
-                os.replace(part, goal)
-            except OSError:  # somebody else was quicker
-                if not (goal / "config.json").exists():
-                    raise
+            _put_in_place(part, goal)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def _spread(folder: str, name: str, goal: Path) -> None:
+def _remove_remains(folder: Path) -> None:
+    """Remove what conversions left that were killed: parts that nobody has worked on for a while, nor works on now."""
+    for part in folder.glob(".*.part"):
+        if part.stat().st_mtime < time.time() - _YOUNG and writer_of(part) is None:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _put_in_place(part: Path, goal: Path) -> None:
+    """Rename a finished folder to its goal, unless somebody else was quicker."""
+    for each in part.iterdir():
+        with open(each, "rb") as file:
+            os.fsync(file.fileno())
+    try:
+        os.replace(part, goal)
+    except OSError:
+        if _is_sound(goal):
+            return
+        shutil.rmtree(goal, ignore_errors=True)
+        os.replace(part, goal)
+
+
+def _check_description(auto: Any, config: Any, stated: Stated, name: str) -> None:
+    """Refuse a description that asks for more weights than there are: they would be drawn at random."""
+    import torch
+
+    with bounded_modules(stated.num_tensors, name), torch.device("meta"):
+        sketch = auto.from_config(config)
+    takes = sum(each.numel() for each in sketch.parameters())
+    if takes > 2 * stated.num_numbers:  # a matrix that is used twice may stand there once
+        raise CouldNotRun(
+            f"the description in the GGUF file asks for {takes:,} numbers, and it holds {stated.num_numbers:,}. It is "
+            "damaged, or a trap."
+        )
+
+
+def _spread(folder: str, name: str, goal: Path, stated: Stated) -> None:
     import torch
     from safetensors.torch import save_file
 
@@ -105,14 +152,18 @@ def _spread(folder: str, name: str, goal: Path) -> None:
     config = transformers.AutoConfig.from_pretrained(folder, **asking)
     is_decoder = config.model_type in transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     auto = transformers.AutoModelForCausalLM if is_decoder else transformers.AutoModel
+    _check_description(auto, config, stated, config.model_type)
     # dequantize: left in their blocks, the weights would be computed on by a kernel fetched from the hub
     model, said = auto.from_pretrained(
-        folder, config=config, dtype=torch.float32, output_loading_info=True,
+        folder, config=config, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True,
         quantization_config=transformers.GgufConfig(gguf_file=name, dequantize=True), **asking,
     )  # fmt: skip
     if said["missing_keys"] or said["mismatched_keys"]:
-        names = sorted(said["missing_keys"])[:10]
-        raise CouldNotRun(f"the GGUF file does not hold all of {type(model).__name__}; missing: {', '.join(names)}.")
+        other = sorted(f"{name} {tuple(has)}, expected {tuple(wants)}" for name, has, wants in said["mismatched_keys"])
+        raise CouldNotRun(
+            "the weights in the GGUF file are not those of its "
+            f"{type(model).__name__}: {Differences(sorted(said['missing_keys']), [], other).in_words()}."
+        )
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **asking)
     tokenizer.save_pretrained(goal)
     tied = set(model.all_tied_weights_keys)

@@ -16,7 +16,7 @@ from typing import Any
 from attnlab.errors import CouldNotRun
 from attnlab.files import check_room
 from attnlab.pretrained.description import clean_description
-from attnlab.pretrained.folder import CONFIG
+from attnlab.pretrained.folder import CONFIG, INDEX, MOST_INDEX, WEIGHTS
 from attnlab.pretrained.json_files import read_object
 
 __all__ = ["hub_folder", "is_hub_id", "is_offline"]
@@ -83,17 +83,35 @@ def _cached(hub: Any, name: str, revision: str | None) -> Path | None:
         folder = Path(hub.snapshot_download(name, revision=revision, local_files_only=True))
     except (OSError, ValueError):  # not in the cache; LocalEntryNotFoundError is one of these
         return None
-    has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")) or any(folder.glob("*.gguf"))
-    return folder if has_weights and (folder / CONFIG).exists() else None
+    return folder if _has_weights(folder) and (folder / CONFIG).exists() else None
+
+
+def _has_weights(folder: Path) -> bool:
+    """Say whether a snapshot holds weights, of shards all; those that are nothing good are told of later."""
+    if not (folder / WEIGHTS).exists() and (folder / INDEX).exists():
+        try:
+            placed = read_object(folder / INDEX, MOST_INDEX)["weight_map"]
+            return all((folder / str(name)).exists() for name in set(placed.values()))
+        except (CouldNotRun, KeyError, AttributeError, TypeError, ValueError, OSError):
+            return True
+    return any(any(folder.glob(f"*{ending}")) for ending in (".safetensors", ".bin", ".gguf"))
 
 
 def _address(endpoint: str) -> tuple[str, int]:
     """Return whom a request to the hub reaches first: the hub or the proxy before it."""
-    scheme = urllib.parse.urlsplit(endpoint).scheme or "https"
-    host = urllib.parse.urlsplit(endpoint).hostname or ""
-    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme)
-    goal = urllib.parse.urlsplit(proxy or endpoint)
-    return goal.hostname or host, goal.port or (80 if goal.scheme == "http" else 443)
+    goal = endpoint
+    try:
+        scheme = urllib.parse.urlsplit(endpoint).scheme or "https"
+        host = urllib.parse.urlsplit(endpoint).hostname or ""
+        proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(scheme)
+        goal = proxy or endpoint
+        found = urllib.parse.urlsplit(goal)
+        port = found.port or (80 if found.scheme == "http" else 443)
+    except ValueError as error:
+        raise CouldNotRun(f"{goal!r}, by which the hub is to be reached, is no address: {error}.") from None
+    if not (found.hostname or host):
+        raise CouldNotRun(f"{goal!r}, by which the hub is to be reached, is no address, https://HOST.")
+    return found.hostname or host, port
 
 
 def _answers(host: str, port: int) -> bool:

@@ -98,6 +98,8 @@ class Pretrained(SitedModule):
 
     def arguments(self, *inputs: Tensor, real: Tensor | None = None, **options: Any) -> dict[str, Any]:
         """Name the inputs as the foreign model does."""
+        if any(isinstance(each, str) for each in (*inputs, *options.values())):
+            raise WrongUsage("a model reads ids: model(**model.inputs(text)); attnlab.ask(model, text) reads text.")
         main = getattr(self.foreign, "main_input_name", None)
         names = [name for name, kind in self._takes.items() if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
         names = names if main is None else [main, "decoder_input_ids"]

@@ -61,6 +61,8 @@ def open_pretrained(
         WrongUsage: a head, dtype or device that there is not.
     """
     number_type, place = _dtype(dtype), _device(device)
+    if not isinstance(remote_code, bool):  # "no" would be taken for yes
+        raise WrongUsage(f"remote_code is True or False; got {remote_code!r}.")
     if head is not None and not isinstance(head, str):
         raise WrongUsage(f"head is one of {', '.join(HEADS)}; got {head!r}.")
     path, source = _found(x, revision, remote_code)
@@ -103,7 +105,7 @@ def _found(x: str | os.PathLike[str], revision: str | None, remote_code: bool) -
 
 def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if dtype is not None and not (isinstance(found, torch.dtype) and found.is_floating_point):
+    if dtype is not None and found not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
         raise WrongUsage(f"dtype is float64, float32, bfloat16 or float16; got {dtype!r}.")
     return found
 
@@ -113,6 +115,12 @@ def _device(device: torch.device | str | None) -> torch.device | None:
         found = None if device is None else torch.device(device)
     except (RuntimeError, TypeError):
         raise WrongUsage(f"device is cpu, cuda, cuda:1 or another that torch knows; got {device!r}.") from None
+    if found is not None and found.type == "meta":
+        raise WrongUsage("on the device meta there are no numbers, so nothing can be looked at there.")
     if found is not None and found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         raise CouldNotRun(f"there is no device {found} here: {torch.cuda.device_count()} GPUs can be used.")
+    try:
+        torch.empty(0, device=found)
+    except Exception as error:  # each kind of device has errors of its own
+        raise CouldNotRun(f"there is no device {found} here: {str(error).split('. ')[0].rstrip('.')}.") from None
     return found

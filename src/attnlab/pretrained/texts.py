@@ -41,7 +41,7 @@ def text_inputs(
     if len(pairs) != len(texts):
         raise WrongUsage(f"{len(texts)} texts need as many second ones; got {len(pairs)}.")
     takes = inspect.signature(foreign.forward).parameters
-    rows = [tokenizer(one, other) for one, other in zip(texts, pairs, strict=True)]
+    rows = [tokenizer(one, other, verbose=False) for one, other in zip(texts, pairs, strict=True)]
     named = {name for name in rows[0] if name in takes or name == "input_ids"}
     lengths = [len(row["input_ids"]) for row in rows]
     _check_lengths(model, lengths, texts)

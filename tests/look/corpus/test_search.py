@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.corpus import MEASURES, batching, measures, open_search, search_corpus, tally, watching
+from attnlab.look.corpus import MEASURES, Corpus, batching, measures, open_search, search_corpus, tally, watching
 from attnlab.look.corpus.texts import rows_of
 from attnlab.models import Encoder, EncoderConfig
 from attnlab.parts.masks import causal_mask
@@ -73,9 +73,9 @@ def encoder():
 
 
 def search(model, measure, texts=TEXTS, **options):
-    return search_corpus(
-        model, texts, measure, **{"encode": encode, "vocabulary": WORDS, "batch_tokens": 40, **options}
-    )
+    reading = {"encode": encode, "vocabulary": WORDS, "batch_tokens": 40}
+    own = {name: options.pop(name) for name in ("encode", "batch_tokens", "max_length", "limit") if name in options}
+    return search_corpus(model, Corpus(texts, **{**reading, **own}), measure, **options)
 
 
 def by_head(found):
@@ -286,6 +286,77 @@ def test_what_was_stopped_ends_in_the_same_bytes(encoder, tmp_path, monkeypatch)
         search(encoder, "previous", TEXTS[::-1], out=tmp_path / "a")
 
 
+def test_of_equal_values_the_first_texts_are_named_in_whatever_order_they_are_read(encoder):
+    texts = ["cat dog sat", *["the cat"] * 6]
+    for limit in (3, 7):  # read by length, longer ones last
+        found = search(encoder, "previous", texts, limit=limit, top=limit)
+        values = [(-each.value, each.text) for each in found.examples("0.0")]
+        assert values == sorted(values)
+    own = tally.Tally(1, 2, 0)
+    for number in (5, 3, 4):
+        own.add(tally.Measured(torch.ones(1, 1, 1), torch.zeros(1, 1, 1).long(), [number], [1]))
+    assert own.examples()[1][0, :, 0].tolist() == [3, 4]
+
+
+def test_infinite_and_whole_values_are_what_they_are(encoder):
+    def endless(rows):
+        return rows.weights.amax(-1) / 0.0
+
+    def whole(rows):
+        return rows.weights.argmax(-1)
+
+    assert search(encoder, endless).examples("0.0")[0].value == math.inf
+    assert search(encoder, whole).examples("0.0")[0].value == int(search(encoder, whole).examples("0.0")[0].value)
+    with pytest.raises(WrongUsage, match="a measure returns real numbers"):
+        search(encoder, lambda rows: rows.weights.amax(-1).to(torch.complex64))
+
+
+def test_a_function_that_was_changed_does_not_go_on_under_its_name(encoder, tmp_path):
+    def own(rows):
+        return rows.weights.amax(-1)
+
+    search(encoder, own, out=tmp_path)
+    before = own
+
+    def own(rows):
+        return rows.weights.amin(-1)
+
+    with pytest.raises(WrongUsage, match="another search: code"):
+        search(encoder, own, out=tmp_path)
+    assert search(encoder, before, out=tmp_path).is_done
+
+
+def test_texts_that_become_other_ids_or_fewer_rows_do_not_go_on(encoder, tmp_path):
+    search(encoder, "previous", out=tmp_path)
+    with pytest.raises(WrongUsage, match="how its texts become ids"):
+        search(encoder, "previous", out=tmp_path, encode=lambda text: encode(text)[::-1])
+    with pytest.raises(WrongUsage, match="of which 7 rows were read and 3 are left"):
+        search(encoder, "previous", out=tmp_path, limit=3)
+    assert search(encoder, "previous", [*TEXTS, "a cat"], out=tmp_path).counts["texts read"] == 8
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        (5, "encode is a function"),
+        (lambda text: None, "encode returns ids"),
+        (lambda text: ["the"], "encode returns ids"),
+        (lambda text: [1.5], "encode returns ids"),
+        (lambda text: [10], "from 0 to 9"),
+        (lambda text: [-1, 2], "from 0 to 9"),
+    ],
+)
+def test_what_makes_no_ids_of_this_model_is_refused(own, words, encoder):
+    with pytest.raises(WrongUsage, match=words):
+        search(encoder, "previous", encode=own)
+
+
+@pytest.mark.parametrize("odd", [5, None, {"limit": 0}, {"batch_tokens": 0}])
+def test_what_is_no_corpus_is_refused(odd, encoder):
+    with pytest.raises(WrongUsage):
+        Corpus(["the cat"], **odd) if isinstance(odd, dict) else search_corpus(encoder, odd, "previous")
+
+
 def test_texts_are_read_from_every_kind_of_file(tmp_path):
     rows = [{"text": text, "label": "x"} for text in TEXTS]
     with (tmp_path / "a.csv").open("w", newline="") as file:
@@ -320,14 +391,14 @@ def test_bad_rows_are_counted_and_a_corpus_without_any_text_is_refused(encoder, 
     file.write_bytes(
         b'{"text": "the cat"}\n{"text": ""}\n{"text": 3}\n{"label": 1}\nnot json\n[]\n{"text": "\xff"}\n"a dog"\n'
     )
-    found = search_corpus(encoder, file, "previous", encode=encode, vocabulary=WORDS)
+    found = search(encoder, "previous", file)
     assert found.counts["texts read"] == 2
     assert found.counts["rows left out"] == 6
     assert {name.removeprefix("left out: ") for name in found.counts if name.startswith("left out")} == {
         "empty", "a int, no text", "no 'text'", "not JSON", "neither an object nor a text", "not UTF-8",
     }  # fmt: skip
     (tmp_path / "b.csv").write_text("text,label\nthe cat\na dog,1\n")
-    assert search_corpus(encoder, tmp_path / "b.csv", "own", encode=encode).counts["rows left out"] == 1
+    assert search(encoder, "own", tmp_path / "b.csv").counts["rows left out"] == 1
     for empty, why in (([], "no row at all"), (["", "  "], "2 left out: empty")):
         with pytest.raises(WrongUsage, match=f"no text that could be read: .*{why}"):
             search(encoder, "previous", empty)

@@ -7,7 +7,7 @@ import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
-from attnlab.look.documents import open_document, summarise_document
+from attnlab.look.documents import open_document, summarise_document, summarising
 from attnlab.look.documents.budget import check_open, summary_bytes
 from attnlab.look.documents.storing import Folder
 from attnlab.look.summaries import Summarise
@@ -15,6 +15,7 @@ from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
 from attnlab.seeds import isolated
 
 LENGTH = 50
+SMALL = Summarise(tiles=8)
 SETTINGS = {"vocab_size": 23, "max_length": 64, "d_model": 12, "num_heads": 4, "num_kv_heads": 2, "num_layers": 4}
 
 
@@ -45,7 +46,7 @@ def stopped(model, ids, out, after, **options):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        summarise_document(model, ids, out=out, tiles=8, progress=stop, **options)
+        summarise_document(model, ids, out=out, reduce=SMALL, progress=stop, **options)
 
 
 def counted(monkeypatch):
@@ -94,7 +95,7 @@ def check_against_recording(model, document, ids):
 
 
 def test_what_is_written_of_every_head_is_what_a_recording_shows(model, ids, tmp_path):
-    document = summarise_document(model, ids, out=tmp_path / "a", tiles=8)
+    document = summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     check_against_recording(model, document, ids)
     assert len(document.table()) == 16
     assert document.measure("entropy").shape == (4, 4)
@@ -112,42 +113,42 @@ def test_summaries_of_the_layer_before_are_caught(model, ids, tmp_path, monkeypa
         return last[-2:][0]
 
     monkeypatch.setattr(Summarise, "__call__", late)
-    document = summarise_document(model, ids, out=tmp_path / "a", tiles=8)
+    document = summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     with pytest.raises(AssertionError):
         check_against_recording(model, document, ids)
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_what_was_stopped_ends_in_the_same_bytes_and_computes_nothing_twice(model, ids, tmp_path, monkeypatch, after):
-    summarise_document(model, ids, out=tmp_path / "whole", tiles=8, keep=["2"])
+    summarise_document(model, ids, out=tmp_path / "whole", reduce=SMALL, keep=["2"])
     stopped(model, ids, tmp_path / "a", after, keep=["2"])
     partial = open_document(tmp_path / "a")
     assert (len(partial.parts), partial.is_done) == (after, False)
     assert len(partial.table()) == 4 * after
     summaries = counted(monkeypatch)
-    run = blocks_run(model, lambda: summarise_document(model, ids, out=tmp_path / "a", tiles=8, keep=["2"]))
+    run = blocks_run(model, lambda: summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL, keep=["2"]))
     assert files(tmp_path / "a") == files(tmp_path / "whole")
     assert len(summaries) == 4 - after
     assert run == list(range(after - 1, 4))  # the block that was cut in two is run once more
-    again = blocks_run(model, lambda: summarise_document(model, ids, out=tmp_path / "a", tiles=8, keep=["2"]))
+    again = blocks_run(model, lambda: summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL, keep=["2"]))
     assert again == []
 
 
 def test_a_stream_that_is_not_the_one_that_was_stopped_at_is_caught(model, ids, tmp_path, monkeypatch):
-    summarise_document(model, ids, out=tmp_path / "whole", tiles=8)
+    summarise_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
     stopped(model, ids, tmp_path / "a", 3)
     whole = Folder.stream
     monkeypatch.setattr(Folder, "stream", lambda self: (whole(self)[0], whole(self)[1] * 1.001))
-    summarise_document(model, ids, out=tmp_path / "a", tiles=8)
+    summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     assert files(tmp_path / "a") != files(tmp_path / "whole")
 
 
 def test_a_damaged_layer_is_made_anew_and_a_lost_stream_costs_only_time(model, ids, tmp_path):
-    summarise_document(model, ids, out=tmp_path / "whole", tiles=8)
+    summarise_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
     stopped(model, ids, tmp_path / "a", 3)
     (tmp_path / "a" / "layers" / "001.safetensors").write_bytes(b"damaged")
     (tmp_path / "a" / "stream.safetensors").write_bytes(b"damaged")
-    summarise_document(model, ids, out=tmp_path / "a", tiles=8)
+    summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     assert files(tmp_path / "a") == files(tmp_path / "whole")
     (tmp_path / "a" / "layers" / "001.safetensors").write_bytes(b"damaged")
     with pytest.raises(CouldNotRun, match="checksum"):
@@ -156,10 +157,10 @@ def test_a_damaged_layer_is_made_anew_and_a_lost_stream_costs_only_time(model, i
 
 def test_a_layer_before_the_stream_that_is_damaged_is_computed_again(model, ids, tmp_path):
     """The stream stands in for blocks that are done; one of them that has to be made anew cannot be left out."""
-    summarise_document(model, ids, out=tmp_path / "whole", tiles=8)
+    summarise_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
     stopped(model, ids, tmp_path / "a", 3)
     (tmp_path / "a" / "layers" / "000.safetensors").unlink()
-    summarise_document(model, ids, out=tmp_path / "a", tiles=8)
+    summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     assert files(tmp_path / "a") == files(tmp_path / "whole")
 
 
@@ -212,7 +213,7 @@ def test_an_attention_that_needs_all_pairs_is_refused_before_they_are_made():
 
 
 def test_the_bytes_of_a_summary_are_told_before(model, ids, tmp_path):
-    summarise_document(model, ids, out=tmp_path / "a", tiles=8, top=3)
+    summarise_document(model, ids, out=tmp_path / "a", reduce=Summarise(tiles=8, top=3))
     size = len(files(tmp_path / "a")["000.safetensors"])
     assert (
         summary_bytes(4, LENGTH, 8, 3) <= size + 4 * 4 * LENGTH
@@ -225,19 +226,84 @@ def test_another_document_is_refused_by_what_differs(model, ids, tmp_path):
     for other, options, what in (
         (ids.flip(0), {}, "the text"),
         (ids[:-1], {}, "the length"),
-        (ids, {"tiles": 9}, "tiles"),
+        (ids, {"reduce": Summarise(tiles=9)}, "tiles"),
+        (ids, {"reduce": Summarise(tiles=8, top=3)}, "top"),
         (ids, {"keep": ["0"]}, "keep"),
         (ids, {"layers": ["0"]}, "layers"),
     ):
         with pytest.raises(WrongUsage, match=f"another document: {what}"):
-            summarise_document(model, other, out=tmp_path / "a", **{"tiles": 8, **options})
-    with isolated(1):
-        other = Decoder(model.config)
+            summarise_document(model, other, out=tmp_path / "a", **{"reduce": SMALL, **options})
+
+
+def exchanged(model):
+    """Exchange two numbers in the middle of a matrix: neither its ends nor its sum change."""
+    weight = model.layers[2].feed_forward.inner.weight.data.view(-1)
+    weight[[100, 101]] = weight[[101, 100]]
+    return model
+
+
+@pytest.mark.parametrize(
+    "other",
+    [lambda: decoder(temperature=2.0), lambda: decoder(activation="gelu"), lambda: exchanged(decoder())],
+    ids=["a temperature", "an activation", "two numbers exchanged"],
+)
+def test_a_model_that_differs_in_anything_does_not_go_on(other, model, ids, tmp_path):
+    stopped(model, ids, tmp_path / "a", 1)
     with pytest.raises(WrongUsage, match="another document: the model"):
-        summarise_document(other, ids, out=tmp_path / "a", tiles=8)
+        summarise_document(other(), ids, out=tmp_path / "a", reduce=SMALL)
 
 
-@pytest.mark.parametrize("odd", [torch.zeros(2, 5).long(), torch.zeros(5), torch.zeros(0).long(), [], "text"])
+def test_who_is_killed_after_the_last_layer_ends_as_who_was_not(model, ids, tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "forget_stream", killed)
+        patch.setitem(summarising.__dict__, "_run", leaving_it_open(summarising._run))
+        with pytest.raises(KeyboardInterrupt):
+            summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    assert not open_document(tmp_path / "a").is_done
+    (tmp_path / "a" / ".document.json.x.part").touch()  # of who was killed while it was written
+    assert summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL).is_done
+    assert {each.name for each in (tmp_path / "a").iterdir()} == {"document.json", "tokens.safetensors", "layers"}
+
+
+def leaving_it_open(run):
+    """Run, and be killed before it is written that all is done."""
+
+    def killed(*given):
+        run(*given)
+        raise KeyboardInterrupt
+
+    return killed
+
+
+@pytest.mark.parametrize("damage", [{"layers": None}, {"layers": []}, {"layers": "all"}])
+def test_a_document_that_does_not_say_what_is_done_does_not_go_on(damage, model, ids, tmp_path):
+    stopped(model, ids, tmp_path / "a", 1)
+    file = tmp_path / "a" / "document.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+    with pytest.raises(CouldNotRun, match="damaged"):
+        summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+
+
+def test_the_room_on_the_disk_is_for_the_stream_not_for_the_vocabulary(ids, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(summarising, "check_room", lambda path, size, what: asked.append(size))
+    model = decoder()
+    before = summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    model.bias_of_a_vocabulary = torch.nn.Parameter(torch.zeros(1_000_000))
+    summarise_document(model, ids, out=tmp_path / "b", reduce=SMALL)
+    assert asked[0] == asked[1] > sum(len(each) for each in files(before.folder).values()) // 2
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        torch.zeros(2, 5).long(), torch.zeros(5), torch.zeros(0).long(), [], "text", None, 5, ["a"], [2**70],
+        torch.tensor([1, 23]), [-1, 2], [[1], [2, 3]],
+    ],
+)  # fmt: skip
 def test_what_is_no_document_is_refused(model, tmp_path, odd):
     with pytest.raises(WrongUsage):
         summarise_document(model, odd, out=tmp_path / "a")
@@ -257,7 +323,7 @@ def test_dropout_is_off_and_the_model_is_left_as_it_was(ids, tmp_path):
     model = decoder(dropout=0.5).train()
     model.layers[1].eval()
     before = [module.training for module in model.modules()]
-    document = summarise_document(model, ids, out=tmp_path / "a", tiles=8)
+    document = summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     assert [module.training for module in model.modules()] == before
     check_against_recording(model, document, ids)
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.look.documents.test_documents import blocks_run_in, files, stopped
+from tests.look.documents.test_documents import SMALL, blocks_run_in, files, stopped
 
 from attnlab.errors import WrongUsage
 from attnlab.look import record
@@ -14,7 +14,7 @@ from tests.pretrained.families import FAMILIES
 
 from attnlab.pretrained.attach import attach
 
-NAMES = ["llama", "mistral", "gemma2", "gpt_oss", "bert", "t5", "bloom", "modernbert"]
+NAMES = ["llama", "mistral", "gemma2", "gpt_oss", "bert", "t5", "bloom", "modernbert", "deberta_v2"]
 LENGTH = 40
 
 
@@ -33,7 +33,7 @@ def weights_of(model, parts, ids):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_family_is_summarised_as_it_is_recorded_stopped_or_not(name, ids, tmp_path):
     model = attach(FAMILIES[name].build())
-    document = summarise_document(model, ids, out=tmp_path / "whole", tiles=8)
+    document = summarise_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
     for part, weights in weights_of(model, document.parts, ids).items():
         summary = document.summary(part)
         assert torch.allclose(summary.largest, weights.amax(-1), atol=1e-6)
@@ -43,16 +43,16 @@ def test_every_family_is_summarised_as_it_is_recorded_stopped_or_not(name, ids, 
         assert hidden is None or not bool(cells[hidden].any())
         assert hidden is not None or bool((cells > 0).all())
     stopped(model, ids, tmp_path / "a", 1)
-    summarise_document(model, ids, out=tmp_path / "a", tiles=8)
+    summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     assert files(tmp_path / "a") == files(tmp_path / "whole")
 
 
 def test_a_foreign_model_is_gone_on_with_from_its_stream(ids, tmp_path):
     model = attach(FAMILIES["llama"].build(num_hidden_layers=5))
     blocks = [layer.self_attn for layer in model.foreign.model.layers]
-    summarise_document(model, ids, out=tmp_path / "whole", tiles=8)
+    summarise_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
     stopped(model, ids, tmp_path / "a", 3)
-    run = blocks_run_in(blocks, lambda: summarise_document(model, ids, out=tmp_path / "a", tiles=8))
+    run = blocks_run_in(blocks, lambda: summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL))
     assert run == [2, 3, 4]
     assert files(tmp_path / "a") == files(tmp_path / "whole")
     assert model.foreign.training is False
@@ -95,3 +95,13 @@ def test_no_stream_of_a_block_that_is_done_is_held(ids):
         assert held == [0]
         assert not model.run.stream
     hook.remove()
+
+
+def test_a_foreign_model_of_other_settings_does_not_go_on(ids, tmp_path):
+    stopped(attach(FAMILIES["mistral"].build()), ids, tmp_path / "a", 1)
+    model = attach(FAMILIES["mistral"].build(sliding_window=9))
+    with pytest.raises(WrongUsage, match="another document: the model"):
+        summarise_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    moved = attach(FAMILIES["mistral"].build())
+    moved.foreign.config.name_or_path = "/somewhere/else"
+    assert summarise_document(moved, ids, out=tmp_path / "a", reduce=SMALL).is_done

@@ -2,6 +2,6 @@
 
 from attnlab.look.corpus.found import Example, Found, open_search
 from attnlab.look.corpus.measures import MEASURES, Rows
-from attnlab.look.corpus.searching import Progress, search_corpus
+from attnlab.look.corpus.searching import Corpus, Progress, search_corpus
 
-__all__ = ["MEASURES", "Example", "Found", "Progress", "Rows", "open_search", "search_corpus"]
+__all__ = ["MEASURES", "Corpus", "Example", "Found", "Progress", "Rows", "open_search", "search_corpus"]

@@ -2,12 +2,14 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from operator import index
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.documents.reading import check_ids
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.texts import most_tokens
 
@@ -31,10 +33,22 @@ def encoder_of(model: nn.Module, encode: Encoder | None, longest: int) -> Encode
 
     Raises:
         CouldNotRun: nobody can.
+        WrongUsage: what is given is no function; or, when it is called, returns no ids of this model.
     """
     if encode is not None:
+        if not callable(encode):
+            raise WrongUsage(f"encode is a function that makes ids of a text; got a {type(encode).__name__}.")
         given = encode
-        return lambda text: list(given(text))[:longest]
+
+        def checked(text: str) -> list[int]:
+            try:
+                ids = [index(each) for each in given(text)][:longest]
+            except TypeError:
+                raise WrongUsage("encode returns ids, whole numbers, one for each token of a text.") from None
+            check_ids(model, torch.tensor(ids))
+            return ids
+
+        return checked
     tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
         raise CouldNotRun("this model has no tokenizer: say how a text becomes ids with encode=.")

@@ -4,16 +4,18 @@ A measure is asked of some rows of weights at a time, of every head; it says NaN
 previous token before the first, no earlier same token where there is none.
 """
 
+import hashlib
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from types import CodeType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attnlab.errors import WrongUsage, did_you_mean
 
-__all__ = ["MEASURES", "Measure", "Rows", "measure_of"]
+__all__ = ["MEASURES", "Measure", "Rows", "digest_of", "measure_of"]
 
 CLASSES = {
     "punctuation": r"\W+",
@@ -83,11 +85,25 @@ def measure_of(measure: str | Callable[[Rows], Tensor]) -> tuple[str, Measure]:
     return measure, _MEASURES[measure]
 
 
+def digest_of(measure: object) -> str:
+    """Tell a function from another of the same name by its own code; "" for what is no such function."""
+    code = getattr(measure, "__code__", None)
+    return "" if code is None else hashlib.sha256(repr(_words_of(code)).encode()).hexdigest()
+
+
+def _words_of(code: CodeType) -> list[Any]:
+    inner = [_words_of(each) if isinstance(each, CodeType) else each for each in code.co_consts]
+    inner = [sorted(map(repr, each)) if isinstance(each, frozenset) else each for each in inner]  # of no fixed order
+    return [code.co_code, code.co_names, code.co_varnames, *inner]
+
+
 def _checked(found: Tensor, rows: Rows) -> Tensor:
     if not isinstance(found, Tensor) or found.shape != rows.weights.shape[:3]:
         came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise WrongUsage(f"a measure returns (batch, head, query), here {tuple(rows.weights.shape[:3])}; got {came}.")
-    return found
+    if found.is_complex():
+        raise WrongUsage(f"a measure returns real numbers; got {found.dtype}.")
+    return found if found.is_floating_point() else found.to(rows.weights.dtype)
 
 
 def _most(rows: Rows) -> Tensor:

@@ -12,6 +12,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from attnlab.files import explained, locked, remove_remains
 from attnlab.look.corpus.batching import Batch, Encoder, batches, encoder_of, inputs_of, longest_of
 from attnlab.look.corpus.found import Found, write_tables
 from attnlab.look.corpus.keeping import is_there, read_state, write_state
-from attnlab.look.corpus.measures import Measure, Rows, measure_of
+from attnlab.look.corpus.measures import Measure, Rows, digest_of, measure_of
 from attnlab.look.corpus.tally import Measured, Tally
 from attnlab.look.corpus.texts import Row, rows_of
 from attnlab.look.corpus.watching import Enough, Measurer
@@ -35,10 +36,40 @@ from attnlab.look.recording.tokens import Vocabulary, check_vocabulary, name_of,
 from attnlab.shapes import require_integer
 from attnlab.sites import installed
 
-__all__ = ["Progress", "search_corpus"]
+__all__ = ["Corpus", "Progress", "search_corpus"]
 
 _WINDOW = 256  # texts that are put together by length
-_SAME = ("measure", "fingerprint", "heads", "column", "top", "longest", "lowest", "seed")
+_SAME = ("measure", "code", "fingerprint", "heads", "column", "top", "longest", "lowest", "seed")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Many texts, and how they are read.
+
+    source: a .csv, .tsv, .jsonl, .parquet or .txt file, or the texts one after another.
+    column: where the texts stand.
+    limit: rows, at most; None for all.
+    max_length: tokens of a text, at most; longer ones are cut and counted. None for what the model reads, at most
+        1,024.
+    batch_tokens: places in a batch, padding included. With another number values may differ in their last digits.
+    encode: what makes ids of a text, for a model without a tokenizer.
+    vocabulary: what ids are called; None for the model's own.
+    """
+
+    source: Path | str | Iterable[str]
+    column: str = "text"
+    limit: int | None = None
+    max_length: int | None = None
+    batch_tokens: int = 4096
+    encode: Encoder | None = None
+    vocabulary: Vocabulary | None = None
+
+    def __post_init__(self) -> None:
+        require_integer("batch_tokens", self.batch_tokens)
+        if self.limit is not None:
+            require_integer("limit", self.limit)
+        if not isinstance(self.source, Iterable | Path):
+            raise WrongUsage(f"a corpus is a file, or texts one after another; got a {type(self.source).__name__}.")
 
 
 class Progress(NamedTuple):
@@ -53,42 +84,28 @@ class Progress(NamedTuple):
 
 def search_corpus(
     model: nn.Module,
-    corpus: Path | str | Iterable[str],
+    corpus: Corpus | Path | str | Iterable[str],
     measure: str | Callable[[Rows], Tensor],
     *,
     heads: list[str] | None = None,
     out: Path | str | None = None,
-    column: str = "text",
     top: int = 20,
     lowest: bool = False,
-    limit: int | None = None,
-    max_length: int | None = None,
-    batch_tokens: int = 4096,
-    encode: Encoder | None = None,
-    vocabulary: Vocabulary | None = None,
     seed: int = 0,
-    resume: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> Found:
     """Measure heads on every token of many texts, and keep where they do it most.
 
     Args:
         model: any model with sites; of an encoder–decoder the encoder reads.
-        corpus: a .csv, .tsv, .jsonl, .parquet or .txt file, or the texts one after another.
+        corpus: a file, or the texts one after another; a `Corpus` to say how they are read, such as
+            Corpus("reviews.csv", column="review", limit=1000).
         measure: one of `MEASURES`, "token:REGEX", or a function of `Rows`.
         heads: such as ["3.5", "4"]; None for all.
         out: a folder to make, or to go on with; None to keep nothing on disk.
-        column: where the texts stand.
         top: examples for each head, at most one of each text.
         lowest: look for the least values instead of the largest.
-        limit: rows of the corpus, at most; None for all.
-        max_length: tokens of a text, at most; longer ones are cut and counted. None for what the model reads, at most
-            1,024.
-        batch_tokens: places in a batch, padding included.
-        encode: what makes ids of a text, for a model without a tokenizer.
-        vocabulary: what ids are called; None for the model's own.
         seed: of the sample and of the intervals.
-        resume: False to refuse a folder in which a search was begun.
         progress: called after each batch.
 
     Raises:
@@ -97,29 +114,25 @@ def search_corpus(
     """
     name, measured = measure_of(measure)
     require_integer("top", top)
-    require_integer("batch_tokens", batch_tokens)
-    if limit is not None:
-        require_integer("limit", limit)
-    longest = longest_of(model, max_length)
+    texts = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
+    longest = longest_of(model, texts.max_length)
     chosen = chosen_heads(model, parts_of(model), heads)
     if not chosen:
         raise WrongUsage("heads names no head; leave it out for all.")
-    vocabulary = vocabulary_of(model, vocabulary)
+    vocabulary = vocabulary_of(model, texts.vocabulary)
     check_vocabulary(vocabulary)
     told: dict[str, Any] = {
         "model": str(getattr(model, "name", "") or type(model).__name__),
         "fingerprint": fingerprint(model),
-        "measure": name,
+        "measure": name, "code": digest_of(measure),
         "heads": [head_name(part, head) for part, numbers in chosen.items() for head in numbers],
-        "column": column, "top": top, "longest": longest, "lowest": lowest, "seed": seed,
+        "column": texts.column, "top": top, "longest": longest, "lowest": lowest, "seed": seed,
         "rows": 0, "digest": "", "counts": {}, "texts": {}, "names": {}, "seconds": 0.0, "is_done": False,
     }  # fmt: skip
-    if out is not None and is_there(Path(out)) and not resume:
-        raise WrongUsage(f"{out} holds a search already: go on with it (resume, --resume), or choose another folder.")
     search = _Search(model, measured, chosen, told, Path(out) if out is not None else None)
-    search.encode, search.vocabulary = encoder_of(model, encode, longest), vocabulary
-    rows = rows_of(corpus, column)
-    return search.run(islice(rows, limit), batch_tokens, progress)
+    search.encode, search.vocabulary = encoder_of(model, texts.encode, longest), vocabulary
+    rows = rows_of(texts.source, texts.column)
+    return search.run(islice(rows, texts.limit), texts.batch_tokens, progress)
 
 
 class _Search:
@@ -235,9 +248,16 @@ class _Search:
             return
         before, tensors = read_state(self._out)
         different = [name for name in _SAME if before.get(name) != self._told[name]]
+        count = 0
         for row in islice(rows, before["rows"]):
+            count += 1
             self._learn(row)
-        if not different and self._digest.hexdigest() != before["digest"]:
+            known = before["texts"].get(str(row.number))
+            if known is not None and not different and (row.text is None or list(self.encode(row.text)) != known):
+                different = ["the corpus, or how its texts become ids,"]
+        if count < before["rows"] and not different:
+            different = [f"the corpus, of which {before['rows']:,} rows were read and {count:,} are left,"]
+        elif not different and self._digest.hexdigest() != before["digest"]:
             different = ["the corpus"]
         if different:
             raise WrongUsage(

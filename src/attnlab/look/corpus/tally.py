@@ -89,12 +89,13 @@ class Tally:
 
     def _add_examples(self, measured: Measured) -> None:
         values = self._sign * measured.values.double().transpose(0, 1)  # (head, text, query)
-        best = values.nan_to_num(nan=float("-inf")).max(-1)
+        best = values.masked_fill(values.isnan(), float("-inf")).max(-1)
         keys = measured.keys.transpose(0, 1).gather(-1, best.indices.unsqueeze(-1)).squeeze(-1)
         numbers = torch.tensor(measured.numbers).expand_as(keys)
         places = torch.cat((self.places, torch.stack((numbers, best.indices, keys), -1)), 1)
-        found = torch.cat((self.values, best.values), 1).sort(dim=1, descending=True, stable=True)
-        order = found.indices[:, : self._top]
+        by_text = places[..., 0].sort(dim=1, stable=True).indices  # of equal values the first text, whenever it came
+        found = torch.cat((self.values, best.values), 1).gather(1, by_text).sort(dim=1, descending=True, stable=True)
+        order = by_text.gather(1, found.indices)[:, : self._top]
         self.values = found.values[:, : self._top]
         self.places = places.gather(1, order.unsqueeze(-1).expand(-1, -1, 3))
 

@@ -13,8 +13,10 @@ from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 
 __all__ = ["Row", "rows_of"]
 
-_LONGEST = 2**24  # characters of a cell
-_BROKEN = "not UTF-8"
+_LONGEST = 2**22  # characters of a text; a book has some 2**20
+_MOST_LINE = 4 * _LONGEST  # characters of a line, with what stands around the text
+_PIECE = 2**20  # characters of the rest of a longer one, read at a time
+_BROKEN, _TOO_LONG = "not UTF-8", f"longer than {_LONGEST:,} characters"
 
 
 class Row(NamedTuple):
@@ -66,37 +68,93 @@ def _row(number: int, text: Any, why: str) -> Row:
         return Row(number, None, f"a {type(text).__name__}, no text")
     if not text.strip():
         return Row(number, None, "empty")
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
+    if len(text) > _LONGEST:
+        return Row(number, None, _TOO_LONG)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half characters
         return Row(number, None, _BROKEN)
     return Row(number, text)
 
 
-def _lines(path: Path) -> Iterator[str]:
-    # Bytes that are no UTF-8 become half characters, by which the row is known.
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        yield from file
+class _Lines:
+    """The lines of a file, one at a time. Of one that is longer than a text may be, no more than that is held.
+
+    is_cut: whether one was since somebody last looked · is_over: somebody asked for more than there is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.is_cut, self.is_over = path, False, False
+
+    def __iter__(self) -> Iterator[str]:
+        # Bytes that are no UTF-8 become half characters, by which the row is known.
+        with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            while line := file.readline(_MOST_LINE):
+                if len(line) == _MOST_LINE and line[-1] not in "\r\n":
+                    self.is_cut = True
+                    while (rest := file.readline(_PIECE)) and rest[-1] not in "\r\n":
+                        pass
+                yield line
+        self.is_over = True
+
+    def was_cut(self) -> bool:
+        """Say whether a line was cut since this was last asked."""
+        found, self.is_cut = self.is_cut, False
+        return found
 
 
 def _plain(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    return ((line.rstrip("\r\n"), "") for line in _lines(path) if line.strip())
+    lines = _Lines(path)
+    return ((line.rstrip("\r\n"), _TOO_LONG if lines.was_cut() else "") for line in lines if line.strip())
 
 
 def _cells(path: Path, column: str, delimiter: str) -> Iterator[tuple[Any, str]]:
-    limit = csv.field_size_limit(_LONGEST)
+    limit = csv.field_size_limit(_MOST_LINE)
     try:
-        reader = csv.reader(_lines(path), delimiter=delimiter)
-        header = next(reader, [])
-        if column not in header:
-            raise WrongUsage(f"{path} has no column {column!r}; {did_you_mean(column, header)}")
+        lines = _Lines(path)
+        reader = csv.reader(lines, delimiter=delimiter)
+        header = _header(reader, path)
+        _check_column(column, header, path)
         place = header.index(column)
-        for cells in reader:
-            if cells:
+        while True:
+            first = reader.line_num + 1
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error:  # all that it can be here: a cell beyond the limit
+                yield None, _TOO_LONG if lines.was_cut() else f"longer than may be, from line {first:,}"
+                continue
+            if lines.was_cut():
+                yield None, _TOO_LONG
+            elif lines.is_over:  # only within quotation marks more lines are asked for than there are
+                yield None, f"a quotation mark of line {first:,} that is never closed, and all after it"
+            elif cells:
                 is_whole = len(cells) == len(header)
                 yield (cells[place], "") if is_whole else (None, f"{len(cells)} cells where {len(header)} have names")
-    except csv.Error as error:
-        raise CouldNotRun(f"{path} is not clean CSV, line {reader.line_num}: {error}.") from None
     finally:
         csv.field_size_limit(limit)
+
+
+def _header(reader: Iterator[list[str]], path: Path) -> list[str]:
+    """Return the first row that is not blank."""
+    try:
+        header = next((cells for cells in reader if cells), [])
+        "".join(header).encode()
+    except (csv.Error, UnicodeEncodeError):
+        header = ["\0"]
+    if "\0" in "".join(header):
+        raise CouldNotRun(f"{path} is no UTF-8 text with a row of names at its head; save it as CSV in UTF-8.")
+    return header
+
+
+def _check_column(column: str, names: Sequence[str], path: Path) -> None:
+    if not names:
+        raise WrongUsage(f"{path} is empty; expected a row of names at its head, {column!r} among them.")
+    if column not in names:
+        raise WrongUsage(f"{path} has no column {column!r}; {did_you_mean(column, names)}")
+    if list(names).count(column) > 1:
+        raise WrongUsage(f"{path} has several columns {column!r}; give them names of their own.")
 
 
 def _csv(path: Path, column: str) -> Iterator[tuple[Any, str]]:
@@ -108,8 +166,11 @@ def _tsv(path: Path, column: str) -> Iterator[tuple[Any, str]]:
 
 
 def _jsonl(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    for line in _lines(path):
-        if line.strip():
+    lines = _Lines(path)
+    for line in lines:
+        if lines.was_cut():
+            yield None, _TOO_LONG
+        elif line.strip():
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError):
@@ -131,13 +192,18 @@ def _parquet(path: Path, column: str) -> Iterator[tuple[Any, str]]:
         raise CouldNotRun("a Parquet file needs pyarrow; install it with: pip install 'attnlab[text]'.") from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            names: Sequence[str] = file.schema_arrow.names
-            if column not in names:
-                raise WrongUsage(f"{path} has no column {column!r}; {did_you_mean(column, names)}")
+            _check_column(column, file.schema_arrow.names, path)
             for batch in file.iter_batches(batch_size=256, columns=[column]):
-                yield from ((value, "") for value in batch.column(0).to_pylist())
+                yield from map(_plain_value, batch.column(0))
     except pyarrow.ArrowException as error:
         raise CouldNotRun(f"{path} is not a Parquet file that can be read: {error}.") from None
+
+
+def _plain_value(value: Any) -> tuple[Any, str]:
+    try:
+        return value.as_py(), ""
+    except UnicodeDecodeError:  # Parquet says that it is text, and checks nothing
+        return None, _BROKEN
 
 
 _READERS = {".csv": _csv, ".tsv": _tsv, ".jsonl": _jsonl, ".parquet": _parquet, ".txt": _plain}

@@ -14,7 +14,7 @@ from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.texts import most_tokens
 from attnlab.shapes import shape_text
 
-__all__ = ["Given", "given", "parts_of", "read_text"]
+__all__ = ["Given", "check_ids", "given", "parts_of", "read_text"]
 
 
 class Given(NamedTuple):
@@ -60,6 +60,7 @@ def given(model: nn.Module, document: str | Tensor | Sequence[int], *, beyond: b
         WrongUsage: no ids, several documents at once, or more tokens than the model is made for.
     """
     found = _with_text(model, document) if isinstance(document, str) else _with_ids(model, document)
+    check_ids(model, found.ids)
     foreign = model.foreign if isinstance(model, Pretrained) else model
     most, made_for = most_tokens(foreign), _made_for(foreign)
     if most is not None and found.length > most:
@@ -75,6 +76,23 @@ def given(model: nn.Module, document: str | Tensor | Sequence[int], *, beyond: b
     if "use_cache" in takes:
         found.options["use_cache"] = False
     return found
+
+
+def check_ids(model: nn.Module, ids: Tensor) -> None:
+    """Raise before a model is given an id that it has no embedding for.
+
+    Raises:
+        WrongUsage: with the id.
+    """
+    foreign: Any = model.foreign if isinstance(model, Pretrained) else model
+    try:
+        size = foreign.get_input_embeddings().num_embeddings
+    except (AttributeError, NotImplementedError):
+        size = getattr(getattr(foreign, "config", None), "vocab_size", None)
+    if isinstance(size, int) and ids.numel():
+        odd = next((each for each in (int(ids.min()), int(ids.max())) if not 0 <= each < size), None)
+        if odd is not None:
+            raise WrongUsage(f"ids are from 0 to {size - 1:,}, one for each token that the model knows; got {odd:,}.")
 
 
 def parts_of(model: nn.Module) -> list[str]:
@@ -101,7 +119,10 @@ def _with_text(model: nn.Module, text: str) -> Given:
 
 
 def _with_ids(model: nn.Module, document: Tensor | Sequence[int]) -> Given:
-    ids = document if isinstance(document, Tensor) else torch.tensor(list(document))
+    try:
+        ids = document if isinstance(document, Tensor) else torch.tensor(list(document))
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise WrongUsage(f"a document is text or ids, (length,) or (1, length); got {document!r:.80}.") from None
     ids = ids.unsqueeze(0) if ids.dim() == 1 else ids
     if ids.dim() != 2 or ids.shape[0] != 1 or not ids.numel() or ids.is_floating_point() or ids.dtype == torch.bool:
         raise WrongUsage(f"a document is text or ids, (length,) or (1, length); got {shape_text(ids.shape)}.")

@@ -7,6 +7,7 @@ stream.safetensors   while unfinished: the residual stream after the last whole 
 """
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,14 @@ from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
 from attnlab.files import explained, read_json, write_bytes, write_json
+from attnlab.pretrained.model import Pretrained
 
 __all__ = ["FORMAT", "Folder", "fingerprint"]
 
 FORMAT = "attnlab document 1"
 _STREAM = "stream.safetensors"
+_PIECE = 2**24  # numbers of a model that are looked at together
+_PASSING = ("_", "transformers_version", "name_or_path")
 
 
 class Folder:
@@ -103,13 +107,23 @@ class Folder:
 
 @torch.no_grad()
 def fingerprint(model: nn.Module) -> str:
-    """Tell a model from others by the names, shapes and some numbers of its parameters, and by their sums."""
-    found = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        flat = parameter.detach().flatten()
-        some = torch.cat((flat[:64], flat[-64:])).double().cpu()
-        found.update(
-            f"{name} {tuple(parameter.shape)} {parameter.dtype} {float(flat.sum(dtype=torch.float64))}".encode()
-        )
-        found.update(some.numpy().tobytes())
+    """Tell a model from others by all its numbers and its settings, but for where it lies and how it is computed."""
+    config: Any = getattr(model.foreign if isinstance(model, Pretrained) else model, "config", None)
+    settings = _lasting(config.to_dict()) if hasattr(config, "to_dict") else repr(config)
+    found = hashlib.sha256(json.dumps(settings, default=lambda each: type(each).__name__).encode())
+    seen: set[int] = set()  # weights that are used twice are read once
+    for name, value in model.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor) and id(value) not in seen:
+            seen.add(id(value))
+            found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+            for piece in torch.split(value.detach().reshape(-1), _PIECE):
+                found.update(piece.cpu().view(torch.uint8).numpy().data)
     return found.hexdigest()
+
+
+def _lasting(settings: Any) -> Any:
+    """Return settings in a fixed order, without those that say nothing of what is computed."""
+    if isinstance(settings, Mapping):
+        named = sorted((str(name), value) for name, value in settings.items())
+        return {name: _lasting(value) for name, value in named if not name.startswith(_PASSING)}
+    return [_lasting(each) for each in settings] if isinstance(settings, list | tuple) else settings

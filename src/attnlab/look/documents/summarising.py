@@ -11,6 +11,7 @@ model in place of a block's result, computed again.
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +34,8 @@ from attnlab.sites import installed, site_names
 
 __all__ = ["Progress", "summarise_document"]
 
+_USUAL = Summarise()
+
 
 class Progress(NamedTuple):
     """How far a document is: attentions done of all, the one that was done last, seconds so far and about to come."""
@@ -51,11 +54,9 @@ def summarise_document(
     out: Path | str,
     layers: Sequence[str] | None = None,
     keep: Sequence[str] = (),
-    tiles: int = 256,
-    top: int = 8,
+    reduce: Summarise = _USUAL,
     budget: int | str | None = None,
     beyond: bool = False,
-    resume: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> Document:
     """Read a document once and write the summaries of every head into a folder, one layer after another.
@@ -69,30 +70,26 @@ def summarise_document(
         out: the folder to make, or to go on with.
         layers: which, such as ["0", "3"] or full names; None for all.
         keep: heads ("3.5", or "3" for all of a layer) whose queries and keys are kept too, for exact tiles later.
-        tiles: the pooled maps have at most so many cells along each axis.
-        top: how many of the largest weights are named for each query.
+        reduce: how finely, such as Summarise(tiles=512, top=16): cells along each axis of a map, at most, and how many
+            of the largest weights are named for each query.
         budget: bytes that may be taken beside the model's weights, or "2 GiB"; None for half of what is available.
         beyond: read more tokens than the model was made for.
-        resume: False to refuse a folder in which a document was begun.
         progress: called after each attention.
 
     Raises:
         WrongUsage: arguments that cannot be, or a folder that holds another document.
         CouldNotRun: it would not fit in memory or on the disk, or somebody else writes into the folder.
     """
-    Summarise(tiles=tiles, top=top)  # says what is wrong with them
+    if not isinstance(reduce, Summarise):
+        raise WrongUsage(f"reduce says how finely to summarise, such as Summarise(tiles=512); got {reduce!r}.")
     limit, folder = to_bytes(budget), Folder(Path(out))
     read, parts = given(model, document, beyond=beyond), parts_of(model)
     chosen = list(chosen_heads(model, parts, layers))
     if not chosen:
         raise WrongUsage("layers names no layer; leave it out for all.")
     kept = chosen_heads(model, chosen, list(keep)) if keep else {}
-    state = _state(model, read, chosen, kept, tiles, top)
-    if folder.is_there and not resume:
-        raise WrongUsage(
-            f"{folder.path} holds a document already: go on with it (resume, --resume), or choose another folder."
-        )
-    largest = max(summary_bytes(state["heads"][part], read.length, tiles, top) for part in chosen)
+    state = _state(model, read, chosen, kept, reduce)
+    largest = max(summary_bytes(state["heads"][part], read.length, reduce.tiles, reduce.top) for part in chosen)
     needed = {
         "a block at work": working_bytes(model, read.length),
         "a layer's summary": 2 * largest,
@@ -103,14 +100,15 @@ def summarise_document(
     with locked(folder.path):
         state = _begun(folder, state)
         wanted = [part for part in chosen if part not in state["layers"]]
+        remove_remains(folder.path)
         if wanted:
-            remove_remains(folder.path)
             _check_disk(folder, state, wanted, model, read)
             folder.put("tokens.safetensors", {"ids": read.ids})
             _run(model, read, folder, state, wanted, kept, limit, progress)
+        if not state["is_done"]:  # also where all layers are there, and who wrote the last one was killed then
             state["is_done"] = True
             folder.write(state)
-            folder.forget_stream()
+        folder.forget_stream()
     return open_document(folder.path)
 
 
@@ -173,7 +171,7 @@ def _up_to(sites: list[str], site: str) -> list[str]:
 
 
 def _state(
-    model: nn.Module, read: Given, parts: list[str], kept: dict[str, list[int]], tiles: int, top: int
+    model: nn.Module, read: Given, parts: list[str], kept: dict[str, list[int]], reduce: Summarise
 ) -> dict[str, Any]:
     """Say all that makes this document this one."""
     vocabulary = getattr(model, "vocabulary", None)
@@ -183,8 +181,8 @@ def _state(
         "fingerprint": fingerprint(model),
         "length": read.length,
         "ids": hashlib.sha256(read.ids.cpu().long().numpy().tobytes()).hexdigest(),
-        "tiles": tiles,
-        "top": top,
+        "tiles": reduce.tiles,
+        "top": reduce.top,
         "parts": parts,
         "heads": {part: number_of_heads(model, part) for part in parts},
         "keep": {part: list(heads) for part, heads in kept.items()},
@@ -210,15 +208,21 @@ def _begun(folder: Folder, state: dict[str, Any]) -> dict[str, Any]:
             raise WrongUsage(
                 f"{folder.path} holds another document: {words.get(name, name)} is not the same. Choose another folder."
             )
-    for part, layer in dict(before["layers"]).items():
+    layers = before.get("layers")
+    if not isinstance(layers, dict):
+        raise CouldNotRun(f"{folder.path / 'document.json'} is damaged: it does not say which layers are there.")
+    for part, layer in list(layers.items()):
         try:
             folder.get(layer["file"], layer["sha256"])
-        except CouldNotRun:  # it is made anew
-            del before["layers"][part]
-    return {**state, "layers": before["layers"]}
+        except (CouldNotRun, KeyError, TypeError):  # it is made anew
+            del layers[part]
+    is_done = before.get("is_done") is True and set(state["parts"]) <= set(layers)
+    return {**state, "layers": layers, "is_done": is_done}
 
 
 def _check_disk(folder: Folder, state: dict[str, Any], wanted: Sequence[str], model: nn.Module, read: Given) -> None:
     size = sum(summary_bytes(state["heads"][part], read.length, state["tiles"], state["top"]) for part in wanted)
-    width = max((each.shape[-1] for each in model.parameters() if each.dim() == 1), default=1024)
+    # As wide as most norms and biases: the longest may be that of a whole vocabulary.
+    widths = Counter(each.shape[-1] for each in model.parameters() if each.dim() == 1)
+    width = widths.most_common(1)[0][0] if widths else 1024
     check_room(folder.path, size + 8 * read.length * width, "the document")

@@ -159,6 +159,8 @@ def measures_of(summary: Summary) -> list[dict[str, float]]:
 
 def hidden_cells(call: AttentionCall, cells: Sequence[int]) -> Tensor | None:
     """Say of which cells of the map nothing may be looked at, by any head: (query cell, key cell); None for none."""
+    if not isinstance(call.mask, Tensor) and not call.query.shape[-1]:
+        return None  # nothing is known of it but its scores
     lengths = call.query.shape[-2], call.key.shape[-2]
     tops, lefts = (torch.arange(0, length, cell) for length, cell in zip(lengths, cells, strict=True))
     if isinstance(call.mask, Tensor):

@@ -19,6 +19,7 @@ from attnlab.look.recording.recording import Recording
 from attnlab.look.recording.store import Part, Passed, Store, join
 from attnlab.look.recording.tokens import Read, Vocabulary, check_vocabulary, stack_of, vocabulary_of
 from attnlab.models.storage import MODELS, describe_model
+from attnlab.pretrained.model import Pretrained
 from attnlab.sites import AttentionCall, Instrument, Reading, SitedModule, installed, matches
 
 __all__ = ["Reduction", "record"]
@@ -329,6 +330,8 @@ def _device(name: torch.device | str) -> torch.device:
 def _description(model: nn.Module) -> dict[str, Any]:
     if any(type(model) is cls for cls, _ in MODELS.values()):
         return describe_model(model)
+    if isinstance(model, Pretrained):
+        return {"kind": f"{model.name}, {type(model.foreign).__name__}"}
     return {"kind": type(model).__name__}
 
 
