@@ -220,7 +220,9 @@ class Nnsight:
 class Attnlab:
     """attnlab."""
 
-    name, needs = "attnlab", (*GPT2, "attnlab.pretrained.attach", "attnlab.pretrained.opening")
+    name = "attnlab"
+    needs = (*GPT2, "attnlab.experiments", "attnlab.look.summaries", "attnlab.operate.effects",
+             "attnlab.pretrained.attach", "attnlab.pretrained.opening")  # fmt: skip
 
     def __init__(self, folder: Path) -> None:
         import attnlab

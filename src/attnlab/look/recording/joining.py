@@ -78,7 +78,8 @@ def _steps(store: Store, site: str) -> list[Passed]:
     if first is not None and store.reads[first].offset:
         raise WrongUsage(
             f"the steps at {site} cannot be joined: the first {store.reads[first].offset} positions passed unrecorded. "
-            "Record a generation from its beginning."
+            "Record a generation from its beginning; one that guesses ahead and goes back, as with prompt lookup or an "
+            "assistant, has no steps that follow one another."
         )
     steps = _in_the_last_order(store, site, steps)
     return steps[::-1]
