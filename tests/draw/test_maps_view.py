@@ -187,4 +187,5 @@ def test_maps_of_a_deep_model_stand_side_by_side(open_page: Open) -> None:
     assert len(tops) == 4
     assert len(set(tops)) == 1
     page.get_by_role("button", name="Enlarge map 2").click()
+    page.wait_for_selector(".map.any.wide .grid.with-values")
     assert page.locator(".map.any.wide .grid.with-values").count() == 1

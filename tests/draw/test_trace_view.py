@@ -193,6 +193,7 @@ def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page: Open)
     assert page.locator(".map").first.locator(".weight.missing").get_attribute("title").endswith("n/a")
 
 
+@pytest.mark.slow
 def test_three_hundred_long_traces_with_eight_heads_can_be_stepped_through(open_page: Open) -> None:
     rng = random.Random(1)
     alphabet = list("abcdefghijklmnop")
