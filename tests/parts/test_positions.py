@@ -62,6 +62,25 @@ def test_switching_the_precision_does_not_make_the_table_grow():
     assert part._table.shape[0] == 5
 
 
+class SharedWithAThread(SinusoidalPositions):
+    """Whatever is stored, another thread that reads a single token replaces it at once."""
+
+    @property
+    def _table(self):
+        return sinusoidal_positions(1, self.d_model, dtype=torch.float32)
+
+    @_table.setter
+    def _table(self, value):
+        pass
+
+
+def test_a_table_that_another_thread_replaces_meanwhile_is_not_read():
+    part, x = SharedWithAThread(11), normal(2, 5, 11, dtype=torch.float32)
+    assert_same(part(x), x + sinusoidal_positions(5, 11))
+    double = normal(2, 1, 11, dtype=torch.float64)
+    assert_same(part(double), double + sinusoidal_positions(1, 11, dtype=torch.float64))
+
+
 def test_learned_positions_are_rows_of_their_weight():
     part, x = LearnedPositions(7, 3), normal(2, 4, 3, dtype=torch.float32)
     assert_same(part(x), x + part.weight[:4])

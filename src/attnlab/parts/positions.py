@@ -52,11 +52,13 @@ class SinusoidalPositions(nn.Module):
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
         """(batch, length, d_model) -> the same; `offset` is the position of the first."""
         end = offset + x.shape[-2]
-        held = self._table.shape[0]
-        if held < end or self._table.dtype != x.dtype or self._table.device != x.device:
+        table = self._table  # read once: another thread may put its own table there at any time
+        held = table.shape[0]
+        if held < end or table.dtype != x.dtype or table.device != x.device:
             rows = max(end, 2 * held) if held < end else held
-            self._table = sinusoidal_positions(rows, self.d_model, dtype=x.dtype).to(x.device)
-        return x + self._table[offset:end]
+            table = sinusoidal_positions(rows, self.d_model, dtype=x.dtype).to(x.device)
+            self._table = table
+        return x + table[offset:end]
 
 
 class LearnedPositions(nn.Module):
