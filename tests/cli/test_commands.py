@@ -52,6 +52,21 @@ def test_a_failed_claim_is_status_1(capsys, tmp_path):
     assert "✗ failed" in out
 
 
+def test_an_undecided_claim_is_status_0_and_is_said(capsys, runs, tmp_path):
+    folder = shutil.copytree(runs / "runs" / "good", tmp_path / "open")
+    claims = json.loads((folder / "claims.json").read_text())
+    claims[0]["passed"] = None
+    (folder / "claims.json").write_text(json.dumps(claims))
+    status, out, _ = run(capsys, "show", str(folder))
+    assert status == 0
+    assert "? undecided" in out
+    assert "5 of 6 claims hold, 1 undecided" in out
+    assert json.loads(run(capsys, "show", str(folder), "--json")[1])["claims"][0]["passed"] is None
+    status, _, err = run(capsys, "resume", str(folder))
+    assert (status, "exit status" in err) == (0, False)
+    assert "5/6, 1 undecided" in run(capsys, "list", str(tmp_path))[1]
+
+
 def test_without_out_the_next_free_folder_of_runs_is_taken(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for expected in ("runs/sorting", "runs/sorting-2"):

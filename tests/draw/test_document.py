@@ -24,7 +24,7 @@ from .documents import edited, make_document, make_kinds_document
         ("sections.1.y_label", ..., r"sections\[1\]: expected the key 'y_label' in a lines"),
         ("sections.1.series.0.y", [1.0], r"series\[0\]: expected as many y as x, 10, got 1"),
         ("sections.4.rows.0", [1], r"rows\[0\]: expected one cell per column, 3, got 1"),
-        ("claims.0.passed", "yes", r"claims\[0\].passed: expected True or False, got str 'yes'"),
+        ("claims.0.passed", "yes", r"claims\[0\].passed: expected True, False or None, got str 'yes'"),
         ("claims", {"name": "x"}, r"document.claims: expected a list, got dict"),
         ("facts.0", ["seed"], r"facts\[0\]: expected a name and a value, 2, got 1"),
         ("sections.3.traces.0.steps.0.position", 6, r"position: expected a token after it, below 6, got 6"),

@@ -16,7 +16,7 @@ PNG = base64.b64decode(
 )
 
 
-def claim(name: str, passed: bool = True) -> dict[str, Any]:
+def claim(name: str, passed: bool | None = True) -> dict[str, Any]:
     return {"name": name, "statement": f"{name} is so", "measured": "0.5", "bound": "≤ 1", "passed": passed}
 
 
@@ -64,6 +64,19 @@ def test_cards_and_the_table_tell_what_each_run_found(open_html: Open) -> None:
         "≤ 1",
     ]
     assert page.locator(".card").first.inner_text().count("2026-01-02T03:04:05") == 1
+
+
+def test_an_undecided_claim_is_neither_held_nor_failed(open_html: Open) -> None:
+    runs = [make_run(0, claims=[claim("sorted", None), claim("sharp")]), make_run(1)]
+    page = open_html(render_gallery("Runs", runs))
+    assert page.locator(".verdict").inner_text() == "? 3 of 4 claims hold, 1 undecided"
+    assert page.locator(".outcome").all_inner_texts() == [
+        "? 1 of 2 claims hold, 1 undecided: sorted",
+        "✓ 2 of 2 claims hold",
+    ]
+    assert page.locator(".claims tbody tr .state").first.inner_text() == "? undecided"
+    page.locator("#failed").check()
+    assert page.locator(".claims tbody tr:visible").count() == 0
 
 
 def test_only_finished_runs_are_linked_and_pictures_are_inlined(open_html: Open) -> None:

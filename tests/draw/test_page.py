@@ -72,6 +72,17 @@ def test_failed_claim_is_said_in_words(open_page: Open) -> None:
     assert page.locator(".claims tbody tr").first.locator(".state").inner_text() == "✗ failed"
 
 
+def test_an_undecided_claim_is_said_in_words(open_page: Open) -> None:
+    document = make_document(num_wrong=3)
+    document["claims"][1]["passed"] = None
+    page = open_page(document)
+    assert page.locator(".verdict").inner_text() == "✗ 1 of 6 claims failed, 1 undecided"
+    assert page.locator(".doubts").inner_text() == f"Undecided: {document['claims'][1]['name']}"
+    assert page.locator(".claims tbody tr .state").all_inner_texts()[:2] == ["✗ failed", "? undecided"]
+    document["claims"][0]["passed"] = True
+    assert open_page(document).locator(".verdict").inner_text() == "? 5 of 6 claims hold, 1 undecided"
+
+
 def test_claims_and_tables_are_there_without_javascript(open_page: Open) -> None:
     page = open_page(make_document(num_wrong=1), java_script_enabled=False)
     assert page.locator(".claims tbody tr").count() == 6

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attnlab.errors import WrongUsage
-from attnlab.experiments.intervals import mean_interval, share_interval, student_quantile
+from attnlab.experiments.intervals import Interval, is_above, mean_interval, share_interval, student_quantile
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,13 @@ def test_about_95_of_100_intervals_hold_the_true_share(share):
     found = [share_interval(int(count), 40) for count in draws.sum(-1)]
     held = sum(each.low <= share <= each.high for each in found) / len(found)
     assert held == pytest.approx(0.95, abs=0.025)
+
+
+def test_an_interval_that_holds_the_bound_or_has_no_ends_decides_nothing():
+    assert is_above(Interval(0.5, -0.8, 1.7), 0) is None
+    assert is_above(mean_interval([1.0]), 0) is None
+    assert is_above(Interval(-9.0, -12.0, -0.1), 0) is False
+    assert is_above(Interval(2.0, 0.1, 4.0), 0) is True
 
 
 def test_one_value_has_no_interval_and_none_no_mean():

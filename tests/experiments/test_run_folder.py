@@ -159,8 +159,23 @@ def test_a_report_without_claims_has_not_passed():
     assert Report("x", {}, (GOOD,), [], {}).passed
 
 
+def test_an_undecided_claim_is_no_failure_and_a_failure_is_not_undecided():
+    open_, wrong = replace(GOOD, passed=None), replace(GOOD, passed=False)
+    for claims, passed, status in (
+        ((GOOD, GOOD), True, 0), ((GOOD, open_), None, 0), ((open_,), None, 0), ((open_, wrong), False, 1),
+    ):  # fmt: skip
+        report = Report("x", {}, claims, [], {})
+        assert (report.passed, report.exit_status) == (passed, status)
+    assert str(Report("x", {}, (GOOD, open_), [], {})) == (
+        "x: 1 of 2 claims hold, 1 undecided\nholds  a: m (bound b)\nundecided  a: m (bound b)"
+    )
+
+
 def test_claims_are_read_back_or_refused_whole():
     assert read_claims([GOOD.to_mapping()]) == (GOOD,)
+    assert read_claims([{**GOOD.to_mapping(), "passed": None}]) == (replace(GOOD, passed=None),)
+    with pytest.raises(CouldNotRun, match="expected the passed of a claim to be true, false or null; got 1"):
+        read_claims([{**GOOD.to_mapping(), "passed": 1}])
     with pytest.raises(CouldNotRun, match="expected the name of a claim to be a text; got 7"):
         read_claims([{**GOOD.to_mapping(), "name": 7}])
     with pytest.raises(CouldNotRun, match="expected claims with name, statement"):

@@ -1,6 +1,6 @@
 """The command line: thin commands over the library, one sentence for every error, and exit statuses to rely on.
 
-0 done and every claim passed · 1 done and a claim failed · 2 wrong usage · 3 could not run · 130 interrupted ·
+0 done and no claim failed · 1 done and a claim failed · 2 wrong usage · 3 could not run · 130 interrupted ·
 143 terminated.
 """
 

@@ -292,7 +292,7 @@ def show(run: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negat
         show_search(open_search(folder), as_json=False)
     else:
         terminal.show_report(report, folder)
-    return 0 if report.passed else 1
+    return report.exit_status
 
 
 @app.command(name="open")

@@ -50,7 +50,7 @@ def show_population(population: "Population", *, as_json: bool) -> int:
         sys.stdout.write(json.dumps(_as_mapping(population), indent=2) + "\n")
     else:
         _show(population)
-    return 0 if population.passed else 1
+    return population.report.exit_status
 
 
 def _train(

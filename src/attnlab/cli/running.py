@@ -70,7 +70,7 @@ def run_all(parent: Path, wanted: Mapping[str, str], *, as_json: bool, quiet: bo
         terminal.say(f"look at  attnlab open {parent} · attnlab list {parent}", is_quiet=True)
     if broken:
         return max(error.exit_status for error in broken.values())
-    return 0 if all(report.passed for report in reports) else 1
+    return max((report.exit_status for report in reports), default=0)
 
 
 def show_run(report: "Report", *, as_json: bool) -> int:
@@ -86,7 +86,7 @@ def show_run(report: "Report", *, as_json: bool) -> int:
         terminal.show_claims(report.claims)
         terminal.say(f"report   {folder / 'report.html'}")
         terminal.say(f"look at  attnlab open {folder}{trace} · attnlab show {folder}", is_quiet=True)
-    return 0 if report.passed else 1
+    return report.exit_status
 
 
 def tell_finished(folder: Path, *, as_json: bool = False) -> int:
@@ -98,8 +98,8 @@ def tell_finished(folder: Path, *, as_json: bool = False) -> int:
     report = open_run(folder)
     if as_json:
         print_json(_as_mapping(report))
-    why = "" if report.passed else f" Of its claims {verdict(report.claims)}, hence the exit status 1."
-    return terminal.complain(f"{Finished(folder)}{why}", 0 if report.passed else 1)
+    why = f" Of its claims {verdict(report.claims)}, hence the exit status 1." if report.exit_status else ""
+    return terminal.complain(f"{Finished(folder)}{why}", report.exit_status)
 
 
 def say_task(report: "Report") -> None:

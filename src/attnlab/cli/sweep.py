@@ -153,7 +153,7 @@ def show_sweep(found: "Sweep", *, as_json: bool) -> int:
     """Print the cells and what holds, and return the exit status."""
     if as_json:
         print_json({**_described(found), "cells": [_cell_to_json(cell) for cell in found.cells]})
-        return 0 if found.passed else 1
+        return found.report.exit_status
     names = [axis.name for axis in found.outcome.grid.axes]
     say_task(found.report)
     rows = [
@@ -177,7 +177,7 @@ def show_search(found: "Search", *, as_json: bool) -> int:
     ranked = sorted((trial for trial in found.trials if trial.seeds), key=lambda trial: -trial.score)
     if as_json:
         print_json({**_described(found), "trials": [{**t._asdict(), "success": t.success} for t in found.trials]})
-        return 0 if found.passed else 1
+        return found.report.exit_status
     say_task(found.report)
     rows = [
         [str(t.number), *map(_word, t.fields.values()), f"{t.solved}/{t.seeds}", *_share(t.success), _brief(t.loss)]
@@ -245,7 +245,7 @@ def _show_rest(found: "Sweep | Search") -> int:
     terminal.show_claims(found.report.claims)
     terminal.say(f"report   {folder / 'report.html'}")
     terminal.say(f"look at  attnlab open {folder} · attnlab show {folder} · {folder / 'table.csv'}", is_quiet=True)
-    return 0 if found.passed else 1
+    return found.report.exit_status
 
 
 def _described(found: "Sweep | Search") -> dict[str, Any]:

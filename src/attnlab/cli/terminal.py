@@ -43,6 +43,7 @@ __all__ = [
 
 _MAY_BREAK = {1: 14, 2: 4, 5: 10}  # the columns of a list that may be broken, and the letters that they need
 _BLANKS = 17  # between its columns
+_STYLES = {True: "green", False: "bold red", None: "yellow"}  # of a claim, by its `passed`
 
 
 class Writer(Console):
@@ -121,38 +122,44 @@ def ask(prompt: str) -> Iterator[str]:
 
 def show_claims(claims: "Sequence[Claim]") -> None:
     """Print the claims with what was measured, and how many hold."""
-    from attnlab.experiments.claims import verdict
-
     console = output()
     table = _table("", "claim", "measured", "bound")
     table.columns[1].ratio, table.columns[2].ratio, table.columns[3].ratio = 4, 2, 2
     table.expand = True
     for claim in claims:
-        mark = Text("✓ holds", style="green") if claim.passed else Text("✗ failed", style="bold red")
         name = Text(claim.name.replace("_", " "), style="bold")
-        table.add_row(mark, name + Text(f"\n{claim.statement}", style="dim"), claim.measured, claim.bound)
+        table.add_row(_mark(claim), name + Text(f"\n{claim.statement}", style="dim"), claim.measured, claim.bound)
     console.print(table)
-    style = "bold green" if all(claim.passed for claim in claims) else "bold red"
-    console.print(Text(verdict(claims), style=style))
+    console.print(_whole(claims))
 
 
 def show_all_claims(runs: "Sequence[tuple[str, Sequence[Claim]]]") -> None:
     """Print the claims of several runs in one table, and how many hold."""
-    from attnlab.experiments.claims import verdict
-
     console = output()
     table = _table("", "experiment", "claim", "measured", "bound")
     for experiment, claims in runs:
         for index, claim in enumerate(claims):
-            mark = Text("✓ holds", style="green") if claim.passed else Text("✗ failed", style="bold red")
             name = experiment if index == 0 else ""
-            table.add_row(mark, name, claim.name.replace("_", " "), claim.measured, claim.bound)
+            table.add_row(_mark(claim), name, claim.name.replace("_", " "), claim.measured, claim.bound)
         table.add_section()
     console.print(table)
     every = [claim for _, claims in runs for claim in claims]
     if every:
-        style = "bold green" if all(claim.passed for claim in every) else "bold red"
-        console.print(Text(verdict(every), style=style))
+        console.print(_whole(every))
+
+
+def _mark(claim: "Claim") -> Text:
+    from attnlab.draw.claims import claim_state
+
+    state = claim_state(claim.passed)
+    return Text(f"{state.mark} {state.word}", style=_STYLES[claim.passed])
+
+
+def _whole(claims: "Sequence[Claim]") -> Text:
+    from attnlab.draw.claims import judge_all, say_all
+
+    passed = [claim.passed for claim in claims]
+    return Text(say_all(passed), style=f"bold {_STYLES[judge_all(passed)]}")
 
 
 def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
@@ -163,18 +170,20 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
     table = _table("run", "what", "seed", "state", "claims", "started")
     states = [f"running ({run['writer']})" if run["state"] == "running" else run["state"] for run in runs]
     # A name that is broken cannot be copied; a terminal that is too narrow breaks the line instead.
-    whole = {0: max(len(run["run"]) for run in runs), 3: max(map(len, states)), 4: len("claims")}
+    claims = [_counted(run) for run in runs]
+    whole = {0: max(len(run["run"]) for run in runs), 3: max(map(len, states)), 4: max(map(len, ("claims", *claims)))}
     for place, width in whole.items():
         table.columns[place].min_width, table.columns[place].no_wrap = width, True
     for place, width in _MAY_BREAK.items():
         table.columns[place].min_width = width
-    for run, state in zip(runs, states, strict=True):
-        claims = f"{run['passed']}/{run['claims']}" if run["claims"] else ""
+    for run, state, counted in zip(runs, states, claims, strict=True):
         is_good = run["state"] == "finished" and run["passed"] == run["claims"]
-        style = "green" if is_good else "yellow" if run["state"] != "finished" else "red"
+        style = "green" if is_good else "yellow"
+        if run["passed"] + run["undecided"] < run["claims"]:
+            style = "red"
         started = str(run["started"] or "").replace("T", " ").removesuffix("+00:00")
         seed = "" if run["seed"] is None else f"{run['seed']}" + (" …" if run["seeds"] > 1 else "")
-        table.add_row(run["run"], run["what"], seed, Text(state, style=style), claims, started)
+        table.add_row(run["run"], run["what"], seed, Text(state, style=style), counted, started)
     console = output()
     # rich never prints wider than its console.
     console.width = max(console.width, sum(whole.values()) + sum(_MAY_BREAK.values()) + _BLANKS)
@@ -182,6 +191,13 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
     for run in runs:
         if run["state"] == "unfinished":
             say(f"go on with  attnlab resume {run['run']}", is_quiet=True)
+
+
+def _counted(run: Mapping[str, Any]) -> str:
+    if not run["claims"]:
+        return ""
+    undecided = f", {run['undecided']} undecided" if run["undecided"] else ""
+    return f"{run['passed']}/{run['claims']}{undecided}"
 
 
 def show_experiments(summaries: Mapping[str, str]) -> None:

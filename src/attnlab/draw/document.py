@@ -4,7 +4,8 @@ Numbers may be None or NaN, which a page shows as gaps and "n/a". Keys marked "?
 
     {"title": str, "subtitle": str,
      "facts": [[name, value], ...],
-     "claims"?: [{"name", "statement", "measured", "bound", "passed"}, ...],      # absent where nothing is judged
+     "claims"?: [{"name", "statement", "measured", "bound", "passed"}, ...],      # absent where nothing is judged;
+                                                                             # passed is None where undecided
      "sections": [
        {"kind": "text", "title", "text"},                      # blank lines part paragraphs
        {"kind": "lines", "title", "caption", "x_label", "y_label",
@@ -84,7 +85,7 @@ _FORMS: dict[str, dict[str, str]] = {
         "statement": "text",
         "measured": "scalar",
         "bound": "scalar",
-        "passed": "flag",
+        "passed": "judgement",
     },
     "series": {
         "name": "text",
@@ -220,6 +221,7 @@ def is_number(value: Any) -> bool:
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "text": (lambda value: isinstance(value, str), "a string"),
     "flag": (lambda value: isinstance(value, bool), "True or False"),
+    "judgement": (lambda value: value is None or isinstance(value, bool), "True, False or None"),
     "number": (is_number, "a plain number or None"),
     "index": (
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from attnlab.draw.claims import claim_state, judge_all, say_all
 from attnlab.draw.markup import escape, make_page, plural
 from attnlab.errors import WrongUsage, did_you_mean
 
@@ -90,18 +91,10 @@ def _claims_to_html(runs: Sequence[Mapping[str, Any]]) -> str:
     claims = [(run, claim) for run in runs for claim in run["claims"]]
     if not claims:
         return '<p class="verdict open"><span class="mark" aria-hidden="true">–</span> No claim was judged yet</p>'
-    failed = sum(not claim["passed"] for _, claim in claims)
-    total = len(claims)
-    if failed:
-        verdict = (
-            '<p class="verdict failed"><span class="mark" aria-hidden="true">✗</span> '
-            f"{failed:,} of {total:,} {plural(total, 'claim')} failed</p>"
-        )
-    else:
-        verdict = (
-            '<p class="verdict passed"><span class="mark" aria-hidden="true">✓</span> '
-            f"{total:,} of {total:,} {plural(total, 'claim')} {'holds' if total == 1 else 'hold'}</p>"
-        )
+    passed = [claim["passed"] for _, claim in claims]
+    failed, total = passed.count(False), len(passed)
+    style, mark, _ = claim_state(judge_all(passed))
+    verdict = f'<p class="verdict {style}"><span class="mark" aria-hidden="true">{mark}</span> {say_all(passed)}</p>'
     # Narrow screens turn rows into blocks, which would drop the table's meaning without the roles.
     head = "".join(
         f'<th scope="col" role="columnheader">{name}</th>' for name in ("Verdict", "Run", "Claim", "Measured", "Bound")
@@ -121,7 +114,7 @@ def _claims_to_html(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _claim_to_row(run: Mapping[str, Any], claim: Mapping[str, Any]) -> str:
-    state, mark, word = ("passed", "✓", "holds") if claim["passed"] else ("failed", "✗", "failed")
+    state, mark, word = claim_state(claim["passed"])
     return (
         f'<tr role="row" class="{state}"><td role="cell" class="state"><span class="mark" aria-hidden="true">'
         f"{mark}</span> {word}</td>"
@@ -184,18 +177,12 @@ def _picture(picture: bytes | None, state: str) -> str:
 def _card_verdict(run: Mapping[str, Any]) -> str:
     if run["state"] != "finished":
         return f'<p class="outcome open">{_STATES[run["state"]].capitalize()}</p>'
-    failed = [claim["name"] for claim in run["claims"] if not claim["passed"]]
-    total = len(run["claims"])
-    if total == 0:
+    passed = [claim["passed"] for claim in run["claims"]]
+    if not passed:
         return '<p class="outcome open">No claims</p>'
-    if not failed:
-        holds = "holds" if total == 1 else "hold"
-        return (
-            f'<p class="outcome passed"><span class="mark" aria-hidden="true">✓</span> '
-            f"{total} of {total} {plural(total, 'claim')} {holds}</p>"
-        )
-    names = ", ".join(f"<code>{escape(name)}</code>" for name in failed)
-    return (
-        f'<p class="outcome failed"><span class="mark" aria-hidden="true">✗</span> '
-        f"{len(failed)} of {total} {plural(total, 'claim')} failed: {names}</p>"
-    )
+    whole = judge_all(passed)
+    style, mark, _ = claim_state(whole)
+    odd = [claim["name"] for claim in run["claims"] if claim["passed"] is whole and not whole]
+    names = ", ".join(f"<code>{escape(name)}</code>" for name in odd)
+    told = f"{say_all(passed)}: {names}" if names else say_all(passed)
+    return f'<p class="outcome {style}"><span class="mark" aria-hidden="true">{mark}</span> {told}</p>'

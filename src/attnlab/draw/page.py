@@ -13,9 +13,10 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from attnlab.draw.claims import claim_state, judge_all, say_all
 from attnlab.draw.diagram import diagram_to_svg
 from attnlab.draw.document import check_document
-from attnlab.draw.markup import escape, make_page, plural, to_embedded_json
+from attnlab.draw.markup import escape, make_page, to_embedded_json
 from attnlab.draw.numbers import are_figures, column_words
 from attnlab.draw.passages import passages_to_html
 
@@ -119,20 +120,12 @@ def _claims_to_html(claims: Sequence[Mapping[str, Any]], contents: str) -> str:
     """The verdict in one line, then the list of contents, then every claim."""
     if not claims:
         return f'<p class="verdict open"><span class="mark">–</span> This run makes no claims</p>{contents}'
-    failed = [claim["name"] for claim in claims if not claim["passed"]]
-    count = len(claims)
-    if failed:
-        names = ", ".join(f"<code>{escape(name)}</code>" for name in failed)
-        verdict = (
-            f'<p class="verdict failed"><span class="mark" aria-hidden="true">✗</span> '
-            f"{len(failed)} of {count} {plural(count, 'claim')} failed</p>"
-            f'<p class="failures">Failed: {names}</p>'
-        )
-    else:
-        verdict = (
-            f'<p class="verdict passed"><span class="mark" aria-hidden="true">✓</span> '
-            f"{count} of {count} {plural(count, 'claim')} {'holds' if count == 1 else 'hold'}</p>"
-        )
+    passed = [claim["passed"] for claim in claims]
+    style, mark, _ = claim_state(judge_all(passed))
+    verdict = (
+        f'<p class="verdict {style}"><span class="mark" aria-hidden="true">{mark}</span> {say_all(passed)}</p>'
+        f"{_names_to_html('failures', 'Failed', False, claims)}{_names_to_html('doubts', 'Undecided', None, claims)}"
+    )
     # Narrow screens turn rows into blocks, which would drop the table's meaning without the roles.
     head = "".join(
         f'<th scope="col" role="columnheader">{name}</th>' for name in ("Verdict", "Claim", "Measured", "Bound")
@@ -145,8 +138,14 @@ def _claims_to_html(claims: Sequence[Mapping[str, Any]], contents: str) -> str:
     )
 
 
+def _names_to_html(style: str, word: str, passed: bool | None, claims: Sequence[Mapping[str, Any]]) -> str:
+    """Name the claims that came out one way."""
+    names = ", ".join(f"<code>{escape(claim['name'])}</code>" for claim in claims if claim["passed"] is passed)
+    return f'<p class="{style}">{word}: {names}</p>' if names else ""
+
+
 def _claim_to_row(claim: Mapping[str, Any]) -> str:
-    state, mark, word = ("passed", "✓", "holds") if claim["passed"] else ("failed", "✗", "failed")
+    state, mark, word = claim_state(claim["passed"])
     return (
         f'<tr role="row" class="{state}"><td role="cell" class="state"><span class="mark" aria-hidden="true">'
         f"{mark}</span> {word}</td>"

@@ -1,9 +1,10 @@
 """Claims: what an experiment says, what was measured, and the bound that decides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from attnlab.draw.claims import say_all
 from attnlab.errors import CouldNotRun
 
 __all__ = ["Claim", "read_claims", "verdict"]
@@ -11,13 +12,16 @@ __all__ = ["Claim", "read_claims", "verdict"]
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim; `measured` and `bound` are texts for people, `passed` is what was found."""
+    """One claim; `measured` and `bound` are texts for people, `passed` is what was found.
+
+    `passed` is None where the measurement is undecided: it speaks neither for the claim nor against it.
+    """
 
     name: str
     statement: str
     measured: str
     bound: str
-    passed: bool
+    passed: bool | None
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the claim as plain values for JSON."""
@@ -36,23 +40,20 @@ def read_claims(values: Any) -> tuple[Claim, ...]:
 
 
 def _read_claim(value: Any) -> Claim:
-    kinds = {each.name: bool if each.name == "passed" else str for each in fields(Claim)}
-    if not isinstance(value, dict) or value.keys() != kinds.keys():
-        raise CouldNotRun(f"expected claims with {', '.join(kinds)}; got {str(value)[:60]}.")
-    for name, kind in kinds.items():
-        if not isinstance(value[name], kind):
-            wanted = "true or false" if kind is bool else "a text"
+    names = [each.name for each in fields(Claim)]
+    if not isinstance(value, dict) or value.keys() != set(names):
+        raise CouldNotRun(f"expected claims with {', '.join(names)}; got {str(value)[:60]}.")
+    for name in names:
+        kinds, wanted = (bool | None, "true, false or null") if name == "passed" else (str, "a text")
+        if not isinstance(value[name], kinds):
             raise CouldNotRun(f"expected the {name} of a claim to be {wanted}; got {str(value[name])[:60]}.")
     return Claim(**value)
 
 
-def verdict(claims: Sequence[Claim] | Sequence[Mapping[str, Any]]) -> str:
+def verdict(claims: Sequence[Claim]) -> str:
     """Say in words how many claims hold.
 
     >>> verdict([Claim("a", "", "", "", True), Claim("b", "", "", "", False)])
     '1 of 2 claims failed'
     """
-    passed = [claim.passed if isinstance(claim, Claim) else claim["passed"] for claim in claims]
-    failed, total = passed.count(False), len(passed)
-    noun, hold = ("claim", "holds") if total == 1 else ("claims", "hold")
-    return f"{failed} of {total} {noun} failed" if failed else f"{total} of {total} {noun} {hold}"
+    return say_all([claim.passed for claim in claims])

@@ -312,7 +312,8 @@ def _described(folder: Path) -> dict[str, Any] | None:
         "state": state,
         "writer": writer_of(folder),
         "claims": len(claims),
-        "passed": sum(claim.passed for claim in claims),
+        "passed": sum(claim.passed is True for claim in claims),
+        "undecided": sum(claim.passed is None for claim in claims),
     }
 
 

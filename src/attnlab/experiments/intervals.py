@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from attnlab.errors import WrongUsage
 
-__all__ = ["Interval", "mean_interval", "share_interval"]
+__all__ = ["Interval", "is_above", "mean_interval", "share_interval"]
 
 _NORMAL = 1.959963984540054  # the normal distribution holds 95 % within this many standard deviations
 
@@ -49,6 +49,17 @@ def share_interval(successes: int, total: int) -> Interval:
     low = 0.0 if successes == 0 else max(0.0, centre - reach)
     high = 1.0 if successes == total else min(1.0, centre + reach)
     return Interval(share, low, high)
+
+
+def is_above(interval: Interval, bound: float) -> bool | None:
+    """Return True where the whole interval is above a bound, False where it is below, None where it holds the bound.
+
+    >>> is_above(Interval(2, 1, 3), 0), is_above(Interval(2, 1, 3), 4), is_above(Interval(2, 1, 3), 2.5)
+    (True, False, None)
+    """
+    if interval.low > bound:
+        return True
+    return False if interval.high < bound else None
 
 
 def student_quantile(freedom: int) -> float:

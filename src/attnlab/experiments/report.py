@@ -21,6 +21,7 @@ from torch import nn
 
 from attnlab import __version__
 from attnlab.draw import figures
+from attnlab.draw.claims import claim_state, judge_all
 from attnlab.draw.page import render_page
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, verdict
@@ -57,9 +58,14 @@ class Report:
     _files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     @property
-    def passed(self) -> bool:
-        """Whether every claim holds, and there is one."""
-        return bool(self.claims) and all(claim.passed for claim in self.claims)
+    def passed(self) -> bool | None:
+        """True where every claim holds; False where one failed, or there is none; else None: one is undecided."""
+        return judge_all([claim.passed for claim in self.claims]) if self.claims else False
+
+    @property
+    def exit_status(self) -> int:
+        """What a command ends with: 1 where a claim failed, else 0; an undecided claim is no failure."""
+        return int(self.passed is False)
 
     @cached_property
     def model(self) -> nn.Module:
@@ -145,7 +151,10 @@ class Report:
         write_json(folder / "claims.json", [claim.to_mapping() for claim in self.claims])
 
     def __str__(self) -> str:
-        lines = [f"{'passed' if c.passed else 'FAILED'}  {c.name}: {c.measured} (bound {c.bound})" for c in self.claims]
+        lines = [
+            f"{claim_state(claim.passed).word}  {claim.name}: {claim.measured} (bound {claim.bound})"
+            for claim in self.claims
+        ]
         return "\n".join([f"{self.experiment}: {verdict(self.claims)}", *lines])
 
 

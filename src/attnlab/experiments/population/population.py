@@ -209,8 +209,8 @@ class Population:
         return make_report(self)
 
     @property
-    def passed(self) -> bool:
-        """Whether every claim holds."""
+    def passed(self) -> bool | None:
+        """True where every claim holds, False where one failed, else None: one is undecided."""
         return self.report.passed
 
     def html(self) -> str:

@@ -59,8 +59,8 @@ class Search:
         return max(self.trials, key=lambda trial: trial.score)
 
     @property
-    def passed(self) -> bool:
-        """Whether every claim holds."""
+    def passed(self) -> bool | None:
+        """True where every claim holds, False where one failed, else None: one is undecided."""
         return self.report.passed
 
     def html(self) -> str:

@@ -54,8 +54,8 @@ class Sweep:
         return [cell for cell in self.outcome.cells if cell is not None]
 
     @property
-    def passed(self) -> bool:
-        """Whether every claim holds."""
+    def passed(self) -> bool | None:
+        """True where every claim holds, False where one failed, else None: one is undecided."""
         return self.report.passed
 
     def rows(self) -> list[dict[str, Any]]:
