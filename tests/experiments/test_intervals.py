@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments import intervals, run, train_population
 from attnlab.experiments.intervals import Interval, is_above, mean_interval, share_interval, student_quantile
 
 
@@ -55,3 +56,56 @@ def test_one_value_has_no_interval_and_none_no_mean():
 def test_nothing_and_everything_touch_the_ends():
     assert share_interval(0, 5).low == 0.0
     assert share_interval(5, 5).high == 1.0
+
+
+def wide_shares(monkeypatch):
+    """Wilson's interval, 5 % too wide."""
+    monkeypatch.setattr(intervals, "_NORMAL", 1.05 * intervals._NORMAL)
+
+
+def narrow_means(monkeypatch):
+    """Student's quantile, 1 % too small."""
+    real = intervals.student_quantile
+    monkeypatch.setattr(intervals, "student_quantile", lambda freedom: 0.99 * real(freedom))
+
+
+def means_by_the_normal_distribution(monkeypatch):
+    monkeypatch.setattr(intervals, "student_quantile", lambda freedom: intervals._NORMAL)
+
+
+def means_by_the_variance_of_a_population(monkeypatch):
+    """Divided by n, not by n - 1."""
+    real = intervals.mean_interval
+
+    def too_narrow(values):
+        mean, low, high = real(values)
+        share = math.sqrt((len(values) - 1) / len(values))
+        return intervals.Interval(mean, mean - share * (mean - low), mean + share * (high - mean))
+
+    monkeypatch.setattr(intervals, "mean_interval", too_narrow)
+
+
+def means_without_ends(monkeypatch):
+    monkeypatch.setattr(intervals, "student_quantile", lambda freedom: math.nan)
+
+
+FAULTS = [
+    means_without_ends,
+    wide_shares,
+    narrow_means,
+    means_by_the_normal_distribution,
+    means_by_the_variance_of_a_population,
+]
+
+
+@pytest.mark.parametrize("plant", FAULTS)
+@pytest.mark.parametrize("start", [run, train_population])
+def test_no_run_starts_with_intervals_that_are_not_the_known_ones(plant, start, monkeypatch, tmp_path):
+    plant(monkeypatch)
+    with pytest.raises(CouldNotRun, match=r"no claim of it can be trusted\. Install attnlab anew\."):
+        start("sorting", out=tmp_path / "run", steps=1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_intervals_are_the_known_ones():
+    intervals.check_intervals()

@@ -4,11 +4,25 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage
 
-__all__ = ["Interval", "is_above", "mean_interval", "share_interval"]
+__all__ = ["Interval", "check_intervals", "is_above", "mean_interval", "share_interval"]
 
 _NORMAL = 1.959963984540054  # the normal distribution holds 95 % within this many standard deviations
+
+# What SciPy 1.17 gives: the ends by Student's t of the mean of 0, 1, ... n - 1; by Wilson of a share.
+_KNOWN_MEANS = {
+    2: (-5.853102368087347, 6.853102368087347),
+    3: (-1.4841377117503303, 3.4841377117503303),
+    10: (2.334149410331831, 6.665850589668169),
+    31: (11.664983044214342, 18.335016955785658),
+}
+_KNOWN_SHARES = {
+    (0, 5): (0.0, 0.43448246478317476),
+    (1, 40): (0.004426831502681396, 0.1288136896347409),
+    (8, 10): (0.4901624715366418, 0.9433178485456248),
+    (50, 100): (0.4038315303659956, 0.5961684696340044),
+}
 
 
 class Interval(NamedTuple):
@@ -60,6 +74,23 @@ def is_above(interval: Interval, bound: float) -> bool | None:
     if interval.low > bound:
         return True
     return False if interval.high < bound else None
+
+
+def check_intervals() -> None:
+    """Hold both intervals against known ones; every run does so first, for its claims stand on them.
+
+    Raises:
+        CouldNotRun: an interval is not the known one.
+    """
+    found = [(f"the mean of 0 to {n - 1}", mean_interval(range(n)), ends) for n, ends in _KNOWN_MEANS.items()]
+    found += [(f"{k} of {n}", share_interval(k, n), ends) for (k, n), ends in _KNOWN_SHARES.items()]
+    for name, (_, low, high), known in found:
+        are_close = (math.isclose(one, other, abs_tol=1e-9) for one, other in zip((low, high), known, strict=True))
+        if not all(are_close):
+            raise CouldNotRun(
+                f"the 95 % interval of {name} is known to be {known[0]:.6f} to {known[1]:.6f}; this program "
+                f"computes {low:.6f} to {high:.6f}, so no claim of it can be trusted. Install attnlab anew."
+            )
 
 
 def student_quantile(freedom: int) -> float:

@@ -14,6 +14,7 @@ from attnlab.configs import Config
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Askable, Experiment, Run
 from attnlab.experiments.folder import RunFolder, read_to_go_on
+from attnlab.experiments.intervals import check_intervals
 from attnlab.experiments.report import Report, describe_run, open_run
 from attnlab.look.questions import Question
 from attnlab.look.trace import Trace
@@ -100,12 +101,14 @@ def run(
     Raises:
         WrongUsage: an unknown name or setting, or a value out of range.
         CouldNotRun: the folder exists (or, with `resume`, holds no run, another, or one that is being written), it
-            cannot be written, or the training broke; `Finished`, with `resume`, where there is nothing left to do.
+            cannot be written, the training broke, or intervals are computed wrongly; `Finished`, with `resume`, where
+            there is nothing left to do.
 
     >>> report = run("sorting", steps=20, evaluate_every=10)
     >>> report.passed
     False
     """
+    check_intervals()
     experiment = find(name).experiment
     stream_seed(seed)
     stated = config(name, settings, quick=quick, **fields)

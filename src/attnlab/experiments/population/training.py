@@ -15,6 +15,7 @@ from attnlab.configs import Config
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Learnable, Lesson
 from attnlab.experiments.folder import RunFolder, read_to_go_on
+from attnlab.experiments.intervals import check_intervals
 from attnlab.experiments.population.population import Place, Population
 from attnlab.experiments.population.storing import open_population
 from attnlab.experiments.registry import EXPERIMENTS, computing_as, config, find
@@ -69,7 +70,8 @@ def train_population(
 
     Raises:
         WrongUsage: an unknown name or setting, a value out of range, no seeds or one of them twice.
-        CouldNotRun: too little memory, the folder exists or cannot be written, or every training broke.
+        CouldNotRun: too little memory, the folder exists or cannot be written, intervals are computed
+            wrongly, or every training broke.
 
     >>> population = train_population("sorting", range(2), steps=20, evaluate_every=10)
     >>> print(population)
@@ -77,6 +79,7 @@ def train_population(
     >>> population.table("accuracy").shape  # (seed, judged step)
     torch.Size([2, 2])
     """
+    check_intervals()
     refuse_launched("a population")
     experiment = learnable(name)
     numbers = _checked_seeds(seeds)
