@@ -10,6 +10,8 @@ import attnlab.operate as op
 from attnlab.errors import WrongUsage
 from attnlab.models import generate
 from attnlab.operate import checking, edit
+from attnlab.operate.checking import Checks
+from attnlab.parts import Cache
 from attnlab.parts.attend import explicit_attention
 from attnlab.seeds import generator, isolated
 from attnlab.sites import site_names
@@ -122,6 +124,7 @@ def test_a_certificate_tells_what_happened_in_text_and_in_plain_values():
     assert (first.values, first.changed) == (2 * 6 * 4, 2 * 6 * 4)
     assert (second.values, second.changed) == (2 * 3 * 4, 2 * 3 * 4)
     effect = certificate.effects[""]
+    assert (effect.passes, effect.values) == (2, 2 * output.numel())
     assert effect.largest == pytest.approx(float((output - plain).abs().max()), abs=1e-12)
     assert effect.mean == pytest.approx(float((output - plain).abs().mean()), abs=1e-12)
     rows = certificate.rows["layers.1.attention.weights"]
@@ -134,7 +137,8 @@ def test_a_certificate_tells_what_happened_in_text_and_in_plain_values():
     assert rows.first == (0, 0, 4)
     assert "24 of 144 do not sum to one" in text
     assert "because of CutEdge(layer=1, query=4, key=1, renormalise=False); the first is row 0, head 0, query 4" in text
-    assert "the same sites with nothing changed: 0 (must be exactly 0)" in text
+    assert "output of 2 forward passes: changed by" in text
+    assert "the same sites with nothing changed, in the first: 0 (must be exactly 0)" in text
     assert "parameters: unchanged" in text
     plain_values = certificate.to_mapping()
     assert json.loads(json.dumps(plain_values, allow_nan=False)) == json.loads(json.dumps(plain_values))
@@ -165,3 +169,66 @@ def test_generation_through_an_encoder_decoder_is_certified_by_its_halves():
         generate(model.conditioned(tokens()), tokens(length=2), 3)
     assert set(certificate.effects) == {"encoder", "decoder"}
     assert certificate.identity == 0.0
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_certificate_speaks_for_every_pass_not_for_the_first_alone(use_cache):
+    model, prompt = make("decoder", 0), tokens(length=3)
+    late = op.CutEdge(query=3, key=1)  # the first pass reads the positions 0 to 2
+    with edit(model, late) as certificate:
+        found = generate(model, prompt, 4, use_cache=use_cache).tokens
+    with torch.no_grad():
+        plain = torch.stack([model(found[:, : 3 + step])[:, -1] for step in range(4)])
+        with edit(model, late, certify=False):
+            edited = torch.stack([model(found[:, : 3 + step])[:, -1] for step in range(4)])
+    assert torch.equal(edited[0], plain[0])
+    effect = certificate.effects[""]
+    assert effect.passes == 4
+    assert effect.largest == pytest.approx(float((edited - plain).abs().max()), abs=1e-12)
+    assert effect.largest > 0
+    assert effect.kernel is None  # a mask is edited without opening anything
+    if use_cache:  # each pass puts out what it was given anew: all of the prompt, then one position
+        with torch.no_grad(), edit(model, late, certify=False):
+            whole = model(found[:, :-1])
+        with torch.no_grad():
+            apart = (whole - model(found[:, :-1])).abs()
+        assert effect.mean == pytest.approx(float(apart.mean()), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["decoder", "both"])
+def test_what_an_edit_did_in_an_earlier_pass_is_still_its_doing_where_a_cache_holds_it(kind):
+    model, largest = make(kind, 0), {}
+    path = "" if kind == "decoder" else "decoder"
+    early = op.ZeroHead(site=f"{path}.layers.0.attention".lstrip("."), head=1, step=0)
+    for use_cache in (True, False):
+        with edit(model, early) as certificate:
+            generate(
+                model if kind == "decoder" else model.conditioned(tokens()), tokens(length=3), 4, use_cache=use_cache
+            )
+        largest[use_cache] = certificate.effects[path].largest
+        assert certificate.effects[path].passes == 4
+    assert largest[True] == pytest.approx(largest[False], abs=1e-12)
+
+
+def test_a_certificate_that_compares_the_first_pass_alone_is_caught(monkeypatch):
+    """The fault that was there: nothing after the first pass counts."""
+    once = Checks._without_edits
+    monkeypatch.setattr(
+        Checks, "_without_edits", lambda self, given: None if self.certificate.effects else once(self, given)
+    )
+    model = make("decoder", 0)
+    with edit(model, op.CutEdge(query=3, key=1)) as certificate:
+        generate(model, tokens(length=3), 4)
+    assert certificate.effects[""].largest == 0
+    assert "the output of 3 more forward passes: they were compiled, or went on from keys" in str(certificate)
+
+
+def test_passes_that_go_on_from_a_cache_filled_before_the_edit_are_counted_as_not_compared():
+    model, cache, ids = make("decoder", 0), Cache(), tokens()
+    model(ids[:, :3], cache=cache)
+    with edit(model, op.ZeroHead(layer=0, head=1)) as certificate:
+        model(ids)
+        model(ids[:, 3:4], cache=cache)
+        model(ids[:, 4:], cache=cache)
+    assert certificate.effects[""].passes == 1
+    assert "not checked: what the edits did to the output of 2 more forward passes" in str(certificate)

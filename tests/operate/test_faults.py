@@ -334,8 +334,8 @@ FAULTS = [
     Fault(
         "the check fills the cache",
         "operate.checking",
-        "Cache() if isinstance(each, Cache) else each",
-        "each",
+        "self._untouched[cache] = copy.deepcopy(cache)",
+        "self._untouched[cache] = cache",
         test_certificate.test_the_certificate_leaves_randomness_and_caches_alone,
     ),
     Fault(

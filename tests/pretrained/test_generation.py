@@ -189,7 +189,36 @@ def test_the_certificate_compares_what_is_called_directly(name: str) -> None:
     assert certificate.seam == seam
     assert certificate.identity == 0.0
     assert certificate.effects[""].largest > 0.0
+    assert certificate.effects[""].passes == NEW
     assert certificate.not_checked == []
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "t5"])
+def test_the_certificate_of_a_generation_is_what_its_logits_show(name: str) -> None:
+    """An edit of the third pass alone, whose doing later passes find in the cache."""
+    each = tried(name)
+    late = op.ScaleHead(site=attention(each), head=1, factor=5.0, step=2)
+    found, certificate = edited(each, late, prompts(each))
+    if is_both(each):
+        text = {**prompts(each), "decoder_input_ids": found.sequences[:, :-1]}
+    else:
+        text = {"input_ids": found.sequences[:, :-1]}
+    with torch.no_grad():
+        plain = each.foreign(**text, use_cache=False).logits[:, -NEW:]
+    largest = float((torch.stack(found.logits, 1) - plain).abs().max())
+    assert largest > 1e-3
+    assert certificate.effects[""].largest == pytest.approx(largest, abs=1e-4)
+
+
+def test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not_compared() -> None:
+    each = tried("llama")
+    _, certificate = edited(each, op.ZeroHead(site=attention(each), head=0), prompts(each), num_beams=3)
+    assert certificate.effects[""].passes == 1
+    assert certificate.effects[""].largest > 0.0
+    assert any(
+        "the output of 4 more forward passes" in each and "rows were put in another order" in each
+        for each in certificate.not_checked
+    )
 
 
 def test_the_certificate_compares_an_encoder_that_is_called_by_itself() -> None:
@@ -355,7 +384,14 @@ def test_a_planted_fault_in_what_goes_on_from_what_is_noticed(
         ("pretrained.running", "gave.repeat_interleave(times, 0)", "gave.repeat(times, 1, 1)", "cross"),
         ("operate.editor", "first = 0 if text is None else first_key(", "first = 0 if True else first_key(", "window"),
         ("operate.passes", "return not tokens.is_floating_point() and", "return False and", "beams"),
-        ("operate.checking", "copy.deepcopy(given) if is_foreign else given", "given", "cache"),
+        ("operate.checking", "copy.deepcopy(each) if _length(each) == 0", "each if _length(each) == 0", "cache"),
+        (
+            "operate.checking",
+            "self._untouched[cache] = copy.deepcopy(cache)",
+            "self._untouched[cache] = cache",
+            "cache",
+        ),
+        ("operate.checking", "if editor.passes.is_reordered:", "if False:", "reordered"),
         ("pretrained.running", "if not self._depth:", "if False:", "counted"),
         ("pretrained.running", "self._depth -= 1", "self._depth -= 0", "interrupted"),
         ("pretrained.model", "before, self._own.run = self.run, Run()", "before = self.run", "apart"),
@@ -363,6 +399,7 @@ def test_a_planted_fault_in_what_goes_on_from_what_is_noticed(
 )
 def test_a_planted_fault_in_edits_or_the_check_is_noticed(module: str, old: str, new: str, check: str) -> None:
     checks = {
+        "reordered": test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not_compared,
         "cross": lambda: test_the_cross_panel_names_the_source_of_each_row("t5", 3),
         "window": lambda: test_edits_do_the_same_with_a_cache_and_without("mistral", 1),
         "beams": lambda: test_edits_do_the_same_with_a_cache_and_without("llama", 2),

@@ -41,16 +41,27 @@ class Rows:
 
 @dataclass
 class Effect:
-    """How far the edited output of a module is from the unedited one, at the first forward pass without a cache.
+    """How far the edited output of a module is from the unedited one, over all its forward passes that were compared.
 
-    identity: of edits that change nothing at the same sites, which must be exactly 0 · kernel: of attention computed
-    openly instead of by the fused kernel, where edits ask for that; it is part of the others.
+    largest, mean: over every value of those passes · passes, values: how many passes, and numbers that they put out ·
+    identity: of the first pass with edits that change nothing at the same sites, which must be exactly 0 · kernel: of
+    the first with attention computed openly instead of by the fused kernel, where edits ask for that; it is part of
+    the others.
     """
 
-    largest: float
-    mean: float
+    largest: float = 0.0
+    mean: float = 0.0
+    passes: int = 0
+    values: int = 0
     identity: float | None = None
     kernel: float | None = None
+
+    def add(self, largest: float, mean: float, values: int) -> None:
+        """Take in one more pass."""
+        self.largest = max(self.largest, largest)
+        self.passes += 1
+        self.values += values
+        self.mean += (mean - self.mean) * values / max(self.values, 1)
 
 
 @dataclass
@@ -116,11 +127,15 @@ class Certificate:
             lines.append(f"  {change.edit}: {_calls(change)}{_changed(change)}")
         for path, effect in self.effects.items():
             where = f"output of {path}" if path else "output"
+            where += f" of {effect.passes} forward passes" if effect.passes > 1 else ""
+            first = ", in the first" if effect.passes > 1 else ""
             lines.append(f"  {where}: changed by {effect.largest:.3g} at most, {effect.mean:.3g} on average")
             if effect.kernel is not None:
-                lines.append(f"    of which open instead of fused attention: {effect.kernel:.3g}")
+                lines.append(f"    of which open instead of fused attention{first}: {effect.kernel:.3g}")
             if effect.identity is not None:
-                lines.append(f"    the same sites with nothing changed: {effect.identity:.3g} (must be exactly 0)")
+                lines.append(
+                    f"    the same sites with nothing changed{first}: {effect.identity:.3g} (must be exactly 0)"
+                )
         for site, rows in self.rows.items():
             lines.append(f"  rows of {site}: {_summed(rows)}")
         if self.parameters is not None:

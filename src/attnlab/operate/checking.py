@@ -1,13 +1,14 @@
 """How a certificate is found: what edits did to each value, and the model run again without them.
 
-At the first forward pass without a past (no key/value cache, or an empty one) the module that was called runs three
-times more, on the same inputs, with the same random numbers, and with nobody at its doors: as it is; with the edited
-attentions open; and with the editor itself there, its edits giving back the values they are given. The last two must
-agree to the last bit.
+After each forward pass the module that was called runs once more, as it is, on the same inputs and with the same random
+numbers, with a key/value cache of its own that no edit has touched. At the first pass it also runs with the edited
+attentions open, and with the editor itself there, its edits giving back the values they are given; these two must agree
+to the last bit.
 """
 
 import copy
 import hashlib
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -39,6 +40,9 @@ class Checks(Watcher):
         self._changes: dict[int, Change] = {}
         self._calls: list[tuple[str, Any]] = []  # the entrances that are being passed, outermost first
         self._is_comparing = False
+        self._left_out = 0  # passes that could not be compared
+        self._untouched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        """For each key/value cache what it would hold had the edits not been."""
 
     def applied(self, landing: Landing, site: str, before: Tensor, after: Tensor, chosen: Tensor | None) -> None:
         """Count what one edit changed."""
@@ -114,6 +118,11 @@ class Checks(Watcher):
                 "what the edits did to the output: no forward pass came by that began without a past, was not "
                 "compiled, and ended"
             )
+        elif self._left_out:
+            self.certificate.not_checked.append(
+                f"what the edits did to the output of {self._left_out} more forward passes: they were compiled, or "
+                "went on from keys and values that were there before, or whose rows were put in another order"
+            )
 
     @contextmanager
     def watching(self, editor: Editor) -> Iterator[None]:
@@ -141,10 +150,12 @@ class Checks(Watcher):
             if self._is_comparing or called is not module:  # a copy takes the hooks along
                 return
             self._forget(path)  # of a call that was interrupted no end is told
-            is_due = not self._calls and path not in self.certificate.effects and sites and not _is_traced()
-            is_due = is_due and _is_fresh((args, kwargs))
-            # Of caches copies are kept: this pass fills those that it was given.
-            state = (*_with_new_cache((args, kwargs)), _random_state(module)) if is_due else None
+            state = None
+            if sites and not self._calls:
+                editor.passes.is_reordered = False
+                given = None if _is_traced() else self._without_edits((args, kwargs))
+                state = None if given is None else (*given, _random_state(module))
+                self._left_out += state is None
             self._calls.append((path, state))
 
         def after(called: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -152,6 +163,10 @@ class Checks(Watcher):
                 return
             state = self._forget(path)
             if state is not None and output is not None:  # None comes from a pass that broke off
+                if editor.passes.is_reordered:  # the other cache's rows still stand as they did
+                    self._untouched.clear()
+                    self._left_out += 1
+                    return
                 self._is_comparing = True  # the runs to come are not watched
                 try:
                     self._compare(path, module, editor, sites, state, output)
@@ -177,16 +192,21 @@ class Checks(Watcher):
     ) -> None:
         """Run a module again without the edits, and write down how far what came out is from that."""
         args, kwargs, random = state
+        is_first = path not in self.certificate.effects
+        anew = _with_new_cache((args, kwargs)) if is_first else ((), {})  # the first run fills what is in the others
 
-        def run() -> list[Tensor]:
+        def run(args: Any, kwargs: Any) -> list[Tensor]:
             with torch.no_grad(), _random_again(random):
-                return _tensors(module(*_with_new_cache(args), **_with_new_cache(kwargs)))
+                return _tensors(module(*args, **kwargs))
 
         parts = sorted({part_of(site) for site in sites if own_name(site) in _OPENED})
         too_large = bool(parts) and editor.largest_attention > _MOST_BYTES
+        effect = self.certificate.effects.setdefault(path, Effect())
         with set_aside(self._model):
-            bare = run()
-            effect = Effect(*_distance(bare[:1], _tensors(output)[:1]))
+            bare = run(args, kwargs)
+            effect.add(*_distance(bare[:1], _tensors(output)[:1]))
+            if not is_first:
+                return
             if too_large:
                 self.certificate.not_checked.append(
                     f"that edits which change nothing change nothing: opening the attention for it takes "
@@ -194,12 +214,32 @@ class Checks(Watcher):
                 )
             else:
                 with _open(self._model, parts):
-                    plain = run() if parts else bare
+                    plain = run(*_with_new_cache(anew)) if parts else bare
                     with installed(self._model, editor.unchanging(path)):
-                        same = run()
+                        same = run(*anew)
                 effect.identity = _distance(plain, same)[0]
-                effect.kernel = _distance(bare, plain)[0] if parts else None
-        self.certificate.effects[path] = effect
+                is_opened = any(own_name(site) in ("scores", "weights") for site in sites)
+                effect.kernel = _distance(bare, plain)[0] if is_opened else None
+
+    def _without_edits(self, given: Any) -> Any:
+        """The same arguments with, for each cache, one that no edit has touched; None where there is none."""
+        is_known = True
+
+        def other(cache: Any) -> Any:
+            nonlocal is_known
+            length = _length(cache)
+            if length is None:
+                return cache
+            if length == 0:
+                self._untouched[cache] = copy.deepcopy(cache)
+            own = self._untouched.get(cache)
+            if isinstance(own, Cache) and own.lengths == cache.lengths:
+                own.advance(length - own.length)  # which a model may do after the part that was run again
+            is_known = is_known and _length(own) == length
+            return own
+
+        found = _mapped(given, other)
+        return found if is_known else None
 
     def _wrong(self, what: str) -> None:
         if what not in self.certificate.off_target:
@@ -242,8 +282,11 @@ def _largest(before: Tensor, after: Tensor) -> float:
     return float(torch.where(apart.isfinite(), apart, 0.0).max())
 
 
-def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, float]:
-    """The largest and the mean difference of some tensors; what is equal, infinite too, is 0 apart; NaN tells."""
+def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, float, int]:
+    """The largest and the mean difference of some tensors, and their number of values; NaN tells.
+
+    What is equal, infinite too, is 0 apart.
+    """
     largest, total, number = 0.0, 0.0, 0
     for a, b in zip(one, other, strict=True):
         wide = torch.promote_types(a.dtype, torch.float32)
@@ -252,7 +295,7 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, fl
         if apart.numel():
             largest = max(largest, float("inf") if bool(apart.isnan().any()) else float(apart.max()))
             total, number = total + float(apart.sum()), number + apart.numel()
-    return largest, total / max(number, 1)
+    return largest, total / max(number, 1), number
 
 
 def _tensors(output: Any) -> list[Tensor]:
@@ -263,23 +306,8 @@ def _tensors(output: Any) -> list[Tensor]:
 
 
 def _with_new_cache(given: Any) -> Any:
-    """The same arguments with an empty cache for each cache."""
-
-    given = _mapped(given, _as_empty)
-    return _mapped(given, lambda each: Cache() if isinstance(each, Cache) else each)
-
-
-def _as_empty(given: Any) -> Any:
-    """A copy of an empty cache that is not ours."""
-    is_foreign = not isinstance(given, Cache) and _length(given) == 0
-    return copy.deepcopy(given) if is_foreign else given
-
-
-def _is_fresh(given: Any) -> bool:
-    """Say whether no cache among the arguments holds anything."""
-    lengths: list[int | None] = []
-    _mapped(given, lambda each: lengths.append(_length(each)))
-    return not any(lengths)
+    """The same arguments with another empty cache for each empty cache."""
+    return _mapped(given, lambda each: copy.deepcopy(each) if _length(each) == 0 else each)
 
 
 def _length(given: Any) -> int | None:

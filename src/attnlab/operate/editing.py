@@ -36,8 +36,8 @@ def edit(
         edits: what to change, see `attnlab.operate.edits`.
         vocabulary: names for token ids, by number (or a function of it), for edits that name tokens; None for the
             model's own, if any.
-        certify: fill the certificate. It costs up to three more forward passes, on the inputs of the first; without,
-            only landing is checked.
+        certify: fill the certificate. Each forward pass is made once more without the edits, and the first up to twice
+            more; without, only landing is checked.
 
     Raises:
         WrongUsage: at the start, a site, layer, head or shape that the model does not have; at the end, an edit that

@@ -42,12 +42,15 @@ class Passes:
 
     def __init__(self) -> None:
         self._texts: dict[str, Text] = {}
+        self.is_reordered = False
+        """Whether a pass went on from rows in another order, as a beam search does, or from unknown ones."""
 
     def read(self, stack: str, reading: Reading, *, compare: bool) -> None:
         """Take in what a stack begins to read; `compare` where it matters whether it was read before."""
         before = self._texts.pop(stack, None)  # the one that read last stands last
         number = 0 if before is None else before.number + 1
         tokens, offset, real, rows = reading
+        self.is_reordered = self.is_reordered or rows is not None
         end = offset + tokens.shape[1]
         kept = min(offset, before.length) if before is not None else 0
         if before is not None and offset == 0 and compare and _continues(tokens, before.tokens):

@@ -61,6 +61,11 @@ class Cache:
         self._layers: dict[str, LayerCache] = {}
         self.length = 0
 
+    @property
+    def lengths(self) -> dict[str, int]:
+        """How many positions each attention part holds."""
+        return {name: each.length for name, each in self._layers.items()}
+
     def layer(self, name: str) -> LayerCache:
         """Return the cache of one attention part."""
         return self._layers.setdefault(name, LayerCache())

@@ -168,7 +168,7 @@ def effect(
         sites: what to record of both, with `*` for anything.
         num_tokens: generate so many, greedily, from the inputs (a prompt, or source and the target's start).
         vocabulary: names of the ids, for edits that name tokens and for `text`; None for a pretrained model's own.
-        certify: make the certificate, which costs up to three more passes.
+        certify: make the certificate, which costs as many passes again, and up to two more.
         **generation: what `generate` takes, such as stop=.
 
     Raises:
