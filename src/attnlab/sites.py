@@ -207,6 +207,10 @@ class SitedModule(nn.Module):
         """Do what must be done while passes are nobody's: what is known of those before must not mix with them."""
         return nullcontext()
 
+    def unhooked(self) -> AbstractContextManager[None]:
+        """Let what is called run as it does when no hook of ours is in it."""
+        return nullcontext()
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave the instruments behind: a copy is another model."""
         return {**self.__dict__, "_standing": ()}

@@ -5,6 +5,7 @@ import logging
 import shutil
 
 import pytest
+import torch
 
 pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
@@ -135,6 +136,16 @@ def test_the_doctor_tells_the_seams_and_what_can_be_seen(capsys):
     _, out, _ = said(capsys, "doctor", "gpt2")
     assert "layers.*.attention: 2 layers of 4 heads" in out
     assert "missing" not in out
+    assert "fast path" not in out
+
+
+def test_the_doctor_tells_how_far_torch_s_fast_path_is(capsys, monkeypatch):
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 24, batch_first=True)
+    model = attnlab.load(torch.nn.TransformerEncoder(layer, 2).eval(), example=(torch.randn(2, 5, 16),))
+    monkeypatch.setattr("attnlab.cli.seams.open_model", lambda name, head: model)
+    _, out, _ = said(capsys, "doctor", "gpt2")
+    assert "torch's fast path, which a call without gradients takes, cannot be watched" in out
+    assert f"{model.fast_path:.2g} apart" in " ".join(out.split())
 
 
 def test_the_doctor_of_the_machine_knows_what_pretrained_models_need(capsys):

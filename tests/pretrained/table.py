@@ -53,6 +53,22 @@ model = attnlab.load("ibm-granite/granite-3.3-2b-instruct")  # its layers now ha
 
 A model of your own needs no family: `attnlab.load(module, example=(tokens,))` surveys any torch module.
 
+## Models of plain torch
+
+`nn.MultiheadAttention`, `nn.TransformerEncoder` and `nn.Transformer` have a *fast path*: in evaluation mode, where no
+gradients are needed (`torch.no_grad()`, `torch.inference_mode()`), torch computes a whole layer in one call. Nothing in
+it can be watched, and torch leaves it while hooks are installed. So these models, alone of all, are rounded otherwise
+while somebody looks. Measured on encoders of two layers of width 16, on encoder–decoders and on single modules, with
+boolean and added padding and causal masks: no difference, to the bit, with gradients; at most 2.9e-6 without.
+
+- Padding on the right that the encoder leaves out by itself (`enable_nested_tensor`) is zeros, watched or not; a decoder
+  that looks at it reads the same.
+- Where a query may look at nothing, or a float mask holds numbers other than 0 and −∞ (the fast path takes these for
+  "blocked"), the fast path gives NaN, or other numbers, and the watched pass what torch gives with gradients.
+- `model.fast_path` and `attnlab doctor` tell the difference for the example; each certificate tells it for its input,
+  "of which leaving torch's fast path". To have one computation for both, call
+  `torch.backends.mha.set_fastpath_enabled(False)`.
+
 ## Where the family's own figures cannot be used
 
 - **falcon** gives false weights with `output_attentions=True` under its usual setting: its mask is then boolean, and is

@@ -497,6 +497,16 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
         "posts", 'return value.transpose(0, 1) if form == "length first" else value[None]', "return value[None]",
         lambda: test_every_site_of_an_encoder_shows_what_is_computed_there(False, True),
     ),
+    "padding is computed where torch leaves it out": (
+        "posts", "output.masked_fill(where, 0.0)", "output", lambda: check_memory("inference"),
+    ),
+    "padding is left out where torch computes it": (
+        "multi_head", ".requires_grad_(src.requires_grad)", "", lambda: check_padding_of_vectors_with_gradients(),
+    ),
+    "the fast path is never compared with": (
+        "standing", "if not isinstance(hook, Post)}", "if hook}",
+        lambda: check_told("no gradients", op.ZeroHead(layer=0, head=1)),
+    ),
     "heads that stand one after another are taken for inputs": (
         "survey", "rows = self._batch if", "rows = 1 if",
         lambda: test_fused_attention_and_the_same_written_out_show_and_do_the_same("flat"),
@@ -533,18 +543,123 @@ def test_a_copy_is_attended_by_nobody() -> None:
     assert not torch.equal(changed, plain)
 
 
-@pytest.mark.parametrize("nested", [True, False])
-def test_padding_that_the_fast_path_would_leave_out_is_computed_and_real_positions_agree(nested: bool) -> None:
-    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=True)
-    module, x = stirred(nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)), drawn(BATCH, KEYS, WIDTH)
-    padding = torch.zeros(BATCH, KEYS, dtype=torch.bool)
-    padding[1, -2:] = True
+GRADIENTS = {"gradients": torch.enable_grad, "no gradients": torch.no_grad, "inference": torch.inference_mode}
+RIGHT_PADDED = torch.zeros(BATCH, KEYS, dtype=torch.bool)
+RIGHT_PADDED[1, -2:] = RIGHT_PADDED[2, -1:] = True
+
+
+def padded(nested: bool, norm_first: bool, norm: bool) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=True, norm_first=norm_first)
+    last = nn.LayerNorm(WIDTH) if norm else None
+    return stirred(nn.TransformerEncoder(layer, 2, last, enable_nested_tensor=nested and not norm_first))
+
+
+def check_padding(nested: bool, norm_first: bool, norm: bool, gradients: str) -> None:
+    module, x = padded(nested, norm_first, norm), drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x,))
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # torch says that nested tensors are young
-        plain = module(x, src_key_padding_mask=padding)
-        with attnlab.record(model, "*weights") as recording:
-            found = model(x, real=~padding)
-    assert (found - plain)[~padding].abs().max() < 2e-6
-    assert torch.equal(found, slowly(module, x, src_key_padding_mask=padding))
-    assert float(recording["layers.1.attention.weights"][1, ..., -2:].max()) == 0.0
+    for padding in (PADDING, RIGHT_PADDED, torch.zeros(PADDING.shape).masked_fill(RIGHT_PADDED, float("-inf"))):
+        with warnings.catch_warnings(), GRADIENTS[gradients]():
+            warnings.simplefilter("ignore")  # torch says that nested tensors are young
+            plain = module(x, src_key_padding_mask=padding)
+            with attnlab.record(model, "*weights") as recording:
+                found = module(x, src_key_padding_mask=padding)
+        within = 0.0 if gradients == "gradients" else 4e-6
+        assert float((found - plain).detach().abs().max()) <= within
+        blocked = padding if padding.dtype == torch.bool else padding < 0
+        assert float(recording["layers.1.attention.weights"][1][..., blocked[1]].max()) == 0.0
+
+
+@pytest.mark.parametrize("gradients", GRADIENTS)
+@pytest.mark.parametrize(
+    ("nested", "norm_first", "norm"),
+    [(True, False, False), (True, False, True), (False, False, False), (False, True, True)],
+)
+def test_looking_at_a_padded_encoder_gives_what_the_own_call_gives_at_every_position(
+    nested: bool, norm_first: bool, norm: bool, gradients: str
+) -> None:
+    check_padding(nested, norm_first, norm, gradients)
+
+
+def check_padding_of_vectors_with_gradients() -> None:
+    module = padded(True, False, False).requires_grad_(False)
+    x, model = drawn(BATCH, KEYS, WIDTH).requires_grad_(), attach(module, example=(drawn(BATCH, KEYS, WIDTH),))
+    plain = module(x, src_key_padding_mask=RIGHT_PADDED)
+    with attnlab.record(model, "*weights"):
+        assert torch.equal(module(x, src_key_padding_mask=RIGHT_PADDED), plain)
+
+
+def test_vectors_that_want_gradients_keep_torch_off_its_fast_path() -> None:
+    check_padding_of_vectors_with_gradients()
+
+
+def check_memory(gradients: str) -> None:
+    module = stirred(nn.Transformer(WIDTH, HEADS, 2, 2, 24, batch_first=True))
+    given = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
+    model = attach(module, example=given)
+    with warnings.catch_warnings(), GRADIENTS[gradients]():
+        warnings.simplefilter("ignore")
+        plain = module(*given, src_key_padding_mask=RIGHT_PADDED)
+        with attnlab.record(model, "*weights"):
+            found = module(*given, src_key_padding_mask=RIGHT_PADDED)
+    assert float((found - plain).detach().abs().max()) <= (0.0 if gradients == "gradients" else 4e-6)
+
+
+@pytest.mark.parametrize("gradients", GRADIENTS)
+def test_a_decoder_reads_of_padding_what_it_reads_when_nobody_looks(gradients: str) -> None:
+    check_memory(gradients)
+
+
+def test_with_another_mode_at_work_torch_leaves_its_fast_path_and_padding_is_computed() -> None:
+    module, x = padded(True, False, False), drawn(BATCH, KEYS, WIDTH)
+    model = attach(module, example=(x,))
+    with torch.no_grad(), SlowPath():
+        plain = module(x, src_key_padding_mask=RIGHT_PADDED)
+        with attnlab.record(model, "*weights"):
+            assert torch.equal(module(x, src_key_padding_mask=RIGHT_PADDED), plain)
+    assert float(plain[1, -1].abs().max()) > 0.0
+
+
+def check_told(gradients: str, *edits: op.Edit) -> None:
+    module, x = encoder(True, False), drawn(BATCH, KEYS, WIDTH)
+    model = attach(module, example=(x,))
+    with GRADIENTS[gradients](), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = module(x, src_key_padding_mask=RIGHT_PADDED).detach()
+        with SlowPath():
+            slow = module(x, src_key_padding_mask=RIGHT_PADDED).detach()
+        with attnlab.edit(model, *edits) as certificate:
+            found = module(x, src_key_padding_mask=RIGHT_PADDED).detach()
+    effect = certificate.effects[""]
+    assert effect.identity == 0.0
+    assert effect.largest == float((found - plain).abs().max())
+    told = float((slow - plain).abs().max())
+    assert effect.fast_path == (told or None)
+    assert (gradients == "gradients") == (effect.fast_path is None)
+    line = f"of which leaving torch's fast path, which cannot be watched: {told:.3g}"
+    assert (line in str(certificate)) == (effect.fast_path is not None)
+
+
+@pytest.mark.parametrize("gradients", GRADIENTS)
+@pytest.mark.parametrize("edit", [op.ZeroHead(layer=0, head=1), op.Temperature(layer=0, temperature=1.0)])
+def test_the_certificate_compares_with_the_own_call_and_tells_the_fast_path(gradients: str, edit: op.Edit) -> None:
+    check_told(gradients, edit)
+
+
+def test_the_check_at_opening_measures_the_fast_path() -> None:
+    module, x = encoder(True, False), drawn(BATCH, QUERIES, WIDTH)
+    with torch.no_grad():
+        plain = module(x)
+    assert attach(module, example=(x,)).fast_path == float((plain - slowly(module, x)).abs().max()) > 0.0
+    module = encoder(False, False)  # with the length first torch has no fast path
+    assert attach(module, example=(x,)).fast_path is None
+
+
+def test_rows_that_torch_gives_nothing_to_look_at_stay_as_they_are_under_an_edit_that_changes_nothing() -> None:
+    module, x = stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)), drawn(BATCH, KEYS, WIDTH)
+    model = attach(module, example=(x, x, x))
+    nothing = torch.zeros(BATCH, KEYS, dtype=torch.bool)
+    nothing[1] = True
+    with attnlab.edit(model, op.Temperature(temperature=1.0)) as certificate:
+        output, _ = module(x, x, x, key_padding_mask=nothing)
+    assert certificate.identity == 0.0
+    assert output[1].isnan().all()

@@ -41,6 +41,7 @@ def examine_model(name: str, ends_in: str | None = None) -> dict[str, Any]:
         "seconds": seconds,
         "peak_bytes": _peak(),
         "attentions": _groups(model),
+        "fast_path": model.fast_path,
         "sites": _sites(model),
         "missing": _missing(model),
     }
@@ -55,6 +56,12 @@ def show_model(found: dict[str, Any]) -> None:
     for group in found["attentions"]:
         terminal.say("")
         _show_group(group)
+    if found["fast_path"] is not None:
+        terminal.say("")
+        terminal.say(
+            "torch's fast path, which a call without gradients takes, cannot be watched; while it is left the output "
+            f"is {found['fast_path']:.2g} apart"
+        )
     terminal.say("")
     _show_sites("sites", found["sites"])
     _show_sites("missing", found["missing"])

@@ -45,8 +45,9 @@ class Effect:
 
     largest, mean: over every value of those passes · passes, values: how many passes, and numbers that they put out ·
     identity: of the first pass with edits that change nothing at the same sites, which must be exactly 0 · kernel: of
-    the first with attention computed openly instead of by the fused kernel, where edits ask for that; it is part of
-    the others.
+    the first with attention computed openly instead of by the fused kernel, where edits ask for that · fast_path: of
+    the first without torch's fast path, which the unedited call takes, and in which nothing can be seen or changed;
+    these two are part of the others.
     """
 
     largest: float = 0.0
@@ -55,6 +56,7 @@ class Effect:
     values: int = 0
     identity: float | None = None
     kernel: float | None = None
+    fast_path: float | None = None
 
     def add(self, largest: float, mean: float, values: int) -> None:
         """Take in one more pass."""
@@ -132,6 +134,9 @@ class Certificate:
             lines.append(f"  {where}: changed by {effect.largest:.3g} at most, {effect.mean:.3g} on average")
             if effect.kernel is not None:
                 lines.append(f"    of which open instead of fused attention{first}: {effect.kernel:.3g}")
+            if effect.fast_path is not None:
+                off = f"of which leaving torch's fast path, which cannot be watched{first}"
+                lines.append(f"    {off}: {effect.fast_path:.3g}")
             if effect.identity is not None:
                 lines.append(
                     f"    the same sites with nothing changed{first}: {effect.identity:.3g} (must be exactly 0)"

@@ -1,9 +1,9 @@
 """How a certificate is found: what edits did to each value, and the model run again without them.
 
-After each forward pass the module that was called runs once more, as it is, on the same inputs and with the same random
-numbers, with a key/value cache of its own that no edit has touched. At the first pass it also runs with the edited
-attentions open, and with the editor itself there, its edits giving back the values they are given; these two must agree
-to the last bit.
+After each forward pass the module that was called runs once more, as it does without us, on the same inputs, with the
+same random numbers and in the same gradient mode, with a key/value cache of its own that no edit has touched. At the
+first pass it also runs with the edited attentions open, and with the editor itself there, its edits giving back the
+values they are given; these two must agree to the last bit. What torch computes on its fast path runs off it, too.
 """
 
 import copy
@@ -22,6 +22,7 @@ from attnlab.operate.edits.where import own_name, part_of
 from attnlab.operate.landing import Landing
 from attnlab.parts.attend import explicit_attention
 from attnlab.parts.cache import Cache
+from attnlab.pretrained.standing import Post, nothing
 from attnlab.sites import SitedModule, installed, set_aside
 
 __all__ = ["Checks"]
@@ -174,8 +175,8 @@ class Checks(Watcher):
                     self._is_comparing = False
 
         return [
-            module.register_forward_pre_hook(before, with_kwargs=True),
-            module.register_forward_hook(after, with_kwargs=True, always_call=True),
+            module.register_forward_pre_hook(Post(before, nothing), with_kwargs=True),
+            module.register_forward_hook(Post(after, nothing), with_kwargs=True, always_call=True),
         ]
 
     def _forget(self, path: str) -> Any:
@@ -196,17 +197,20 @@ class Checks(Watcher):
         anew = _with_new_cache((args, kwargs)) if is_first else ((), {})  # the first run fills what is in the others
 
         def run(args: Any, kwargs: Any) -> list[Tensor]:
-            with torch.no_grad(), _random_again(random):
-                return _tensors(module(*args, **kwargs))
+            with _random_again(random), torch.autograd.graph.saved_tensors_hooks(_let_go, _let_go):
+                return [each.detach() for each in _tensors(module(*args, **kwargs))]
 
         parts = sorted({part_of(site) for site in sites if own_name(site) in _OPENED})
         too_large = bool(parts) and editor.largest_attention > _MOST_BYTES
         effect = self.certificate.effects.setdefault(path, Effect())
         with set_aside(self._model):
-            bare = run(args, kwargs)
+            with _unhooked(self._model):
+                bare = run(args, kwargs)
             effect.add(*_distance(bare[:1], _tensors(output)[:1]))
             if not is_first:
                 return
+            watched = run(*_with_new_cache(anew)) if "multi-head" in self.certificate.seam else bare
+            effect.fast_path = _distance(bare, watched)[0] or None
             if too_large:
                 self.certificate.not_checked.append(
                     f"that edits which change nothing change nothing: opening the attention for it takes "
@@ -214,12 +218,12 @@ class Checks(Watcher):
                 )
             else:
                 with _open(self._model, parts):
-                    plain = run(*_with_new_cache(anew)) if parts else bare
+                    plain = run(*_with_new_cache(anew)) if parts else watched
                     with installed(self._model, editor.unchanging(path)):
                         same = run(*anew)
                 effect.identity = _distance(plain, same)[0]
                 is_opened = any(own_name(site) in ("scores", "weights") for site in sites)
-                effect.kernel = _distance(bare, plain)[0] if is_opened else None
+                effect.kernel = _distance(watched, plain)[0] if is_opened else None
 
     def _without_edits(self, given: Any) -> Any:
         """The same arguments with, for each cache, one that no edit has touched; None where there is none."""
@@ -244,6 +248,20 @@ class Checks(Watcher):
     def _wrong(self, what: str) -> None:
         if what not in self.certificate.off_target:
             self.certificate.off_target.append(what)
+
+
+@contextmanager
+def _unhooked(model: nn.Module) -> Iterator[None]:
+    """Let a model run as it does when no hook of ours is in it."""
+    with ExitStack() as stack:
+        for part in model.modules():
+            if isinstance(part, SitedModule):
+                stack.enter_context(part.unhooked())
+        yield
+
+
+def _let_go(_: Any) -> None:
+    """Keep nothing for gradients that are never asked for."""
 
 
 @contextmanager

@@ -11,7 +11,7 @@ whoever calls it; afterwards they are gone.
 import inspect
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ from attnlab.pretrained.doors import AttentionDoor, BlockDoor, FeedForwardDoor, 
 from attnlab.pretrained.plan import AttentionPlan, BlockPlan, Plan
 from attnlab.pretrained.posts import stand
 from attnlab.pretrained.running import Run
-from attnlab.pretrained.standing import leave_posts
+from attnlab.pretrained.standing import hooks_hidden, leave_posts
 from attnlab.pretrained.survey import first_tensor
 from attnlab.pretrained.texts import text_config, text_inputs
 from attnlab.pretrained.wording import TokenNames
@@ -73,6 +73,7 @@ class Pretrained(SitedModule):
         for path, attention in self.attention_doors():
             attention.is_lazy = path in lazy
         self.seams: tuple[Any, ...] = ()
+        self.fast_path: float | None = None  # how far torch's fast path is from what is watched; None: it takes none
         self.source, self.notes = "", tuple[str, ...]()
         self._depth, self._lock, self._hooked = 0, threading.Lock(), ExitStack()
         self._own = threading.local()
@@ -186,6 +187,10 @@ class Pretrained(SitedModule):
             yield
         finally:
             self._own.run = before
+
+    def unhooked(self) -> AbstractContextManager[None]:
+        """Let the foreign model run as it does when it is called without us, by torch's fast path too."""
+        return hooks_hidden(self.foreign)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is attended by nobody."""

@@ -8,14 +8,18 @@ leaves its fast path by itself, which would compute a whole layer without showin
 Queries are (batch, head, query, width) at the door whatever the module's own order of axes is. Its masks say what is
 blocked; at the door they say what may be looked at. Keys that it adds (`add_bias_kv`, `add_zero_attn`) are the last
 columns; no text has a name for them.
+
+Without gradients torch's encoder may also leave padding out altogether, and put zeros there at its end. That is asked of
+torch itself (`left_out`), and done too where it is watched: a decoder may look at what stands there.
 """
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attnlab.parts.masks import Mask
@@ -23,7 +27,7 @@ from attnlab.pretrained.passing import Changed, Foreign
 from attnlab.shapes import shape_text
 from attnlab.sites import SitedModule
 
-__all__ = ["MULTI_HEAD", "SlowPath", "pass_multi_head"]
+__all__ = ["MULTI_HEAD", "SlowPath", "left_out", "pass_multi_head"]
 
 MULTI_HEAD = torch.nn.functional.multi_head_attention_forward
 
@@ -39,6 +43,32 @@ class SlowPath(TorchFunctionMode):
     ) -> Any:
         """Hand on."""
         return func(*args, **(kwargs or {}))
+
+
+class _Idle:
+    """Stands for a layer of an encoder, and gives back what it is given."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        self._layer = layer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+    def __call__(self, given: Tensor, **_: Any) -> Tensor:
+        return given
+
+
+def left_out(encoder: nn.TransformerEncoder, src: Tensor, *args: Any, **options: Any) -> Tensor | None:
+    """Say where torch's encoder would put zeros by itself, (…, 1) beside `src`; None for nowhere.
+
+    torch says so: ones go through its own `forward`, whose layers do nothing, and come back as zeros there.
+    """
+    idle = copy.copy(encoder)
+    vars(idle)["_modules"] = {"layers": [_Idle(encoder.layers[0])], "norm": None}
+    with torch._C.DisableTorchFunction():
+        ones = torch.ones_like(src).requires_grad_(src.requires_grad)
+        found = nn.TransformerEncoder.forward(idle, ones, *args, **options)[..., :1] == 0.0
+    return found if bool(found.any()) else None
 
 
 class _Asked(NamedTuple):

@@ -145,6 +145,8 @@ def soft_maximum(
     if may_be_dead or scores is not given:
         # A row whose every key was blocked by an edit gets zeros, as in all attention of ours.
         dead = (scores == float("-inf")).all(-1, keepdim=True)
+        if not may_be_dead:  # a row that could look at nothing before any edit stays what the model makes of it
+            dead = dead & ~(given == float("-inf")).all(-1, keepdim=True)
         scores = scores.masked_fill(dead, 0.0)
     weights = function(scores, *args[1:], **kwargs) if args else function(**{**kwargs, "input": scores})
     if dead is not None:

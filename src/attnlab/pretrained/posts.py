@@ -9,11 +9,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch.overrides import _get_current_function_mode_stack
 
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained.caching import orders_noted
 from attnlab.pretrained.doors import AttentionDoor, BlockDoor, FeedForwardDoor
 from attnlab.pretrained.functions import Functions
+from attnlab.pretrained.multi_head import left_out
 from attnlab.pretrained.plan import AttentionPlan, BlockPlan, Place, Plan, StackPlan
 from attnlab.pretrained.registry import covered
 from attnlab.pretrained.running import Reads, Run
@@ -58,6 +60,9 @@ def stand(model: Doored, stack: ExitStack) -> None:
     stack.enter_context(uncompiled(model.foreign))
     posts = _Posts(model, stack)
     posts.root()
+    for path, module in model.foreign.named_modules():
+        if isinstance(module, nn.TransformerEncoder):
+            posts.padding(path, module)
     for each in model.plan.stacks:
         posts.stack(each)
     asks: dict[nn.Module, Callable[[nn.Module], AttentionDoor | None]] = {}
@@ -132,6 +137,21 @@ class _Posts:
                 self._meet(module)
         for index, block in enumerate(plan.blocks):
             self._block(plan.name, door, ".".join(filter(None, (plan.name, f"layers.{index}"))), index, block)
+
+    def padding(self, path: str, encoder: nn.TransformerEncoder) -> None:
+        """Put zeros where an encoder of plain torch does when nobody looks."""
+
+        def before(_: nn.Module, args: Any, kwargs: Any) -> None:
+            others = [each for each in _get_current_function_mode_stack() if not isinstance(each, Functions)]
+            # With another mode at work torch leaves its fast path by itself.
+            self._model.run.left_out = None if others else left_out(encoder, *args, **kwargs)
+
+        def after(_: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
+            where, self._model.run.left_out = self._model.run.left_out, None
+            return None if where is None else output.masked_fill(where, 0.0)
+
+        self._hook(path, before, nothing)
+        self._hook(f"{path}.layers.{len(encoder.layers) - 1}".lstrip("."), nothing, after)
 
     def attention(self, path: str, plan: AttentionPlan) -> None:
         """Make an attention's door be found from the place where it is met."""

@@ -73,11 +73,13 @@ def _unpadded(given: Mapping[str, Any]) -> Tensor | None:
 class Run:
     """One thread's passes through one foreign model.
 
-    stream: by the path of a block, the residual stream as it is there now · met: how many attentions passed a door.
+    stream: by the path of a block, the residual stream as it is there now · met: how many attentions passed a door ·
+    left_out: where the encoder of plain torch that is at work puts zeros at its end, None for nowhere.
     """
 
     def __init__(self) -> None:
         self.stream: dict[str, Tensor] = {}
+        self.left_out: Tensor | None = None
         self.met = 0
         self._told: dict[str, Told] = {}
         self._caches: dict[str, weakref.ref[Any]] = {}  # what each stack's last pass went into

@@ -2,6 +2,7 @@
 
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -12,7 +13,7 @@ from torch import nn
 
 from attnlab.errors import WrongUsage
 
-__all__ = ["Post", "alone", "leave_posts", "nothing", "uncompiled"]
+__all__ = ["Post", "alone", "hooks_hidden", "leave_posts", "nothing", "uncompiled"]
 
 _lock = threading.Lock()
 _taken: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # attentions at which somebody stands
@@ -60,6 +61,31 @@ def uncompiled(foreign: nn.Module) -> Iterator[None]:
             module._compiled_call_impl = call
 
 
+@contextmanager
+def hooks_hidden(foreign: nn.Module) -> Iterator[None]:
+    """Take every hook and `forward` of ours out of a model, so that it runs as it does without us, and put them back.
+
+    Hooks that others have put in stay. torch's modules take their fast path only where no hook stands in them.
+    """
+    taken: list[tuple[nn.Module, str, Any]] = []
+    for module in foreign.modules():
+        for name in ("_forward_pre_hooks", "_forward_hooks"):
+            hooks = vars(module)[name]
+            others = {key: hook for key, hook in hooks.items() if not isinstance(hook, Post)}
+            if len(others) < len(hooks):
+                taken.append((module, name, hooks))
+                setattr(module, name, OrderedDict(others))
+        forward = vars(module).get("forward")
+        if isinstance(forward, Post):
+            taken.append((module, "forward", forward))
+            module.forward = forward.original
+    try:
+        yield
+    finally:
+        for module, name, value in taken:
+            setattr(module, name, value)  # the very same object: the handles of hooks know it
+
+
 class Post:
     """A hook or a `forward` of ours in a foreign module; a copy of the module has what was there instead."""
 
@@ -70,6 +96,11 @@ class Post:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Do what it is there for."""
         return self._function(*args, **kwargs)
+
+    @property
+    def original(self) -> Callable[..., Any]:
+        """What was there before all posts."""
+        return self._instead.original if isinstance(self._instead, Post) else self._instead
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """Give a copy what was there before."""
