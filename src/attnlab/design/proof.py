@@ -28,6 +28,7 @@ from attnlab.design.subjects import (
     matrices_of,
     one_line,
 )
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import Matrices, SingleHead
 from attnlab.parts.reference.single_head import NumpyTransformer
@@ -43,6 +44,7 @@ _UNSURE = "rounding may exceed the margin"
 _SLACK = 1.01  # the bound on rounding is of first order; the second is far below a hundredth of it
 
 
+@displayed
 @dataclass(frozen=True)
 class Counterexample:
     """The first input that fails: at which place (1 is the first letter), what was expected there, what came."""
@@ -58,6 +60,7 @@ class Counterexample:
         return f"{self.input}, at {self.token} in place {self.place}: expected {expected}; got {got}"
 
 
+@displayed
 @dataclass(frozen=True)
 class Proof:
     """What came of putting a head to every input.

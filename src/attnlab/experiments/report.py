@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from attnlab import __version__
+from attnlab.display import Card, displayed
 from attnlab.draw import figures
 from attnlab.draw.claims import claim_state, judge_all
 from attnlab.draw.page import render_page
@@ -34,6 +35,7 @@ from attnlab.train.config import EngineName, LayoutName
 __all__ = ["Report", "describe_run", "open_run", "versions"]
 
 
+@displayed
 @dataclass(frozen=True, eq=False)
 class Report:
     """One run's findings.
@@ -149,6 +151,16 @@ class Report:
         write_json(folder / "report.json", self.document, indent=None)
         write_text(folder / "report.html", self.html())
         write_json(folder / "claims.json", [claim.to_mapping() for claim in self.claims])
+
+    def _card(self) -> Card:
+        facts = [("seed", self.config.get("seed")), ("folder", self.folder)]
+        rows = [["holds" if c.passed else "FAILED", c.name, c.measured, c.bound] for c in self.claims]
+        return Card(
+            f"{self.experiment}: {verdict(self.claims)}",
+            [each for each in facts if each[1] is not None],
+            ("", "claim", "measured", "bound"),
+            rows,
+        )
 
     def __str__(self) -> str:
         lines = [

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.recording import record
@@ -45,6 +46,7 @@ class Written(NamedTuple):
         return self.part if self.head is None else f"{self.part}, head {self.head}"
 
 
+@displayed
 class Lens(NamedTuple):
     """What would be said at each stage: sites of the stream, in order · logits (site, row, vocabulary).
 
@@ -65,6 +67,7 @@ class Lens(NamedTuple):
         return _table(title, self.sites, self.probabilities, ".2f", self.vocabulary)
 
 
+@displayed
 class HeadLens(NamedTuple):
     """What each head says by itself: its share of all logits, (head, row, vocabulary), `heads` in order.
 
@@ -83,6 +86,7 @@ class HeadLens(NamedTuple):
         return _table(title, names, self.logits[loudest], "+.2f", self.vocabulary)
 
 
+@displayed
 class Attribution(NamedTuple):
     """A logit, taken apart: shares (writer, row) sum to logits (row,)."""
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import torch
 from torch import Tensor, nn
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import Recording, record
 from attnlab.look.recording.tokens import Vocabulary
@@ -29,6 +30,7 @@ from attnlab.models.single_head import SingleHead
 __all__ = ["Continuation", "Passage", "Question", "Translation", "Vectors", "Verdict", "recorded"]
 
 
+@displayed
 class Passage(NamedTuple):
     """What a model is called with, and the names of what each of its stacks reads then."""
 
@@ -63,6 +65,7 @@ class Question(Protocol):
         ...
 
 
+@displayed
 @dataclass(frozen=True)
 class Continuation:
     """A prompt that a decoder continues: prompt (1, length) ids, greedily by `num_tokens`.
@@ -101,6 +104,7 @@ class Continuation:
         return replace(self, prompt=prompt, num_tokens=left, num_input=given, expected=rest)
 
 
+@displayed
 @dataclass(frozen=True)
 class Translation:
     """A source that an encoder–decoder reads and answers, greedily from `start`, by at most `num_tokens`.
@@ -149,6 +153,7 @@ class Translation:
         return replace(self, start=start, num_tokens=self.num_tokens - len(choices), expected=rest)
 
 
+@displayed
 @dataclass(frozen=True)
 class Verdict:
     """A text that an encoder puts into a class: tokens (1, length) ids, their names, the names of the classes."""
@@ -188,6 +193,7 @@ class Verdict:
         return self
 
 
+@displayed
 @dataclass(frozen=True)
 class Vectors:
     """Vectors that a single head maps: x (1, length, input_dim), the names of its tokens, and of the answers.

@@ -12,6 +12,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from attnlab.display import displayed
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.look.questions import Passage, Question
 from attnlab.look.recording import record
@@ -28,6 +29,7 @@ MOST_WEIGHTS = 4_000_000  # that a trace writes out
 _DEFAULT_ANSWER = 20  # tokens of a translation
 
 
+@displayed
 @dataclass(frozen=True)
 class TextReading:
     """A text that a model reads and answers with vectors alone: its trace has no steps, but shows where heads looked.
@@ -59,6 +61,7 @@ class TextReading:
         return self
 
 
+@displayed
 @dataclass(frozen=True)
 class TextChoice(TextReading):
     """A text of which a model says something in one pass: what stands at its masks, or which class it (or a token) has.
@@ -95,6 +98,7 @@ class TextChoice(TextReading):
         return self
 
 
+@displayed
 @dataclass(frozen=True)
 class TextContinuation(TextReading):
     """A prompt that a model continues greedily by up to `num_tokens`.
@@ -144,6 +148,7 @@ class TextContinuation(TextReading):
         return _greedy(self.model, self._reading, self.prompt, self.num_tokens)
 
 
+@displayed
 @dataclass(frozen=True)
 class TextAnswer(TextReading):
     """A source that an encoder–decoder reads and answers greedily, by up to `num_tokens`.

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnlab.display import Card, displayed
 from attnlab.look.recording import record
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -41,6 +42,7 @@ class Step:
         return self.expected is not None and self.choice != self.expected
 
 
+@displayed
 @dataclass(frozen=True)
 class HeadTrace:
     """Where one head looked: `rows[i]` are the weights of query i over keys 0 … i; each sums to 1.
@@ -55,6 +57,7 @@ class HeadTrace:
     key_tokens: tuple[str, ...] | None = None
 
 
+@displayed
 @dataclass(frozen=True)
 class Trace:
     """One generation, step by step."""
@@ -63,6 +66,15 @@ class Trace:
     tokens: tuple[str, ...]
     steps: tuple[Step, ...]
     attention: tuple[HeadTrace, ...]
+
+    def _card(self) -> Card:
+        rows = []
+        for number, step in enumerate(self.steps):
+            named = zip(step.candidates, step.probabilities, strict=True)
+            largest = max((probability for name, probability in named if name == step.choice), default=None)
+            rows.append([number, step.choice, largest, step.expected or ""])
+        facts = [("read", " ".join(self.input)), ("heads", len(self.attention))]
+        return Card(f"Trace of {len(self.steps)} steps", facts, ("step", "choice", "probability", "expected"), rows)
 
     def judged(self, expected: Sequence[str] | None) -> "Trace":
         """Return it with the right choice of each step, as far as there are some; None where nobody knows them."""

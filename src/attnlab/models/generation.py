@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.parts.cache import Cache
 from attnlab.shapes import require_integer, shape_text
@@ -21,6 +22,7 @@ class Predictor(Protocol):
         ...
 
 
+@displayed
 class Generation(NamedTuple):
     """What was generated.
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attnlab.configs import Config, option
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import check_real
 from attnlab.parts.attend import Attention
@@ -24,6 +25,7 @@ from attnlab.sites import SitedModule
 __all__ = ["Matrices", "SingleHead", "SingleHeadConfig"]
 
 
+@displayed
 class Matrices(NamedTuple):
     """What a single head is made of, as one writes it: `K = [x ; pos] Km`.
 

@@ -7,6 +7,8 @@ It reads as a short text (`print(certificate)`) and as plain values (`certificat
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from attnlab.display import displayed
+
 __all__ = ["Certificate", "Change", "Effect", "Rows"]
 
 
@@ -66,6 +68,7 @@ class Effect:
         self.mean += (mean - self.mean) * values / max(self.values, 1)
 
 
+@displayed
 @dataclass
 class Certificate:
     """What is known of edits, complete when their context has ended.

@@ -5,8 +5,10 @@ other choice on, that choice's.
 """
 
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
+from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.questions import Question
 from attnlab.look.trace import Trace
@@ -18,6 +20,7 @@ from attnlab.shapes import require_integer
 __all__ = ["Fork", "fork"]
 
 
+@displayed
 @dataclass(frozen=True)
 class Fork:
     """Two answers to one question.
@@ -31,6 +34,15 @@ class Fork:
     step: int
     parted_at: int | None
     certificate: Certificate
+
+    def _card(self) -> Card:
+        both = zip_longest(self.before.steps, self.after.steps)
+        rows = [
+            [number, "" if one is None else one.choice, "" if other is None else other.choice]
+            for number, (one, other) in enumerate(both)
+        ]
+        facts = [("edited from step", self.step), ("parted at step", self.parted_at)]
+        return Card("Fork of an answer", facts, ("step", "without edits", "with edits"), rows)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as plain values for JSON."""

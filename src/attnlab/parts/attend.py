@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.parts.fused import native_output, takes_native
 from attnlab.parts.masks import Mask, as_tensor
@@ -46,6 +47,7 @@ _is_trusted: ContextVar[bool] = ContextVar("numbers are trusted", default=False)
 _is_explicit: ContextVar[bool] = ContextVar("the fused kernel is left alone", default=False)
 
 
+@displayed
 class Attention(NamedTuple):
     """What attention computes; `weights` and `scores` are None where they were not asked for.
 

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from attnlab.display import displayed
+
 __all__ = ["History", "Judgement", "plain", "summary"]
 
 
@@ -21,6 +23,7 @@ class Judgement(NamedTuple):
     figures: Mapping[str, float]
 
 
+@displayed
 class History:
     """The course of a training: for each time it was looked at, a number for each member.
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.train.config import TrainConfig
 from attnlab.train.history import History, Judgement
@@ -42,6 +43,7 @@ class Member:
     noise: int = 0
 
 
+@displayed
 class Trained(NamedTuple):
     """What a training leaves of a member, whose model holds the best weights."""
 

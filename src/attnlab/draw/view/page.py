@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attnlab.display import displayed
 from attnlab.draw.attention.pattern import site_words
 from attnlab.draw.attention.recorded import to_drawable, why_unjoined
 from attnlab.draw.markup import escape, make_page, modules_from, plural, to_embedded_json
@@ -89,6 +90,7 @@ def write_view(path: str | Path, recording: Any, other: Any = None, **options: A
     return place
 
 
+@displayed
 @dataclass(frozen=True)
 class Shown:
     """A page inside a notebook: a frame that is sealed off from it. `page` is the HTML itself."""

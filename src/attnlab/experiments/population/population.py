@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.configs import Config
+from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Goal, Learnable, Lesson, Run
 from attnlab.experiments.intervals import Interval, share_interval
@@ -27,6 +28,7 @@ class Place(NamedTuple):
     variant: int
 
 
+@displayed
 @dataclass(frozen=True, eq=False)
 class Population:
     """Many members of one experiment, trained together.
@@ -224,6 +226,16 @@ class Population:
             CouldNotRun: the folder holds something already, or cannot be written.
         """
         return self.report.save(folder)
+
+    def _card(self) -> Card:
+        faults = self.history.faults
+        rows = [
+            [self.name(index), "never" if step is None else step, faults[index] or ""]
+            for index, step in enumerate(self.solved_at)
+        ]
+        return Card(
+            str(self), [("folder", self.folder)] if self.folder else [], ("seed", "solved at step", "broke"), rows
+        )
 
     def __str__(self) -> str:
         share, low, high = self.success

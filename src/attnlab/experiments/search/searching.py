@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attnlab.display import Card, displayed
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Goal
@@ -39,6 +40,7 @@ _TOGETHER = 5  # trials asked before any of them is told: they share a populatio
 _STUDY = "study.sqlite"
 
 
+@displayed
 @dataclass(frozen=True, eq=False)
 class Search:
     """A search that was made.
@@ -66,6 +68,12 @@ class Search:
     def html(self) -> str:
         """The whole report as one self-contained page."""
         return self.report.html()
+
+    def _card(self) -> Card:
+        best = sorted(self.trials, key=lambda trial: -trial.score)
+        rows = [[each.number, each.name, f"{each.solved} of {each.seeds}", each.loss] for each in best]
+        facts = [("folder", self.folder)] if self.folder else []
+        return Card(str(self), facts, ("trial", "setting, best first", "solved", "median loss"), rows)
 
     def __str__(self) -> str:
         return str(self.report.document["subtitle"])

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from attnlab.display import displayed
 from attnlab.experiments.intervals import Interval, share_interval
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.outcome import CellOutcome
@@ -13,6 +14,7 @@ RANDOM = 10
 """Trials of a search that are drawn at random, before the first that learns from the others."""
 
 
+@displayed
 class Trial(NamedTuple):
     """One setting tried.
 

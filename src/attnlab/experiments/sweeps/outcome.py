@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from attnlab.display import displayed
 from attnlab.experiments.intervals import Interval, share_interval
 from attnlab.experiments.sweeps.cells import Cell, Grid
 from attnlab.experiments.sweeps.unit import Member, Result
@@ -15,6 +16,7 @@ from attnlab.experiments.sweeps.unit import Member, Result
 __all__ = ["CellOutcome", "Outcome"]
 
 
+@displayed
 class CellOutcome(NamedTuple):
     """The models of one cell.
 
@@ -37,6 +39,7 @@ class CellOutcome(NamedTuple):
         return sum(member.solved_at is not None for member in self.members)
 
 
+@displayed
 class Outcome:
     """All that was found: `grid`, and the members in the order of cells and seeds."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from attnlab.display import Card, displayed, frame
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.folder import RunFolder, is_unfinished, read_to_go_on
@@ -34,6 +35,7 @@ __all__ = ["Sweep", "open_sweep", "sweep"]
 _SECONDS = 10.0  # between two versions of an unfinished sweep's page
 
 
+@displayed
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """A sweep that was computed.
@@ -65,6 +67,19 @@ class Sweep:
     def html(self) -> str:
         """The whole report as one self-contained page."""
         return self.report.html()
+
+    def frame(self) -> Any:
+        """Return `rows` as a pandas DataFrame.
+
+        Raises:
+            CouldNotRun: pandas is not installed.
+        """
+        return frame(self.rows())
+
+    def _card(self) -> Card:
+        rows = [[each.cell.name, f"{each.solved} of {len(each.members)}", each.loss] for each in self.cells]
+        facts = [("folder", self.folder)] if self.folder else []
+        return Card(str(self.report.document["subtitle"]), facts, ("cell", "solved", "median loss"), rows)
 
     def __str__(self) -> str:
         lines = [

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.files import explained, write_bytes, write_text
 
@@ -18,6 +19,7 @@ __all__ = ["Example", "Found", "open_search", "write_tables"]
 _AROUND = 12  # tokens of the context on either side
 
 
+@displayed
 class Example(NamedTuple):
     """One query where a head does what was asked for most.
 
@@ -43,6 +45,7 @@ class Example(NamedTuple):
         return found if not places or places[-1] == len(self.tokens) - 1 else [*found, (-1, "…")]
 
 
+@displayed
 class Found:
     """A search, as far as it has come.
 
@@ -59,8 +62,11 @@ class Found:
         self._names: dict[str, str] = told["names"]
         self._distribution, self._examples = dict(distribution), examples
 
-    def __repr__(self) -> str:
-        return f"<Found: {self.measure} of {len(self.heads)} heads in {self.counts['texts read']:,} texts>"
+    def _card(self) -> Card:
+        rows = self.table()
+        columns = list(rows[0]) if rows else []
+        title = f"{self.measure} of {len(self.heads)} heads in {self.counts['texts read']:,} texts"
+        return Card(title, [("model", self.model)], columns, [list(row.values()) for row in rows])
 
     def table(self) -> list[dict[str, Any]]:
         """Return a row for each head, the largest mean first: count, mean with its 95 % interval, quantiles."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.look.documents.storing import Folder
 from attnlab.look.heads import head_name, layer_name
@@ -16,6 +17,7 @@ from attnlab.look.summaries.question import FAR, Pattern
 __all__ = ["Document", "open_document"]
 
 
+@displayed
 class Document:
     """What was found of every head over one document. Layers are read from disk when they are asked for.
 
@@ -36,9 +38,16 @@ class Document:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CouldNotRun(f"the document in {folder} is damaged: {error} is missing or odd.") from None
 
-    def __repr__(self) -> str:
-        more = f", {len(self.unfinished)} not done yet" if self.unfinished else ""
-        return f"<Document of {self.length:,} tokens: {len(self.parts)} layers of {self.model}{more}>"
+    def _card(self) -> Card:
+        facts = [("layers", len(self.parts)), ("not done yet", len(self.unfinished)), ("folder", self.folder)]
+        rows = self.table()
+        columns = list(rows[0]) if rows else []
+        return Card(
+            f"Document of {self.length:,} tokens, read by {self.model}",
+            facts,
+            columns,
+            [list(row.values()) for row in rows],
+        )
 
     @property
     def tokens(self) -> list[str]:

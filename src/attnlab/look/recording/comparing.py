@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.shapes import shape_text
 
@@ -20,6 +21,7 @@ class Difference(NamedTuple):
     where: tuple[int, ...]
 
 
+@displayed
 class Comparison(NamedTuple):
     """Differences by site; the sites that only one of the two recordings has are listed apart."""
 

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, overload
 import torch
 from torch import Tensor
 
+from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.recording.budget import Budget, to_bytes
 from attnlab.look.recording.comparing import Comparison, compared
@@ -22,6 +23,7 @@ from attnlab.look.recording.selecting import check_index, check_slice, selected
 from attnlab.look.recording.store import Passed, Store
 from attnlab.look.recording.storing import read_store, write_store
 from attnlab.look.recording.tokens import Read, Sides, all_names, all_real, first_key, own_names, own_real, unknown
+from attnlab.shapes import shape_text
 
 __all__ = ["Recording", "open_recording"]
 
@@ -29,6 +31,7 @@ _Told = TypeVar("_Told")
 _OF_ATTENTION = ("query", "key", "value", "mask", "scores", "weights", "heads")
 
 
+@displayed
 class Recording(Mapping[str, Any]):
     """Site names and their values; after several forward passes the value is the last one, `all` has every one.
 
@@ -54,8 +57,14 @@ class Recording(Mapping[str, Any]):
         """Return the last value at a site, or something else where nothing has passed."""
         return self[site] if site in self._store.passed else default
 
-    def __repr__(self) -> str:
-        return f"<Recording of {len(self)} sites, {self.nbytes:,} bytes>"
+    def _card(self) -> Card:
+        kind = self._store.model.get("kind", "a model")
+        rows = []
+        for site, passed in self._store.passed.items():
+            shape = passed[-1].shape()
+            rows.append([site, "reduced" if shape is None else shape_text(shape), len(passed)])
+        title = f"Recording of {kind}: {len(self)} sites, {self.nbytes:,} bytes"
+        return Card(title, [], ("site", "shape of the last value", "passes"), rows)
 
     def all(self, site: str) -> list[Any]:
         """Every value that passed a site, in order."""

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
 Vocabulary: TypeAlias = Sequence[str] | Mapping[int, str] | Callable[[int], str]
 
 
+@displayed
 class Sides(NamedTuple):
     """The names of the positions that look, and of those that are looked at."""
 

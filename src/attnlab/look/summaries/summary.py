@@ -9,9 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from attnlab.display import Card, displayed, short
+
 __all__ = ["Rows", "Summary", "cell_size", "rows_of", "top_of"]
 
 
+@displayed
 class Summary(NamedTuple):
     """What the weights of an attention are like, without the weights: (..., query) but for the last four.
 
@@ -48,6 +51,13 @@ class Summary(NamedTuple):
     map_mean: Tensor
     map_max: Tensor
     cells: Tensor
+
+    def _card(self) -> Card:
+        rows = [
+            [name, short(value), "" if name in ("cells", "top_keys") else short(float(value.float().mean()))]
+            for name, value in zip(self._fields, self, strict=True)
+        ]
+        return Card("Summary of an attention", [], ("what", "shape", "mean"), rows)
 
 
 class Rows(NamedTuple):

@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.summaries.blocks import cell_counts, pool, strips_of
 from attnlab.look.summaries.question import Pattern, Question, ask, ask_about
@@ -21,6 +22,7 @@ from attnlab.sites import AttentionCall
 __all__ = ["Tile", "Zoom", "tile_of"]
 
 
+@displayed
 class Tile(NamedTuple):
     """A part of a pattern in cells, (query cell, key cell) each: mean and largest weight; smaller at the ends.
 
@@ -36,6 +38,7 @@ class Tile(NamedTuple):
     cell: int
 
 
+@displayed
 class Zoom:
     """The pyramid over each head's pattern: `zoom.tile(level, row, column, head=(0, 3))`.
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
+from attnlab.display import Card, displayed, frame
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Call, Inputs
 from attnlab.operate.effects.baseline import Baseline, run_plain
@@ -70,6 +71,7 @@ class Rule(NamedTuple):
 USUAL_RULE = Rule()
 
 
+@displayed
 @dataclass(frozen=True)
 class Matters:
     """What the controls did to each head.
@@ -172,6 +174,24 @@ class Matters:
             for i, place in enumerate(self.heads)
             for j, control in enumerate(self.controls)
         ]
+
+    def frame(self) -> Any:
+        """Return `rows` as a pandas DataFrame.
+
+        Raises:
+            CouldNotRun: pandas is not installed.
+        """
+        return frame(self.rows())
+
+    def _card(self) -> Card:
+        rows = []
+        for index, place in enumerate(self.heads):
+            cells = zip(self.tested.mean[index].tolist(), self.matters[index].tolist(), strict=True)
+            effects = [f"{effect:+.4g}{'*' if is_sure else ''}" for effect, is_sure in cells]
+            rows.append([str(place), f"{float(self.largest[index]):.2f}", *effects])
+        title, *_ = str(self).splitlines()
+        facts = [("caution", self.caution)] if self.caution else []
+        return Card(title, facts, ("head", "largest weight", *self.controls), rows)
 
     def __str__(self) -> str:
         lines = [

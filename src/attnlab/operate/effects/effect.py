@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.recording import Recording, record
@@ -36,6 +37,7 @@ __all__ = ["Both", "Effect", "effect"]
 T = TypeVar("T")
 
 
+@displayed
 @dataclass(frozen=True)
 class Both(Generic[T]):
     """A value without the edits and with them."""
@@ -49,6 +51,7 @@ class Both(Generic[T]):
         return self.after - self.before  # type: ignore[operator, no-any-return]
 
 
+@displayed
 @dataclass(frozen=True)
 class Effect:
     """What edits did to an output.

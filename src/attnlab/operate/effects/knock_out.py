@@ -1,7 +1,8 @@
 """Knock-outs: every head, edge, layer or feed-forward part taken out, one at a time.
 
     found = knock_out(model, tokens)                       # every head; what happens to the logit of the answer
-    found.table()                                          # (attention, head), mean over the inputs
+    print(found)                                           # a row for each attention, a column for each head
+    found.table()                                          # the same as a tensor; found.frame() as a DataFrame
 
 Each is what the edit by itself would give, but for rounding; see `sweep` for why it costs far less.
 """
@@ -13,6 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor, nn
 
+from attnlab.display import Card, card_text, displayed, frame
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Call, Inputs
 from attnlab.operate.effects.baseline import Baseline, run_plain
@@ -26,10 +28,12 @@ from attnlab.sites import AttentionCall
 
 __all__ = ["KnockOut", "What", "knock_out"]
 
+_MOST_LISTED = 10
 What = Literal["heads", "edges", "head edges", "layers", "mlps", "attentions"]
 Pairs: TypeAlias = Sequence[tuple[int, int]]
 
 
+@displayed
 @dataclass(frozen=True)
 class KnockOut:
     """What taking out each place does, alone.
@@ -73,12 +77,35 @@ class KnockOut:
         ranked = means.abs().argsort(descending=True, stable=True)[:number]
         return [(self.places[index], float(means[index])) for index in ranked.tolist()]
 
-    def __str__(self) -> str:
-        lines = [
-            f"{self.metric} of {len(self.before)} inputs: {float(self.before.mean()):.4g}; mean changes, largest first"
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one mapping for each place: its part, head, query and key, and the mean effect over the inputs."""
+        means = self.effects.mean(1).tolist()
+        return [{**place._asdict(), "effect": mean} for place, mean in zip(self.places, means, strict=True)]
+
+    def frame(self) -> Any:
+        """Return `rows` as a pandas DataFrame.
+
+        Raises:
+            CouldNotRun: pandas is not installed.
+        """
+        return frame(self.rows())
+
+    def _card(self) -> Card:
+        found = f"{self.metric} of {len(self.before)} inputs: {float(self.before.mean()):.4g}; mean changes"
+        if self.what != "heads":
+            ranked = [[str(place), f"{effect:+.4g}"] for place, effect in self.largest(len(self.places))]
+            return Card(f"{found}, largest first", columns=("taken out", "mean change"), rows=ranked)
+        table = self.table().tolist()
+        columns = ["attention", *(f"head {head}" for head in range(len(table[0]) if table else 0))]
+        rows = [
+            [part or "attention", *("" if effect != effect else f"{effect:+.4g}" for effect in effects)]
+            for part, effects in zip(self.parts, table, strict=True)
         ]
-        lines += [f"  {effect:+.4g}  {place}" for place, effect in self.largest()]
-        return "\n".join(lines)
+        return Card(f"{found} where a head is taken out", columns=columns, rows=rows)
+
+    def __str__(self) -> str:
+        card = self._card()
+        return card_text(card if self.what == "heads" else card._replace(rows=card.rows[:_MOST_LISTED]))
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""

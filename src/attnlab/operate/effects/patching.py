@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Call, Inputs
 from attnlab.operate.effects.baseline import Baseline, run_plain
@@ -59,6 +60,7 @@ class Recovery(NamedTuple):
         return (values.mean(-1) - low) / (high - low)
 
 
+@displayed
 @dataclass(frozen=True)
 class Patched:
     """What each patch does, alone.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attnlab import seeds
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.shapes import require_integer, shape_text
 
@@ -37,6 +38,7 @@ MOST_LISTED = 14  # values whose signs are all listed: 2^14 of them
 _AT_ONCE = 2**22  # numbers in a product
 
 
+@displayed
 class Assessed(NamedTuple):
     """What tests of many effects found, one entry each: the mean, its interval, p and p corrected for all of them."""
 

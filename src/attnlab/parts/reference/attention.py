@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.parts.reference.masks import Booleans, require_at_least
 
@@ -33,6 +34,7 @@ Floats = NDArray[np.float64]
 BIAS_NAMES = ("query", "key", "value", "output")
 
 
+@displayed
 class Attention(NamedTuple):
     """What attention returns: output (..., query, value_width), weights and scores (..., query, key)."""
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.parts.reference.attention import Floats, as_floats, softmax
 
@@ -20,6 +21,7 @@ __all__ = ["NumpyTransformer", "Panels"]
 _ORDINARY = 1e-9  # a panel whose numbers are nearer to each other than this is called constant
 
 
+@displayed
 class Panels(NamedTuple):
     """Every number on the way from an input to its output, in reading order.
 
