@@ -42,7 +42,7 @@ IDS = torch.arange(60).reshape(3, 20) % 20
 
 
 def report():
-    claims = tuple(Claim(f"claim {number}", EVIL * 9, EVIL * 9, "x" * 999, number > 3) for number in range(40))
+    claims = tuple(Claim(f"claim {number}", EVIL * 9, EVIL * 9, "x" * 999, number > 3 or None) for number in range(40))
     return Report(EVIL, {"seed": 1, "settings": {"all": list(range(9999))}}, claims, [], {"sections": []})
 
 

@@ -154,7 +154,7 @@ class Report:
 
     def _card(self) -> Card:
         facts = [("seed", self.config.get("seed")), ("folder", self.folder)]
-        rows = [["holds" if c.passed else "FAILED", c.name, c.measured, c.bound] for c in self.claims]
+        rows = [[claim_state(c.passed).word, c.name, c.measured, c.bound] for c in self.claims]
         return Card(
             f"{self.experiment}: {verdict(self.claims)}",
             [each for each in facts if each[1] is not None],
