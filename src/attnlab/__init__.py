@@ -18,7 +18,11 @@ _FACE = {
     "attnlab.draw.documents": "write_document",
     "attnlab.draw.view": "show view_page write_view",
     "attnlab.errors": "AttnlabError",
-    "attnlab.experiments": "ask load open_population open_run resume run train_population",
+    "attnlab.experiments.asking": "ask",
+    "attnlab.experiments.loading": "load",
+    "attnlab.experiments.population": "open_population open_run train_population",
+    "attnlab.experiments.registry": "run",
+    "attnlab.experiments.resuming": "resume",
     "attnlab.experiments.search": "search",
     "attnlab.experiments.sweeps": "sweep",
     "attnlab.look": "open_recording record",
@@ -69,13 +73,13 @@ if TYPE_CHECKING:
     from attnlab.draw.view import view_page as view_page
     from attnlab.draw.view import write_view as write_view
     from attnlab.errors import AttnlabError as AttnlabError
-    from attnlab.experiments import ask as ask
-    from attnlab.experiments import load as load
-    from attnlab.experiments import open_population as open_population
-    from attnlab.experiments import open_run as open_run
-    from attnlab.experiments import resume as resume
-    from attnlab.experiments import run as run
-    from attnlab.experiments import train_population as train_population
+    from attnlab.experiments.asking import ask as ask
+    from attnlab.experiments.loading import load as load
+    from attnlab.experiments.population import open_population as open_population
+    from attnlab.experiments.population import open_run as open_run
+    from attnlab.experiments.population import train_population as train_population
+    from attnlab.experiments.registry import run as run
+    from attnlab.experiments.resuming import resume as resume
     from attnlab.experiments.search import search as search
     from attnlab.experiments.sweeps import sweep as sweep
     from attnlab.look import open_recording as open_recording

@@ -443,6 +443,17 @@ def test_an_ignored_interrupt_stays_ignored(monkeypatch):
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("command", ["list", "open runs", "open good"])
+def test_what_only_reads_the_files_of_runs_does_not_load_torch(runs, command):
+    code = (
+        "import sys, webbrowser\nwebbrowser.open = lambda page: True\nfrom attnlab.cli import main\n"
+        f"assert main({command.split()!r}) == 0\nassert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=runs, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "runs/" in done.stdout
+
+
 def test_an_interrupt_while_the_commands_load_is_said(capsys, monkeypatch):
     monkeypatch.setattr("attnlab.cli.commands.main", lambda _: signal.raise_signal(signal.SIGINT))
     assert run(capsys, "list") == (130, "", "attnlab: stopped by you.\n")

@@ -73,7 +73,8 @@ def ask(name: str, words: Sequence[str], how: ForPretrained = AS_IT_IS) -> "Ques
         if not words:
             raise WrongUsage("after the model, and before any option, type what it shall read: a text in quotes.")
         return put(open_model(name, head=how.ends_in), words, how)
-    from attnlab.experiments import open_run, registry
+    from attnlab.experiments import registry
+    from attnlab.experiments.population import open_run
 
     report = open_run(find_run(name))
     expected = registry.askable(report).prompt_words(registry.config_of(report))

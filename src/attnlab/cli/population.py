@@ -63,8 +63,8 @@ def _train(
     options: Mapping[str, Any],
 ) -> "Population":
     """Train in the folder named, or in the first free one of the parent."""
-    from attnlab.experiments import train_population
     from attnlab.experiments.folder import FolderTaken, free_name
+    from attnlab.experiments.population import train_population
 
     while True:
         folder = out if out is not None else free_name(parent, f"{name}-{len(seeds)}-seeds")
