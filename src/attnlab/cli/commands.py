@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,6 +24,7 @@ from attnlab.cli.running import print_json, run_all, run_one, show_run, tell_fin
 from attnlab.cli.sweep import search, show_search, show_sweep, sweep
 from attnlab.configs import parse_settings
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.files import CouldNotWrite
 
 if TYPE_CHECKING:
     from attnlab.look.questions import Question
@@ -276,8 +278,8 @@ def show(run: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negat
     as_json
         Print it as JSON.
     """
-    from attnlab.experiments import open_run
     from attnlab.experiments.folder import kind_of
+    from attnlab.experiments.population import open_run
     from attnlab.experiments.search import open_search
     from attnlab.experiments.sweeps import open_sweep
 
@@ -313,24 +315,46 @@ def open_(run: str, /) -> int:
     if pages and not is_run(here):
         page = pages[0].resolve()
     elif not is_run(here) and runs_in(here):
-        from attnlab.experiments.gallery import write_gallery
-
-        page = write_gallery(here).resolve()
+        page = _gallery(here).resolve()
     else:
-        from attnlab.experiments import open_run
-
-        folder = find_run(run)
-        report = open_run(folder)
-        if report.folder is None:  # a population's member, which becomes a folder when somebody wants its page
-            report.save(folder)
-        page = (folder / "report.html").resolve()
+        page = (_with_page(find_run(run)) / "report.html").resolve()
         if not page.is_file():
-            raise CouldNotRun(f"{folder} has no report.html; was it moved away?")
+            raise CouldNotRun(f"{page.parent} has no report.html; was it moved away?")
     if webbrowser.open(page.as_uri()):
         terminal.say(f"opened {page}")
     else:
         terminal.say(f"no browser was found here; open this file in one: {page}")
     return 0
+
+
+def _gallery(parent: Path) -> Path:
+    """Write the gallery into its folder, or where that may not be written, into a folder of its own."""
+    from attnlab.experiments.gallery import write_gallery
+
+    try:
+        return write_gallery(parent)
+    except CouldNotWrite:
+        return write_gallery(parent, _aside() / "index.html")
+
+
+def _with_page(folder: Path) -> Path:
+    """Check that a run is finished; save a population's member, which has no page before somebody asks for it."""
+    from attnlab.experiments.folder import read_run
+
+    if os.path.isfile(folder / "config.json"):
+        read_run(folder)
+        return folder
+    from attnlab.experiments.population import open_run
+
+    report = open_run(folder)
+    try:
+        return report.save(folder)
+    except CouldNotWrite:
+        return report.save(_aside() / folder.name)
+
+
+def _aside() -> Path:
+    return Path(tempfile.mkdtemp(prefix="attnlab-"))
 
 
 @app.command
@@ -386,7 +410,8 @@ def _answerer(run: str, how: ForPretrained, *, as_json: bool) -> "tuple[Callable
     if is_foreign(run):
         model = open_model(run, head=how.ends_in)
         return lambda text: put(model, [text], how), "a text"
-    from attnlab.experiments import open_run, registry
+    from attnlab.experiments import registry
+    from attnlab.experiments.population import open_run
 
     refuse_options(run, how)
     folder = find_run(run)

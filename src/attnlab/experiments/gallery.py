@@ -1,5 +1,6 @@
 """The gallery: one page over all the runs of a folder, written beside them as `index.html`."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from attnlab.files import write_text
 __all__ = ["write_gallery"]
 
 
-def write_gallery(parent: Path) -> Path:
-    """Write the page over all run folders inside `parent`, and return its path.
+def write_gallery(parent: Path, page: Path | None = None) -> Path:
+    """Write the page over all run folders inside `parent`, by default beside them, and return its path.
 
     Raises:
         CouldNotRun: the folder is not there, holds no run, or cannot be written.
@@ -20,18 +21,19 @@ def write_gallery(parent: Path) -> Path:
     runs = list_runs(parent)
     if not runs:
         raise CouldNotRun(f"{parent} holds no runs yet; make some with: attnlab run all")
-    page = parent / "index.html"
+    page = page or parent / "index.html"
     name = parent.resolve().name
     title = "Runs" if name == "runs" else f"Runs in {name}"
-    write_text(page, render_gallery(title, [_card(run) for run in reversed(runs)]))
+    write_text(page, render_gallery(title, [_card(run, page.parent) for run in reversed(runs)]))
     return page
 
 
-def _card(run: dict[str, Any]) -> dict[str, Any]:
+def _card(run: dict[str, Any], beside: Path) -> dict[str, Any]:
     folder = Path(run["run"])
+    there = Path(os.path.relpath(folder.parent.resolve(), beside.resolve()))
     card = {
         "name": folder.name,
-        "href": f"{folder.name}/report.html",
+        "href": (there / folder.name / "report.html").as_posix(),
         "experiment": run["what"],
         "title": folder.name,
         "subtitle": "",
