@@ -9,7 +9,7 @@ import attnlab
 from attnlab.cli import main
 from attnlab.cli.answers import show_trace
 from attnlab.cli.asking import ask
-from attnlab.cli.edits import parse_edit
+from attnlab.cli.edits import parse_edit, read_edits
 from attnlab.errors import WrongUsage
 from attnlab.look import open_recording
 from attnlab.operate import AddToScores, CutEdge, RedirectToFirst, ZeroHead, edit, edits_to_json
@@ -151,6 +151,30 @@ def test_a_handmade_head_can_be_looked_at_and_edited(capsys):
 )
 def test_an_edit_is_written_as_its_name_and_settings(text, expected):
     assert parse_edit(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("dog-all", CutEdge(query="dog", key="all")),
+        ("all-cat", CutEdge(query="all", key="cat")),
+        ("true-null", CutEdge(query="true", key="null")),
+        ("NaN-1e3", CutEdge(query="NaN", key="1e3")),
+        ("dog--", CutEdge(query="dog", key="-")),
+        ("dog-,", CutEdge(query="dog", key=",")),
+        ("3-0", CutEdge(query=3, key=0)),
+        ("-1--2", CutEdge(query=-1, key=-2)),
+        ("2..4-..-3", CutEdge(query="2..4", key="..-3")),
+        ("a,3-b", CutEdge(query=["a", 3], key="b")),
+        ('"3"-"a-b"', CutEdge(query="3", key="a-b")),
+        ("well-known-dog", CutEdge(query="well-known", key="dog")),
+    ],
+)
+def test_an_edge_names_its_two_tokens_whatever_they_are_called(text, expected):
+    (found,) = read_edits([], [text], [], None)
+    assert found == expected
+    if "-" not in f"{expected.query}{expected.key}" and "," not in text:
+        assert parse_edit(f"cut-edge query={text.partition('-')[0]} key={text.partition('-')[2]}") == expected
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ class Case:
     def said(self, chosen: list[int], size: int, *, is_position: bool = False) -> Any:
         """One of the ways of saying these numbers."""
         if len(chosen) == size and self.rng.random() < 0.5:
-            return "all"
+            return None if is_position else "all"
         ways: list[Any] = [chosen, [each - size if self.rng.random() < 0.5 else each for each in chosen]]
         if len(chosen) == 1:
             ways += [chosen[0], chosen[0] - size, torch.tensor(chosen[0]), np.int64(chosen[0])]

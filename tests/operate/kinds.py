@@ -52,7 +52,7 @@ def aim(case: Case, *narrowed: str) -> Aim:
         is_free = name in narrowed and (len(lengths) == 1 or name in ("row", "head"))
         found[name] = case.some(size) if is_free else None
         if is_free:
-            said[name] = case.said(found[name], size)
+            said[name] = case.said(found[name], size, is_position=name in ("query", "key"))
     rows, heads = found["row"] or range(case.batch), found["head"] or range(case.num_heads)
     # Sites of several lengths are edited everywhere; the loops stop at the end of each.
     return Aim(said, parts, list(rows), list(heads), found["query"] or list(range(9)), found["key"] or list(range(9)))
@@ -244,7 +244,7 @@ def add_a_tensor_to_scores(case: Case) -> Both:
 
 def cut_edge(case: Case) -> Both:
     where = aim(case, *EDGES)
-    if {"query", "key"} & set(where.said) == set() or (where.said["query"] == "all" == where.said["key"]):
+    if {"query", "key"} & set(where.said) == set() or (where.said["query"] is None is where.said["key"]):
         where.said["key"], where = 0, where._replace(keys=[0])
 
     def loop(new, where):
@@ -471,7 +471,7 @@ def _site(case: Case, *without: str) -> tuple[str, np.ndarray, dict[str, Any], t
     chosen = []
     for place, axis in enumerate(axes):
         some = case.some(array.shape[place])
-        said[axis] = case.said(some, array.shape[place])
+        said[axis] = case.said(some, array.shape[place], is_position=axis in ("query", "key"))
         chosen.append(np.isin(np.arange(array.shape[place]), some))
     meant = np.ones(array.shape, bool)
     for place, each in enumerate(chosen):

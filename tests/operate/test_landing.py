@@ -5,6 +5,7 @@ import torch
 
 import attnlab.operate as op
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import record
 from attnlab.operate import edit
 from attnlab.sites import Instrument, installed
 
@@ -120,6 +121,9 @@ def test_what_another_instrument_supplies_is_not_edited_and_that_is_said():
     ("wrong", "message"),
     [
         (lambda: op.ZeroHead(layer=0), "needs head="),
+        (lambda: op.ZeroHead(layer=0, head=None), "needs head="),
+        (lambda: op.ZeroHead(head=0, query=""), "query= is empty; leave it out for all"),
+        (lambda: op.ZeroHead(head=0, query=["t1", ".."]), "has no ends; leave query= out for all"),
         (lambda: op.ZeroHead(head=0, key=1), "takes no key=; it takes layer, site, head, query, row, step"),
         (lambda: op.ZeroHead(head=1.5), "head= takes a number"),
         (lambda: op.ZeroHead(head=True), "head= takes a number"),
@@ -188,3 +192,42 @@ def test_a_layer_of_several_attentions_must_be_told_apart():
         with edit(model, op.ZeroHead(layer=0, site=site, head=1)) as certificate:
             model(tokens(), tokens(length=4))
         assert len(certificate.calls) == count
+
+
+WORDS = ["all", "true", "none", "3", "-", "heads", "causal"]
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("side", ["query", "key"])
+def test_a_word_that_is_an_option_elsewhere_is_a_token_among_positions(word, side):
+    """`all` once meant every edge: an edit of one token changed the others."""
+    model, given = make("decoder", 0), torch.tensor([[0, 1, 2, 3]])
+    names = [*VOCABULARY[:3], word]
+    cut = op.CutEdge(layer=0, **{"query": "t2", "key": "t1", side: word})
+    if side == "key":
+        given = torch.tensor([[0, 3, 2, 1]])
+    again = op.edits.edits_from_json(op.edits.edits_to_json([cut]))
+    with edit(model, *again, vocabulary=names), record(model, "layers.0.attention.mask") as recording:
+        model(given)
+    allowed = recording["layers.0.attention.mask"][0, 0]
+    query, key = (3, 1) if side == "query" else (2, 1)
+    expected = torch.ones(4, 4, dtype=torch.bool).tril()
+    expected[query, key] = False
+    assert torch.equal(allowed, expected)
+    assert eval(repr(cut), vars(op)) == cut
+
+
+def test_a_word_that_no_token_has_is_an_error_also_where_it_is_an_option_elsewhere():
+    with (
+        pytest.raises(WrongUsage, match="no token is called 'all'"),
+        edit(make("decoder", 0), op.CutEdge(query="all", key=0), vocabulary=VOCABULARY),
+    ):
+        pass
+
+
+def test_everything_is_said_by_leaving_it_out():
+    assert op.CutEdge(query="t1", key=None) == op.CutEdge(query="t1")
+    assert op.ScaleScores(factor=2.0, layer="all", head="all", row="all", step="all") == op.ScaleScores(factor=2.0)
+    assert repr(op.ZeroHead(head="all")) == "ZeroHead(head='all')"
+    with pytest.raises(WrongUsage, match="needs query= or key= or both"):
+        op.CutEdge(query=None, key=None)

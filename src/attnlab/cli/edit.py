@@ -46,7 +46,8 @@ def edit(
         Heads that shall say nothing: LAYER.HEAD, such as 0.1, or PART.HEAD, such as
         decoder.layers.0.cross_attention.2.
     cut_edge
-        Edges to cut, QUERY-KEY: positions or tokens, such as 3-0 or SEP-a.
+        Edges to cut, QUERY-KEY: positions or tokens, such as 3-0 or SEP-a. A token that is a number, or holds a dash,
+        is written in double quotes: '"3"-"a-b"'.
     other
         Any edit, in quotes: its name, then its settings, such as "redirect-to-first layer=0 head=1".
     edits

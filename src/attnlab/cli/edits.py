@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["dashed", "parse_edit", "read_edits", "read_head"]
 
+_EDGE = re.compile(r'(".+"|.+?)-(".+"|-?\d+|-?\d*\.\.-?\d*|[^-]+|-)', re.DOTALL)
+"""QUERY-KEY. A key may be a negative number; a key with a dash in it is written in quotes."""
+
 
 def read_edits(
     zero_heads: Sequence[str], cut_edges: Sequence[str], others: Sequence[str], file: Path | None
@@ -32,10 +35,11 @@ def read_edits(
     for text in zero_heads:
         found.append(ZeroHead(**read_head(text)))
     for text in cut_edges:
-        query, dash, key = text.rpartition("-")
-        if not (dash and query and key):
+        edge = _EDGE.fullmatch(text)
+        if edge is None:
             raise WrongUsage(f"an edge is QUERY-KEY, such as 3-0 or SEP-a; got {text!r}.")
-        found.append(CutEdge(query=_value(query), key=_value(key)))
+        query, key = (_position(each) for each in edge.groups())
+        found.append(CutEdge(query=query, key=key))
     found += [parse_edit(text) for text in others]
     if not found:
         raise WrongUsage(
@@ -68,7 +72,7 @@ def parse_edit(text: str) -> "Edit":
             raise WrongUsage(f"a setting of an edit is key=value; got {word!r} in {text!r}.")
         if key in form:
             raise WrongUsage(f"{key}= is said twice in {text!r}; several values are a list, {key}=0,1.")
-        form[key] = _value(value)
+        form[key] = _position(value) if key in ("query", "key") else _value(value)
     return Edit.from_json(form)
 
 
@@ -84,6 +88,14 @@ def read_head(text: str) -> dict[str, Any]:
 def dashed(name: str) -> str:
     """`ZeroHead`, `zero_head` and `zero-head` as the last of them."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).replace("_", "-").lower()
+
+
+def _position(text: str) -> Any:
+    """A number, a list with commas or as JSON has it, or a token's name: every word is one, and so is JSON's text."""
+    if re.fullmatch(r'-?\d+|".*"|\[.*\]', text):
+        return _value(text)
+    pieces = [each for each in text.split(",") if each]
+    return [_position(each) for each in pieces] if len(pieces) > 1 else text
 
 
 def _value(text: str) -> Any:

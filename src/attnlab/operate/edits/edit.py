@@ -41,8 +41,8 @@ def edit_kinds() -> dict[str, type["Edit"]]:
 class Edit:
     """Base of all edits: where.
 
-    Every target is a number, a list, a span such as "2..5" (both ends are in it), or "all", and negative numbers count
-    from the end. Positions may also be tokens' names.
+    Every target is a number, a list, a span such as "2..5" (both ends are in it), or None for all, and negative numbers
+    count from the end. Positions may also be tokens' names; for the others "all" says all.
 
     layer: blocks by number. On a model with several attentions in a layer, `site` says which.
     site: the path of a part, `decoder.layers.0.cross_attention`, its last words, `cross_attention`, or a pattern with
@@ -55,13 +55,13 @@ class Edit:
     step: forward passes since the edit began, from 0; each stands for the positions first read in it.
     """
 
-    layer: Target = ALL
+    layer: Target = None
     site: str | None = None
-    head: Target = ALL
-    query: Target = ALL
-    key: Target = ALL
-    row: Target = ALL
-    step: Target = ALL
+    head: Target = None
+    query: Target = None
+    key: Target = None
+    row: Target = None
+    step: Target = None
 
     AT: ClassVar[str] = ""
     """The site's own name; "" for any."""
@@ -84,7 +84,7 @@ class Edit:
                 continue
             target = normal(name, getattr(self, name))
             object.__setattr__(self, name, target)
-            if is_all(target):
+            if target is None:
                 continue
             atoms = atoms_of(name, target, may_be_named=name in ("query", "key"))
             if name == "step" and any(end < 0 for atom in atoms for end in ends_of(atom)):
@@ -122,8 +122,7 @@ class Edit:
         recording = getattr(self, "recording", None)
         if not isinstance(recording, str):
             return self
-        told: dict[str, Any] = {"recording": opened(recording)}
-        return dataclasses.replace(self, **told)
+        return type(self)(**{**self._told(), "recording": opened(recording)})
 
     def sites(self, model: nn.Module) -> list[str]:
         """List the full names of the sites it is for.
@@ -193,7 +192,8 @@ class Edit:
         """Everything that is not as it would be anyway, the place first."""
         fields = {field.name: field.default for field in dataclasses.fields(self)}
         named = [*_TARGETS, *(name for name in fields if name not in _TARGETS)]
-        return {name: value for name in named if not _is_default(value := getattr(self, name), fields[name])}
+        told = {name: value for name in named if not _is_default(value := getattr(self, name), fields[name])}
+        return {name: ALL if name in _TARGETS and value is None else value for name, value in told.items()}
 
 
 def _is_needed(field: "dataclasses.Field[Any]") -> bool:

@@ -32,7 +32,7 @@ class _HeadEdit(Edit):
     AT: ClassVar[str] = "heads"
 
     def __post_init__(self) -> None:
-        if isinstance(self.head, tuple) and not self.head:
+        if self.head is None or self.head == ():
             raise WrongUsage(f"{type(self).__name__} needs head=: a number, a list of them, or 'all'.")
         super().__post_init__()
 

@@ -1,8 +1,9 @@
 """Targets: how an edit says where, and what that means in a model and in an input.
 
-A target is a number (negative ones count from the end), a token's name, a span "2..5" (both ends are in it; "2.." and
-"..5" are open), a list of these, or "all". Numbers of layers and heads are known from the model; positions only while
-it reads.
+A target is a number (negative ones count from the end), a span "2..5" (both ends are in it; "2.." and "..5" are open),
+a list of these, or None for everything. Layers, heads, rows and steps take the word "all" too; among positions it is a
+token's name, as every other word is. Numbers of layers and heads are known from the model; positions only while it
+reads.
 """
 
 import operator
@@ -15,7 +16,8 @@ from attnlab.errors import WrongUsage
 __all__ = ["ALL", "Atom", "Span", "Target", "atoms_of", "ends_of", "has_names", "is_all", "normal", "numbers"]
 
 ALL = "all"
-Target: TypeAlias = int | str | Collection[int | str]
+Target: TypeAlias = int | str | Collection[int | str] | None
+_NAMED = ("query", "key")  # positions, which go by their tokens' names too
 _SPAN = re.compile(r"(-?\d{1,18})?\.\.(-?\d{1,18})?")
 _LARGEST = 10**18
 _MOST = 10_000  # things that a list may name
@@ -36,18 +38,20 @@ Atom: TypeAlias = int | str | Span
 
 def is_all(target: Target) -> bool:
     """Say whether a target leaves nothing out."""
-    return isinstance(target, str) and target == ALL
+    return target is None
 
 
-def normal(name: str, target: Any) -> int | str | tuple[int | str, ...]:
-    """Return a target as an edit keeps it: a number, a text, or a tuple of these.
+def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
+    """Return a target as an edit keeps it: a number, a text, a tuple of these, or None for everything.
 
     Raises:
         WrongUsage: it is none of what a target may be, or an empty list.
     """
+    if target is None or (target == ALL and isinstance(target, str) and name not in _NAMED):
+        return None
     if isinstance(target, str):
         if not target:
-            raise WrongUsage(f"{name}= is empty; say {name}='all' for all.")
+            raise WrongUsage(f"{name}= is empty; leave it out for all.")
         return target
     number = _integer(target)
     if number is not None:
@@ -59,16 +63,17 @@ def normal(name: str, target: Any) -> int | str | tuple[int | str, ...]:
         kept = tuple(dict.fromkeys(each if isinstance(each, str) and each else _integer(each) for each in listed))
         if len(kept) > _MOST:
             raise WrongUsage(f"{name}= names {len(kept):,} things, the most are {_MOST:,}; say a span such as '2..5'.")
-        if kept and None not in kept and ALL not in kept:
+        if kept and None not in kept and (ALL not in kept or name in _NAMED):
             return kept[0] if len(kept) == 1 else kept  # type: ignore[return-value]
+    also = "a token's name" if name in _NAMED else "'all'"
     raise WrongUsage(
-        f"{name}= takes a number, a list of numbers, a span such as '2..5', a token's name, or 'all'; "
-        f"got {target!r:.80}."
+        f"{name}= takes a number, a list of numbers, a span such as '2..5', or {also}; got {target!r:.80}."
     )
 
 
 def atoms_of(name: str, target: Target, *, may_be_named: bool) -> tuple[Atom, ...]:
     """Take a target apart; what is neither a number nor a span is a token's name, where names are allowed."""
+    assert target is not None
     found: list[Atom] = []
     for each in (target,) if isinstance(target, int | str) else target:
         if isinstance(each, int):
@@ -76,7 +81,7 @@ def atoms_of(name: str, target: Target, *, may_be_named: bool) -> tuple[Atom, ..
         elif span := _SPAN.fullmatch(each):
             low, high = (None if end is None else int(end) for end in span.groups())
             if low is None and high is None:
-                raise WrongUsage(f"{name}='..' has no ends; say 'all'.")
+                raise WrongUsage(f"{name}='..' has no ends; leave {name}= out for all.")
             if low is not None and high is not None and (low < 0) == (high < 0) and low > high:
                 raise WrongUsage(f"{name}={each!r} holds nothing; its first end must not be above its second.")
             found.append(Span(low, high))
