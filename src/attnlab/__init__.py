@@ -16,7 +16,7 @@ _FACE = {
     ),
     "attnlab.draw.corpus": "write_corpus_page",
     "attnlab.draw.documents": "write_document",
-    "attnlab.draw.view": "show view_page write_view",
+    "attnlab.draw.view": "view_page write_view",
     "attnlab.errors": "AttnlabError",
     "attnlab.experiments.asking": "ask",
     "attnlab.experiments.loading": "load",
@@ -25,6 +25,7 @@ _FACE = {
     "attnlab.experiments.resuming": "resume",
     "attnlab.experiments.search": "search",
     "attnlab.experiments.sweeps": "sweep",
+    "attnlab.experiments.viewer": "show",
     "attnlab.look": "open_recording record",
     "attnlab.look.corpus": "Corpus open_search search_corpus",
     "attnlab.look.documents": "open_document summarise_document",
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from attnlab.draw.attention import save_figure as save_figure
     from attnlab.draw.corpus import write_corpus_page as write_corpus_page
     from attnlab.draw.documents import write_document as write_document
-    from attnlab.draw.view import show as show
     from attnlab.draw.view import view_page as view_page
     from attnlab.draw.view import write_view as write_view
     from attnlab.errors import AttnlabError as AttnlabError
@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from attnlab.experiments.resuming import resume as resume
     from attnlab.experiments.search import search as search
     from attnlab.experiments.sweeps import sweep as sweep
+    from attnlab.experiments.viewer import show as show
     from attnlab.look import open_recording as open_recording
     from attnlab.look import record as record
     from attnlab.look.corpus import Corpus as Corpus

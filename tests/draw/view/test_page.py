@@ -16,7 +16,7 @@ import torch
 import attnlab
 from attnlab.draw import markup
 from attnlab.draw.view import page as view_page_module
-from attnlab.draw.view import show, view_page, write_view
+from attnlab.draw.view import view_page, write_view
 from attnlab.draw.view.wire import pack
 from attnlab.errors import WrongUsage
 from attnlab.look import record
@@ -155,7 +155,7 @@ def test_elsewhere_the_page_is_written_and_opened(tmp_path: Path, monkeypatch: p
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
-    place = show(make_layers(), title="Here")
+    place = attnlab.show(make_layers(), title="Here")
     assert isinstance(place, Path)
     assert opened == [place.as_uri()]
     assert "<h1>Here</h1>" in place.read_text()
@@ -167,12 +167,12 @@ def test_inside_a_notebook_it_is_a_sealed_frame(monkeypatch: pytest.MonkeyPatch)
     notebook: Any = ModuleType("IPython")
     notebook.get_ipython = lambda: shell
     monkeypatch.setitem(sys.modules, "IPython", notebook)
-    frame = show(make_layers())._repr_html_()  # type: ignore[union-attr]
+    frame = attnlab.show(make_layers())._repr_html_()  # type: ignore[union-attr]
     assert frame.startswith('<iframe sandbox="allow-scripts" ')
     (inside,) = re.findall(r'srcdoc="([^"]*)"', frame)
-    assert html.unescape(inside) == view_page(make_layers(), max_bytes=view_page_module._NOTEBOOK_BYTES)
+    assert html.unescape(inside) == view_page(make_layers(), max_bytes=view_page_module.NOTEBOOK_BYTES)
     notebook.get_ipython = lambda: None
-    assert not view_page_module._is_notebook()
+    assert not view_page_module.is_notebook()
 
 
 def test_the_frame_of_a_notebook_works_in_a_browser(browser: Any) -> None:

@@ -33,16 +33,19 @@ def draw_head(
     *,
     site: str | None = None,
     row: int = 0,
+    tokens: Any = None,
     scale: Scale = "linear",
     high: float | None = None,
 ) -> "Figure":
     """Draw where one head looks: tokens on both axes, queries down, keys across.
 
     Args:
-        recording: what `record` gave, a mapping of site names to weights, a pattern or a list of patterns.
+        recording: what `record` gave, a mapping of site names to weights, a pattern, a list of patterns, or bare
+            weights: (query, key), (head, query, key), a list of these by layer, Hugging Face's `attentions`.
         head: which head.
         site: which attention, such as "layers.3.attention.weights"; None where there is one alone.
         row: which input of the batch.
+        tokens: names of the places, where the recording has none: a list, a pair (of the queries, of the keys).
         scale: of the shades: "linear", or "root" where small weights matter.
         high: the weight of the strongest shade; None for the largest of the map.
 
@@ -50,19 +53,26 @@ def draw_head(
         WrongUsage: no such site, head or row; a weight that is not finite.
         CouldNotRun: matplotlib is missing.
     """
-    pattern = _pick(to_patterns(recording, row), site, head)
+    pattern = _pick(to_patterns(recording, row, tokens), site, head)
     values, side = _whole(pattern, head)
     return _map_figure(pattern, _title(pattern, head), values, side, scale=scale, high=high)
 
 
 def draw_difference(
-    recording: Any, other: Any, head: int = 0, *, site: str | None = None, row: int = 0, high: float | None = None
+    recording: Any,
+    other: Any,
+    head: int = 0,
+    *,
+    site: str | None = None,
+    row: int = 0,
+    tokens: Any = None,
+    high: float | None = None,
 ) -> "Figure":
     """Draw the second recording's weights less the first's: two colours, as strong on either side of zero.
 
     Takes what `draw_head` takes; `high` is the difference of the strongest shade. Cells masked in both are hatched.
     """
-    one, two = (_pick(to_patterns(each, row), site, head) for each in (recording, other))
+    one, two = (_pick(to_patterns(each, row, tokens), site, head) for each in (recording, other))
     if tuple(one.weights.shape) != tuple(two.weights.shape) or one.site != two.site:
         raise WrongUsage(
             f"only maps of one site and shape can be subtracted; got {one.site!r} {tuple(one.weights.shape)} and "
@@ -108,7 +118,8 @@ def draw_heads(recording: Any, *, sites: Sequence[str] | None = None, row: int =
     small = f"; each dot the largest of {side} × {side} weights" if side > 1 else ""
     words = title or (kinds.pop() if len(kinds) == 1 else "Attention")
     alone = "; the last step alone" if unjoined else ""
-    axes.set_title(shown(f"{words}{small}{alone}", 90), fontsize=10, loc="left", color=INK)
+    unsummed = "; rows do not sum to 1" if any(each.caution for each in patterns) else ""
+    axes.set_title(shown(f"{words}{small}{alone}{unsummed}", 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, "weight")
     return figure
 
@@ -185,7 +196,8 @@ def _map_figure(
     small = f"; each dot the largest of {side} × {side}" if side > 1 else ""
     if small and tokens_of:
         small = f"; each dot the difference of the largest of {side} × {side}"
-    axes.set_title(shown(title + small, 90), fontsize=10, loc="left", color=INK)
+    unsummed = "; rows do not sum to 1" if pattern.caution else ""
+    axes.set_title(shown(title + small + unsummed, 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, "difference of weights" if tokens_of else "weight")
     return figure
 

@@ -42,7 +42,7 @@ class Pattern:
 
     site: where it stands in the model, such as "layers.3.attention.weights". weights: (head, query, key), numbers.
     query_tokens and key_tokens: the names on the two axes. blocked: (query, key), True where attention may not look;
-    "causal" for every key after its query; None where all may be seen.
+    "causal" for every key after its query; None where all may be seen. caution: what a reader must know of the weights.
     """
 
     site: str
@@ -50,6 +50,7 @@ class Pattern:
     query_tokens: tuple[str, ...]
     key_tokens: tuple[str, ...]
     blocked: Any = None
+    caution: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what does not belong together: tokens of another length would put names at wrong places."""

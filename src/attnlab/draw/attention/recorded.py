@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.draw.attention.bare import bare, named
 from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
 from attnlab.draw.attention.summarised import Summarised, summarised
 from attnlab.errors import CouldNotRun, WrongUsage
@@ -13,13 +14,13 @@ from attnlab.shapes import shape_text
 __all__ = ["to_drawable", "to_patterns", "why_unjoined"]
 
 
-def to_patterns(recording: Any, row: int = 0) -> list[Pattern]:
+def to_patterns(recording: Any, row: int = 0, tokens: Any = None) -> list[Pattern]:
     """Turn a recording into patterns, as `to_drawable` does, where all weights are there.
 
     Raises:
         WrongUsage: what `to_drawable` refuses, and a recording that holds summaries.
     """
-    found = to_drawable(recording, row)
+    found = to_drawable(recording, row, tokens)
     patterns = [each for each in found if isinstance(each, Pattern)]
     if len(patterns) < len(found):
         raise WrongUsage(
@@ -29,22 +30,31 @@ def to_patterns(recording: Any, row: int = 0) -> list[Pattern]:
     return patterns
 
 
-def to_drawable(recording: Any, row: int = 0) -> "list[Pattern | Summarised]":
+def to_drawable(recording: Any, row: int = 0, tokens: Any = None) -> "list[Pattern | Summarised]":
     """Turn a recording into patterns, or summaries, one for each site of weights, in the order of the recording.
 
     Of several forward passes the last is taken; the steps of a generation with a key/value cache are joined into one
     pass, unless `why_unjoined` tells why they cannot be.
 
     Args:
-        recording: what `record` gave, a mapping of site names to weights (batch, head, query, key), a pattern, or a
-            list of patterns. Where there are no tokens, places are numbered.
+        recording: what `record` gave, a mapping of site names to weights (batch, head, query, key), a pattern, a list
+            of patterns, or bare weights, see `bare.py`. Where there are no tokens, places are numbered.
         row: which input of the batch.
+        tokens: other names for the places: a list of texts, a pair (of the queries, of the keys), or lists by stack,
+            `{"encoder": …, "decoder": …}`.
 
     Raises:
         WrongUsage: there are no weights in it, or no such row.
     """
+    return [named(each, tokens) for each in _drawable(recording, row)]
+
+
+def _drawable(recording: Any, row: int) -> "list[Pattern | Summarised]":
     if isinstance(recording, Pattern | Summarised):
         return [recording]
+    found = bare(recording, row)
+    if found is not None:
+        return found
     if isinstance(recording, Mapping):
         sites = [site for site in recording if site.split(".")[-1] == "weights"]
         if not sites:
@@ -61,7 +71,7 @@ def to_drawable(recording: Any, row: int = 0) -> "list[Pattern | Summarised]":
     ):
         return list(recording)
     raise WrongUsage(
-        f"expected a recording, a pattern or a list of patterns; got a {type(recording).__name__}"
+        f"expected a recording, weights, a pattern or a list of patterns; got a {type(recording).__name__}"
         f"{' without any' if isinstance(recording, Sequence) else ''}."
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from attnlab.draw.attention.pattern import Hidden, Rows
 from attnlab.draw.attention.pooling import Pooled, join_squares, pooled_length
 
-__all__ = ["Summarised", "summarised"]
+__all__ = ["Summarised", "summarised", "summary_facts"]
 
 _FACTS = ("entropy", "effective_keys", "largest", "first", "own", "previous")
 
@@ -61,12 +61,14 @@ def summarised(recording: Any, site: str, row: int) -> Summarised:
         key_tokens=tuple(map(str, sides.key)),
         cells=(queries, keys),
         hidden=_hidden(recording.blocked(site, row), queries, keys),
-        facts=tuple(_facts(summary, row, head, sides.query == sides.key) for head in range(summary.map_mean.shape[1])),
+        facts=tuple(
+            summary_facts(summary, row, head, sides.query == sides.key) for head in range(summary.map_mean.shape[1])
+        ),
     )
 
 
-def _facts(summary: Any, row: int, head: int, is_self: bool) -> dict[str, float | None]:
-    """The mean of each number over the queries that look at something."""
+def summary_facts(summary: Any, row: int, head: int, is_self: bool) -> dict[str, float | None]:
+    """Return the mean of each number over the queries that look at something."""
     looks = summary.largest[row, head] > 0
     found: dict[str, float | None] = {}
     for name in _FACTS if is_self else _FACTS[:4]:

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.display import displayed
-from attnlab.draw.attention.pattern import site_words
+from attnlab.draw.attention.pattern import Pattern, site_words
 from attnlab.draw.attention.recorded import to_drawable, why_unjoined
 from attnlab.draw.markup import escape, make_page, modules_from, plural, to_embedded_json
 from attnlab.draw.view.wire import Drawable, Packed, pack
 from attnlab.errors import WrongUsage
 from attnlab.files import write_text
 
-__all__ = ["Shown", "show", "view_page", "write_view"]
+__all__ = ["NOTEBOOK_BYTES", "Shown", "is_notebook", "show_page", "view_page", "write_view"]
 
 _MAX_BYTES = 30_000_000
-_NOTEBOOK_BYTES = 8_000_000  # a notebook keeps its outputs inside
+NOTEBOOK_BYTES = 8_000_000  # a notebook keeps its outputs inside
 _SAME = 1e-6  # two passes of the same weights may differ in how they were rounded
 _SCRIPT_BYTES = 130_000
 _LEAST_BYTES = 300_000  # style, scripts and a few small maps
@@ -32,6 +32,7 @@ def view_page(
     other: Any = None,
     *,
     row: int = 0,
+    tokens: Any = None,
     title: str = "Attention",
     names: Sequence[str] = ("before", "after"),
     notes: Sequence[tuple[str, str]] = (),
@@ -43,10 +44,13 @@ def view_page(
     pooled, to stay within the budget.
 
     Args:
-        recording: what `record` gave, a mapping of site names to weights (batch, head, query, key), or patterns. The
-            steps of a cached generation are joined; where they cannot be, the page says so and shows the last.
+        recording: what `record` gave, a mapping of site names to weights (batch, head, query, key), patterns, or bare
+            weights: (query, key), (head, query, key), a list of these by layer, Hugging Face's `attentions`. The steps
+            of a cached generation are joined; where they cannot be, the page says so and shows the last.
         other: a second recording of the same sites and lengths, to be compared with the first.
         row: which input of the batch.
+        tokens: names of the places, where the recording has none: a list of texts, a pair (of the queries, of the
+            keys), or lists by stack, `{"encoder": …, "decoder": …}`.
         title: what stands at the top.
         names: what the two recordings are called where there are two.
         notes: (name, text) of what else shall stand under the title, such as answers; lines are kept.
@@ -56,13 +60,18 @@ def view_page(
         WrongUsage: there are no weights, one is not finite or negative, the two do not fit each other, a note is
             not two texts, or the budget is too small.
     """
-    patterns = to_drawable(recording, row)
-    others = [] if other is None else to_drawable(other, row)
+    patterns = to_drawable(recording, row, tokens)
+    others = [] if other is None else to_drawable(other, row, tokens)
     own = "".join(_fact(name, text, "told") for name, text in _checked(notes))
     packed = _pack(patterns, others, names, max_bytes, len(own.encode()))
     facts = [
         *_facts(recording if other is None else other, patterns),
         *_doubts([each for each in (recording, other) if each is not None], patterns, packed),
+        *(
+            ("Caution", each.caution, "told")
+            for each in [*patterns, *others]
+            if isinstance(each, Pattern) and each.caution
+        ),
     ]
     parts = {
         "title": escape(title),
@@ -105,21 +114,18 @@ class Shown:
         )
 
 
-def show(recording: Any, other: Any = None, **options: Any) -> "Shown | Path":
-    """Show a recording, or two compared: inside a notebook where this is one, else as a page in the browser.
-
-    Takes the options of `view_page`. Returns what a notebook displays, or the path of the file that was written.
-    """
-    if _is_notebook():
-        return Shown(view_page(recording, other, **{"max_bytes": _NOTEBOOK_BYTES, **options}))
-    folder = Path(tempfile.mkdtemp(prefix="attnlab-"))
-    place = write_view(folder / "attention.html", recording, other, **options)
+def show_page(page: str) -> "Shown | Path":
+    """Show a page inside a notebook where this is one, else in the browser, from a file whose path is returned."""
+    if is_notebook():
+        return Shown(page)
+    place = Path(tempfile.mkdtemp(prefix="attnlab-")) / "attention.html"
+    write_text(place, page)
     webbrowser.open(place.as_uri())
     return place
 
 
-def _is_notebook() -> bool:
-    """A kernel that displays things, not a terminal."""
+def is_notebook() -> bool:
+    """Say whether this is a kernel that displays things, not a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return shell is not None and getattr(shell, "kernel", None) is not None
 

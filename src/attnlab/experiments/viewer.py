@@ -1,0 +1,117 @@
+"""The viewer: anything that can be looked at, as a page in the browser or inside a notebook."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlab.draw.attention.pattern import CAUSAL, Pattern
+from attnlab.draw.corpus import corpus_report
+from attnlab.draw.documents import document_report
+from attnlab.draw.page import render_page
+from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, is_notebook, show_page, view_page
+from attnlab.errors import WrongUsage
+from attnlab.experiments.population import Population, open_run
+from attnlab.experiments.report import Report
+from attnlab.experiments.search.searching import Search
+from attnlab.experiments.sweeps.sweeping import Sweep
+from attnlab.look.corpus import Found, open_search
+from attnlab.look.documents import Document, open_document
+from attnlab.look.recording import open_recording
+from attnlab.look.trace import HeadTrace, Trace
+
+__all__ = ["show"]
+
+
+def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -> Shown | Path:
+    """Show something: inside a notebook where this is one, else as a page in the browser.
+
+    Args:
+        thing: a run, population, sweep or search, or the folder of one; a trace, or a question, which is then answered;
+            a recording or summaries of one; a document or a corpus search; or bare weights: (query, key),
+            (head, query, key), a list of these by layer, and Hugging Face's `outputs` or `outputs.attentions`.
+        tokens: what the places are called, where weights are shown: a list of texts, a pair (of the queries, of the
+            keys), or lists by stack, `{"encoder": …, "decoder": …}`.
+        other: a second recording, or weights, to be compared with the first.
+        **options: of weights, as `view_page` takes them.
+
+    Returns what a notebook displays, or the path of the file that was written.
+
+    Raises:
+        WrongUsage: it is nothing that can be shown, or its tokens do not fit.
+        CouldNotRun: a folder holds none of these, or is damaged.
+    """
+    thing = _opened(Path(thing)) if isinstance(thing, str | Path) else thing
+    if hasattr(thing, "passage") and hasattr(thing, "trace"):
+        thing = thing.trace()
+    page = _page_of(thing)
+    if page is None:
+        if isinstance(thing, Trace):
+            options = {"notes": [("Read", " ".join(thing.input)), *_answers(thing)], **options}
+            thing = _patterns_of(thing)
+        if is_notebook():
+            options = {"max_bytes": NOTEBOOK_BYTES, **options}
+        return show_page(view_page(thing, other, tokens=tokens, **options))
+    if tokens is not None or other is not None or options:
+        raise WrongUsage(f"a {type(thing).__name__} is shown as it is; tokens, other and options go with weights.")
+    return show_page(page)
+
+
+def _opened(folder: Path) -> Any:
+    """Open a folder as what it holds."""
+    if (folder / "recording.json").is_file() or (folder / "recording" / "recording.json").is_file():
+        return open_recording(folder)
+    if (folder / "document.json").is_file():
+        return open_document(folder)
+    if (folder / "search.json").is_file():
+        return open_search(folder)
+    return open_run(folder)
+
+
+def _page_of(thing: Any) -> str | None:
+    """Render what is a report; None for weights."""
+    if isinstance(thing, Report | Population | Sweep | Search):
+        return thing.html()
+    if isinstance(thing, Document):
+        return render_page(document_report(thing))
+    if isinstance(thing, Found):
+        return render_page(corpus_report(thing))
+    if isinstance(thing, Trace) and thing.steps and all(step.position is not None for step in thing.steps):
+        return render_page(_trace_report(thing))
+    return None
+
+
+def _trace_report(trace: Trace) -> Mapping[str, Any]:
+    told = trace.to_mapping()
+    for step in told["steps"]:
+        step.pop("expected", None)
+    section = {
+        "kind": "trace",
+        "title": "Step by step",
+        "caption": "At each step the model looks back from the last token it knows, and chooses the next one.",
+        "traces": [told],
+    }
+    return {"title": "Trace", "subtitle": " ".join(trace.input), "facts": [], "sections": [section]}
+
+
+def _answers(trace: Trace) -> list[tuple[str, str]]:
+    return [("Answer", " ".join(step.choice for step in trace.steps))] if trace.steps else []
+
+
+def _patterns_of(trace: Trace) -> list[Pattern]:
+    """Turn the heads of a trace into patterns; rows that end early belong to a causal attention."""
+    sites: dict[str, list[HeadTrace]] = {}
+    for head in trace.attention:
+        sites.setdefault(head.site, []).append(head)
+    found = []
+    for site, heads in sites.items():
+        keys = heads[0].key_tokens or trace.tokens[: max(map(len, heads[0].rows))]
+        weights = np.zeros((len(heads), len(heads[0].rows), len(keys)), np.float32)
+        for number, head in enumerate(heads):
+            for query, row in enumerate(head.rows):
+                weights[number, query, : len(row)] = row
+        is_causal = any(len(row) < len(keys) for row in heads[0].rows)
+        queries = trace.tokens[: len(heads[0].rows)]
+        found.append(Pattern(site, weights, queries, keys, CAUSAL if is_causal else None))
+    return found

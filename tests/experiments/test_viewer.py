@@ -1,0 +1,121 @@
+"""`attnlab.show` shows whatever can be looked at, and refuses the rest in one sentence."""
+
+import html
+import re
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments import Claim, Report
+from attnlab.look.questions import Continuation, Verdict
+from attnlab.models.storage import describe_model
+
+NAMES = ["SEP", "a", "b", "c"]
+IDS = torch.tensor([[3, 1, 2, 0]])
+
+
+def decoder():
+    torch.manual_seed(0)
+    return attnlab.Decoder(attnlab.DecoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)).eval()
+
+
+def encoder():
+    torch.manual_seed(0)
+    config = attnlab.EncoderConfig(vocab_size=4, num_classes=2, max_length=9, d_model=8, num_heads=2, d_ff=8)
+    return attnlab.Encoder(config).eval()
+
+
+def recording():
+    model = decoder()
+    with attnlab.record(model, "*weights", vocabulary=NAMES) as found:
+        model(IDS)
+    return found
+
+
+def report():
+    described = {"experiment": "sorting", "seed": 0, "started": "2026-01-01T00:00:00+00:00", "settings": {}}
+    described |= {"versions": {}, "model": describe_model(decoder())}
+    document = {"title": "A run of mine", "subtitle": "", "facts": [], "sections": []}
+    return Report("sorting", described, (Claim("one", "", "", "", True),), [], document, None, decoder())
+
+
+@pytest.fixture(autouse=True)
+def notebook(monkeypatch):
+    """Pretend to be a notebook."""
+    module = ModuleType("IPython")
+    module.get_ipython = lambda: type("Shell", (), {"kernel": object()})()
+    monkeypatch.setitem(sys.modules, "IPython", module)
+
+
+def page_of(thing, *arguments, **options):
+    (page,) = re.findall(r'srcdoc="([^"]*)"', attnlab.show(thing, *arguments, **options)._repr_html_())
+    return html.unescape(page)
+
+
+def test_a_run_is_shown_by_its_report_or_its_folder(tmp_path):
+    found = report()
+    assert "<h1>A run of mine</h1>" in page_of(found)
+    found.save(tmp_path / "run")
+    assert "<h1>A run of mine</h1>" in page_of(tmp_path / "run")
+    assert "<h1>A run of mine</h1>" in page_of(str(tmp_path / "run"))
+
+
+def test_a_trace_is_shown_step_by_step_and_a_question_is_answered_first():
+    question = Continuation(decoder(), IDS, 3, NAMES, expected=["a", "b", "c"])
+    assert '"kind":"trace"' in page_of(question)
+    assert page_of(question) == page_of(question.trace())
+
+
+def test_a_trace_without_steps_in_order_is_shown_as_maps_with_its_answer():
+    found = Verdict(encoder(), IDS, ["a", "b", "c", "d"], ["bad", "good"]).trace()
+    page = page_of(found)
+    assert "<dt>Answer</dt>" in page
+    assert found.steps[0].choice in page
+    assert '"a"' in page
+
+
+def test_recordings_are_shown_and_opened_from_their_folder(tmp_path):
+    found = recording()
+    found.save(tmp_path)
+    assert 'id="view"' in page_of(found)
+    assert page_of(tmp_path) == page_of(found)
+    assert "before" in page_of(found, other=recording())
+    assert "renamed" in page_of(found, ["renamed", "x", "y", "z"])
+
+
+def test_weights_are_shown_with_their_tokens_wherever_they_come_from():
+    weights = recording()["layers.0.attention.weights"]
+    assert '"sleeps"' in page_of(weights, ["the", "cat", "sleeps", "."])
+    assert '"sleeps"' in page_of([weights, weights], ["the", "cat", "sleeps", "."])
+
+
+def test_documents_and_corpus_searches_are_shown_and_opened_from_their_folders(tmp_path):
+    model = decoder()
+    document = attnlab.summarise_document(model, IDS, out=tmp_path / "document")
+    corpus = attnlab.Corpus(["ab", "abc", "abcb"], encode=lambda text: [NAMES.index(letter) for letter in text])
+    found = attnlab.search_corpus(model, corpus, "previous", out=tmp_path / "search")
+    assert page_of(tmp_path / "document") == page_of(document)
+    assert page_of(tmp_path / "search") == page_of(found)
+
+
+@pytest.mark.parametrize(
+    ("thing", "options", "error", "sentence"),
+    [
+        (
+            report,
+            {"tokens": NAMES},
+            WrongUsage,
+            "a Report is shown as it is; tokens, other and options go with weights",
+        ),
+        (decoder, {}, WrongUsage, "expected a recording, weights, a pattern or a list of patterns; got a Decoder"),
+        (recording, {"tokens": recording()}, WrongUsage, "tokens are a list of texts, a pair of lists"),
+        (lambda: "nowhere/at/all", {}, CouldNotRun, "nowhere/at/all"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_one_sentence(thing, options, error, sentence):
+    with pytest.raises(error, match=sentence):
+        attnlab.show(thing(), **options)
