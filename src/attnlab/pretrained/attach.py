@@ -1,12 +1,13 @@
 """Giving a foreign model doors: it is surveyed, and checked, before anything is claimed of it."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.pretrained.checking import check
 from attnlab.pretrained.family import Family, family_of, require_met
 from attnlab.pretrained.model import Pretrained
@@ -40,7 +41,7 @@ def attach(
 
     Raises:
         WrongUsage: it has doors already, or nobody knows what it takes.
-        CouldNotRun: no attention was met, or no seam passes the check.
+        CouldNotRun: it fails on these inputs, no attention was met, or no seam passes the check.
     """
     if not isinstance(foreign, nn.Module):
         raise WrongUsage(f"doors are given to a model, a torch module; got a {type(foreign).__name__}.")
@@ -65,10 +66,17 @@ def _attached(
     family: Family | None,
 ) -> Pretrained:
     with uncompiled(foreign):
-        inputs = probe_inputs(foreign) if example is None else _named(foreign, example)
-        found = survey(foreign, inputs)
-        given = first_tensor(found.output)
-        if given is not None and bool(given.isnan().any()):
+        with _explained(foreign, name, "a small input made from its settings" if example is None else "the example"):
+            inputs = probe_inputs(foreign) if example is None else _named(foreign, example)
+            found = survey(foreign, inputs)
+        given = found.output.get("logits") if isinstance(found.output, Mapping) else None
+        given = first_tensor(found.output) if given is None else given
+        if given is None or given.dim() == 0:
+            raise CouldNotRun(
+                f"{name or type(foreign).__name__} returns {'no tensor' if given is None else 'a single number'}, from "
+                "which nobody can tell what is done inside; have it return logits or vectors, (batch, length, width)."
+            )
+        if bool(given.isnan().any()):
             raise CouldNotRun(
                 f"{name or type(foreign).__name__} gives NaN for a small input, so that nothing done to it could be "
                 "told; are its weights whole? In half precision, try dtype='float32'."
@@ -84,6 +92,22 @@ def _attached(
         if family is not None:
             require_met(model, family, inputs)
         return model
+
+
+@contextmanager
+def _explained(foreign: nn.Module, name: str, what: str) -> Iterator[None]:
+    """Say in one sentence why a model could not read its first input."""
+    try:
+        yield
+    except AttnlabError:
+        raise
+    except Exception as error:  # a stranger's model can fail in any way
+        words = " ".join(str(error).split())[:200].rstrip(".")
+        takes = ", ".join(inspect.signature(foreign.forward).parameters)
+        raise CouldNotRun(
+            f"{name or type(foreign).__name__} could not run on {what} ({type(error).__name__}: {words}). It takes "
+            f"({takes}); give small inputs that fit: attnlab.load(model, example={{...}})."
+        ) from None
 
 
 def _named(foreign: nn.Module, example: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:

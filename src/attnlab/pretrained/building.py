@@ -138,12 +138,18 @@ def _config(transformers: Any, folder: ModelFolder) -> Any:
     description = folder.config
     mapping, model_type = transformers.CONFIG_MAPPING, description.get("model_type")
     if model_type is None:
-        model_type = next((kind for kind in mapping if set(description["architectures"]) & _classes(kind)), None)
+        kinds = [kind for kind in mapping if set(description["architectures"]) & _classes(kind)]
+        if len(kinds) != 1:
+            listed = f"the class is that of {', '.join(kinds)}" if kinds else "no kind has such a class"
+            raise CouldNotRun(
+                f"{folder.path}/config.json does not say model_type, and of {description['architectures']} {listed}. "
+                f'Add what kind of model it is, such as "model_type": "{kinds[-1] if kinds else "llama"}".'
+            )
+        model_type = kinds[0]
     if model_type not in mapping:
-        named = model_type or description["architectures"]
         raise CouldNotRun(
-            f"{folder.path} is a model of the kind {named!r}, which transformers {transformers.__version__} does not "
-            f"know; {did_you_mean(str(named), mapping)}."
+            f"{folder.path} is a model of the kind {model_type!r}, which transformers {transformers.__version__} does "
+            f"not know; {did_you_mean(model_type, mapping)}."
         )
     return mapping[model_type].from_dict(description)
 

@@ -20,6 +20,7 @@ _MOST = (  # by words in a key: what loops run over, and what tables are wide
     (re.compile(r"layer|block|depth|stage|label|expert|group|codebook|level|head|repeat|hash|types|pattern"), 100_000),
     (re.compile(r"hidden_size|d_model|d_ff|d_kv|n_embd|n_inner|dim|ffn|intermediate|channels|width"), 2**22),
 )
+_COUNTS = re.compile(r"^(num|n|d)_|(layers|heads|channels|embeddings|(hidden|intermediate|vocab|image|patch)_size)$")
 
 _IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
 _OUR_OWN = {
@@ -46,8 +47,11 @@ def clean_description(config: dict[str, Any], path: Path, *, remote_code: bool =
         raise CouldNotRun(
             f"{path.parent} was written by attnlab itself: open it with attnlab.load or attnlab.open_run."
         )
-    if "model_type" not in config and not config.get("architectures"):
-        raise CouldNotRun(f"{path} names neither model_type nor architectures: it describes no model of transformers.")
+    if config.get("model_type") is None and not config.get("architectures"):
+        raise CouldNotRun(
+            f"{path} names neither model_type nor architectures: it describes no model of transformers. If it is one, "
+            'add what kind it is, such as "model_type": "llama".'
+        )
     _texts(config, path)
     if not remote_code:
         refuse_remote_code(config, path)
@@ -79,6 +83,8 @@ def check_numbers(said: dict[str, Any], path: Path) -> None:
                 where = f"{path}: {'.'.join(place)[:80]}"
                 came = f"{value:,}" if abs(value) < 2**64 else f"a number of {len(str(value))} digits"
                 raise CouldNotRun(f"{where} is {came}; no model has more than {most:,}. It is damaged, or a trap.")
+            if value < 0 and _COUNTS.search(place[-1]):
+                raise CouldNotRun(f"{path}: {'.'.join(place)[:80]} is {value}; expected a number of at least 0.")
 
 
 def _texts(config: dict[str, Any], path: Path) -> None:
@@ -110,6 +116,8 @@ def _check(place: Place, value: Any, path: Path) -> None:
             )
     if key in _FETCHING and value:
         raise CouldNotRun(f"{where} points at code or files of its own ({ascii(value)[:60]}). Remove the key.")
+    if key == "return_dict" and value is False:
+        raise CouldNotRun(f"{where} is false, so that what the model gives has no names. Remove the key.")
     if key in ("dtype", "torch_dtype") and not isinstance(value, dict) and (
         not isinstance(value, str | None) or value not in _DTYPES
     ):  # fmt: skip

@@ -65,9 +65,12 @@ def _picture(config: Any, source: torch.Generator) -> Tensor:
 def _ids(config: Any, length: int, source: torch.Generator) -> Tensor:
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     size = _setting(text, "vocab_size", 2)
-    special = {getattr(text, f"{name}_token_id", None) for name in ("pad", "bos", "eos")}
-    flat = {each for some in special for each in (some if isinstance(some, list) else [some])}
-    usual = [token for token in range(min(size, 1000)) if token not in flat]
+    special: set[Any] = set()
+    for name in ("pad", "bos", "eos"):  # several tokens may end a text, as in instruct models
+        token = getattr(text, f"{name}_token_id", None)
+        special.update(token if isinstance(token, list | tuple) else [token])
+    size = min(size, 1000)
+    usual = [token for token in range(size) if token not in special] or list(range(size))
     return torch.tensor(usual)[torch.randint(len(usual), (1, length), generator=source)]
 
 
