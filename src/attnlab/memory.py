@@ -10,7 +10,8 @@ __all__ = ["free_memory"]
 def free_memory(device: torch.device | str = "cpu", system: Path = Path("/")) -> int | None:
     """Return the bytes that can be taken without harm, or None where nobody says: the system's, or a GPU's."""
     if torch.device(device).type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + cached
     found = []
     try:
         lines = (system / "proc/meminfo").read_text().splitlines()

@@ -6,7 +6,8 @@ import torch
 import attnlab.operate as op
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
-from attnlab.operate import edit
+from attnlab.models import Decoder, DecoderConfig
+from attnlab.operate import edit, editor
 from attnlab.sites import Instrument, installed
 
 from .cases import VOCABULARY, WEIGHTS, is_clean, make, tokens
@@ -231,3 +232,28 @@ def test_everything_is_said_by_leaving_it_out():
     assert repr(op.ZeroHead(head="all")) == "ZeroHead(head='all')"
     with pytest.raises(WrongUsage, match="needs query= or key= or both"):
         op.CutEdge(query=None, key=None)
+
+
+LONG = Decoder(DecoderConfig(vocab_size=11, d_model=8, num_heads=4, num_layers=1, max_length=2048, d_ff=4))
+
+
+@pytest.mark.parametrize(
+    "wrong", [op.UniformPattern(layer=0), op.Temperature(head=1, temperature=2.0), op.CutEdge(head=1, key=0)]
+)
+def test_pairs_that_do_not_fit_into_memory_are_refused_with_figures_before_any_is_written_out(wrong, monkeypatch):
+    model, text = LONG.eval(), torch.zeros(1, 2048, dtype=torch.int64)
+    made = []
+    monkeypatch.setattr(editor, "free_memory", lambda device: 10**8)
+    monkeypatch.setattr(torch.Tensor, "softmax", lambda *args, **named: made.append(args))
+    words = r"layers\.0\.attention looks .*, 64\.0 MiB, .*, 640\.0 MiB; 95\.4 MiB are free\. Give a shorter"
+    with torch.no_grad(), pytest.raises(CouldNotRun, match=words), edit(model, wrong, certify=False):
+        model(text)
+    assert made == []
+
+
+def test_what_needs_no_pairs_or_few_of_them_is_not_refused(monkeypatch):
+    monkeypatch.setattr(editor, "free_memory", lambda device: 0)
+    with torch.no_grad(), edit(LONG.eval(), op.ZeroHead(layer=0, head=1), certify=False):
+        LONG(torch.zeros(1, 2048, dtype=torch.int64))
+    with torch.no_grad(), edit(LONG.eval(), op.UniformPattern(layer=0)):
+        LONG(tokens())

@@ -11,8 +11,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.recording.budget import in_words
 from attnlab.look.recording.tokens import Vocabulary, first_key
+from attnlab.memory import free_memory
 from attnlab.operate.edits import Edit
 from attnlab.operate.edits.spot import Spot
 from attnlab.operate.edits.targets import ends_of, is_all
@@ -30,6 +32,10 @@ Numbers: TypeAlias = list[int] | None
 _SHARED = ("key", "value")
 _ALSO = {"mask": ("query", "key"), "weights": ("scores",)}
 """What must be known beside a site: the sizes that a mask leaves open, and which keys may be looked at."""
+
+_COPIES = 10
+"""Matrices of all pairs that an open attention, its edits and their check hold at once: 4 to 11, as measured."""
+_LITTLE = 2**27  # bytes that are taken without asking how many are free
 
 
 class Watcher:
@@ -85,6 +91,8 @@ class Editor(Instrument):
         if part in self._num_heads:
             size = call.query.shape[:-1].numel() * call.key.shape[-2] * max(4, call.query.element_size())
             self.largest_attention = max(size, self.largest_attention)
+            if call.is_open:
+                _check_room(part, size, call.query.device)
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Return the edited values."""
@@ -288,6 +296,7 @@ class Editor(Instrument):
         widened = set().union(*(edit.tells_apart for edit in edits))
         rows = query[0] if "batch" in widened else mask.shape[0]
         heads = query[1] if "head" in widened else mask.shape[1]
+        _check_room(part, 4 * rows * heads * query[-2] * key[-2], mask.device)
         return mask.expand(rows, heads, query[-2], key[-2])
 
 
@@ -296,6 +305,24 @@ class _Unchanged(Edit):
 
     def change(self, values: Tensor, spot: Spot) -> Tensor:
         return values
+
+
+def _check_room(part: str, size: int, device: torch.device) -> None:
+    """Raise before matrices of all pairs are made that do not fit; `size` is the bytes of one.
+
+    Raises:
+        CouldNotRun: with what they take and what is free.
+    """
+    if _COPIES * size < _LITTLE or torch.compiler.is_compiling():
+        return
+    free = free_memory(device)
+    if free is not None and _COPIES * size > free:
+        raise CouldNotRun(
+            f"editing where {part} looks writes out all pairs of positions, {in_words(size)}, and "
+            f"holds up to {_COPIES} copies at once, {in_words(_COPIES * size)}; {in_words(free)} are "
+            "free. Give a shorter input or fewer at a time, or edit what its heads gather (ZeroHead, "
+            "ScaleHead), which needs no pairs."
+        )
 
 
 def _looking(axes: tuple[str, ...]) -> int | None:

@@ -37,7 +37,8 @@ class TokenNames(Sequence[str]):
 
     def __init__(self, tokenizer: Any, size: int = 0) -> None:
         self._tokenizer = tokenizer
-        self._size = max(size, len(tokenizer))
+        self._known = len(tokenizer)  # counted anew at each call, in a time that grows with the added tokens
+        self._size = max(size, self._known)
         self._special = frozenset(tokenizer.all_special_ids)
         self._added = frozenset(int(each) for each in getattr(tokenizer, "added_tokens_decoder", {}))
         self._style = _style_of(tokenizer)
@@ -102,7 +103,7 @@ class TokenNames(Sequence[str]):
         return found
 
     def _named(self, token: int) -> str:
-        raw = self._tokenizer.convert_ids_to_tokens(token) if token < len(self._tokenizer) else None
+        raw = self._tokenizer.convert_ids_to_tokens(token) if token < self._known else None
         if raw is None:
             return f"<id {token}>"
         if token in self._special:
