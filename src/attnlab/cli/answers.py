@@ -1,5 +1,6 @@
 """What the terminal shows of one input: an answer step by step, two answers beside each other, where heads look."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from attnlab.cli.terminal import output
+from attnlab.cli.terminal import one_line, output
 
 if TYPE_CHECKING:
     from attnlab.look.trace import HeadTrace, Step, Trace
@@ -22,6 +23,8 @@ _MOST_HEADS = 16  # that are shown one by one
 _MOST_TOKENS = 16  # that are shown where heads are many
 _MOST_WORDS, _FIRST_WORDS = 60, 8  # of a text that is written out; of a longer one, at its beginning
 _BEST_HEADS = 4  # named for each token
+_WEIGHT = 5  # letters of a weight, with its block
+_BLOCKS = " ▁▂▃▄▅▆▇█"
 _MUCH = 0.2  # of its weight that a head must give a token to be named
 
 
@@ -31,19 +34,20 @@ def show_trace(trace: "Trace") -> None:
     for number, step in enumerate(trace.steps, 1):
         known = trace.input if step.position is None else trace.tokens[: step.position + 1]
         head = Text(f"step {number} of {len(trace.steps)}  ", style="dim")
-        console.print(head + Text(_brief(known)) + Text(f" → {step.choice}", style="bold green") + _verdict([step]))
+        choice = Text(f" → {one_line(step.choice)}", style="bold green")
+        console.print(head + Text(_brief(known)) + choice + _verdict([step]))
         for candidate, probability in _shown(step):
             is_choice = candidate == step.choice
             bar = "█" * round(probability * 24)
             style = "bold green" if is_choice else "dim"
-            console.print(Text(f"  p({candidate}) {probability:.4f} {bar}", style=style))
+            console.print(Text(f"  p({one_line(candidate)}) {probability:.4f} {bar}", style=style))
         _show_heads(trace, known, step.position if step.place is None else step.place)
         console.print()
     if not trace.steps:
         _show_heads(trace, trace.tokens, None)
         console.print(Text("it reads, and chooses nothing", style="dim"))
         return
-    answer = " ".join(step.choice for step in trace.steps)
+    answer = one_line(" ".join(step.choice for step in trace.steps))
     console.print(Text(f"{_brief(trace.input)} → {answer}", style="bold") + _verdict(trace.steps))
 
 
@@ -57,14 +61,17 @@ def _shown(step: "Step") -> list[tuple[str, float]]:
 
 
 def _show_heads(trace: "Trace", known: Sequence[str], place: int | None) -> None:
-    """Print where heads look at one step, or on average: each by itself, or of many what each token gets."""
+    """Print where heads look at one step, or on average: each by itself, or of many what each token gets.
+
+    Cross-attention comes first: it is where an answer is fetched from.
+    """
     console = output()
     if not trace.attention:
         console.print(Text("  too many weights to write out; attnlab look shows them", style="dim"))
     own = [each for each in trace.attention if each.key_tokens is None]
     cross = [each for each in trace.attention if each.key_tokens is not None]
-    for heads, tokens in ((own, known), (cross, cross[0].key_tokens if cross else ())):
-        assert tokens is not None
+    for heads, names in ((cross, (cross[0].key_tokens or ()) if cross else ()), (own, known)):
+        tokens = [one_line(name) for name in names]
         if len(heads) > _MOST_HEADS:
             console.print(_tokens_table(heads, tokens, place))
         elif heads:
@@ -91,8 +98,11 @@ def _tokens_table(heads: "Sequence[HeadTrace]", tokens: Sequence[str], place: in
 
 
 def _short_name(head: "HeadTrace") -> str:
-    name = f"{head.site.removesuffix('.weights').removesuffix('.attention')} head {head.head}"
-    return _LAYER_AND_HEAD.sub(r"\1.\2", name)
+    return _LAYER_AND_HEAD.sub(r"\1.\2", _name(head))
+
+
+def _name(head: "HeadTrace") -> str:
+    return one_line(f"{head.site.removesuffix('.weights').removesuffix('.attention')} head {head.head}")
 
 
 def _brief(tokens: Sequence[str]) -> str:
@@ -100,14 +110,15 @@ def _brief(tokens: Sequence[str]) -> str:
     shown = (
         tokens if len(tokens) <= _MOST_WORDS else [*tokens[:_FIRST_WORDS], "…", *tokens[_FIRST_WORDS - _MOST_WORDS :]]
     )
-    return " ".join(shown)
+    return one_line(" ".join(shown))
 
 
 def _verdict(steps: "Sequence[Step]") -> Text:
     """Say what is wrong, in words, where the right choices are known."""
     if not any(step.is_wrong for step in steps):
         return Text()
-    return Text(f"   wrong: {' '.join(step.expected or '?' for step in steps)} is right", style="bold red")
+    right = one_line(" ".join(step.expected or "?" for step in steps))
+    return Text(f"   wrong: {right} is right", style="bold red")
 
 
 def _weights_tables(
@@ -115,7 +126,7 @@ def _weights_tables(
 ) -> Iterator[Table | Text]:
     """Make a row for each head; what does not fit is written downwards, in as many tables as the heads need."""
     rows = [_mean_row(each.rows) if position is None else each.rows[position] for each in heads]
-    names = [each.site.removesuffix(".weights").removesuffix(".attention") + f" head {each.head}" for each in heads]
+    names = [_name(each) for each in heads]
     title = "  where it looks" if position is not None else "  where its positions look, on average"
     if _fits(tokens, max(len(title), *(len(name) + 2 for name in names)), room):
         table = _plain_table(title)
@@ -129,7 +140,7 @@ def _weights_tables(
     briefly = [_LAYER_AND_HEAD.sub(r"\1.\2", name) for name in names]
     yield Text(f"{title} (columns: {'layer.head' if briefly != names else 'heads'})", style="dim")
     wide = min(2 + max(map(cell_len, tokens)), room // 2)
-    most = max(1, (room - wide) // (2 + max(4, *map(len, briefly))))
+    most = max(1, (room - wide) // (2 + max(_WEIGHT, *map(len, briefly))))
     for first in range(0, len(names), most):
         table = _plain_table("")
         for name in briefly[first : first + most]:
@@ -147,7 +158,7 @@ def _plain_table(title: str) -> Table:
 
 def _fits(tokens: Sequence[str], first: int, room: int) -> bool:
     """Say whether a column for each token, of a blank and the width of its name, stands beside the first column."""
-    return first + sum(2 + max(cell_len(token), 4) for token in tokens) <= room
+    return first + sum(2 + max(cell_len(token), _WEIGHT) for token in tokens) <= room
 
 
 def _mean_row(rows: Sequence[Sequence[float]]) -> list[float]:
@@ -169,9 +180,10 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
     for number in range(max(len(fork.before.steps), len(fork.after.steps))):
         before, after = (each.steps[number] if number < len(each.steps) else None for each in (fork.before, fork.after))
         style = "bold red" if before is None or after is None or before.choice != after.choice else ""
-        table.add_row(str(number), _choice(before), Text(_choice(after), style=style), _changes(before, after))
+        row = (_choice(before), Text(_choice(after), style=style), _changes(before, after))
+        table.add_row(str(number), *row)
     console.print(table)
-    words = [" ".join(step.choice for step in each.steps) for each in (fork.before, fork.after)]
+    words = [one_line(" ".join(step.choice for step in each.steps)) for each in (fork.before, fork.after)]
     parted = "the same answer" if fork.parted_at is None else f"they part at step {fork.parted_at}"
     console.print(Text(f"{_brief(fork.before.input)} → {words[0]}   edited → {words[1]}   ({parted})", style="bold"))
     console.print(Text(str(fork.certificate), style="dim"))
@@ -180,19 +192,19 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
 def show_weights(site: str, facts: Mapping[str, Any]) -> None:
     """Print where each head of a site looks: its figures, then a row for each query, if there is room for the keys."""
     console = output()
-    keys = facts["key_tokens"]
+    keys, queries = ([one_line(token) for token in facts[side]] for side in ("key_tokens", "query_tokens"))
     for head in facts["heads"]:
         figures = (
             f"entropy {head['entropy']:.3f} nats, largest weight {head['largest_weight']:.3f} (means over queries)"
         )
-        console.print(Text(f"{site} head {head['head']}", style="bold") + Text(f"  {figures}", style="dim"))
+        console.print(Text(one_line(f"{site} head {head['head']}"), style="bold") + Text(f"  {figures}", style="dim"))
         table = _plain_table("  query")
-        is_wide = not _fits(keys, max(7, *(cell_len(token) + 2 for token in facts["query_tokens"])), console.width)
+        is_wide = not _fits(keys, max(7, *(cell_len(token) + 2 for token in queries)), console.width)
         for name in ["looks most at"] if is_wide else keys:
             table.add_column(name, justify="left" if is_wide else "right", min_width=4, no_wrap=True)
-        for token, row, favourite in zip(facts["query_tokens"], head["rows"], head["looks_most_at"], strict=True):
+        for token, row, favourite in zip(queries, head["rows"], head["looks_most_at"], strict=True):
             most = max((weight for weight in row if weight is not None), default=None)
-            told = "nothing" if most is None else f"{favourite} ({most:.2f})"
+            told = "nothing" if most is None else f"{one_line(favourite)} ({most:.2f})"
             table.add_row(Text(f"  {token}"), *((Text(told),) if is_wide else map(_shaded, row)))
         console.print(table)
 
@@ -202,7 +214,7 @@ def _choice(step: "Step | None") -> str:
         return "ended"
     probability = step.probabilities[step.candidates.index(step.choice)] if step.choice in step.candidates else None
     words = step.choice if probability is None else f"{step.choice} ({probability:.3f})"
-    return f"{words}, wrong" if step.is_wrong else words
+    return one_line(f"{words}, wrong" if step.is_wrong else words)
 
 
 def _changes(before: "Step | None", after: "Step | None") -> str:
@@ -216,16 +228,16 @@ def _changes(before: "Step | None", after: "Step | None") -> str:
         if name in then
     ]
     told = sorted((each for each in changes if abs(each[0]) >= 5e-4), key=lambda each: -abs(each[0]))
-    return (
-        ", ".join(f"p({name}) {was:.3f} → {was + change:.3f}" for change, name, was in told[:_MOST_CANDIDATES])
-        or "nothing"
-    )
+    shown = ", ".join(f"p({name}) {was:.3f} → {was + change:.3f}" for change, name, was in told[:_MOST_CANDIDATES])
+    return one_line(shown) or "nothing"
 
 
 def _shaded(weight: float | None) -> Text:
-    """Write a weight on a background as blue as it is great; None is what may not be looked at."""
+    """Write a weight beside a block as tall as it is great; None is what may not be looked at.
+
+    Height is seen on any ground, with sixteen colours and with none; shades are not.
+    """
     if weight is None:
         return Text("·", style="dim")
-    red, green, blue = (round(255 + (end - 255) * weight) for end in (59, 91, 219))
-    ink = "white" if weight > 0.5 else "black"
-    return Text(f"{weight:.2f}", style=f"{ink} on rgb({red},{green},{blue})")
+    block = _BLOCKS[min(8, math.ceil(8 * weight - 0.5))]
+    return Text(f"{weight:.2f}", style="dim" if weight < 0.05 else "") + Text(block, style="bright_blue")

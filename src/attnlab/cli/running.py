@@ -106,7 +106,8 @@ def say_task(report: "Report") -> None:
     """Say what is learned, and what solved means, where a report says so."""
     for section in report.document["sections"]:
         if section["kind"] == "text" and section["title"] == "The task":
-            terminal.say(section["text"], is_quiet=True)
+            for line in section["text"].split("\n"):
+                terminal.say(line, is_quiet=True)
 
 
 def _settings_of_each(wanted: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -2,15 +2,17 @@
 
 import io
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +28,7 @@ __all__ = [
     "ask",
     "complain",
     "let_go_of_streams",
+    "one_line",
     "output",
     "prepare_streams",
     "progress",
@@ -44,10 +47,23 @@ __all__ = [
 _MAY_BREAK = {1: 14, 2: 4, 5: 10}  # the columns of a list that may be broken, and the letters that they need
 _BLANKS = 17  # between its columns
 _STYLES = {True: "green", False: "bold red", None: "yellow"}  # of a claim, by its `passed`
+_LINE_FEED = "␊"
+_BIDI = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))  # and the ends of lines of Unicode
+_HARMLESS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
+_HARMLESS |= {0x7F: "␡"} | dict.fromkeys((*range(0x80, 0xA0), *_BIDI), "\ufffd")
+"""What a terminal would obey or order text by, and what is shown instead; `one_line` sees to the ends of lines."""
 
 
 class Writer(Console):
-    """Rich's console, but that nobody reads on ends the process no otherwise than for other writers."""
+    """Rich's console, with two differences: no text can command the terminal, and a reader that is gone is no error.
+
+    Labels, words, claims and paths come from files of strangers: whatever is printed goes through `render`.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render as rich does, with every control character made visible; rich's own commands are left."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else text.translate(_HARMLESS), style, control)
 
     def on_broken_pipe(self) -> None:
         """Let results that nobody reads end the command; progress that nobody reads is no longer told."""
@@ -77,6 +93,11 @@ def let_go_of_streams() -> None:
                 os.close(null)
 
 
+def one_line(text: str) -> str:
+    """Show where a text from a file has line ends, which could make it look like a line of ours."""
+    return text.replace("\n", _LINE_FEED)
+
+
 def output() -> Console:
     """Return what writes results, to standard output."""
     return _console(sys.stdout)
@@ -93,11 +114,12 @@ def _console(stream: TextIO) -> Console:
 
 def say(text: str, *, is_quiet: bool = False) -> None:
     """Print one line; paths are never broken."""
-    output().print(Text(text, style="dim" if is_quiet else ""), soft_wrap=True)
+    output().print(Text(one_line(text), style="dim" if is_quiet else ""), soft_wrap=True)
 
 
 def complain(sentence: str, status: int) -> int:
-    """Print an error's one sentence, and return the exit status."""
+    """Print an error's one sentence, and return the exit status; what goes on in a further line is indented."""
+    sentence = re.sub(r"\n(?!  )", _LINE_FEED, sentence)
     with suppress(OSError):  # where not even this can be written, the status must say it
         _err().print(Text("attnlab: ", style="bold red") + Text(sentence), soft_wrap=True)
     return status
@@ -108,7 +130,7 @@ def ask(prompt: str) -> Iterator[str]:
     is_person = sys.stdin.isatty()
     while True:
         if is_person:
-            sys.stderr.write(prompt)
+            _err().print(Text(one_line(prompt)), soft_wrap=True, end="")
             sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
@@ -127,8 +149,9 @@ def show_claims(claims: "Sequence[Claim]") -> None:
     table.columns[1].ratio, table.columns[2].ratio, table.columns[3].ratio = 4, 2, 2
     table.expand = True
     for claim in claims:
-        name = Text(claim.name.replace("_", " "), style="bold")
-        table.add_row(_mark(claim), name + Text(f"\n{claim.statement}", style="dim"), claim.measured, claim.bound)
+        name = Text(one_line(claim.name).replace("_", " "), style="bold")
+        statement = Text(f"\n{one_line(claim.statement)}", style="dim")
+        table.add_row(_mark(claim), name + statement, claim.measured, claim.bound)
     console.print(table)
     console.print(_whole(claims))
 
@@ -231,10 +254,10 @@ def show_settings(name: str, summary: str, options: "Sequence[Option]") -> None:
 def show_report(report: "Report", folder: Path) -> None:
     """Print a run: facts, claims, parameters, files."""
     console = output()
-    console.print(Text(str(report.document["subtitle"]), style="bold"))
+    console.print(Text(one_line(str(report.document["subtitle"])), style="bold"))
     facts = _table(show_header=False)
     for name, value in report.document["facts"]:
-        facts.add_row(Text(str(name), style="dim"), str(value))
+        facts.add_row(Text(one_line(str(name)), style="dim"), str(value))
     console.print(facts)
     show_claims(report.claims)
     for section in report.document["sections"]:
@@ -342,8 +365,13 @@ def _figures_text(figures: Mapping[str, float]) -> str:
     return "  ".join(shown)
 
 
+class _Table(Table):
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+
 def _table(*columns: str, show_header: bool = True) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_header=show_header, pad_edge=False, header_style="dim")
+    table = _Table(box=box.SIMPLE_HEAD, show_header=show_header, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(one_line(column), overflow="fold")
     return table

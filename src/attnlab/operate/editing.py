@@ -62,6 +62,6 @@ def edit(
     # Reached only where nothing else went wrong inside: another error is never hidden behind this one.
     failures = [failure for landing in editor.landings if (failure := landing.failure()) is not None]
     if failures:
-        raise WrongUsage("\n".join(failures))
+        raise WrongUsage("\n  ".join(failures))
     if checks.certificate.off_target or checks.certificate.identity:
         raise CouldNotRun(f"these edits are not to be trusted: {'; '.join(checks.certificate.failures)}.")
