@@ -29,8 +29,10 @@ __all__ = [
     "OutputPlace",
     "Reading",
     "SitedModule",
+    "entrances",
     "installed",
     "instruments_of",
+    "is_going_back",
     "matches",
     "set_aside",
     "site_names",
@@ -181,8 +183,8 @@ class SitedModule(nn.Module):
             instrument.watch(path, call)
 
     def announce(self, tokens: Tensor, offset: int = 0, real: Tensor | None = None, rows: Tensor | None = None) -> None:
-        """Tell the instruments what this stack begins to read."""
-        for path, instrument in self._standing:
+        """Tell the instruments what this stack begins to read; not again where `backward()` computes it again."""
+        for path, instrument in () if is_going_back() else self._standing:
             _check_thread(instrument)
             instrument.read(path, Reading(tokens, offset, real, rows))
 
@@ -223,6 +225,15 @@ def site_names(model: nn.Module) -> list[str]:
         for path, module in model.named_modules()
         if isinstance(module, SitedModule)
         for site in module.sites
+    ]
+
+
+def entrances(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """List the modules by which a model is entered, with the paths of what they stand for: itself, and its stacks."""
+    return [
+        (path, module.entrance if isinstance(module, SitedModule) else module)
+        for path, module in model.named_modules()
+        if not path or (isinstance(module, SitedModule) and "embedding" in module.sites)
     ]
 
 
@@ -292,6 +303,11 @@ def set_aside(model: nn.Module) -> Iterator[None]:
     finally:
         for part, standing in parts:
             part._standing = standing
+
+
+def is_going_back() -> bool:
+    """Say whether `backward()` is at work here."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def _check_thread(instrument: Instrument) -> None:

@@ -61,10 +61,10 @@ it can be watched, and torch leaves it while hooks are installed. So these model
 while somebody looks. Measured on encoders of two layers of width 16, on encoder–decoders and on single modules, with
 boolean and added padding and causal masks: no difference, to the bit, with gradients; at most 2.9e-6 without.
 
-- Padding on the right that the encoder leaves out by itself (`enable_nested_tensor`) is zeros, watched or not; a decoder
-  that looks at it reads the same.
-- Where a query may look at nothing, or a float mask holds numbers other than 0 and −∞ (the fast path takes these for
-  "blocked"), the fast path gives NaN, or other numbers, and the watched pass what torch gives with gradients.
+- Padding on the right that the encoder leaves out by itself (`enable_nested_tensor`) is zeros, watched or not; a
+  decoder that looks at it reads the same.
+- Where a query may look at nothing, or a float mask holds numbers other than 0 and −∞ (the fast path takes these
+  for "blocked"), the fast path gives NaN, or other numbers, and the watched pass what torch gives with gradients.
 - `model.fast_path` and `attnlab doctor` tell the difference for the example; each certificate tells it for its input,
   "of which leaving torch's fast path". To have one computation for both, call
   `torch.backends.mha.set_fastpath_enabled(False)`.

@@ -88,6 +88,42 @@ def test_gradients_under_an_edit_are_right_where_a_block_is_computed_once_more(n
 
 
 @pytest.mark.parametrize("name", ["llama", FALCON, "bloom"])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradients_are_refused_where_a_block_would_be_computed_once_more_without_its_edit(
+    name: str, reentrant: bool
+) -> None:
+    foreign = FAMILIES[name].build(hidden_dropout=0.0, attention_dropout=0.0)
+    inputs, model = probe_inputs(foreign), attach(foreign)
+    foreign.train().activation_checkpointing_enable({"use_reentrant": reentrant})
+    with attnlab.edit(model, SECOND) as certificate:
+        loss = foreign(**inputs)["logits"].square().sum()
+    assert "gradients: activation checkpointing" in str(certificate)
+    with pytest.raises(CouldNotRun, match=r"Call backward\(\) inside the `with`"):
+        loss.backward()
+
+
+def check_steps(reentrant: bool) -> None:
+    foreign = FAMILIES["llama"].build()
+    inputs, model = probe_inputs(foreign), attach(foreign)
+    edit = attnlab.ZeroHead(layer=0, head=1, step=0, query=-1)
+    foreign.train()
+    expected = _gradients(foreign, inputs, attnlab.edit(model, edit))
+    foreign.activation_checkpointing_enable({"use_reentrant": reentrant})
+    found = _gradients(foreign, inputs, attnlab.edit(model, edit))
+    assert max(difference(*pair) for pair in zip(found, expected, strict=True)) <= 1e-4 * float(expected[0].abs().max())
+    with (
+        attnlab.edit(model, edit),
+        pytest.raises(CouldNotRun, match="cannot tell which"),
+    ):
+        sum(foreign(**inputs)["logits"].square().sum() for _ in range(2)).backward()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_is_computed_once_more_is_no_further_step(reentrant: bool) -> None:
+    check_steps(reentrant)
+
+
+@pytest.mark.parametrize("name", ["llama", FALCON, "bloom"])
 def test_a_copy_of_the_foreign_model_made_under_an_edit_is_plain_and_its_own(name: str) -> None:
     each = tried(name)
     with attnlab.edit(each.model, SECOND):

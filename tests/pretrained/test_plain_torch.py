@@ -501,7 +501,7 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
         "posts", "output.masked_fill(where, 0.0)", "output", lambda: check_memory("inference"),
     ),
     "padding is left out where torch computes it": (
-        "multi_head", ".requires_grad_(src.requires_grad)", "", lambda: check_padding_of_vectors_with_gradients(),
+        "multi_head", ".requires_grad_(src.requires_grad)", "", lambda: check_vectors(wants=True),
     ),
     "the fast path is never compared with": (
         "standing", "if not isinstance(hook, Post)}", "if hook}",
@@ -580,16 +580,16 @@ def test_looking_at_a_padded_encoder_gives_what_the_own_call_gives_at_every_posi
     check_padding(nested, norm_first, norm, gradients)
 
 
-def check_padding_of_vectors_with_gradients() -> None:
+def check_vectors(*, wants: bool) -> None:
     module = padded(True, False, False).requires_grad_(False)
-    x, model = drawn(BATCH, KEYS, WIDTH).requires_grad_(), attach(module, example=(drawn(BATCH, KEYS, WIDTH),))
+    x, model = drawn(BATCH, KEYS, WIDTH).requires_grad_(wants), attach(module, example=(drawn(BATCH, KEYS, WIDTH),))
     plain = module(x, src_key_padding_mask=RIGHT_PADDED)
     with attnlab.record(model, "*weights"):
         assert torch.equal(module(x, src_key_padding_mask=RIGHT_PADDED), plain)
 
 
 def test_vectors_that_want_gradients_keep_torch_off_its_fast_path() -> None:
-    check_padding_of_vectors_with_gradients()
+    check_vectors(wants=True)
 
 
 def check_memory(gradients: str) -> None:

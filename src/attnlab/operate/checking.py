@@ -23,7 +23,7 @@ from attnlab.operate.landing import Landing
 from attnlab.parts.attend import explicit_attention
 from attnlab.parts.cache import Cache
 from attnlab.pretrained.standing import Post, nothing
-from attnlab.sites import SitedModule, installed, set_aside
+from attnlab.sites import SitedModule, entrances, installed, is_going_back, set_aside
 
 __all__ = ["Checks"]
 
@@ -103,8 +103,8 @@ class Checks(Watcher):
             rows.off += int(off.sum())
             rows.first = rows.first or tuple(off.nonzero()[0].tolist())
 
-    def concluded(self, landings: Sequence[Landing], *, is_checked: bool) -> None:
-        """Write down what became of each edit, in their order."""
+    def concluded(self, landings: Sequence[Landing], *, is_checked: bool, is_due: bool = False) -> None:
+        """Write down what became of each edit, in their order; is_due: `backward()` would compute some again."""
         self.certificate.edits = [self._changes.get(id(each), Change(repr(each.edit), each.calls)) for each in landings]
         self.certificate.not_checked += [
             f"whether {name!r} stands where {each.edit!r} passed it by: of some positions, as those that a cache held "
@@ -112,6 +112,11 @@ class Checks(Watcher):
             for each in landings
             for name in sorted(each.unknown)
         ]
+        if is_due:
+            self.certificate.not_checked.append(
+                "gradients: activation checkpointing computes edited blocks again in backward(), which is refused from "
+                "now on"
+            )
         if not is_checked:
             self.certificate.not_checked.append("all but that the edits landed; say certify=True")
         elif not self.certificate.effects and any(each.calls for each in landings):
@@ -129,13 +134,8 @@ class Checks(Watcher):
     def watching(self, editor: Editor) -> Iterator[None]:
         """Stand at the model's entrance while edits are at work."""
         before = _hash(self._model)
-        entrances = [
-            (path, module.entrance if isinstance(module, SitedModule) else module)
-            for path, module in self._model.named_modules()
-            if not path or (isinstance(module, SitedModule) and "embedding" in module.sites)
-        ]
         with ExitStack() as stack:
-            for path, module in entrances:
+            for path, module in entrances(self._model):
                 for handle in self._hooks(path, module, editor):
                     stack.callback(handle.remove)
             try:
@@ -148,7 +148,8 @@ class Checks(Watcher):
         sites = [site for site in editor.at if not path or site.startswith(f"{path}.")]
 
         def before(called: nn.Module, args: Any, kwargs: Any) -> None:
-            if self._is_comparing or called is not module:  # a copy takes the hooks along
+            # A copy takes the hooks along; and what backward() computes again is no pass of its own.
+            if self._is_comparing or called is not module or is_going_back():
                 return
             self._forget(path)  # of a call that was interrupted no end is told
             state = None
@@ -260,7 +261,7 @@ def _unhooked(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def _let_go(_: Any) -> None:
+def _let_go(_: Any) -> Any:
     """Keep nothing for gradients that are never asked for."""
 
 

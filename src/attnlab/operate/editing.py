@@ -29,7 +29,8 @@ def edit(
 
     At one site they follow one another in the order given; between sites the order is the model's own: mask, scores,
     weights, heads. A recording made under it, in either order, shows what went on. With a key/value cache and without,
-    the same edits make the same numbers, but for those that let a query see what comes after it.
+    the same edits make the same numbers, but for those that let a query see what comes after it. With activation
+    checkpointing `backward()` belongs inside the `with`; after it, it is refused.
 
     Args:
         model: any module built of attnlab's parts.
@@ -55,10 +56,14 @@ def edit(
     names = vocabulary_of(model, vocabulary)
     editor = Editor(model, edits, names, checks if certify else Watcher())
     try:
-        with installed(model, editor), checks.watching(editor) if certify else nullcontext():
+        with (
+            installed(model, editor),
+            editor.recomputation.watching(model),
+            checks.watching(editor) if certify else nullcontext(),
+        ):
             yield checks.certificate
     finally:
-        checks.concluded(editor.landings, is_checked=certify)
+        checks.concluded(editor.landings, is_checked=certify, is_due=editor.recomputation.is_due)
     # Reached only where nothing else went wrong inside: another error is never hidden behind this one.
     failures = [failure for landing in editor.landings if (failure := landing.failure()) is not None]
     if failures:

@@ -21,8 +21,9 @@ from attnlab.operate.edits.targets import ends_of, is_all
 from attnlab.operate.edits.where import axes_of, num_heads, own_name, part_of
 from attnlab.operate.landing import Landing
 from attnlab.operate.passes import Passes, Text
+from attnlab.operate.recomputation import Recomputation
 from attnlab.parts.heads import share_heads
-from attnlab.sites import AttentionCall, Instrument, Reading
+from attnlab.sites import AttentionCall, Instrument, Reading, is_going_back
 
 __all__ = ["Editor", "Watcher"]
 
@@ -65,6 +66,7 @@ class Editor(Instrument):
         self, model: nn.Module, edits: Sequence[Edit], vocabulary: Vocabulary | None, watcher: Watcher
     ) -> None:
         self.passes = Passes()
+        self.recomputation = Recomputation()
         self._model, self._vocabulary = model, vocabulary
         self.landings = [Landing(edit, vocabulary) for edit in edits]
         self.at: dict[str, list[Landing]] = {}
@@ -98,13 +100,26 @@ class Editor(Instrument):
         """Return the edited values."""
         part, own = part_of(site), own_name(site)
         if site in self.at:
+            if is_going_back():
+                self._check_last(part)
             value = self._edited(site, value)
+            self.recomputation.edited(value)
         if site in self._also:
             if own == "scores":
                 self._visible[part] = value.detach() != float("-inf")
             else:
                 self._shapes[site] = tuple(value.shape)
         return value
+
+    def _check_last(self, part: str) -> None:
+        """Raise where `backward()` computes a pass again, and it cannot be told which one."""
+        text = self.passes.of(part)
+        if text is not None and text.number and any(landing.reads for landing in self.landings):
+            raise CouldNotRun(
+                "activation checkpointing computes again in backward() one of several forward passes, and edits that "
+                "go by steps, tokens or the end of the text cannot tell which; give each pass a `with` of its own, "
+                "and call backward() in it."
+            )
 
     def describe(self) -> list[dict[str, Any]]:
         """Return the edits' JSON forms, large tensors by their hash."""

@@ -51,6 +51,11 @@ class Landing:
         ends = (end for axis in ("query", "key") for atom in self._atoms.get(axis, ()) for end in ends_of(atom))
         return "step" in self._atoms or any(end < 0 for end in ends)
 
+    @property
+    def reads(self) -> bool:
+        """Whether it matters to it what was read at all."""
+        return self.looks_back or any(isinstance(atom, str) for atoms in self._atoms.values() for atom in atoms)
+
     def atoms(self, axis: str) -> list[Atom]:
         """List what is named along an axis, nothing where all of it is meant."""
         return list(self._atoms.get(axis, ()))

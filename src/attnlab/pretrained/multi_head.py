@@ -9,8 +9,8 @@ Queries are (batch, head, query, width) at the door whatever the module's own or
 blocked; at the door they say what may be looked at. Keys that it adds (`add_bias_kv`, `add_zero_attn`) are the last
 columns; no text has a name for them.
 
-Without gradients torch's encoder may also leave padding out altogether, and put zeros there at its end. That is asked of
-torch itself (`left_out`), and done too where it is watched: a decoder may look at what stands there.
+Without gradients torch's encoder may also leave padding out altogether, and put zeros there at its end. That is asked
+of torch itself (`left_out`), and done too where it is watched: a decoder may look at what stands there.
 """
 
 import copy

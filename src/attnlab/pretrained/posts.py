@@ -142,7 +142,8 @@ class _Posts:
         """Put zeros where an encoder of plain torch does when nobody looks."""
 
         def before(_: nn.Module, args: Any, kwargs: Any) -> None:
-            others = [each for each in _get_current_function_mode_stack() if not isinstance(each, Functions)]
+            modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+            others = [each for each in modes if not isinstance(each, Functions)]
             # With another mode at work torch leaves its fast path by itself.
             self._model.run.left_out = None if others else left_out(encoder, *args, **kwargs)
 
