@@ -11,7 +11,9 @@ from torch.func import functional_call, stack_module_state, vmap
 import attnlab.operate as op
 from attnlab.errors import WrongUsage
 from attnlab.look import record
+from attnlab.models import decoder
 from attnlab.operate import edit
+from attnlab.parts.masks import causal_mask, padding_mask
 from attnlab.seeds import generator
 
 from .cases import WEIGHTS, changed, is_clean, make, tokens
@@ -289,3 +291,36 @@ def test_the_doors_of_a_part_by_itself_can_be_edited():
     with edit(part, op.CutEdge(query=-1, key=2)) as certificate:
         part(x)
     assert certificate.holds
+
+
+@pytest.mark.parametrize("over", ["positions", "all"])
+@pytest.mark.parametrize("form", ["padding", "with causality", "target"])
+def test_means_leave_out_the_padding_that_a_mask_tells_of(form, over):
+    """A padded row's mean was once taken over its padding too; alone and unpadded it must say the same."""
+    kind = "both" if form == "target" else "decoder"
+    model, ids, lengths = make(kind, 0), tokens(), [2, 6, 4]
+    mask = padding_mask(lengths, 6)
+    mask = mask & causal_mask(6) if form == "with causality" else mask
+    site = "decoder.layers.0.attention" if kind == "both" else "layers.0.attention"
+    name = "target_mask" if kind == "both" else "mask"
+    edited = op.MeanHead(site=site, head=1, over=over)
+
+    def run(chosen, **more):
+        given = (tokens(seed=1)[chosen], ids[chosen]) if kind == "both" else (ids[chosen],)
+        return model(*given, **more)
+
+    with torch.no_grad(), record(model, f"{site}.heads") as recording:
+        run(slice(None), **{name: mask})
+    with torch.no_grad(), edit(model, edited), record(model, f"{site}.heads") as under:
+        run(slice(None), **{name: mask})
+    own = [row[1, :length] for row, length in zip(recording[f"{site}.heads"], lengths, strict=True)]
+    means = [each.mean(0) for each in own] if over == "positions" else [torch.cat(own).mean(0)] * 3
+    for row, (mean, length) in enumerate(zip(means, lengths, strict=True)):
+        found = under[f"{site}.heads"][row, 1, :length]
+        assert torch.allclose(found, mean.expand_as(found), atol=1e-12), (row, length)
+
+
+def test_a_mean_over_padding_is_caught(monkeypatch):
+    monkeypatch.setattr(decoder, "real_positions", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_means_leave_out_the_padding_that_a_mask_tells_of("padding", "positions")

@@ -176,3 +176,20 @@ def test_a_wrong_mask_says_what_was_expected_and_what_came(make, message):
     with pytest.raises(WrongUsage) as caught:
         make()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"),
+    [
+        (None, None),
+        ("causal", None),
+        (masks.padding_mask([1, 3], 3), [[1, 0, 0], [1, 1, 1]]),
+        (masks.padding_mask([1, 3], 3) & masks.causal_mask(3), [[1, 0, 0], [1, 1, 1]]),
+        (masks.causal_mask(3), [[1, 1, 1], [1, 1, 1]]),
+        (torch.tensor([0.0, -1e9, float("-inf")]), [[1, 1, 0], [1, 1, 0]]),
+        (masks.block_mask([1, 2])[None], [[1, 1, 1], [1, 1, 1]]),
+    ],
+)
+def test_what_no_query_may_look_at_is_padding(mask, expected):
+    found = masks.real_positions(mask, 2)
+    assert (None if found is None else found.int().tolist()) == expected

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
+from attnlab.parts.masks import real_positions
 from attnlab.pretrained.model import Pretrained
 from attnlab.shapes import shape_text
 
-__all__ = ["Call", "Inputs"]
+__all__ = ["Call", "Inputs", "places_of"]
 
 Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Any] | str | Sequence[str]
 """A tensor, a tuple of them (source, target), or what the model's forward takes by name (tokens=, real=, mask= …); of a
@@ -78,10 +79,13 @@ class Call:
     def real(self) -> Tensor | None:
         """Which tokens of what the output goes on from are real, (batch, length), as its mask of padding says."""
         names: tuple[str, ...] = ("real", "attention_mask")
+        mask = "mask"
         if len(self.arguments) > 1 or {"target", "decoder_input_ids"} & set(self.options):
-            names = ("decoder_attention_mask",)  # the other is of the source
+            names, mask = ("decoder_attention_mask",), "target_mask"  # the others are of the source
         found = next((self.options[name] for name in names if isinstance(self.options.get(name), Tensor)), None)
-        return found.bool() if found is not None and found.dim() == 2 else None
+        if found is None:
+            return real_positions(self.options.get(mask), self.num_rows)
+        return found.bool() if found.dim() == 2 else None
 
     def repeated(self, times: int) -> "Call":
         """Put all rows one after the other, and that several times over: row r of copy c is row c · num_rows + r."""
@@ -123,6 +127,33 @@ class Call:
                     f"all inputs have the same number of rows; got {self.num_rows} and, "
                     f"for {name or 'another argument'}, {len(each)}."
                 )
+
+
+def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = None) -> Tensor:
+    """Return the place that a position means in each row, (row,), from 0.
+
+    Args:
+        position: an integer, or one for each row; negative ones count from the end of each row's own tokens.
+        num_rows, length: of the inputs.
+        real: (row, length), False at padding; None, or of another shape, where there is none.
+
+    Raises:
+        WrongUsage: it is something else, or a row has no such position.
+    """
+    wanted = f"position is an integer, or one for each of {num_rows} rows; got {position!r}."
+    try:
+        places = torch.as_tensor(position)
+    except (TypeError, ValueError, RuntimeError):
+        raise WrongUsage(wanted) from None
+    if places.is_floating_point() or places.dtype == torch.bool or places.shape not in ((), (num_rows,)):
+        raise WrongUsage(wanted)
+    ends = torch.full((num_rows,), length)
+    if real is not None and real.shape == (num_rows, length):
+        ends = length - real.flip(1).int().argmax(1).to(ends)
+    found = torch.where(places.cpu() < 0, places.cpu() + ends, places.cpu())
+    if bool(((found < 0) | (found >= length)).any()):
+        raise WrongUsage(f"position must be from {-int(ends.min())} to {length - 1}; got {places.tolist()}.")
+    return found
 
 
 def _is_text(inputs: Any) -> TypeGuard[str | Sequence[str]]:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
-from attnlab.look.inputs import Call, Inputs
+from attnlab.look.inputs import Call, Inputs, places_of
 from attnlab.look.recording import record
 from attnlab.look.recording.tokens import Vocabulary, check_vocabulary, name_of
 from attnlab.models.decoder import Decoder
@@ -164,7 +164,8 @@ def logit_lens(
         model: a decoder, an encoder–decoder (its decoder's stream is read), or an encoder with classes (the mean over
             its positions is, as it does itself).
         inputs: a tensor of ids, a tuple (source, target), or a mapping of what the model's forward takes.
-        position: an integer, or (row,) of them; not for an encoder.
+        position: an integer, or (row,) of them, negative ones from the last token that is no padding; not for an
+            encoder.
         vocabulary: the name of each id, for printing: a sequence, a mapping or a function.
     """
     check_vocabulary(vocabulary)
@@ -278,7 +279,7 @@ class _Seen(NamedTuple):
         values = {site: recording[site] for site in wanted}
         if isinstance(model, Encoder):  # all positions, for their mean is read out
             return cls(stack, values, logits, call.options.get("real"))
-        places = _places(position, logits)
+        places = places_of(position, logits.shape[0], logits.shape[1], call.real).to(logits.device)
         rows = torch.arange(len(logits), device=logits.device)
         values = {
             site: value[rows, :, places].unsqueeze(-2) if site.endswith(".heads") else value[rows, places].unsqueeze(1)
@@ -374,19 +375,6 @@ def _held(norm: LayerNorm | RMSNorm, written: Tensor) -> Tensor:
 def _normed(norm: nn.Module | None, x: Tensor) -> Tensor:
     found: Tensor = x if norm is None else norm(x)
     return found
-
-
-def _places(position: int | Tensor, logits: Tensor) -> Tensor:
-    """Bring a position to one for each row, from 0."""
-    num_rows, length = logits.shape[:2]
-    if not isinstance(position, int | Tensor | Sequence) or isinstance(position, str):
-        raise WrongUsage(f"position is an integer, or one for each of {num_rows} rows; got {position!r}.")
-    places = torch.as_tensor(position, device=logits.device)
-    if places.is_floating_point() or places.dtype == torch.bool or places.shape not in ((), (num_rows,)):
-        raise WrongUsage(f"position is an integer, or one for each of {num_rows} rows; got {position!r}.")
-    if bool(((places < -length) | (places >= length)).any()):
-        raise WrongUsage(f"position must be from {-length} to {length - 1}; got {places.tolist()}.")
-    return (places % length).expand(num_rows)
 
 
 def _checked_ids(name: str, ids: Tensor, logits: Tensor) -> Tensor:

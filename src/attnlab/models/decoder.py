@@ -9,7 +9,7 @@ from attnlab.models.config import TransformerConfig, make_block
 from attnlab.models.embedding import Embedding
 from attnlab.parts.cache import Cache
 from attnlab.parts.linear import Linear
-from attnlab.parts.masks import Mask, as_tensor, both
+from attnlab.parts.masks import Mask, as_tensor, both, real_positions
 from attnlab.parts.norms import make_norm
 from attnlab.sites import SitedModule
 
@@ -45,7 +45,8 @@ class Decoder(SitedModule):
             cache: keys and values of earlier tokens; it is advanced.
         """
         offset = 0 if cache is None else cache.length
-        self.announce(tokens, offset)
+        knows_padding = self.is_watched and not offset
+        self.announce(tokens, offset, real_positions(mask, len(tokens)) if knows_padding else None)
         x = self.visit("embedding", self.embedding(tokens, offset))
         allowed: Mask = "causal"
         if mask is not None:

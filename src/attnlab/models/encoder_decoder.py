@@ -11,7 +11,7 @@ from attnlab.models.embedding import Embedding
 from attnlab.models.encoder import check_real
 from attnlab.parts.cache import Cache
 from attnlab.parts.linear import Linear
-from attnlab.parts.masks import Mask, as_tensor, both
+from attnlab.parts.masks import Mask, as_tensor, both, real_positions
 from attnlab.parts.norms import make_norm
 from attnlab.sites import SitedModule
 
@@ -66,6 +66,8 @@ class Stack(SitedModule):
         """(batch, length) -> (batch, length, d_model); `real` is False at padding, `mask` says all else."""
         offset = 0 if cache is None else cache.length
         mask = mask if real is None else check_real(real, tokens)
+        if self.is_watched and not offset:
+            real = real_positions(mask, len(tokens))
         self.announce(tokens, offset, real)
         x = self.visit("embedding", self.embedding(tokens, offset))
         for index, layer in enumerate(self.layers):

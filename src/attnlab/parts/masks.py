@@ -26,6 +26,7 @@ __all__ = [
     "either",
     "padding_mask",
     "prefix_mask",
+    "real_positions",
     "sliding_window_mask",
 ]
 
@@ -156,6 +157,22 @@ def as_tensor(mask: Mask, num_queries: int, num_keys: int, device: torch.device 
             "If its ones mean 'may attend', convert it with mask.bool()."
         )
     return mask
+
+
+def real_positions(mask: Mask, batch: int) -> Tensor | None:
+    """Return which positions a mask leaves to be seen, (batch, key): what no query may look at is padding.
+
+    None where the mask is no tensor, and so knows no padding.
+
+    >>> real_positions(padding_mask([1, 3], 3), 2).int()
+    tensor([[1, 0, 0],
+            [1, 1, 1]], dtype=torch.int32)
+    """
+    if not isinstance(mask, Tensor):
+        return None
+    allowed = mask if mask.dtype == torch.bool else mask != float("-inf")
+    seen = allowed[(None,) * (4 - allowed.dim())].flatten(1, 2).any(1)
+    return seen.expand(batch, -1)
 
 
 def _distance(num_queries: int, num_keys: int | None, device: torch.device | str | None) -> Tensor:

@@ -22,7 +22,7 @@ EXACT = {torch.float64: 1e-12, torch.float32: 1e-5}
 def one_by_one(each: Given, edits: list[list[Edit]], metric: str, **told: Tensor) -> Tensor:
     """Measure each edit by itself, a whole forward pass each: (edit, row)."""
     plain = run(each)
-    own = make_ready(Metric(metric, **told), plain)
+    own = make_ready(Metric(metric, **told), plain, each.real)
     found = []
     for own_edits in edits:
         with edit(each.model, *own_edits, certify=False):
@@ -62,7 +62,7 @@ def check_sweep(
     some = torch.randperm(len(found.places), generator=generator(seed, "some"))[:most]
     edits = edits_of(found)
     close(found.after[some], one_by_one(each, [edits[index] for index in some.tolist()], metric, **told), dtype)
-    own = make_ready(Metric(metric, **told), run(each))
+    own = make_ready(Metric(metric, **told), run(each), each.real)
     assert torch.equal(found.before, own(run(each), run(each))[0])
 
 
@@ -181,5 +181,5 @@ def check_attribution(seed: int, kind: str, dtype: torch.dtype = torch.float64) 
     found = direct_logits(each.model, each.inputs)
     assert found.error <= EXACT[dtype] * max(1.0, float(found.logits.abs().max()))
     logits = run(each)
-    logits = logits if logits.dim() == 2 else logits[:, -1]
+    logits = logits if logits.dim() == 2 else each.last(logits)
     close(found.logits, logits.amax(-1), dtype)

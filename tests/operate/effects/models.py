@@ -25,6 +25,18 @@ class Given(NamedTuple):
     def num_rows(self) -> int:
         return len(self.labels)
 
+    @property
+    def real(self) -> Tensor | None:
+        """Which positions of what the output goes on from are no padding, (row, length)."""
+        is_decoder = isinstance(self.inputs, dict) and "mask" in self.inputs
+        return self.inputs["mask"][:, 0, 0] if is_decoder else None
+
+    def last(self, logits: Tensor) -> Tensor:
+        """The logits of each row's last position that is no padding."""
+        if self.real is None:
+            return logits[:, -1]
+        return torch.stack([row[int(real.sum()) - 1] for row, real in zip(logits, self.real, strict=True)])
+
 
 def given(seed: int, kind: str | None = None, dtype: torch.dtype = torch.float64, **fixed: Any) -> Given:
     """Draw a model and inputs."""

@@ -8,6 +8,7 @@ from tests.operate.effects.checks import check_layers, check_sweep, close
 from tests.operate.effects.models import given, run
 
 from attnlab.errors import WrongUsage
+from attnlab.look import inputs as module_of_inputs
 from attnlab.look.lens import logit_lens
 from attnlab.look.recording import record
 from attnlab.models import SingleHead, SingleHeadConfig
@@ -102,7 +103,7 @@ def test_the_last_block_is_cut_short_where_only_last_positions_count(positions, 
     handle = each.model.layers[1].feed_forward.register_forward_pre_hook(
         lambda module, arguments: lengths.append(arguments[0].shape[1])
     )
-    found = knock_out(each.model, each.inputs, metric="logit")
+    found = knock_out(each.model, each.inputs, metric=Metric("logit", position=each.labels.shape[1] - 1))
     handle.remove()
     assert lengths[0] > 1  # the plain pass
     assert set(lengths[1:]) == {1}
@@ -430,3 +431,44 @@ def test_threads_are_left_alone_under_autocast():
         one = knock_out(each.model, each.inputs, how=How(threads=1))
         two = knock_out(each.model, each.inputs, how=How(threads=2))
     close(two.after, one.after, torch.float32)
+
+
+def _padded():
+    """A decoder, ids, their lengths, and how the whole is called, with a mask of padding."""
+    each = given(1, "padded decoder", num_layers=2, positions="rotary")
+    ids = torch.randint(11, (3, 6), generator=generator(0, "padded"))
+    return each.model, ids, [2, 6, 4], {"tokens": ids, "mask": padding_mask([2, 6, 4], 6)}
+
+
+def test_padding_that_a_mask_tells_of_is_no_last_position():
+    """The logit of the answer was once read behind the text; each row alone and unpadded must say the same."""
+    model, ids, lengths, inputs = _padded()
+    found = knock_out(model, inputs)
+    lens = logit_lens(model, inputs)
+    for row, length in enumerate(lengths):
+        alone = ids[row : row + 1, :length]
+        close(found.after[:, row : row + 1], knock_out(model, alone).after, torch.float64)
+        close(lens.logits[:, row : row + 1], logit_lens(model, alone).logits, torch.float64)
+        second = Metric("probability", position=-2)
+        before = knock_out(model, alone, metric=second).before
+        close(knock_out(model, inputs, metric=second).before[row : row + 1], before, torch.float64)
+
+
+def test_the_figures_of_an_effect_leave_padding_out():
+    model, ids, lengths, inputs = _padded()
+    told = effect(model, inputs, ZeroHead(layer=0, head=0)).to_mapping()
+    alone = [
+        effect(model, ids[row : row + 1, :length], ZeroHead(layer=0, head=0)).to_mapping()
+        for row, length in enumerate(lengths)
+    ]
+    assert told["choices"] == sum(lengths) == sum(each["choices"] for each in alone)
+    assert told["choices_changed"] == sum(each["choices_changed"] for each in alone)
+    mean = sum(each["mean_divergence"] * each["choices"] for each in alone) / sum(lengths)
+    assert told["mean_divergence"] == pytest.approx(mean, rel=1e-6)
+    assert told["largest_logit_change"] == pytest.approx(max(each["largest_logit_change"] for each in alone), rel=1e-6)
+
+
+def test_a_metric_that_reads_padding_is_caught(monkeypatch):
+    monkeypatch.setattr(module_of_inputs, "real_positions", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_padding_that_a_mask_tells_of_is_no_last_position()

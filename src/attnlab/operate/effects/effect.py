@@ -59,7 +59,7 @@ class Effect:
     edits: as they print · certificate: that they landed · logits: (row, length, vocabulary), (row, classes) or whatever
     vectors the model puts out; of a generation those of its first pass · loss: mean cross-entropy of each row's labels,
     nats, None without labels · tokens: what was generated, prompt included, None where nothing was · recordings of the
-    sites that were asked for.
+    sites that were asked for · real: (row, length), False at padding, which the figures that are told leave out.
     """
 
     edits: tuple[str, ...]
@@ -70,6 +70,7 @@ class Effect:
     recordings: Both[Recording] | None
     prompt_length: int = 0
     vocabulary: Vocabulary | None = None
+    real: Tensor | None = None
 
     @property
     def probabilities(self) -> Both[Tensor]:
@@ -113,12 +114,14 @@ class Effect:
     def to_mapping(self) -> dict[str, Any]:
         """Return the main figures as plain values for JSON."""
         choices = self.choices
+        is_told = self.real is not None and self.real.shape == choices.before.shape
+        counted = self.real if is_told else torch.ones_like(choices.before, dtype=torch.bool)
         found: dict[str, Any] = {
             "edits": list(self.edits),
-            "largest_logit_change": float(self.logits.difference.abs().max()),
-            "mean_divergence": float(self.divergence.mean()),
-            "choices": choices.before.numel(),
-            "choices_changed": int((choices.before != choices.after).sum()),
+            "largest_logit_change": float(self.logits.difference[counted].abs().max()),
+            "mean_divergence": float(self.divergence[counted].mean()),
+            "choices": int(counted.sum()),
+            "choices_changed": int((choices.before != choices.after)[counted].sum()),
         }
         if self.loss is not None:
             found["loss"] = {"before": self.loss.before.tolist(), "after": self.loss.after.tolist()}
@@ -197,7 +200,7 @@ def effect(
     if before.recording is not None and after.recording is not None:
         recordings = Both(before.recording, after.recording)
     logits = Both(before.logits, after.logits)
-    return Effect(tuple(map(repr, edits)), certificate, logits, loss, tokens, recordings, length, vocabulary)
+    return Effect(tuple(map(repr, edits)), certificate, logits, loss, tokens, recordings, length, vocabulary, call.real)
 
 
 class _Opened(Instrument):

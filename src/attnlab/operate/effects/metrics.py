@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.inputs import places_of
 from attnlab.shapes import shape_text
 
 __all__ = [
@@ -51,8 +52,8 @@ class Metric:
         labels: what is right: (row, length) ids, -100 where a position does not count, or (row,), one for each input
             at its `position`; None for what the model itself says there (loss and accuracy need labels).
         others: for a difference, ids of the same shape; None for the likeliest other token.
-        position: which one counts where labels are one for each input: an integer, or (row,) of them. -1 is the last
-            token that is no padding, where the inputs say what is.
+        position: which one counts where labels are one for each input: an integer, or (row,) of them. Negative ones
+            count from the last token that is no padding, where the inputs (real=, attention_mask=, mask=) say what is.
     """
 
     measure: MetricKind | Callable[[Tensor], Tensor] = "logit"
@@ -138,7 +139,7 @@ def next_tokens(tokens: Tensor) -> Tensor:
 def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Ready:
     """Make a metric ready for inputs whose plain logits are (row, length, vocabulary) or (row, classes).
 
-    real: (row, length), False at padding; the position -1 is then the last real one.
+    real: (row, length), False at padding; negative positions count from the last real one.
 
     Raises:
         WrongUsage: an unknown name, labels that are missing, of a wrong shape or out of range.
@@ -152,14 +153,12 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
         raise WrongUsage(f"{metric} needs logits (row, length, vocabulary) or (row, classes); the model gives "
                          f"{shape_text(logits.shape)}. Pass a function of its output as the metric.")  # fmt: skip
     whole = logits.unsqueeze(1) if logits.dim() == 2 else logits
-    if isinstance(position, int) and position == -1 and real is not None and real.shape == logits.shape[:2]:
-        position = real.shape[1] - 1 - real.flip(1).int().argmax(1)
     if labels is None:
         if metric in _NEED_LABELS:
             raise WrongUsage(f"{metric} needs labels=: what is right, such as next_tokens(tokens); got none.")
-        labels = whole.argmax(-1).masked_fill(~_at(position, whole), IGNORED)
+        labels = whole.argmax(-1).masked_fill(~_at(position, whole, real), IGNORED)
     else:
-        labels = _spread("labels", labels, whole, position)
+        labels = _spread("labels", labels, whole, position, real)
     counted = labels != IGNORED
     if not bool(counted.any(1).all()):
         raise WrongUsage("every input needs a position that counts; labels are -100 throughout for at least one.")
@@ -168,7 +167,7 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
             right = torch.nn.functional.one_hot(labels.clamp(min=0), whole.shape[-1]).bool()
             others = whole.masked_fill(right, float("-inf")).argmax(-1)
         else:
-            others = _spread("others", others, whole, position)
+            others = _spread("others", others, whole, position, real)
             if bool(((others == IGNORED) & counted).any()):
                 raise WrongUsage("others must name a token wherever labels do.")
     elif others is not None:
@@ -176,18 +175,13 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
     return Ready(metric, labels, others)
 
 
-def _at(position: int | Tensor, whole: Tensor) -> Tensor:
+def _at(position: int | Tensor, whole: Tensor, real: Tensor | None) -> Tensor:
     """Which places (row, length) a position for each row means."""
-    num_rows, length = whole.shape[:2]
-    places = torch.as_tensor(position, device=whole.device)
-    if places.is_floating_point() or places.dtype == torch.bool or places.shape not in ((), (num_rows,)):
-        raise WrongUsage(f"position is an integer, or one for each of {num_rows} rows; got {position!r}.")
-    if bool(((places < -length) | (places >= length)).any()):
-        raise WrongUsage(f"position must be from {-length} to {length - 1}; got {places.tolist()}.")
-    return torch.arange(length, device=whole.device) == (places % length).expand(num_rows).unsqueeze(1)
+    places = places_of(position, whole.shape[0], whole.shape[1], real).to(whole.device)
+    return torch.arange(whole.shape[1], device=whole.device) == places.unsqueeze(1)
 
 
-def _spread(name: str, ids: Tensor, whole: Tensor, position: int | Tensor) -> Tensor:
+def _spread(name: str, ids: Tensor, whole: Tensor, position: int | Tensor, real: Tensor | None) -> Tensor:
     """Bring ids to (row, length)."""
     ids = torch.as_tensor(ids, device=whole.device)
     shape = tuple(whole.shape[:2])
@@ -201,7 +195,7 @@ def _spread(name: str, ids: Tensor, whole: Tensor, position: int | Tensor) -> Te
     if bool(((used < 0) | (used >= whole.shape[-1])).any()):
         raise WrongUsage(f"{name} must be ids from 0 to {whole.shape[-1] - 1}, or {IGNORED}; got {used.tolist()[:8]}.")
     if ids.dim() == 1:
-        return ids.unsqueeze(1).expand(shape).masked_fill(~_at(position, whole), IGNORED)
+        return ids.unsqueeze(1).expand(shape).masked_fill(~_at(position, whole, real), IGNORED)
     return ids
 
 
