@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from attnlab.cli import terminal
 from attnlab.cli.edits import read_head
 from attnlab.cli.finding import RUNS, find_run, is_run, runs_in
 from attnlab.cli.parsing import whole_number
+from attnlab.cli.progress import waiting
 from attnlab.errors import CouldNotRun, WrongUsage
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def open_model(name: str, **opening: Any) -> "Pretrained":
     """Open a pretrained model, and say so while it lasts."""
     from attnlab.experiments.loading import load_pretrained
 
-    with terminal.waiting(f"opening {name}") as tell, _listening(tell):
+    with waiting(f"opening {name}") as tell, _listening(tell):
         try:
             return load_pretrained(name, **opening)
         except CouldNotRun as error:

@@ -20,6 +20,7 @@ from attnlab.cli.find import find
 from attnlab.cli.finding import RUNS, find_run, is_run, runs_in
 from attnlab.cli.look import look
 from attnlab.cli.parsing import whole_number
+from attnlab.cli.progress import progress
 from attnlab.cli.running import print_json, run_all, run_one, show_run, tell_finished
 from attnlab.cli.sweep import search, show_search, show_sweep, sweep
 from attnlab.configs import parse_settings
@@ -87,6 +88,7 @@ def run(
     quick: Annotated[bool, Parameter(negative="")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
     log: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    claims: Annotated[bool, Parameter(negative="")] = False,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
 ) -> int:
@@ -118,6 +120,8 @@ def run(
         Go on with the run in --out that was stopped, if it is this one; `attnlab resume RUN` needs no more than that.
     log
         Who gets the metrics of a run of one seed too, in files inside its folder: tensorboard, mlflow, or both.
+    claims
+        For all: print every claim with what was measured, too. One experiment always does.
     as_json
         Print the claims as JSON.
     quiet
@@ -150,7 +154,7 @@ def run(
             options |= {"resume": resume, "stop_when_solved": stop_when_solved, "as_json": as_json, "quiet": quiet}
             return run_population(name, out, wanted, seeds=seeds, parent=RUNS, **options)
         if name == "all":
-            return run_all(out or RUNS, wanted, as_json=as_json, quiet=quiet, **options)
+            return run_all(out or RUNS, wanted, as_json=as_json, quiet=quiet, claims=claims, **options)
         registry.find(name)
         is_shown = is_writer()
         options |= {"resume": resume, "loggers": log or ()}
@@ -201,7 +205,7 @@ def resume_(
     if is_finished(folder):
         return tell_finished(folder, as_json=as_json)
     is_shown = is_writer()
-    with leaving(folder), terminal.progress(str(folder), is_quiet=quiet or as_json or not is_shown) as observer:
+    with leaving(folder), progress(str(folder), is_quiet=quiet or as_json or not is_shown) as observer:
         found = resume(folder, workers=workers, observer=observer)
     if not is_shown:
         return 0

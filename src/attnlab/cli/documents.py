@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from attnlab.cli import terminal
 from attnlab.cli.asking import is_foreign, open_model
 from attnlab.cli.parsing import whole_number
+from attnlab.cli.progress import progress
 from attnlab.cli.running import print_json
 from attnlab.errors import WrongUsage
 
@@ -84,7 +85,7 @@ def look_at_document(name: str, of: OfDocument, *, head: Sequence[str] | None, o
         raise WrongUsage(f"{out} holds a document already: go on with it (--resume), or choose another folder.")
     text, model = read_text(of.document), open_model(name)
     try:
-        with terminal.progress(str(of.document), is_quiet=as_json) as observer:
+        with progress(str(of.document), is_quiet=as_json) as observer:
 
             def told(progress: Progress) -> None:
                 if observer is not None:

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from attnlab.cli import terminal
 from attnlab.cli.asking import check_reads, is_foreign, open_model
 from attnlab.cli.parsing import whole_number
+from attnlab.cli.progress import progress
 from attnlab.cli.running import print_json
 from attnlab.errors import WrongUsage
 
@@ -86,7 +87,7 @@ def find(
     check_reads(opened)
     last = [time.monotonic()]
     try:
-        with terminal.progress(str(corpus), is_quiet=as_json) as observer:
+        with progress(str(corpus), is_quiet=as_json) as observer:
 
             def told(progress: "Progress") -> None:
                 if observer is not None and time.monotonic() - last[0] > _SECONDS:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnlab.cli import terminal
 from attnlab.cli.failures import leaving
+from attnlab.cli.progress import progress
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _train(
         folder = out if out is not None else free_name(parent, f"{name}-{len(seeds)}-seeds")
         try:
             title = f"{name}, {len(seeds):,} seeds"
-            with leaving(folder), terminal.progress(title, is_quiet=quiet) as observer:
+            with leaving(folder), progress(title, is_quiet=quiet) as observer:
                 return train_population(name, seeds, out=folder, settings=wanted, observer=observer, **options)
         except FolderTaken:
             if out is not None:

@@ -2,22 +2,35 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.cli import terminal
 from attnlab.cli.failures import leaving
+from attnlab.cli.progress import progress
 from attnlab.errors import AttnlabError, WrongUsage, did_you_mean
 
 if TYPE_CHECKING:
     from attnlab.experiments.report import Report
 
-__all__ = ["print_json", "run_all", "run_one", "say_task", "show_run", "tell_finished"]
+__all__ = ["Estimate", "print_json", "run_all", "run_one", "say_task", "show_run", "tell_finished"]
+
+_USUAL = {"lookup": (17, 70), "anatomy": (19, 45), "handmade": (23, 40), "sentiment": (21, 170), "sorting": (10, 35)}
+"""Seconds that each system takes with --quick and without, on two cores: what counts is how they compare."""
 
 
 def run_one(
-    name: str, out: Path | None, wanted: Mapping[str, str], *, parent: Path, quiet: bool, **options: Any
+    name: str,
+    out: Path | None,
+    wanted: Mapping[str, str],
+    *,
+    parent: Path,
+    quiet: bool,
+    title: str = "",
+    estimate: "Estimate | None" = None,
+    **options: Any,
 ) -> "Report":
     """Run an experiment in the folder named, or in the first free one of the parent; options as `registry.run` has."""
     from attnlab.experiments import registry
@@ -26,8 +39,9 @@ def run_one(
     while True:
         folder = out if out is not None else free_name(parent, name)
         try:
-            title = f"{name}, seed {options['seed']}"
-            with leaving(folder), terminal.progress(title, is_quiet=quiet) as observer:
+            title = title or f"{name}, seed {options['seed']}"
+            left = None if estimate is None else estimate.left
+            with leaving(folder), progress(title, is_quiet=quiet, left=left) as observer:
                 return registry.run(name, out=folder, settings=wanted, observer=observer, **options)
         except FolderTaken:
             if out is not None:
@@ -35,8 +49,41 @@ def run_one(
             # Another run took this name a moment ago; nothing was trained yet, so the next one is as good.
 
 
-def run_all(parent: Path, wanted: Mapping[str, str], *, as_json: bool, quiet: bool, quick: bool, **options: Any) -> int:
-    """Run every experiment; one that cannot run is told at the end, and keeps the others from nothing."""
+class Estimate:
+    """How long it takes until all systems are done, from what each usually takes and how long these took so far."""
+
+    def __init__(self, names: Iterable[str], *, quick: bool, now: Callable[[], float] = time.monotonic) -> None:
+        self._usual = [_USUAL.get(name, _USUAL["sorting"])[0 if quick else 1] for name in names]
+        self._now, self._begun, self._done = now, now(), 0
+        self._this = self._begun
+
+    def begin(self, number: int) -> None:
+        """Note that the system with this number, from 0, begins now."""
+        self._done, self._this = number, self._now()
+
+    def left(self) -> float:
+        """Estimate the seconds that are left."""
+        now, usual, done = self._now(), self._usual, self._done
+        pace = (self._this - self._begun) / sum(usual[:done]) if done else 1.0
+        pace = max(pace, (now - self._begun) / sum(usual[: done + 1]))  # this one may take longer than it should
+        return max(0.0, pace * usual[done] - (now - self._this)) + pace * sum(usual[done + 1 :])
+
+
+def run_all(
+    parent: Path,
+    wanted: Mapping[str, str],
+    *,
+    as_json: bool,
+    quiet: bool,
+    quick: bool,
+    claims: bool = False,
+    **options: Any,
+) -> int:
+    """Run every experiment; one that cannot run is told at the end, and keeps the others from nothing.
+
+    claims: print all claims too, not the closing screen alone.
+    """
+    from attnlab.cli.closing import show_closing
     from attnlab.experiments import registry
     from attnlab.experiments.claims import verdict
     from attnlab.experiments.gallery import write_gallery
@@ -49,25 +96,28 @@ def run_all(parent: Path, wanted: Mapping[str, str], *, as_json: bool, quiet: bo
         parent.mkdir(parents=True, exist_ok=True)
     reports: list[Report] = []
     broken: dict[str, AttnlabError] = {}
-    for name in registry.EXPERIMENTS:
+    of_each: dict[str, Any] = {"quick": quick, "quiet": quiet or as_json, "parent": parent, **options}
+    estimate = Estimate(registry.EXPERIMENTS, quick=quick)
+    for number, name in enumerate(registry.EXPERIMENTS):
+        estimate.begin(number)
+        of_each["title"] = f"{number + 1}/{len(registry.EXPERIMENTS)} {name}"
         try:
-            of_this: dict[str, Any] = {"quick": quick, "quiet": quiet or as_json, "parent": parent}
-            report = run_one(name, None, settings[name], **of_this, **options)
+            report = run_one(name, None, settings[name], estimate=estimate, **of_each)
         except AttnlabError as error:
             broken[name] = error
             terminal.complain(f"{name}: {error}", error.exit_status)
             continue
         reports.append(report)
-        if not as_json:
-            terminal.say(f"{name}: {verdict(report.claims)}   {report.folder}")
+        if not quiet and not as_json:
+            terminal.note(f"{name}: {verdict(report.claims)}   {report.folder}")
     gallery = write_gallery(parent) if reports else None
     if as_json:
         failures = [{"experiment": name, "error": str(error)} for name, error in broken.items()]
         print_json({"gallery": str(gallery or ""), "runs": [*map(_as_mapping, reports)], "not_run": failures})
     elif gallery is not None:
-        terminal.show_all_claims([(report.experiment, report.claims) for report in reports])
-        terminal.say(f"gallery  {gallery}")
-        terminal.say(f"look at  attnlab open {parent} · attnlab list {parent}", is_quiet=True)
+        if claims:
+            terminal.show_all_claims([(report.experiment, report.claims) for report in reports])
+        show_closing(reports, {name: str(error) for name, error in broken.items()}, parent, gallery)
     if broken:
         return max(error.exit_status for error in broken.values())
     return max((report.exit_status for report in reports), default=0)

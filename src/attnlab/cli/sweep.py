@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from attnlab.cli import terminal
 from attnlab.cli.failures import leaving
 from attnlab.cli.parsing import whole_number
+from attnlab.cli.progress import progress
 from attnlab.cli.running import print_json, say_task, tell_finished
 from attnlab.configs import parse_settings
 from attnlab.errors import WrongUsage
@@ -214,7 +215,7 @@ def _made(
     while True:
         folder = out if out is not None else free_name(_RUNS, f"{name}-{kind}")
         try:
-            with leaving(folder), terminal.progress(f"{name} {kind}", is_quiet=quiet or as_json) as observer:
+            with leaving(folder), progress(f"{name} {kind}", is_quiet=quiet or as_json) as observer:
                 return make(
                     name,
                     out=None if resume and out is None else folder,

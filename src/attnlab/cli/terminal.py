@@ -1,17 +1,16 @@
-"""What the terminal shows: tables, traces, progress, complaints. Results go to standard output, the rest to error."""
+"""What the terminal shows: tables, lines, complaints. Results go to standard output, the rest to error."""
 
 import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -21,17 +20,19 @@ if TYPE_CHECKING:
     from attnlab.configs import Option
     from attnlab.experiments.claims import Claim
     from attnlab.experiments.report import Report
-    from attnlab.train.observer import Observer
 
 __all__ = [
     "Writer",
     "ask",
     "complain",
+    "counted",
+    "errors",
     "let_go_of_streams",
+    "mark",
+    "note",
     "one_line",
     "output",
     "prepare_streams",
-    "progress",
     "say",
     "show_all_claims",
     "show_claims",
@@ -41,7 +42,6 @@ __all__ = [
     "show_runs",
     "show_settings",
     "show_table",
-    "waiting",
 ]
 
 _MAY_BREAK = {1: 14, 2: 4, 5: 10}  # the columns of a list that may be broken, and the letters that they need
@@ -103,7 +103,8 @@ def output() -> Console:
     return _console(sys.stdout)
 
 
-def _err() -> Console:
+def errors() -> Console:
+    """Return what writes all but results, to standard error."""
     return _console(sys.stderr)
 
 
@@ -117,11 +118,16 @@ def say(text: str, *, is_quiet: bool = False) -> None:
     output().print(Text(one_line(text), style="dim" if is_quiet else ""), soft_wrap=True)
 
 
+def note(text: str) -> None:
+    """Print one line that is no result, to standard error."""
+    errors().print(Text(one_line(text), style="dim"), soft_wrap=True)
+
+
 def complain(sentence: str, status: int) -> int:
     """Print an error's one sentence, and return the exit status; what goes on in a further line is indented."""
     sentence = re.sub(r"\n(?!  )", _LINE_FEED, sentence)
     with suppress(OSError):  # where not even this can be written, the status must say it
-        _err().print(Text("attnlab: ", style="bold red") + Text(sentence), soft_wrap=True)
+        errors().print(Text("attnlab: ", style="bold red") + Text(sentence), soft_wrap=True)
     return status
 
 
@@ -130,7 +136,7 @@ def ask(prompt: str) -> Iterator[str]:
     is_person = sys.stdin.isatty()
     while True:
         if is_person:
-            _err().print(Text(one_line(prompt)), soft_wrap=True, end="")
+            errors().print(Text(one_line(prompt)), soft_wrap=True, end="")
             sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
@@ -151,9 +157,9 @@ def show_claims(claims: "Sequence[Claim]") -> None:
     for claim in claims:
         name = Text(one_line(claim.name).replace("_", " "), style="bold")
         statement = Text(f"\n{one_line(claim.statement)}", style="dim")
-        table.add_row(_mark(claim), name + statement, claim.measured, claim.bound)
+        table.add_row(mark(claim), name + statement, claim.measured, claim.bound)
     console.print(table)
-    console.print(_whole(claims))
+    console.print(counted(claims))
 
 
 def show_all_claims(runs: "Sequence[tuple[str, Sequence[Claim]]]") -> None:
@@ -163,22 +169,24 @@ def show_all_claims(runs: "Sequence[tuple[str, Sequence[Claim]]]") -> None:
     for experiment, claims in runs:
         for index, claim in enumerate(claims):
             name = experiment if index == 0 else ""
-            table.add_row(_mark(claim), name, claim.name.replace("_", " "), claim.measured, claim.bound)
+            table.add_row(mark(claim), name, claim.name.replace("_", " "), claim.measured, claim.bound)
         table.add_section()
     console.print(table)
     every = [claim for _, claims in runs for claim in claims]
     if every:
-        console.print(_whole(every))
+        console.print(counted(every))
 
 
-def _mark(claim: "Claim") -> Text:
+def mark(claim: "Claim") -> Text:
+    """Say in a sign and a word whether a claim holds."""
     from attnlab.draw.claims import claim_state
 
     state = claim_state(claim.passed)
     return Text(f"{state.mark} {state.word}", style=_STYLES[claim.passed])
 
 
-def _whole(claims: "Sequence[Claim]") -> Text:
+def counted(claims: "Sequence[Claim]") -> Text:
+    """Say how many claims hold."""
     from attnlab.draw.claims import judge_all, say_all
 
     passed = [claim.passed for claim in claims]
@@ -280,89 +288,6 @@ def show_findings(findings: "Sequence[Finding]") -> None:
     for each in findings:
         table.add_row(Text(each.state, style=styles[each.state]), each.what, each.found, each.advice)
     output().print(table)
-
-
-@contextmanager
-def progress(title: str, *, is_quiet: bool = False) -> "Iterator[Observer | None]":
-    """Show a bar on a terminal, a line now and then elsewhere."""
-    if is_quiet:
-        yield None
-        return
-    console = _err()
-    if not console.is_terminal:
-        yield _Lines(console, title)
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[figures]}"),
-        TimeRemainingColumn(compact=True),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
-        yield _Bar(bar, title)
-
-
-@contextmanager
-def waiting(what: str) -> "Iterator[Callable[[str], None]]":
-    """Show on a terminal that something takes its time, and what is told meanwhile; elsewhere, that in lines."""
-    console = _err()
-    if not console.is_terminal:
-        yield lambda sentence: console.print(Text(sentence), soft_wrap=True)
-        return
-    with console.status(Text(what)) as status:
-        yield lambda sentence: status.update(Text(f"{what}: {sentence}"))
-
-
-class _Bar:
-    def __init__(self, bar: Progress, title: str) -> None:
-        self._bar, self._task = bar, bar.add_task(title, total=None, figures="")
-        self._figures: dict[str, float] = {}
-        self._title = title
-
-    def stage(self, name: str) -> None:
-        self._figures = {}
-        self._bar.reset(self._task, description=f"{self._title}: {name}", total=None, figures="")
-
-    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
-        self._figures |= figures
-        self._bar.update(self._task, completed=step, total=steps, figures=_figures_text(self._figures))
-
-    def tell(self, sentence: str) -> None:
-        self._bar.console.print(Text(sentence), soft_wrap=True)
-
-
-class _Lines:
-    def __init__(self, console: Console, title: str) -> None:
-        self._console, self._title, self._told = console, title, 0
-        self._figures: dict[str, float] = {}
-        self._stage = ""
-
-    def stage(self, name: str) -> None:
-        self._figures, self._told, self._stage = {}, 0, f", {name}"
-
-    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
-        self._figures |= figures
-        tenth = 10 * step // steps
-        if tenth > self._told:
-            self._told = tenth
-            line = f"{self._title}{self._stage}: {step:,} of {steps:,}  {_figures_text(self._figures)}"
-            self._console.print(line, soft_wrap=True)
-
-    def tell(self, sentence: str) -> None:
-        self._console.print(Text(sentence), soft_wrap=True)
-
-
-def _figures_text(figures: Mapping[str, float]) -> str:
-    shown = []
-    if "loss" in figures:
-        spread = f" ({figures['loss_low']:.4f} to {figures['loss_high']:.4f})" if "loss_low" in figures else ""
-        shown.append(f"loss {figures['loss']:.4f}{spread}")
-    if "accuracy" in figures:
-        shown.append(f"right {figures['accuracy']:.1%}")
-    if "solved" in figures:
-        shown.append(f"solved {figures['solved']:.1%}")
-    return "  ".join(shown)
 
 
 class _Table(Table):

@@ -173,6 +173,8 @@ def run(
         )
         if folder is None:
             return report
+        if observer is not None:
+            observer.stage("writing the report")
         report.write(folder)
         return open_run(folder.path)
 

@@ -53,7 +53,10 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
             for is_learned in _kinds(design, config)
         ]
         context.stage("comparison")
-        comparisons = [compare(designs[cohort.task.rule], cohort) for cohort in cohorts]
+        comparisons = []
+        for cohort in cohorts:
+            comparisons.append(compare(designs[cohort.task.rule], cohort))
+            context.step(len(comparisons), len(cohorts))
         record = submission_record(SingleHead, list(designs.values()))
         claims = judge_claims(config, proved, wrong, cohorts, comparisons, record, context.seed)
         document = make_document(config, context.seed, model, proved, wrong, cohorts, comparisons, record)

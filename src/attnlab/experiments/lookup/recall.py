@@ -96,6 +96,7 @@ def train_variant(config: LookupConfig, variant: Variant, context: Run, models: 
             f"{variant}-{index}", [member], recall_loss, stop=recall_stop(variant), record=record, num_threads=1
         )
         trained.extend(each for each in found.members if each is not None)
+    context.stage(f"{variant} facts, judging")
     return judge_variant(config, variant, context.seed, models, trained)
 
 

@@ -1,0 +1,149 @@
+"""How far a command is: on a terminal a bar a phase, with an estimate of the whole; elsewhere a line a phase."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, ProgressColumn, Task
+from rich.table import Column
+from rich.text import Text
+
+from attnlab.cli.terminal import errors, one_line
+
+if TYPE_CHECKING:
+    from attnlab.train.observer import Observer
+
+__all__ = ["progress", "waiting"]
+
+_PATIENCE = 30.0  # seconds from one line on the same phase to the next, where there is no terminal
+
+
+@contextmanager
+def progress(
+    title: str, *, is_quiet: bool = False, left: Callable[[], float] | None = None
+) -> "Iterator[Observer | None]":
+    """Show how far each phase is; `left` estimates the seconds until the whole is done."""
+    if is_quiet:
+        yield None
+        return
+    console = errors()
+    if not console.is_terminal:
+        lines = _Lines(console, title)
+        try:
+            yield lines
+        finally:
+            lines.end()
+        return
+    with _Phases(BarColumn(None, table_column=Column(ratio=1)), _Clock(left), console=console, expand=True,
+                 transient=True) as phases:  # fmt: skip
+        yield _Bar(phases, title)
+
+
+@contextmanager
+def waiting(what: str) -> "Iterator[Callable[[str], None]]":
+    """Show on a terminal that something takes its time, and what is told meanwhile; elsewhere, that in lines."""
+    console = errors()
+    if not console.is_terminal:
+        yield lambda sentence: console.print(Text(one_line(sentence)), soft_wrap=True)
+        return
+    with console.status(Text(what)) as status:
+        yield lambda sentence: status.update(Text(f"{what}: {one_line(sentence)}"))
+
+
+class _Phases(Progress):
+    """Two lines: what the phase does with its figures, cut where there is no room; and how far it is."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        for task in self.tasks:
+            words = f"{task.description}  {task.fields['figures']}"
+            yield Text(words, no_wrap=True, overflow="ellipsis")
+        yield self.make_tasks_table(self.tasks)
+
+
+class _Clock(ProgressColumn):
+    """The share of the phase that is done, and how long the phase and the whole still take."""
+
+    max_refresh = 0.5
+
+    def __init__(self, left: Callable[[], float] | None) -> None:
+        super().__init__(Column(no_wrap=True))
+        self._left = left
+
+    def render(self, task: Task) -> Text:
+        if task.total is None:
+            words = f"{_clock(task.elapsed or 0.0)} so far"
+        else:
+            remaining = "-:--" if task.time_remaining is None else _clock(task.time_remaining)
+            words = f"{task.percentage:3.0f} %  {remaining} left"
+        return Text(words if self._left is None else f"{words}, of all about {_clock(self._left())}")
+
+
+class _Bar:
+    def __init__(self, phases: _Phases, title: str) -> None:
+        self._phases, self._title = phases, one_line(title)
+        self.stage("")
+
+    def stage(self, name: str) -> None:
+        for task in self._phases.task_ids:  # a task that begins again would keep its total
+            self._phases.remove_task(task)
+        self._figures: dict[str, float] = {}
+        self._task = self._phases.add_task(_heading(self._title, name), total=None, figures="")
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        self._figures |= figures
+        self._phases.update(self._task, completed=step, total=steps, figures=_figures_text(self._figures))
+
+    def tell(self, sentence: str) -> None:
+        self._phases.console.print(Text(one_line(sentence)), soft_wrap=True)
+
+
+class _Lines:
+    def __init__(self, console: Console, title: str) -> None:
+        self._console, self._title = console, one_line(title)
+        self._begin("")
+
+    def stage(self, name: str) -> None:
+        self.end()
+        self._begin(name)
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        self._figures |= figures
+        self._line = f"{self._heading}: {step:,} of {steps:,}  {_figures_text(self._figures)}".rstrip()
+        if time.monotonic() - self._told_at > _PATIENCE:
+            self.end()
+
+    def end(self) -> None:
+        """Tell what was not told yet."""
+        if self._line:
+            self.tell(self._line)
+        self._line, self._told_at = "", time.monotonic()
+
+    def tell(self, sentence: str) -> None:
+        self._console.print(Text(one_line(sentence)), soft_wrap=True)
+
+    def _begin(self, name: str) -> None:
+        self._heading, self._line, self._told_at = _heading(self._title, name), "", time.monotonic()
+        self._figures: dict[str, float] = {}
+
+
+def _heading(title: str, phase: str) -> str:
+    return f"{title}: {one_line(phase)}" if phase else title
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _figures_text(figures: Mapping[str, float]) -> str:
+    shown = []
+    if "loss" in figures:
+        spread = f" ({figures['loss_low']:.4f} to {figures['loss_high']:.4f})" if "loss_low" in figures else ""
+        shown.append(f"loss {figures['loss']:.4f}{spread}")
+    if "accuracy" in figures:
+        shown.append(f"right {figures['accuracy']:.1%}")
+    if "solved" in figures:
+        shown.append(f"solved {figures['solved']:.1%}")
+    return "  ".join(shown)
