@@ -69,6 +69,7 @@ class Fault(NamedTuple):
 ONE_HEAD = (op.ZeroHead(layer=0, head=1),)
 AND_SCORES = (op.ZeroHead(layer=0, head=1, query="2..3"), op.ScaleScores(layer=1, factor=2.0, head=0, row=1))
 PATCHES = [i for i, (each, _) in enumerate(test_landing.BEFORE) if isinstance(each, op.Patch)]
+BLOCKED = [i for i, (_, message) in enumerate(test_landing.AFTER) if "the mask blocks all" in message]
 LISTS = [i for i, (_, message) in enumerate(test_landing.AFTER) if "9" in message]
 
 FAULTS = [
@@ -391,6 +392,14 @@ FAULTS = [
         "if False:\n            return",
         lost,
         (7,),
+    ),
+    Fault(
+        "scores that are blocked count as changed",
+        "operate.edits.scores",
+        "is_open if chosen is None else is_open & chosen",
+        "is_open",
+        lost,
+        (BLOCKED[0],),
     ),
     Fault(
         "shapes are not looked at beforehand",

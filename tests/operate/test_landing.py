@@ -8,6 +8,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.operate import edit, editor
+from attnlab.parts.masks import padding_mask
 from attnlab.sites import Instrument, installed
 
 from .cases import VOCABULARY, WEIGHTS, is_clean, make, tokens
@@ -73,6 +74,9 @@ AFTER = [
     (op.CutEdge(query=2, key=6), "key=6 was never reached"),
     (op.CutEdge(query=2, key=5), "changed nothing: none of these queries looks at any of these keys"),
     (op.CutEdge(query=2, key=5, renormalise=False), "changed nothing"),
+    (op.AddToScores(query=2, key=5, amount=3.0), "changed nothing: the mask blocks all of these edges"),
+    (op.AddToScores(query=2, key="3..", amount=torch.ones(6, 6)), "changed nothing: the mask blocks"),
+    (op.ScaleScores(query="..3", key=4, factor=0.5), "changed nothing: the mask blocks all of these edges"),
     (op.CutTokens(query="t1", key="t10"), "the token 't10' was never among the keys"),
     (op.RelaxMask(query=5, key="..5"), "changed nothing: all of these queries may look"),
     (op.ZeroHead(head=0, row=2, query="t7"), "its targets never came together"),
@@ -257,3 +261,19 @@ def test_what_needs_no_pairs_or_few_of_them_is_not_refused(monkeypatch):
         LONG(torch.zeros(1, 2048, dtype=torch.int64))
     with torch.no_grad(), edit(LONG.eval(), op.UniformPattern(layer=0)):
         LONG(tokens())
+
+
+def test_scores_that_are_changed_by_nothing_have_landed_where_the_mask_lets_look():
+    model = make("decoder", 0)
+    with edit(model, op.AddToScores(query=2, key="1..5", amount=0.0), op.ScaleScores(factor=1.0, key=5)) as certificate:
+        model(tokens())
+    assert certificate.holds
+
+
+def test_scores_added_to_where_everything_is_blocked_by_padding_land_nowhere():
+    model = make("decoder", 0)
+    with (
+        pytest.raises(WrongUsage, match=r"key=5.*changed nothing: the mask blocks"),
+        edit(model, op.AddToScores(key=5, amount=1.0)),
+    ):
+        model(tokens(), mask=padding_mask([5, 4, 3], 6))

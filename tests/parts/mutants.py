@@ -47,6 +47,13 @@ VAST = ("test_attend", "test_a_vast_query_and_a_vast_blocked_key_do_not_overflow
 WIDE_MASK = ("test_attend", "test_a_wide_float_mask_means_the_same_to_half_precision_on_both_paths")
 BLIND = ("test_attend", "test_garbage_where_nobody_can_look_at_the_numbers_stays_blocked_too")
 CAUSAL = ("test_causality", "test_attend_is_causal", "causal")
+ZEROS_AND_ONES = (
+    "test_attend",
+    "test_a_float_mask_of_zeros_and_ones_is_refused_with_what_to_give_instead",
+    False,
+    "float64",
+)
+MEANT_TO_BE_ADDED = ("test_attend", "test_what_may_be_meant_to_be_added_is_added")
 DRAWN = ("test_masks", "test_small_masks_look_as_drawn")
 MASKS = ("test_masks", "test_masks_are_those_of_the_reference")
 WORD = ("test_masks", "test_the_word_causal_is_the_causal_mask_for_any_lengths")
@@ -271,6 +278,8 @@ MASK_FAULTS = _in(
     ("edges cut the other way", "mask[query, key] = False", "mask[key, query] = False", DRAWN),
     ("both means or", "else result & mask", "else result | mask", COMBINED),
     ("either means and", "else result | mask", "else result & mask", COMBINED),
+    ("zeros and ones are let through", "if most == 1.0 and least", "if most == 9.0 and least", ZEROS_AND_ONES),
+    ("any bias of one is refused", "bool(((mask == 0) | (mask == 1)).all())", "True", MEANT_TO_BE_ADDED),
     ("either forgets what None allows", "if any(mask is None for mask in masks):", "if False:", COMBINED),
 )
 HEAD_FAULTS = _in(

@@ -7,7 +7,10 @@ from unittest import mock
 import pytest
 import torch
 
+from attnlab.errors import WrongUsage
 from attnlab.parts.attend import attend, attention_scores, attention_weights, weighted_values
+from attnlab.parts.heads import multi_head_attention
+from attnlab.parts.positions import Alibi
 
 from .cases import DTYPES, HALVES, as_tensor, random_case
 from .closeness import assert_close, assert_same
@@ -314,10 +317,39 @@ def test_huge_scores_stay_finite_and_the_largest_wins(size, need_weights):
 def test_a_float_mask_is_added_to_the_scores_whatever_its_precision(need_weights):
     value = torch.eye(2)
     for dtype in DTYPES:
-        mask = torch.tensor([[0.0, 1.0]], dtype=dtype)
+        mask = torch.tensor([[-1.0, 0.0]], dtype=dtype)  # as [[0, 1]] would
         output = attend(torch.zeros(1, 1), torch.ones(2, 1), value, mask, need_weights=need_weights).output
         assert output.dtype == torch.float32
         assert_close(output, [[1 / (1 + E), E / (1 + E)]], 1e-6)
+
+
+def _attend(mask, **more):
+    return attend(normal(2, 3, 5), normal(2, 7, 5, seed=1), normal(2, 7, 11, seed=2), mask, **more).output
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@PATHS
+def test_a_float_mask_of_zeros_and_ones_is_refused_with_what_to_give_instead(need_weights, dtype):
+    mask = (normal(3, 7) > 0).to(dtype)
+    for wrong in (mask, torch.ones(3, 7, dtype=dtype)):
+        with pytest.raises(
+            WrongUsage, match=r"added to the scores\. If its ones mean 'may attend', give mask\.bool\(\)"
+        ):
+            _attend(wrong, need_weights=need_weights)
+    assert not torch.allclose(*(_attend(each, need_weights=need_weights) for each in (mask.bool(), mask - 1)))
+    layer = multi_head_attention(8, 2, position=Alibi(2) if need_weights else None)
+    with pytest.raises(WrongUsage, match="give mask - 1, which makes the same weights"):
+        layer(normal(2, 7, 8), mask=(normal(7, 7) > 0).to(dtype))
+
+
+def test_what_may_be_meant_to_be_added_is_added():
+    learned = torch.ones(3, 7, requires_grad=True)  # a bias that is learned
+    assert_close(_attend(learned), _attend(None), 1e-6)
+    assert_close(_attend(torch.zeros(3, 7)), _attend(None), 1e-6)
+    bias = torch.cat((torch.ones(3, 6), torch.full((3, 1), 2.0)), 1)
+    assert_close(_attend(bias), _attend(bias - 2), 1e-6)
+    half = torch.tensor([0.0, 0.5, 1.0, 1.0, 0.0, 0.0, 1.0])
+    assert_close(_attend(half), _attend(half - 1), 1e-6)
 
 
 @PATHS

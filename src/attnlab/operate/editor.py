@@ -204,7 +204,7 @@ class Editor(Instrument):
         if chosen is not None:
             changed = torch.where(chosen, changed, here)
         new[index] = changed
-        landing.was_applied(here, changed)
+        landing.was_applied(here, changed, chosen)
         self._watcher.applied(landing, site, here, new[index], chosen)
         return rows, heads
 

@@ -126,11 +126,11 @@ class Landing:
         self._most["step"] = max(text.number + 1, self._most.get("step", 0))
         return chosen
 
-    def was_applied(self, before: Tensor, after: Tensor) -> None:
+    def was_applied(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> None:
         """Note a visit in which it was for at least one value, and whether one changed, where that is asked."""
         self.was_for_some = True
         if self.edit.NOTHING and not self.has_changed:
-            self.has_changed = bool((before != after).any())
+            self.has_changed = self.edit.has_changed(before, after, chosen)
 
     def failure(self) -> str | None:
         """Say what has not landed, or None where all has."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.parts.fused import native_output, takes_native
-from attnlab.parts.masks import Mask, as_tensor
+from attnlab.parts.masks import Mask, as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes
 
 __all__ = [
@@ -76,8 +76,8 @@ def attend(
         query: (..., query, head_width), any leading axes; those of query, key and value broadcast together.
         key: (..., key, head_width)
         value: (..., key, value_width)
-        mask: boolean, True = may attend; or float, added to the scores (-inf blocks); broadcast to
-            (..., query, key). The word "causal" stands for `causal_mask(query, key)` and is the quickest.
+        mask: boolean, True = may attend; or float, added to the scores (-inf blocks), but not of zeros and ones alone;
+            broadcast to (..., query, key). The word "causal" stands for `causal_mask(query, key)` and is the quickest.
         scale: None or True for 1/√head_width, False for none, or a number.
         dropout: the probability with which a weight is dropped on its way to the output (the returned weights are
             those before dropout, so their rows sum to 1); pass 0 when not training.
@@ -93,6 +93,8 @@ def attend(
     check_attention_shapes(query, key, value, mask if isinstance(mask, Tensor) else None)
     if not (isinstance(dropout, int | float) and 0.0 <= dropout < 1.0):
         raise WrongUsage(f"dropout is a probability from 0 to below 1; got {dropout!r}.")
+    if isinstance(mask, Tensor) and mask.device.type == "cpu":  # a GPU would have to be waited for; modules do it once
+        refuse_zeros_and_ones(mask)
     # torch's fused kernel has no rule for vmap: it would compute member after member, with a warning.
     may_fuse = not (need_weights or _is_explicit.get() or torch._C._are_functorch_transforms_active())
     may_fuse = may_fuse and key.shape[-2] > 0

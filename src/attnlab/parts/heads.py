@@ -14,7 +14,7 @@ from attnlab.errors import WrongUsage
 from attnlab.parts.attend import Attention, attend, attention_scores, attention_weights, weighted_values
 from attnlab.parts.cache import LayerCache
 from attnlab.parts.linear import Linear
-from attnlab.parts.masks import Mask, as_tensor
+from attnlab.parts.masks import Mask, as_tensor, refuse_zeros_and_ones
 from attnlab.parts.positions import Alibi, Rotary
 from attnlab.parts.projections import Projection, ProjectionKind, make_projection
 from attnlab.shapes import require_integer, shape_text
@@ -121,6 +121,7 @@ class MultiHeadAttention(SitedModule):
         self, x: Tensor, context: Tensor | None, mask: Mask, cache: LayerCache | None, need_weights: bool
     ) -> Attention:
         """What the heads gather, each by itself: (batch, head, query, value_width)."""
+        refuse_zeros_and_ones(mask)
         query = split_heads(self.query(x), self.layout.num_heads)
         offset = cache.length if cache is not None and context is None else 0
         if cache is not None and context is not None and cache.length:

@@ -27,6 +27,7 @@ __all__ = [
     "padding_mask",
     "prefix_mask",
     "real_positions",
+    "refuse_zeros_and_ones",
     "sliding_window_mask",
 ]
 
@@ -173,6 +174,29 @@ def real_positions(mask: Mask, batch: int) -> Tensor | None:
     allowed = mask if mask.dtype == torch.bool else mask != float("-inf")
     seen = allowed[(None,) * (4 - allowed.dim())].flatten(1, 2).any(1)
     return seen.expand(batch, -1)
+
+
+def refuse_zeros_and_ones(mask: object) -> None:
+    """Raise where a float mask, which is added to the scores, is of zeros and ones, and so was meant to be boolean.
+
+    A bias that is learned may be anything; in a compiled or traced graph nobody can look.
+
+    Raises:
+        WrongUsage: with what makes a boolean mask of it.
+    """
+    if not isinstance(mask, Tensor) or not mask.is_floating_point() or not mask.numel() or mask.requires_grad:
+        return
+    is_traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
+    is_traced = is_traced or (mask.is_cuda and torch.cuda.is_current_stream_capturing())
+    if is_traced or mask.is_meta or torch._C._are_functorch_transforms_active():
+        return
+    least, most = (float(each) for each in mask.aminmax())
+    if most == 1.0 and least in (0.0, 1.0) and bool(((mask == 0) | (mask == 1)).all()):
+        raise WrongUsage(
+            f"this mask holds only zeros and ones, as {mask.dtype}, and a float mask is added to the scores. If its "
+            "ones mean 'may attend', give mask.bool(); if they shall be added, give mask - 1, which makes the same "
+            "weights."
+        )
 
 
 def _distance(num_queries: int, num_keys: int | None, device: torch.device | str | None) -> Tensor:

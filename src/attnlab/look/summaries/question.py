@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnlab.errors import WrongUsage
 from attnlab.parts.attend import _scale_factor, attention_scores
-from attnlab.parts.masks import as_tensor
+from attnlab.parts.masks import as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes, require_integer, shape_text
 from attnlab.sites import AttentionCall
 
@@ -105,6 +105,7 @@ def ask(
         raise WrongUsage(f"at most {_MOST - 1:,} positions can be summarised; got {shape_text(query.shape)}.")
     if not (offset is None or (isinstance(offset, int) and not isinstance(offset, bool) and abs(offset) < _MOST)):
         raise WrongUsage(f"offset is the position of the first query among the keys, an integer; got {offset!r}.")
+    refuse_zeros_and_ones(mask)
     left, right, tensor = _band(mask)
     query, key = query.detach(), key.detach()
     if query.dtype in (torch.float16, torch.bfloat16):

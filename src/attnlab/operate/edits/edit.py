@@ -140,6 +140,10 @@ class Edit:
         """Return the new values; those outside the targets are put back afterwards."""
         raise NotImplementedError
 
+    def has_changed(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> bool:
+        """Did it find anything to do among the chosen values (None: all)? Asked where `NOTHING` is an error."""
+        return bool((before != after).any())
+
     def to_json(self, *, brief: bool = False) -> dict[str, Any]:
         """Return plain values for JSON; `brief` gives large tensors by shape and hash, not by numbers."""
         from attnlab.operate.edits.form import plain

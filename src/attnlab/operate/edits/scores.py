@@ -15,13 +15,27 @@ from attnlab.operate.edits.spot import Spot
 __all__ = ["AddToScores", "ScaleScores", "Temperature"]
 
 
+class _ScoreEdit(Edit):
+    """Base: where the mask blocks there is no score to change."""
+
+    AT: ClassVar[str] = "scores"
+    NOTHING: ClassVar[str] = (
+        "the mask blocks all of these edges, and what is blocked has no score. RelaxMask opens edges; are query= and "
+        "key= the wrong way round?"
+    )
+
+    def has_changed(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> bool:
+        """A score that is not blocked is enough, also where the edit leaves it as it is."""
+        is_open = before != float("-inf")
+        return bool((is_open if chosen is None else is_open & chosen).any())
+
+
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class ScaleScores(Edit):
+class ScaleScores(_ScoreEdit):
     """Scores times a factor: sharper above 1, flatter below, turned around below 0."""
 
     factor: float
 
-    AT: ClassVar[str] = "scores"
     NARROWS: ClassVar[tuple[str, ...]] = ("head", "query", "key", "row", "step")
 
     def check(self) -> None:
@@ -34,12 +48,10 @@ class ScaleScores(Edit):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Temperature(Edit):
+class Temperature(_ScoreEdit):
     """The softmax at another temperature: scores divided by it, whole rows at a time."""
 
     temperature: float
-
-    AT: ClassVar[str] = "scores"
 
     def check(self) -> None:
         """The temperature is a number above 0."""
@@ -53,12 +65,11 @@ class Temperature(Edit):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class AddToScores(Edit):
+class AddToScores(_ScoreEdit):
     """Scores plus a number, or plus a tensor that fits (batch, head, query, key); -inf blocks."""
 
     amount: float | Tensor
 
-    AT: ClassVar[str] = "scores"
     NARROWS: ClassVar[tuple[str, ...]] = ("head", "query", "key", "row", "step")
 
     def check(self) -> None:

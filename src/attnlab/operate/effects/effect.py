@@ -114,8 +114,9 @@ class Effect:
     def to_mapping(self) -> dict[str, Any]:
         """Return the main figures as plain values for JSON."""
         choices = self.choices
-        is_told = self.real is not None and self.real.shape == choices.before.shape
-        counted = self.real if is_told else torch.ones_like(choices.before, dtype=torch.bool)
+        counted = torch.ones_like(choices.before, dtype=torch.bool)
+        if self.real is not None and self.real.shape == counted.shape:
+            counted = self.real.to(counted.device)
         found: dict[str, Any] = {
             "edits": list(self.edits),
             "largest_logit_change": float(self.logits.difference[counted].abs().max()),

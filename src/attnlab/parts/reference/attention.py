@@ -356,6 +356,11 @@ def _visible_and_bias(mask: ArrayLike | None) -> tuple[Booleans, Floats]:
     if array.dtype == np.bool_:
         return array, np.zeros(array.shape)
     if np.issubdtype(array.dtype, np.floating):
+        if array.size and (array == 1).any() and np.isin(array, (0, 1)).all():
+            raise WrongUsage(
+                f"this mask holds only zeros and ones, as {array.dtype}, and a float mask is added to the scores: "
+                "give mask.astype(bool) if its ones mean 'may attend', or mask - 1, which makes the same weights"
+            )
         bias = array.astype(np.float64)
         return bias != -np.inf, bias
     raise WrongUsage(
