@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from attnlab.cli import main
+from attnlab.cli.finding import SYSTEMS
 from attnlab.experiments import registry
 from attnlab.experiments.sorting import SortingConfig
 
@@ -176,3 +177,16 @@ def test_an_experiment_without_a_model_to_ask_says_so_with_the_runs_own_name(cap
     status, _, err = run(capsys, "trace", "first", "cab")
     assert status == 2
     assert "has no model to ask; look at it with: attnlab open runs/first" in err
+
+
+@pytest.mark.parametrize("command", [["trace"], ["look"], ["edit", "--zero-head", "0.1"], ["show"], ["open"]])
+@pytest.mark.parametrize("name", ["lookup", "sentiment"])
+def test_a_system_that_has_not_run_yet_is_named_with_the_command_that_runs_it(capsys, command, name):
+    words = ["a", "film"] if command[0] in ("trace", "look", "edit") else []
+    status, _, err = run(capsys, command[0], name, *words, *command[1:])
+    assert (status, err) == (3, f"attnlab: there is no run in {name}; attnlab run {name} makes one.\n")
+
+
+def test_the_systems_that_are_named_are_those_there_are(monkeypatch):
+    monkeypatch.undo()
+    assert tuple(registry.EXPERIMENTS) == SYSTEMS

@@ -238,6 +238,15 @@ def test_edit_keeps_what_repeats_it(capsys, tmp_path):
     assert open_recording(folder / "after").edits[0]["edit"] == "CutEdge"
 
 
+def test_edit_keeps_both_answers_as_figures_and_no_map_of_zeros(capsys, tmp_path):
+    said(capsys, "edit", "good", "cab", "--zero-head", "0.1", "--out", str(tmp_path / "silenced"))
+    silenced = {each.name for each in (tmp_path / "silenced" / "figures").glob("*.png")}
+    assert silenced == {"before.png", "after.png"}  # of a head without a voice no weight has changed
+    said(capsys, "edit", "good", "cab", "--edit", "uniform-pattern layer=0 head=1", "--out", str(tmp_path / "even"))
+    even = {each.name for each in (tmp_path / "even" / "figures").glob("*.png")}
+    assert even == {"before.png", "after.png", "difference.layers.0.attention.1.png"}
+
+
 def test_nothing_is_written_over(capsys, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     status, _, err = said(capsys, "look", "good", "cab", "--out", str(tmp_path))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from attnlab.cli.edits import read_head
-from attnlab.cli.finding import RUNS, find_run, is_run, runs_in
+from attnlab.cli.finding import RUNS, SYSTEMS, find_run, is_run, runs_in
 from attnlab.cli.parsing import whole_number
 from attnlab.cli.progress import waiting
 from attnlab.errors import CouldNotRun, WrongUsage
@@ -155,7 +155,7 @@ def is_foreign(name: str) -> bool:
         return False
     if os.path.lexists(here):
         return is_run(here) or not runs_in(here)  # a run of somebody else's: a config that is not ours
-    if is_run(here.parent):  # a member that is not there
+    if is_run(here.parent) or name in SYSTEMS:  # a member, or a system's run, that is not there
         return False
     return "/" in name or not get_close_matches(here.name, runs_in(RUNS), n=1)
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 
-__all__ = ["RUNS", "find_run", "is_run", "runs_in"]
+__all__ = ["RUNS", "SYSTEMS", "find_run", "is_run", "runs_in"]
 
 RUNS = Path("runs")
+SYSTEMS = ("lookup", "anatomy", "handmade", "sentiment", "sorting")
+"""What `attnlab run` makes: the experiments by name, known without importing them."""
 
 _MEMBER = re.compile(r"(\d+-)?\d{1,19}")
 
@@ -28,6 +30,8 @@ def find_run(name: str) -> Path:
     _refuse_member(RUNS / name)
     known = runs_in(RUNS)
     hint = did_you_mean(here.name, known) if known else "make one with: attnlab run sorting"
+    if name in SYSTEMS:
+        hint = f"attnlab run {name} makes one."
     raise CouldNotRun(f"there is no run in {name}; {hint}")
 
 

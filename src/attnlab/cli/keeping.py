@@ -17,6 +17,7 @@ __all__ = ["check_new", "keep_fork", "keep_recording", "new_folder"]
 
 _KINDS = ("png", "svg", "pdf")
 _MOST_HEADS = 16  # that get a figure of their own; the page shows all
+_SAME = 1e-6  # a weight that differs by less is the same, on the page too
 _MOST_TOGETHER = 64  # that are drawn in one figure
 
 
@@ -53,8 +54,9 @@ def keep_recording(recording: "Recording", folder: Path, *, title: str) -> None:
 
 def keep_fork(question: "Question", fork: "Fork", edits: "Sequence[Edit]", folder: Path, *, title: str) -> None:
     """Write the edits, both answers with the certificate, a recording of the same passage without and with the edits,
-    figures of the difference, and the page that compares them.
+    figures of both answers and of every head whose weights differ, and the page that compares them.
     """
+    from attnlab.draw.attention import draw_trace
     from attnlab.draw.view import write_view
     from attnlab.look.questions import recorded
     from attnlab.operate import edit
@@ -68,6 +70,9 @@ def keep_fork(question: "Question", fork: "Fork", edits: "Sequence[Edit]", folde
     write_json(folder / "answers.json", fork.to_mapping())
     for name, recording in (("before", before), ("after", after)):
         recording.save(folder / name)
+    for name, trace in (("before", fork.before), ("after", fork.after)):
+        heads = None if len(trace.attention) <= _MOST_HEADS else []
+        _save(draw_trace(trace, heads=heads), folder / "figures" / name)
     _draw_each(before, after, _weights_of(before), folder)
     answers = [" ".join(step.choice for step in each.steps) for each in (fork.before, fork.after)]
     notes = [
@@ -79,7 +84,7 @@ def keep_fork(question: "Question", fork: "Fork", edits: "Sequence[Edit]", folde
 
 
 def _draw_each(recording: "Recording", other: "Recording | None", sites: Sequence[str], folder: Path) -> None:
-    """Draw each head, or what two recordings of it differ in; of many none."""
+    """Draw each head, or what two recordings of it differ in, if they do; of many none."""
     from attnlab.draw.attention import draw_difference, draw_head
 
     heads = [(site, head) for site in sites for head in range(recording.shape(site)[1])]
@@ -87,7 +92,7 @@ def _draw_each(recording: "Recording", other: "Recording | None", sites: Sequenc
         name = f"{site.removesuffix('weights').rstrip('.') or 'head'}.{head}"
         if other is None:
             _save(draw_head(recording, head, site=site), folder / "figures" / name)
-        else:
+        elif bool((recording[site][:, head] - other[site][:, head]).abs().max() > _SAME):
             _save(draw_difference(recording, other, head, site=site), folder / "figures" / f"difference.{name}")
 
 

@@ -6,6 +6,7 @@ time.
 """
 
 import hashlib
+import importlib.metadata
 import io
 import logging
 import os
@@ -46,16 +47,12 @@ def converted(file: Path) -> Path:
     stated = read_gguf_header(file)
     check_numbers(stated.facts, file)
     check_memory(4 * stated.num_numbers, f"the weights in {file}, spread out,")
-    transformers = needs("opening a GGUF file")
-    try:
-        import accelerate  # noqa: F401  transformers asks for it
-    except ImportError as error:
-        raise CouldNotRun(f"opening a GGUF file needs accelerate ({error}): pip install 'attnlab[hf]'.") from None
-    _check_family(stated.facts, file)
     with open(file, "rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    goal = kept_in() / f"{digest[:32]}-{_FORM}-{transformers.__version__}"
+    goal = kept_in() / f"{digest[:32]}-{_FORM}-{_version_of_transformers()}"
     if not _is_sound(goal):
+        _check_libraries()
+        _check_family(stated.facts, file)
         try:
             _convert(file, goal, stated)
         except CouldNotWrite as error:
@@ -64,6 +61,22 @@ def converted(file: Path) -> Path:
                 "Free some space, or name another folder for caches with XDG_CACHE_HOME."
             ) from None
     return goal
+
+
+def _version_of_transformers() -> str:
+    """Return its version without importing it, which would take longer than all the rest."""
+    try:
+        return importlib.metadata.version("transformers")
+    except importlib.metadata.PackageNotFoundError:
+        return str(needs("opening a GGUF file").__version__)
+
+
+def _check_libraries() -> None:
+    needs("opening a GGUF file")
+    try:
+        import accelerate  # noqa: F401  transformers asks for it
+    except ImportError as error:
+        raise CouldNotRun(f"opening a GGUF file needs accelerate ({error}): pip install 'attnlab[hf]'.") from None
 
 
 def _check_family(facts: dict[str, Any], file: Path) -> None:

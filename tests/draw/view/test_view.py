@@ -269,6 +269,14 @@ def test_two_recordings_are_compared_cell_by_cell(open_view: Open) -> None:
     assert " → " not in page.locator(".map-part dd").first.inner_text()
 
 
+def test_two_recordings_that_are_alike_open_as_the_first_and_not_as_a_map_of_zeros(open_view: Open) -> None:
+    one = make_layers(1, seed=1)
+    shown = open_view(one, one, names=("clean", "cut")).get_by_label("Show", exact=True)
+    assert shown.evaluate("each => each.selectedOptions[0].label") == "clean"
+    shown = open_view(one, make_layers(1, seed=2), names=("clean", "cut")).get_by_label("Show", exact=True)
+    assert shown.evaluate("each => each.selectedOptions[0].label") == "cut − clean"
+
+
 def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view: Open) -> None:
     pattern = make_pattern(heads=2, queries=700)
     page = open_view([pattern], max_bytes=400_000)

@@ -16,7 +16,8 @@ const SCALES = { root: "Square root, 0 to 1", full: "Linear, 0 to 1", own: "Line
 export async function mount(element, source) {
   if (typeof DecompressionStream === "undefined") throw new Error("This view needs a browser of 2023 or later.");
   const { manifest } = source;
-  const state = { group: 0, layer: 0, head: 0, row: 0, variant: manifest.variants === 2 ? 2 : 0, kind: 0, scale: "root", fact: "picture", maps: null, map: null };
+  const opensWithDifference = manifest.variants === 2 && manifest.change > 1e-6; // a map of zeros says nothing
+  const state = { group: 0, layer: 0, head: 0, row: 0, variant: opensWithDifference ? 2 : 0, kind: 0, scale: "root", fact: "picture", maps: null, map: null };
   const app = { element, source, manifest, state, colours: readColours(element), thumbs: [], cache: new Map() };
   build(app);
   await openGroup(app, 0);
