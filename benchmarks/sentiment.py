@@ -18,9 +18,10 @@ from attnlab import seeds
 from attnlab.configs import parse_settings
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.sentiment.baseline import train_baselines
+from attnlab.experiments.sentiment.comparison import accuracy_interval, difference_interval, mcnemar
 from attnlab.experiments.sentiment.config import ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
-from attnlab.experiments.sentiment.judging import Outcome, accuracy_interval, difference_interval, mcnemar
+from attnlab.experiments.sentiment.judging import Outcome
 from attnlab.experiments.sentiment.training import TrainedModel, build, prepare, train_model
 from attnlab.models.parameters import count_from_model
 from attnlab.tasks.texts import Split, split_by_text
@@ -37,9 +38,9 @@ def outcome_of(
     for name in names:
         for member in range(config.seeds):
             model = build(prepared[name], config, seed, member)
-            trained[name].append(train_model(model, prepared[name], config, Run(seed), member, is_main=False))
+            trained[name].append(train_model(model, prepared[name], config, Run(seed), member))
             print(f"  {arrangement.name}, {name} {member}: {trained[name][-1].accuracy:.4f}", file=sys.stderr)
-    return Outcome(prepared, trained, train_baselines(arrangement.split))
+    return Outcome(prepared, trained, train_baselines(arrangement.split, data.classes))
 
 
 def print_outcome(outcome: Outcome) -> None:
@@ -47,12 +48,12 @@ def print_outcome(outcome: Outcome) -> None:
     print("| model | accuracy | 95 % interval | lowest to highest seed | parameters | gain over the baselines |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, found in outcome.models.items():
-        correct, each = outcome.mean_correct(name), [model.accuracy for model in found]
+        correct, each = outcome.correct(name), [model.accuracy for model in found]
         gains = []
         for baseline in outcome.baselines:
-            gain, p = difference_interval(correct, baseline.correct), mcnemar(found[0].correct, baseline.correct)
+            gain, p = difference_interval(correct, baseline.correct), mcnemar(correct[0], baseline.correct)
             gains.append(f"{gain.value * 100:+.1f} ({gain.low * 100:+.1f} to {gain.high * 100:+.1f}, p {p:.2g})")
-        value, low, high = accuracy_interval(correct)
+        value, low, high = accuracy_interval(correct.double().mean(0))
         size = sum(count_from_model(found[0].model).values())
         print(f"| {name} | {value:.4f} | {low:.4f} to {high:.4f} | {min(each):.4f} to {max(each):.4f} | {size:,} "
               f"| {'; '.join(gains)} |")  # fmt: skip
@@ -72,19 +73,19 @@ def cross_validate(config: SentimentConfig, data: Data, folds: int) -> None:
         train, validation = split_by_text(rest, 1 / 9, seeds.generator(fold, "benchmark", "validation"))
         split = Split(train, validation, [rows[place] for place in sorted(held)])
         outcome = outcome_of(config, data, Arrangement(f"fold {fold + 1}", split, 0), fold, ("best",))
-        correct.setdefault("best", []).append(outcome.mean_correct("best"))
-        for baseline in train_baselines(Split([*train, *validation], validation, split.test)):
-            correct.setdefault(baseline.name, []).append(baseline.correct.double())
+        correct.setdefault("best", []).append(outcome.correct("best")[0])
+        for baseline in train_baselines(Split([*train, *validation], validation, split.test), data.classes):
+            correct.setdefault(baseline.name, []).append(baseline.correct)
     joined = {name: torch.cat(parts) for name, parts in correct.items()}
     names = [name for name in joined if name != "best"]
     print(f"\n{folds} folds over all {len(rows):,} texts (the baselines learn from the validation texts too):\n")
     print(f"| model | accuracy | spread of the folds | {' | '.join(f'gain over {name}' for name in names)} |")
     print("| --- | --- | --- |" + " --- |" * len(names))
     for name, found in joined.items():
-        spread = torch.stack([part.mean() for part in correct[name]])
-        gains = [difference_interval(found, joined[other]) for other in names]
+        spread = torch.stack([part.double().mean() for part in correct[name]])
+        gains = [difference_interval(found.unsqueeze(0), joined[other]) for other in names]
         shown = [f"{gain.value * 100:+.2f} ({gain.low * 100:+.2f} to {gain.high * 100:+.2f})" for gain in gains]
-        print(f"| {name} | {float(found.mean()):.4f} | ± {float(spread.std()):.4f} | {' | '.join(shown)} |")
+        print(f"| {name} | {float(found.double().mean()):.4f} | ± {float(spread.std()):.4f} | {' | '.join(shown)} |")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

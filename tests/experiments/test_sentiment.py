@@ -28,7 +28,7 @@ from attnlab.train import train_together
 from attnlab.train.observer import Silent
 
 TINY = {"seeds": 1, "epochs": 1, "best_epochs": 1, "baseline": False, "repeats": 2}
-LEARNING = {"seeds": 1, "epochs": 2, "best_epochs": 1, "batch_size": 64, "learning_rate": 3e-3, "d_model": 16,
+LEARNING = {"seeds": 2, "epochs": 2, "best_epochs": 1, "batch_size": 64, "learning_rate": 3e-3, "d_model": 16,
             "num_heads": 2, "num_layers": 1, "d_ff": 32}  # fmt: skip
 FILLERS = [f"word{number}" for number in range(30)]
 
@@ -63,7 +63,11 @@ def on_file(negated, tmp_path_factory):
 
 
 def failed(report):
-    return {claim.name for claim in report.claims if not claim.passed}
+    return {claim.name for claim in report.claims if claim.passed is False}
+
+
+def undecided(report):
+    return {claim.name for claim in report.claims if claim.passed is None}
 
 
 def section(report, title):
@@ -80,11 +84,12 @@ def write(path, rows, name="t.csv"):
     return str(path / name)
 
 
-def test_every_claim_of_the_built_in_set_holds(built_in):
+def test_every_claim_of_the_built_in_set_holds_but_the_comparisons_that_four_texts_cannot_decide(built_in):
     assert failed(built_in) == set()
+    assert undecided(built_in) == {"best_beats_tfidf_pairs", "best_beats_tfidf_500"}
     assert {claim.name for claim in built_in.claims} == {
         "padding_changes_nothing", "weights_add_up", "split_shares_no_text", "repeated_rows_leak",
-        "parameters_counted", "tokenizer_round_trip",
+        "parameters_counted", "tokenizer_round_trip", "best_beats_tfidf_pairs", "best_beats_tfidf_500",
     }  # fmt: skip
 
 
@@ -101,18 +106,64 @@ def test_both_splits_stand_beside_each_other(built_in):
                for low, value, high in zip(each["low"], each["values"], each["high"], strict=True))  # fmt: skip
 
 
-def test_on_enough_texts_both_models_beat_the_majority_and_the_best_beats_tfidf(on_file):
-    assert failed(on_file) == set()
-    measured = {claim.name: claim.measured for claim in on_file.claims}
-    assert {"beats_the_majority", "best_beats_tfidf", "test_is_never_seen"} < measured.keys()
-    assert measured["beats_the_majority"].count("1 of 1 trainings") == 2
-    assert measured["best_beats_tfidf"].endswith("; 1 of 1 trainings alone")
+def test_the_models_beat_the_majority_and_the_weak_baseline_and_that_they_lose_to_the_strong_one_is_said(on_file):
+    assert failed(on_file) == {"best_beats_tfidf_pairs"}
+    assert on_file.exit_status == 1
+    found = {claim.name: (claim.passed, claim.measured) for claim in on_file.claims}
+    assert (found["beats_the_majority"][0], found["best_beats_tfidf_500"][0]) == (True, True)
+    accuracies = {row[1]: row[2] for row in section(on_file, "Accuracies and sizes")["rows"]}
+    for name, key in (("TF-IDF pairs + LR", "tfidf_pairs"), ("TF-IDF 500 + LR", "tfidf_500")):
+        told = found[f"best_beats_{key}"][1]
+        assert told.startswith(f"{accuracies['best']} against {accuracies[name]}: ")
+    assert f"mini {accuracies['mini']}, +" in found["beats_the_majority"][1]
+
+
+def compared(one, other, *, is_built_in=False):
+    """Judge a model's answers, (trainings, texts), against a baseline's."""
+    models = {"best": [SimpleNamespace(correct=each) for each in one]}
+    strong = baseline.Baseline("TF-IDF", "tfidf", "a baseline", other, other, 1, 1)
+    fair = judging.Outcome({}, models, [strong])
+    return judging._baseline_claim(SimpleNamespace(is_built_in=is_built_in), fair, strong)
+
+
+def answers(right, wrong, trainings=3):
+    return torch.tensor([True] * right + [False] * wrong).repeat(trainings, 1)
+
+
+def test_a_model_that_loses_to_the_baseline_fails_its_claim_on_a_small_test_set_too():
+    # 328 and 384 of 500 texts, as on a set of questions of 50 classes; here on 100 texts.
+    lost = compared(answers(66, 34), answers(80, 20)[0])
+    assert lost.passed is False
+    assert lost.measured == "66.0% against 80.0%: -14.0 points (-20.8 to -6.7)"
+    assert compared(answers(80, 20), answers(66, 34)[0]).passed is True
+
+
+def test_a_gain_that_could_as_well_be_a_loss_is_undecided():
+    draw = torch.Generator().manual_seed(0)
+    one, other = torch.rand(3, 500, generator=draw) < 0.905, torch.rand(500, generator=draw) < 0.9
+    found = compared(one, other)
+    assert found.passed is None
+    assert found.bound == "interval above 0; undecided if it holds 0"
+
+
+def test_one_training_decides_nothing_and_neither_do_texts_that_choose_the_epoch():
+    one, other = answers(80, 20), answers(60, 40)[0]
+    lone, chosen = compared(one[:1], other), compared(one, other, is_built_in=True)
+    assert (lone.passed, chosen.passed) == (None, None)
+    assert "one training says nothing of others" in lone.statement
+    assert "which choose the epoch too" in chosen.statement
+
+
+def test_a_gain_of_one_lucky_training_does_not_hold():
+    lucky = torch.cat((answers(95, 5, 1), answers(62, 38, 2)))
+    assert compared(lucky, answers(60, 40)[0]).passed is None
 
 
 def test_what_the_numbers_allow_is_said_in_words(on_file):
     said = section(on_file, "What this says")["text"]
     assert "with 95 % confidence: better." in said
-    assert "The best model against TF-IDF pairs + LR" in said
+    lost = said.partition("The best model against TF-IDF pairs + LR, the strong baseline: ")[2]
+    assert lost.partition(".\n")[0].endswith("with 95 % confidence: worse")
     assert "What attention is worth in mini" in said
     assert "is there before any training, by naive Bayes" in said
     assert "AdamW" in said
@@ -129,7 +180,9 @@ def test_a_best_model_that_is_not_trained_stands_where_it_began_and_training_add
     report = attnlab.run("sentiment", data=negated, **{**LEARNING, "learning_rate": 0.0, "baseline": False})
     rows = {row[1]: row[2:5] for row in section(report, "Accuracies and sizes")["rows"]}
     assert rows["best"] == rows["best, before training"]
-    assert "Training adds +0.0 points (+0.0 to +0.0)" in section(report, "What this says")["text"]
+    told = section(report, "What this says")["text"].partition("Training adds ")[2].partition(".\n")[0]
+    assert told.startswith("+0.0 points (-")
+    assert "no difference that these texts and trainings can show" in told
 
 
 def test_a_mean_that_counts_padding_is_caught(monkeypatch):
@@ -287,12 +340,24 @@ def test_a_tokenizer_that_loses_words_is_caught(monkeypatch):
 
 def test_a_mini_that_learns_nothing_does_not_beat_the_majority(negated):
     settings = {**LEARNING, "learning_rate": 0.0}
-    assert failed(attnlab.run("sentiment", data=negated, **settings)) == {"beats_the_majority"}
+    claims = {claim.name: claim.passed for claim in attnlab.run("sentiment", data=negated, **settings).claims}
+    assert not claims["beats_the_majority"]
 
 
-def test_a_baseline_as_good_as_the_best_is_not_beaten(negated, monkeypatch):
-    monkeypatch.setitem(baseline.BASELINES, "TF-IDF 500 + LR", baseline.BASELINES["TF-IDF pairs + LR"])
-    assert failed(attnlab.run("sentiment", data=negated, **LEARNING)) == {"best_beats_tfidf"}
+def test_every_class_is_judged_and_what_is_taken_for_what_is_shown(on_file):
+    rows = section(on_file, "Class by class")["rows"]
+    assert [row[:2] for row in rows[:3]] == [
+        ["mini", "negative"],
+        ["mini", "positive"],
+        ["mini", "mean of the classes"],
+    ]
+    assert {row[0] for row in rows} == {"mini", "best", *baseline.BASELINES}
+    assert sum(row[5] for row in rows[:2]) == rows[2][5] == 600
+    maps = {each["label"]: each["maps"][0] for each in section(on_file, "What is taken for what")["choices"]}
+    recalls = {(row[0], row[1]): row[3] for row in rows}
+    for name, drawn in maps.items():
+        for place, label in enumerate(drawn["row_labels"]):
+            assert f"{drawn['rows'][place][place]:.1%}" == recalls[name, label]
 
 
 def test_the_run_folder_holds_both_models_and_their_tokenizers(built_in):
@@ -315,8 +380,19 @@ def test_a_reopened_run_gives_the_verdict_the_report_shows(built_in):
     assert all(abs(sum(row) - 1) < 1e-5 for head in found.attention for row in head.rows)
 
 
-def test_words_that_are_not_known_stand_in_brackets(built_in):
-    assert registry.trace_run(built_in, "a zebra").tokens == ("<CLS>", "a", "[zebra]")
+def test_words_that_are_not_known_stand_in_brackets_and_it_is_said_what_that_means(built_in):
+    found = registry.trace_run(built_in, "a zebra")
+    assert found.tokens == ("<CLS>", "a", "[zebra]")
+    assert found.note == looking.UNKNOWN_WORDS
+    assert found.to_mapping()["note"] == looking.UNKNOWN_WORDS
+    assert "note" not in registry.trace_run(built_in, "a film").to_mapping()
+    assert looking.UNKNOWN_WORDS in section(built_in, "Where mini looks")["caption"]
+
+
+def test_a_word_is_known_whatever_punctuation_stands_beside_it(built_in):
+    plain, written = (registry.trace_run(built_in, text).tokens for text in ("warm , funny", '"Warm, FUNNY'))
+    assert plain == ("<CLS>", "warm", ",", "funny")
+    assert written == ("<CLS>", '["]', "warm", ",", "funny")
 
 
 def test_an_empty_text_has_no_verdict(built_in):
@@ -452,7 +528,9 @@ def test_a_missing_baseline_library_is_said_before_anything_long(monkeypatch):
 
 def test_texts_of_stop_words_alone_leave_the_small_baseline_out():
     rows = [LabelledText("the of and", "a"), LabelledText("not one", "b")]
-    assert [each.name for each in baseline.train_baselines(data.Split(rows, rows, rows))] == ["TF-IDF pairs + LR"]
+    assert [each.name for each in baseline.train_baselines(data.Split(rows, rows, rows), ["a", "b"])] == [
+        "TF-IDF pairs + LR"
+    ]
 
 
 def test_an_interrupted_run_ends_at_once(tmp_path):
@@ -503,13 +581,6 @@ def test_hiding_words_keeps_cls_and_the_order_and_brings_no_padding_in():
         assert kept == sorted(set(kept))
         assert max(kept) <= most
     assert abs(float(left.real[0::2].sum(1).float().mean()) - (1 + 5 * 0.3)) < 0.2
-
-
-@pytest.mark.parametrize(("wins", "losses", "expected"), [(5, 0, 2 / 32), (0, 0, 1.0), (3, 3, 1.0), (1, 8, 20 / 512)])
-def test_mcnemar_is_the_two_sided_sign_test(wins, losses, expected):
-    one = torch.tensor([True] * wins + [False] * losses + [True])
-    other = torch.tensor([False] * wins + [True] * losses + [True])
-    assert judging.mcnemar(one, other) == pytest.approx(expected)
 
 
 def test_silencing_attention_leaves_the_trained_model_untouched(on_file):

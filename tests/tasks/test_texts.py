@@ -221,6 +221,35 @@ def test_files_that_cannot_be_read_say_why(name, content, error, words, tmp_path
         read_texts(str(file))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("t.csv", "café,good\n", Columns("1", "2", encoding="cp1252", has_header=False)),
+        ("t.csv", "text;label\ncafé;good\n", Columns(encoding="latin-1", delimiter=";")),
+        ("t.label", "good\tcafé\n", Columns("2", "1", encoding="utf-16", has_header=False, delimiter="\t")),
+        ("t", "label\ttext\ngood\tcafé\n", Columns(encoding="utf-8-sig", delimiter="\t")),
+    ],
+)
+def test_encoding_header_and_delimiter_are_read_as_they_are_given(name, content, columns, tmp_path):
+    (tmp_path / name).write_bytes(content.encode(columns.encoding))
+    assert read_texts(str(tmp_path / name), columns) == [{"text": "café", "label": "good"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "words"),
+    [
+        ("t.csv", Columns(has_header=False), r"no column 'text' \(set with text=COLUMN\).* 1"),
+        ("t.jsonl", Columns(has_header=False), "header=false is for CSV and TSV; t.jsonl names its columns itself"),
+        ("t.jsonl", Columns(delimiter=";"), "delimiter is for files of cells, such as CSV; t.jsonl is none"),
+        ("t.data", Columns(), "a file ending in .csv, .*say what stands between them, such as delimiter=tab"),
+    ],
+)
+def test_what_does_not_go_with_a_file_is_refused(name, columns, words, tmp_path):
+    (tmp_path / name).write_text("a,b\n")
+    with pytest.raises(WrongUsage, match=words):
+        read_texts(str(tmp_path / name), columns)
+
+
 def test_a_row_of_the_wrong_length_counts_as_missing(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text("text,label\nonly one\nwarm,good,too many\n\nfine,bad\nwarm,good\n")

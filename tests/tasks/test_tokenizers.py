@@ -12,8 +12,10 @@ from attnlab.tasks.tokenizers import (
     PartTokenizer,
     SubwordTokenizer,
     WordTokenizer,
+    _splitter,
     clean,
     open_tokenizer,
+    words_of,
 )
 
 TEXTS = ["good film", "good good story", "bad film", "a story"]
@@ -69,13 +71,69 @@ def test_an_id_beyond_the_vocabulary_is_refused():
 @given(st.lists(ANY_TEXT, min_size=1, max_size=4))
 def test_a_text_of_the_corpus_comes_back_whole(texts):
     tokenizer = WordTokenizer.build(texts, 10_000, 100)
-    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == [clean(text) for text in texts]
+    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == [" ".join(words_of(text)) for text in texts]
+
+
+@given(ANY_TEXT)
+def test_splitting_loses_nothing_but_blanks_and_splits_nothing_further_the_second_time(text):
+    words = words_of(text)
+    assert "".join(words) == clean(text).replace(" ", "")
+    assert words_of(" ".join(words)) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Brilliant!", "brilliant !"),
+        ("it.", "it ."),
+        ("A warm, funny film.", "a warm , funny film ."),
+        ("don't DON’T", "don ' t don ’ t"),
+        ("the 90s, 3.5/10...", "the 90 s , 3 . 5 / 10 . . ."),
+        ('("naïve")', '( " naïve " )'),
+        ("\ud800x", "? x"),
+    ],
+)
+def test_words_numbers_apostrophes_and_punctuation_are_tokens_of_their_own(text, expected):
+    assert " ".join(words_of(text)) == expected
+
+
+@pytest.mark.parametrize("kind", [WordTokenizer, PartTokenizer])
+def test_punctuation_hides_no_word(kind):
+    tokenizer = kind.build(["a brilliant film , truly .", "a terrible film !"], 100, 20)
+    one, other, plain = (tokenizer.ids(text) for text in ("Brilliant!", "Terrible.", "brilliant"))
+    assert one[1] != other[1]
+    assert one[1][0] == plain[1][0] if kind is PartTokenizer else one[1] == plain[1]
+    assert UNK not in [word[0] if kind is PartTokenizer else word for word in (*one, *other)]
+
+
+# What version 0.1.0 wrote, which split at blanks, and the ids that it gave "A warm, Dull film. zebra".
+FIRST_WORDS = ["a", "warm,", "film.", "funny", "dull", "it's", "not", "dull!"]
+FIRST = [
+    ({"kind": "word", "max_length": 8, "words": FIRST_WORDS}, [2, 3, 4, 7, 5, 1]),
+    (
+        {"kind": "parts", "max_length": 8, "words": FIRST_WORDS, "beginnings": [],
+         "pairs": ["a warm,", "warm, funny", "funny film.", "a dull", "dull film.", "it's warm,"]},
+        [[2, 0, 0], [3, 0, 11], [4, 0, 0], [7, 0, 15], [5, 0, 0], [1, 0, 0]],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("mapping", "ids"), FIRST, ids=["word", "parts"])
+def test_a_tokenizer_of_the_first_version_splits_at_blanks_as_it_did(mapping, ids, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)  # which it does not need
+    opened = open_tokenizer(mapping)
+    for tokenizer in (opened, open_tokenizer(json.loads(json.dumps(opened.to_mapping())))):
+        assert tokenizer.ids("A warm, Dull film. zebra") == ids
+        assert tokenizer.words("A warm, Dull film. zebra") == ["<CLS>", "a", "warm,", "dull", "film.", "[zebra]"]
+        assert tokenizer.count("A warm, Dull film. zebra") == 6
 
 
 def test_a_literal_pad_in_a_text_is_a_word_and_not_padding():
     tokenizer = word(texts=["<pad> <PAD> <cls>"])
-    assert tokenizer.encode("<PAD> x")[:3] == [CLS, 3, UNK]
-    assert tokenizer.decode(tokenizer.encode("<PAD> <CLS>")) == "<pad> <cls>"
+    assert tokenizer.encode("<PAD> x")[:5] == [CLS, 3, 5, 4, UNK]
+    assert tokenizer.decode(tokenizer.encode("<PAD> <C")) == "< pad > < [UNK]".replace("[UNK]", "<UNK>")
+    at_blanks = WordTokenizer(["<pad>", "<cls>"], 8, "blanks")
+    assert at_blanks.decode(at_blanks.encode("<PAD> <CLS>")) == "<pad> <cls>"
 
 
 def test_the_vocabulary_is_cut_at_its_size():
@@ -151,6 +209,7 @@ def test_a_tokenizer_saved_and_opened_again_gives_the_same_ids(kind):
         ({"kind": "other"}, "expected a tokenizer of kind"),
         ({"kind": "word", "max_length": 3}, "'words' is missing"),
         ({"kind": "word", "max_length": 3, "words": [1]}, "expected a list of words"),
+        ({"kind": "word", "max_length": 3, "words": [], "splits": "x"}, "split at words or blanks; got 'x'"),
         ({"kind": "word", "max_length": 3, "words": ["a", "a"]}, "one id"),
         ({"kind": "word", "max_length": 0, "words": []}, "max_length must be an integer of at least 1"),
         ({"kind": "parts", "max_length": 3, "words": [], "beginnings": [], "pairs": ["a b", "a b"]}, "one id"),
@@ -162,7 +221,11 @@ def test_a_damaged_tokenizer_is_refused(mapping, words):
         open_tokenizer(mapping)
 
 
-def test_without_the_library_subwords_say_what_to_install(monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "what"), [(SubwordTokenizer, "subwords need"), (WordTokenizer, "the words of texts need")]
+)
+def test_without_the_library_tokenizers_say_what_to_install(kind, what, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
-    with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[text\]', or take tokenizer=word"):
-        SubwordTokenizer.build(TEXTS, 50, 8)
+    _splitter.cache_clear()
+    with pytest.raises(CouldNotRun, match=rf"{what} the library tokenizers; .*pip install 'attnlab\[text\]'"):
+        kind.build(TEXTS, 50, 8)

@@ -49,6 +49,8 @@ def show_trace(trace: "Trace") -> None:
         return
     answer = one_line(" ".join(step.choice for step in trace.steps))
     console.print(Text(f"{_brief(trace.input)} → {answer}", style="bold") + _verdict(trace.steps))
+    if trace.note:
+        console.print(Text(trace.note, style="dim"))
 
 
 def _shown(step: "Step") -> list[tuple[str, float]]:
@@ -186,6 +188,8 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
     words = [one_line(" ".join(step.choice for step in each.steps)) for each in (fork.before, fork.after)]
     parted = "the same answer" if fork.parted_at is None else f"they part at step {fork.parted_at}"
     console.print(Text(f"{_brief(fork.before.input)} → {words[0]}   edited → {words[1]}   ({parted})", style="bold"))
+    if fork.before.note:
+        console.print(Text(fork.before.note, style="dim"))
     console.print(Text(str(fork.certificate), style="dim"))
 
 

@@ -59,7 +59,7 @@ def look(
     as_json
         Print it as JSON.
     """
-    from attnlab.look.questions import recorded
+    from attnlab.look.questions import Verdict, recorded
 
     if site is not None and head is not None:
         raise WrongUsage("--head and --site both say what to look at; give one of them.")
@@ -98,6 +98,8 @@ def look(
     else:
         for name in recording:
             _show(name, facts[name])
+    if isinstance(question, Verdict) and question.note and not as_json:
+        terminal.say(question.note, is_quiet=True)
     if out is not None and not as_json:
         terminal.say(f"page     {out / 'view.html'}")
     return 0

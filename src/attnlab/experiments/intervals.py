@@ -1,5 +1,6 @@
 """Intervals: a mean or a share without its spread says little, so claims over draws and seeds carry both."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -93,6 +94,7 @@ def check_intervals() -> None:
             )
 
 
+@functools.cache
 def student_quantile(freedom: int) -> float:
     """Return the t that 97.5 % of Student's distribution lie below, by bisection on its distribution function."""
     low, high = 0.0, 20.0

@@ -156,13 +156,17 @@ class Translation:
 @displayed
 @dataclass(frozen=True)
 class Verdict:
-    """A text that an encoder puts into a class: tokens (1, length) ids, their names, the names of the classes."""
+    """A text that an encoder puts into a class: tokens (1, length) ids, their names, the names of the classes.
+
+    note: what a reader has to know of the names of the tokens.
+    """
 
     model: Encoder = field(repr=False)
     tokens: Tensor
     words: Sequence[str]
     classes: Sequence[str]
     expected: Sequence[str] | None = None
+    note: str = ""
 
     @property
     def vocabulary(self) -> Mapping[int, str]:
@@ -185,7 +189,8 @@ class Verdict:
             probabilities = self.model(*passage.arguments, **passage.options).softmax(-1)[0]
         choice = self.classes[int(probabilities.argmax())]
         step = Step(None, tuple(self.classes), tuple(probabilities.tolist()), choice)
-        return Trace(tuple(self.words), tuple(self.words), (step,), _heads(recording)).judged(self.expected)
+        found = Trace(tuple(self.words), tuple(self.words), (step,), _heads(recording), self.note)
+        return found.judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Nothing is chosen before a verdict."""

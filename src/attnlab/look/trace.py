@@ -60,12 +60,13 @@ class HeadTrace:
 @displayed
 @dataclass(frozen=True)
 class Trace:
-    """One generation, step by step."""
+    """One generation, step by step; `note` says what a reader has to know of the names of its tokens."""
 
     input: tuple[str, ...]
     tokens: tuple[str, ...]
     steps: tuple[Step, ...]
     attention: tuple[HeadTrace, ...]
+    note: str = ""
 
     def _card(self) -> Card:
         rows = []
@@ -85,6 +86,8 @@ class Trace:
     def to_mapping(self) -> dict[str, Any]:
         """Return the trace as plain values for JSON; weights are rounded to 6 decimals, about what float32 holds."""
         mapping = asdict(self)
+        if not self.note:
+            del mapping["note"]
         for step in mapping["steps"]:
             for name in ("place", "expected"):
                 if step[name] is None:

@@ -7,6 +7,7 @@ train a model that is judged on "great film". Everything that is left out is cou
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -41,11 +42,18 @@ class LabelledText(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Which columns hold what; the split's may be absent."""
+    """Which columns hold what (the split's may be absent), and how a file of text is written.
+
+    encoding: such as cp1252 · has_header: without one, the columns of a CSV or TSV are 1, 2, 3, … · delimiter: what
+    stands between cells; None for what the file's ending says.
+    """
 
     text: str = "text"
     label: str = "label"
     split: str = "split"
+    encoding: str = "utf-8"
+    has_header: bool = True
+    delimiter: str | None = None
 
 
 class Collection(NamedTuple):
@@ -82,8 +90,17 @@ def read_texts(source: str, columns: Columns | None = None) -> list[dict[str, An
         return _read_hub(source, columns)
     if not path.exists():
         raise CouldNotRun(f"there is no file {source}. A data set on the hub is named owner/name.")
+    if columns.delimiter is not None:
+        if kind in _READERS and kind not in (".csv", ".tsv"):
+            raise WrongUsage(f"delimiter is for files of cells, such as CSV; {path.name} is none, leave it out.")
+        kind = ".tsv" if columns.delimiter == "\t" else ".csv"
     if kind not in _READERS:
-        raise WrongUsage(f"data must be a file ending in {', '.join(_READERS)}; got {path.name}.")
+        raise WrongUsage(
+            f"data must be a file ending in {', '.join(_READERS)}; got {path.name}. Of any other file of cells say "
+            "what stands between them, such as delimiter=tab."
+        )
+    if not columns.has_header and kind not in (".csv", ".tsv"):
+        raise WrongUsage(f"header=false is for CSV and TSV; {path.name} names its columns itself.")
     try:
         return _READERS[kind](path, columns)
     except OSError as error:
@@ -307,7 +324,7 @@ def _pick(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
 
 def _read_csv(path: Path, columns: Columns) -> list[dict[str, Any]]:
     try:
-        return _read_cells(path, columns, delimiter=",")
+        return _read_cells(path, columns, delimiter=columns.delimiter or ",")
     except csv.Error as error:
         raise CouldNotRun(
             f"{path} is not clean CSV, {error}. Put each text that holds a comma or a quote into quotes, with every "
@@ -330,16 +347,17 @@ def _read_cells(
     path: Path, columns: Columns, *, delimiter: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
 ) -> list[dict[str, Any]]:
     # A text may hold line separators other than \n, so the csv module sees the characters as they are.
-    stream = io.StringIO(_decoded(path), newline="")
+    stream = io.StringIO(_decoded(path, columns.encoding), newline="")
     limit = csv.field_size_limit(2**31 - 1)
     try:
         reader = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
-        header = next(reader, [])
-        if not header:
+        first = next(reader, [])
+        if not first:
             raise WrongUsage(f"{path} is empty; expected a first line with the names of the columns.")
+        header = first if columns.has_header else [str(number) for number in range(1, len(first) + 1)]
         places = {name: header.index(column) for name, column in _pick(header, columns, str(path)).items()}
         rows = []
-        for cells in reader:
+        for cells in reader if columns.has_header else itertools.chain([first], reader):
             if cells:  # a row that is not as long as the header is broken: its values are missing
                 whole = len(cells) == len(header)
                 rows.append({name: cells[place] if whole else None for name, place in places.items()})
@@ -352,7 +370,7 @@ def _read_cells(
 
 def _read_jsonl(path: Path, columns: Columns) -> list[dict[str, Any]]:
     values: list[dict[str, Any]] = []
-    for number, line in enumerate(_decoded(path).split("\n"), 1):
+    for number, line in enumerate(_decoded(path, columns.encoding).split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -410,13 +428,14 @@ def _read_hub(name: str, columns: Columns) -> list[dict[str, Any]]:
     return rows
 
 
-def _decoded(path: Path) -> str:
+def _decoded(path: Path, encoding: str) -> str:
     content = path.read_bytes()
     try:
-        return content.decode("utf-8-sig")
+        return content.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise CouldNotRun(
-            f"{path} is not UTF-8 (byte {error.start:,} is 0x{content[error.start]:02x}); save it as UTF-8."
+            f"{path} is not {encoding.upper()} (byte {error.start:,} is 0x{content[error.start]:02x}); save it as "
+            "UTF-8, or name its own encoding, such as encoding=cp1252."
         ) from None
 
 

@@ -3,13 +3,17 @@
 `WordTokenizer` has an id for each word; `PartTokenizer` gives each word several ids (the word, its beginning, and the
 word together with the next one), whose vectors a model adds up; `SubwordTokenizer` learns pieces of words by byte-pair
 encoding (Sennrich et al. 2016). All lower the case, fold white space, put `<CLS>` in front and cut at `max_length`.
+
+What a word is, the library `tokenizers` says: words, numbers, apostrophes and punctuation marks are tokens of their
+own, so that `Brilliant!` holds `brilliant`. Tokenizers that an earlier version saved go on splitting at blanks.
 """
 
+import functools
 import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.shapes import require_integer
@@ -20,16 +24,21 @@ __all__ = [
     "SPECIALS",
     "UNK",
     "PartTokenizer",
+    "Splits",
     "SubwordTokenizer",
     "TextTokenizer",
     "WordTokenizer",
     "clean",
     "open_tokenizer",
+    "words_of",
 ]
 
 PAD, UNK, CLS = 0, 1, 2
 SPECIALS = ("<PAD>", "<UNK>", "<CLS>")
 """The names of ids 0, 1 and 2. No word is one of them: words are in lower case, and `<pad>` in a text is a word."""
+
+Splits = Literal["words", "blanks"]
+"""Where a text is split: at the edges of words, numbers and punctuation marks, or at blanks alone."""
 
 _BEGINNING = 5  # letters that `PartTokenizer` takes as a word's beginning
 
@@ -41,6 +50,31 @@ def clean(text: str) -> str:
     'a warm, funny film'
     """
     return " ".join(text.lower().split())
+
+
+def words_of(text: str, splits: Splits = "words") -> list[str]:
+    """Split a text, in its clean form, into words, numbers, apostrophes and punctuation marks (or at blanks alone).
+
+    >>> words_of("It's a warm, 90s film!")
+    ['it', "'", 's', 'a', 'warm', ',', '90', 's', 'film', '!']
+    >>> words_of("It's a warm, 90s film!", "blanks")
+    ["it's", 'a', 'warm,', '90s', 'film!']
+    """
+    if splits == "blanks":
+        return clean(text).split()
+    return [piece for piece, _ in _splitter().pre_tokenize_str(_encodable(clean(text)))]
+
+
+@functools.cache
+def _splitter() -> Any:
+    """Return what splits texts: at blanks, at every punctuation mark, and where digits begin and end."""
+    parts = _library("the words of texts need").pre_tokenizers
+    return parts.Sequence([parts.BertPreTokenizer(), parts.Digits(individual_digits=False)])
+
+
+def _encodable(text: str) -> str:
+    """Put a question mark in the place of half a surrogate pair, which is no character."""
+    return text.encode("utf-8", "replace").decode()
 
 
 class TextTokenizer(Protocol):
@@ -77,16 +111,17 @@ class WordTokenizer:
     Args:
         words: those with ids of their own, from 3 on; every other is `<UNK>`.
         max_length: tokens of a text at most, CLS included.
+        splits: what is a word, see `words_of`.
 
-    >>> tokenizer = WordTokenizer.build(["good film", "bad film"], vocab_size=5, max_length=4)
+    >>> tokenizer = WordTokenizer.build(["good film", "bad film"], vocab_size=5, max_length=5)
     >>> tokenizer.encode("Bad, good film"), tokenizer.decode([2, 4, 3, 0])
-    ([2, 1, 4, 3], 'good film')
+    ([2, 1, 1, 4, 3], 'good film')
     """
 
     num_parts = 1
 
-    def __init__(self, words: Sequence[str], max_length: int) -> None:
-        self.max_length = require_integer("max_length", max_length)
+    def __init__(self, words: Sequence[str], max_length: int, splits: Splits = "words") -> None:
+        self.max_length, self.splits = require_integer("max_length", max_length), _require_splits(splits)
         self._names = [*SPECIALS, *words]
         self._ids = {word: number for number, word in enumerate(self._names)}
         if len(self._ids) != len(self._names):
@@ -96,7 +131,7 @@ class WordTokenizer:
     def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "WordTokenizer":
         """Give ids to the most frequent words of the texts, ties by first appearance, `vocab_size` ids in all."""
         _check_vocab_size(vocab_size)
-        counts = Counter(itertools.chain.from_iterable(clean(text).split(" ") for text in texts if clean(text)))
+        counts = Counter(itertools.chain.from_iterable(words_of(text) for text in texts))
         # Counter keeps the order of first appearance, and most_common keeps it among equals.
         return cls([word for word, _ in counts.most_common(vocab_size - len(SPECIALS))], max_length)
 
@@ -126,20 +161,21 @@ class WordTokenizer:
 
     def ids(self, text: str) -> list[int]:
         """Return the ids of a text without padding: CLS and the words, cut at `max_length`."""
-        return [CLS, *(self._ids.get(word, UNK) for word in clean(text).split())][: self.max_length]
+        return [CLS, *(self._ids.get(word, UNK) for word in words_of(text, self.splits))][: self.max_length]
 
     def words(self, text: str) -> list[str]:
         """Return the names of the tokens; unknown words in brackets."""
-        named = (word if word in self._ids else f"[{word}]" for word in clean(text).split())
+        named = (word if word in self._ids else f"[{word}]" for word in words_of(text, self.splits))
         return [SPECIALS[CLS], *named][: self.max_length]
 
     def count(self, text: str) -> int:
         """Say how many tokens a text has, CLS included, before it is cut."""
-        return 1 + len(clean(text).split())
+        return 1 + len(words_of(text, self.splits))
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the words and the length as plain values."""
-        return {"kind": "word", "max_length": self.max_length, "words": self._names[len(SPECIALS) :]}
+        """Return the words, the length and what is a word as plain values."""
+        words = self._names[len(SPECIALS) :]
+        return {"kind": "word", "max_length": self.max_length, "splits": self.splits, "words": words}
 
 
 class PartTokenizer:
@@ -151,12 +187,20 @@ class PartTokenizer:
     Args:
         words, beginnings, pairs: those with ids, in this order, from 3 on; a pair has a space between its words.
         max_length: tokens of a text at most, CLS included.
+        splits: what is a word, see `words_of`.
     """
 
     num_parts = 3
 
-    def __init__(self, words: Sequence[str], beginnings: Sequence[str], pairs: Sequence[str], max_length: int) -> None:
-        self.max_length = require_integer("max_length", max_length)
+    def __init__(
+        self,
+        words: Sequence[str],
+        beginnings: Sequence[str],
+        pairs: Sequence[str],
+        max_length: int,
+        splits: Splits = "words",
+    ) -> None:
+        self.max_length, self.splits = require_integer("max_length", max_length), _require_splits(splits)
         self._parts = (list(words), list(beginnings), list(pairs))
         start, self._ids = len(SPECIALS), []
         for names in self._parts:
@@ -172,7 +216,7 @@ class PartTokenizer:
         _check_vocab_size(vocab_size)
         counts: Counter[tuple[int, str]] = Counter()
         for text in texts:
-            for parts in _parts_of(clean(text).split()):
+            for parts in _parts_of(words_of(text)):
                 counts.update((kind, name) for kind, name in enumerate(parts) if name)
         kept = [part for part, _ in counts.most_common(vocab_size - len(SPECIALS))]
         words, beginnings, pairs = ([name for kind, name in kept if kind == wanted] for wanted in range(3))
@@ -192,24 +236,25 @@ class PartTokenizer:
     def ids(self, text: str) -> list[list[int]]:
         """Return the three ids of each token: CLS (with two PAD) and the words, cut at `max_length`."""
         found = [[CLS, PAD, PAD]]
-        for word, beginning, pair in _parts_of(clean(text).split()[: self.max_length]):
+        for word, beginning, pair in _parts_of(words_of(text, self.splits)[: self.max_length]):
             found.append([self._ids[0].get(word, UNK), self._ids[1].get(beginning, PAD), self._ids[2].get(pair, PAD)])
         return found[: self.max_length]
 
     def words(self, text: str) -> list[str]:
         """Return the names of the tokens; unknown words in brackets."""
-        named = (word if word in self._ids[0] else f"[{word}]" for word in clean(text).split())
+        named = (word if word in self._ids[0] else f"[{word}]" for word in words_of(text, self.splits))
         return [SPECIALS[CLS], *named][: self.max_length]
 
     def count(self, text: str) -> int:
         """Say how many tokens a text has, CLS included, before it is cut."""
-        return 1 + len(clean(text).split())
+        return 1 + len(words_of(text, self.splits))
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the parts and the length as plain values."""
         words, beginnings, pairs = self._parts
         return {
-            "kind": "parts", "max_length": self.max_length, "words": words, "beginnings": beginnings, "pairs": pairs,
+            "kind": "parts", "max_length": self.max_length, "splits": self.splits,
+            "words": words, "beginnings": beginnings, "pairs": pairs,
         }  # fmt: skip
 
 
@@ -226,7 +271,7 @@ class SubwordTokenizer:
 
     def __init__(self, state: str, max_length: int) -> None:
         self.max_length = require_integer("max_length", max_length)
-        library = _library()
+        library = _library("subwords need")
         try:
             self._inner = library.Tokenizer.from_str(state)
         except Exception as error:
@@ -236,14 +281,14 @@ class SubwordTokenizer:
     def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "SubwordTokenizer":
         """Learn at most `vocab_size` pieces from the texts; letters that no text has are `<UNK>`."""
         _check_vocab_size(vocab_size)
-        library = _library()
+        library = _library("subwords need")
         inner = library.Tokenizer(library.models.BPE(unk_token=SPECIALS[UNK]))
         inner.pre_tokenizer = library.pre_tokenizers.Metaspace()
         inner.decoder = library.decoders.Metaspace()
         trainer = library.trainers.BpeTrainer(
             vocab_size=vocab_size, special_tokens=list(SPECIALS), show_progress=False, min_frequency=2
         )
-        inner.train_from_iterator((clean(text) for text in texts), trainer)
+        inner.train_from_iterator((_encodable(clean(text)) for text in texts), trainer)
         return cls(inner.to_str(), max_length)
 
     @property
@@ -277,7 +322,7 @@ class SubwordTokenizer:
         return {"kind": "subword", "max_length": self.max_length, "state": json.loads(self._inner.to_str())}
 
     def _encoding(self, text: str) -> Any:
-        return self._inner.encode(clean(text), add_special_tokens=False)
+        return self._inner.encode(_encodable(clean(text)), add_special_tokens=False)
 
 
 def open_tokenizer(mapping: Any) -> TextTokenizer:
@@ -288,13 +333,14 @@ def open_tokenizer(mapping: Any) -> TextTokenizer:
     """
     if not isinstance(mapping, Mapping) or mapping.get("kind") not in ("word", "parts", "subword"):
         raise CouldNotRun(f"expected a tokenizer of kind word, parts or subword; got {str(mapping)[:60]}.")
+    splits = mapping.get("splits", "blanks")  # which the first version, that split at blanks, did not write down
     try:
         if mapping["kind"] == "word":
-            return WordTokenizer(_texts(mapping["words"]), mapping["max_length"])
+            return WordTokenizer(_texts(mapping["words"]), mapping["max_length"], splits)
         if mapping["kind"] == "subword":
             return SubwordTokenizer(json.dumps(mapping["state"]), mapping["max_length"])
         words, beginnings, pairs = (_texts(mapping[name]) for name in ("words", "beginnings", "pairs"))
-        return PartTokenizer(words, beginnings, pairs, mapping["max_length"])
+        return PartTokenizer(words, beginnings, pairs, mapping["max_length"], splits)
     except KeyError as error:
         raise CouldNotRun(f"the tokenizer is damaged: {error} is missing.") from None
     except CouldNotRun:
@@ -316,13 +362,19 @@ def _parts_of(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
         yield word, beginning, f"{word} {following}" if following else ""
 
 
+def _require_splits(splits: Any) -> Splits:
+    if splits not in get_args(Splits):
+        raise WrongUsage(f"texts are split at {' or '.join(get_args(Splits))}; got {str(splits)[:40]!r}.")
+    return splits  # type: ignore[no-any-return]
+
+
 def _check_vocab_size(vocab_size: int) -> None:
     require_integer("vocab_size", vocab_size)
     if vocab_size < len(SPECIALS):
         raise WrongUsage(f"vocab_size must be at least 3, for {', '.join(SPECIALS)}; got {vocab_size}.")
 
 
-def _library() -> Any:
+def _library(what: str) -> Any:
     try:
         import tokenizers
         import tokenizers.decoders
@@ -330,8 +382,5 @@ def _library() -> Any:
         import tokenizers.pre_tokenizers
         import tokenizers.trainers
     except ImportError:
-        raise CouldNotRun(
-            "tokenizer=subword needs the library tokenizers; install it with: pip install 'attnlab[text]', "
-            "or take tokenizer=word."
-        ) from None
+        raise CouldNotRun(f"{what} the library tokenizers; install it with: pip install 'attnlab[text]'.") from None
     return tokenizers

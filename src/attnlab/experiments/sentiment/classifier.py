@@ -33,7 +33,7 @@ from attnlab.experiments.sentiment.unseen import exchange_test_texts
 from attnlab.files import read_json
 from attnlab.look.questions import Verdict
 from attnlab.models.encoder import Encoder
-from attnlab.tasks.tokenizers import TextTokenizer, clean, open_tokenizer
+from attnlab.tasks.tokenizers import TextTokenizer, clean, open_tokenizer, words_of
 from attnlab.train import Trained
 from attnlab.train.loop import using_threads
 
@@ -50,6 +50,7 @@ def run(config: SentimentConfig, context: Run) -> Findings:
     """Do all of it."""
     if config.baseline:
         require_library()
+    words_of("")  # which says at once, before anything long, if its library is missing
     with using_threads(1 if config.d_model <= 64 else None):  # one thread is quickest for models so small
         return _run(config, context)
 
@@ -172,7 +173,7 @@ def _outcome(
             found = train_model(model, prepared[name], config, context, member)
             models[name].append(found)
     context.stage(f"baselines, split {arrangement.name}")
-    baselines = train_baselines(arrangement.split) if config.baseline else []
+    baselines = train_baselines(arrangement.split, data.classes) if config.baseline else []
     return Outcome(prepared, models, baselines)
 
 

@@ -29,6 +29,11 @@ class SentimentConfig(Config):
     text: str = option("text", "column of the texts")
     label: str = option("label", "column of the labels")
     split: str = option("split", "column that says train, validation or test, where there is one")
+    encoding: str = option("utf-8", "of a file of text, such as cp1252; a byte order mark is read over")
+    header: bool = option(True, "the first line of a CSV or TSV names the columns; without, they are 1, 2, 3, …")
+    delimiter: str | None = option(
+        None, "what stands between the cells of a file of any ending: one character, or tab; none: by its ending"
+    )
     held_out: float = option(0.2, "share of the texts held out, where the file has no split", low=0.01, high=0.9)
     most_texts: int = option(20_000, "texts used; of more, so many are drawn", low=10, high=100_000_000)
     split_seed: int | None = option(
@@ -41,7 +46,7 @@ class SentimentConfig(Config):
     show: str | None = option(None, "texts to look into, parted by |; none: some of the test texts")
     seeds: int = option(3, "trainings of each model, each with its own initial weights", low=1, high=1_000)
     tokenizer: Literal["word", "subword"] = option(
-        "word", "of mini: what stands between spaces, or pieces by byte-pair encoding"
+        "word", "of mini: words, numbers and punctuation marks, or pieces by byte-pair encoding"
     )
     vocab_size: int = option(10_000, "ids of mini's vocabulary at most", low=3, high=10_000_000)
     max_length: int = option(32, "tokens of a text that mini reads, CLS included", low=2, high=100_000)
@@ -76,10 +81,19 @@ class SentimentConfig(Config):
         self.mini_config(self.vocab_size, 2)
         if min(len(name) for name in (self.text, self.label, self.split)) == 0:
             raise WrongUsage("text, label and split must be names of columns; got an empty one.")
+        if self.delimiter not in (None, "tab") and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
+            raise WrongUsage(f"delimiter must be one character, such as ;, or tab; got {self.delimiter!r}.")
+        try:
+            "a".encode(self.encoding)
+        except (LookupError, ValueError):
+            raise WrongUsage(
+                f"encoding must be one that Python knows, such as cp1252; got {self.encoding!r}."
+            ) from None
 
     def columns(self) -> Columns:
-        """Return which columns hold what."""
-        return Columns(self.text, self.label, self.split)
+        """Return which columns hold what, and how the file is written."""
+        delimiter = "\t" if self.delimiter == "tab" else self.delimiter
+        return Columns(self.text, self.label, self.split, self.encoding, self.header, delimiter)
 
     def mini_config(self, vocab_size: int, num_classes: int) -> EncoderConfig:
         """Return what the mini transformer is told: the encoder of Vaswani et al. 2017, small."""

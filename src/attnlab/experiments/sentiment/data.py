@@ -20,10 +20,7 @@ from attnlab.tasks.texts import (
 from attnlab.tasks.tokenizers import clean
 from attnlab.tasks.verdicts import VERDICTS
 
-__all__ = ["FEWEST_TO_TELL", "Arrangement", "Data", "load_data"]
-
-FEWEST_TO_TELL = 500
-"""Test texts below which an accuracy is no ground for a claim: its 95 % interval would be more than 8 points wide."""
+__all__ = ["Arrangement", "Data", "load_data"]
 
 
 class Arrangement(NamedTuple):
@@ -52,11 +49,6 @@ class Data(NamedTuple):
     def fair(self) -> Arrangement:
         """The arrangement without leaks."""
         return self.arrangements[0]
-
-    @property
-    def can_tell(self) -> bool:
-        """Whether there are test texts enough for claims about accuracy."""
-        return not self.is_built_in and self.fair.num_judged >= FEWEST_TO_TELL
 
 
 def load_data(config: SentimentConfig, seed: int) -> Data:

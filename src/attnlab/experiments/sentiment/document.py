@@ -12,17 +12,19 @@ from torch import Tensor
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.intervals import Interval
 from attnlab.experiments.sections import parameters_section, settings_section
-from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
-from attnlab.experiments.sentiment.data import FEWEST_TO_TELL, Data
-from attnlab.experiments.sentiment.judging import (
-    Outcome,
+from attnlab.experiments.sentiment.classes import class_sections
+from attnlab.experiments.sentiment.comparison import (
     accuracy_interval,
     difference_interval,
-    majority_accuracy,
+    in_words,
     mcnemar,
     points,
 )
+from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
+from attnlab.experiments.sentiment.data import Data
+from attnlab.experiments.sentiment.judging import Outcome, majority_accuracy
 from attnlab.experiments.sentiment.looking import (
+    UNKNOWN_WORDS,
     ask_one,
     correct_without_attention,
     maps_of,
@@ -32,7 +34,7 @@ from attnlab.experiments.sentiment.looking import (
 from attnlab.experiments.sentiment.pictures import architecture_section, positions_section, recurrence_sections
 from attnlab.experiments.sentiment.training import TrainedModel
 from attnlab.models.parameters import count_from_model
-from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean
+from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean, words_of
 
 __all__ = ["make_document", "make_document_of_one"]
 
@@ -45,14 +47,15 @@ def make_document(config: SentimentConfig, context: Run, data: Data, outcomes: S
     fair, main = outcomes[0], config.main
     model = fair.models[main][0].model
     shown = texts_to_show(fair.prepared[main], fair.models[main][0], config.show)
-    scores = {name: _percent(float(fair.mean_correct(name).mean())) for name in fair.models}
-    told = "" if data.can_tell else f"; {data.fair.num_judged} test texts are too few to tell models apart"
+    scores = [f"{_share_of(fair.correct(name))} of {name}'s" for name in fair.models]
+    scores += [f"{_share_of(each.correct)} of {each.name}'s" for each in fair.baselines]
+    told = f"; {data.fair.num_judged} test texts are too few to tell models apart" if data.is_built_in else ""
     return {
         "title": NAME,
         "subtitle": (
             f"A mini transformer and a model that starts from counts give {len(data.classes)} kinds of verdict on "
-            f"texts; on {data.fair.num_judged:,} texts they never saw, {scores['mini']} and {scores['best']} come "
-            f"out right{told}."
+            f"texts. On {data.fair.num_judged:,} texts they never saw, "
+            f"{', '.join(scores)} are right{told}."
         ),
         "facts": [
             ["seed", str(context.seed)],
@@ -66,6 +69,7 @@ def make_document(config: SentimentConfig, context: Run, data: Data, outcomes: S
         "sections": [
             _accuracy_section(data, outcomes),
             _result_table(data, outcomes),
+            *class_sections(data, fair),
             _reading_section(config, data, outcomes),
             _data_section(config, data, fair),
             *_curve_sections(outcomes),
@@ -118,6 +122,10 @@ def _percent(share: float) -> str:
     return f"{share:.1%}"
 
 
+def _share_of(correct: Tensor) -> str:
+    return _percent(float(correct.double().mean()))
+
+
 def _accuracy_section(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     groups = [f"split {each.name}" + (" (leaks)" if each.shared else " (no text shared)") for each in data.arrangements]
     measured = [_intervals(outcome) for outcome in outcomes]
@@ -143,7 +151,9 @@ def _accuracy_section(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]
 
 def _intervals(outcome: Outcome) -> dict[str, Interval]:
     """Return the accuracy of each model and baseline; one that found no words on this split has none."""
-    found: dict[str, Interval] = {name: accuracy_interval(outcome.mean_correct(name)) for name in outcome.models}
+    found: dict[str, Interval] = {
+        name: accuracy_interval(outcome.correct(name).double().mean(0)) for name in outcome.models
+    }
     return found | {baseline.name: accuracy_interval(baseline.correct) for baseline in outcome.baselines}
 
 
@@ -151,12 +161,12 @@ def _result_table(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     rows: list[list[Any]] = []
     for arrangement, outcome in zip(data.arrangements, outcomes, strict=True):
         for name, found in outcome.models.items():
-            correct, each = outcome.mean_correct(name), [model.accuracy for model in found]
-            gains = [_gain(correct, found[0].correct, baseline.correct) for baseline in outcome.baselines]
+            correct, each = outcome.correct(name), [model.accuracy for model in found]
+            gains = [_gain(correct, baseline.correct) for baseline in outcome.baselines]
             gain = "too few texts to tell" if data.is_built_in else "; ".join(gains)
             size = sum(count_from_model(found[0].model).values())
             spread = f"{_percent(min(each))} to {_percent(max(each))}"
-            rows.append([arrangement.name, name, *_shown(correct), spread, size, gain])
+            rows.append([arrangement.name, name, *_shown(correct.double().mean(0)), spread, size, gain])
             if name == "best":
                 rows.append(_before_row(data, arrangement.name, outcome, size))
         for baseline in outcome.baselines:
@@ -168,7 +178,8 @@ def _result_table(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "title": "Accuracies and sizes",
         "caption": (
             f"Accuracies on the test texts, with 95 % intervals. The gain is in points over {names}, on the same "
-            "texts (mean over the trainings, paired 95 % interval; p: McNemar's test of the first training)."
+            "texts (mean of the trainings, 95 % interval over texts and trainings; p: McNemar's test of the first "
+            "training, over texts alone)."
         ),
         "columns": ["split", "model", "accuracy", "95 % interval", "lowest to highest training", "parameters", "gain"],
         "rows": rows,
@@ -177,12 +188,12 @@ def _result_table(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def _before_row(data: Data, where: str, outcome: Outcome, size: int) -> list[Any]:
     """List the best model as it was before any training."""
-    before, found = outcome.mean_before("best"), outcome.models["best"]
+    before, found = outcome.correct_before("best"), outcome.models["best"]
     each = [float(model.correct_before.double().mean()) for model in found]
-    gains = [_gain(before, found[0].correct_before, baseline.correct) for baseline in outcome.baselines]
+    gains = [_gain(before, baseline.correct) for baseline in outcome.baselines]
     gain = "too few texts to tell" if data.is_built_in else "; ".join(gains)
     spread = f"{_percent(min(each))} to {_percent(max(each))}"
-    return [where, "best, before training", *_shown(before), spread, size, gain]
+    return [where, "best, before training", *_shown(before.double().mean(0)), spread, size, gain]
 
 
 def _shown(correct: Tensor) -> tuple[str, str]:
@@ -191,41 +202,36 @@ def _shown(correct: Tensor) -> tuple[str, str]:
     return _percent(interval.value), f"{_percent(interval.low)} to {_percent(interval.high)}"
 
 
-def _gain(mean: Tensor, first: Tensor, baseline: Tensor) -> str:
+def _gain(correct: Tensor, baseline: Tensor) -> str:
     """Write a gain over a baseline, with its interval and the p of the first training."""
-    gain = difference_interval(mean, baseline)
+    gain = difference_interval(correct, baseline)
     ends = f"{gain.low * 100:+.1f} to {gain.high * 100:+.1f}"
-    return f"{gain.value * 100:+.1f} ({ends}, p {mcnemar(first, baseline):.2g})"
+    return f"{gain.value * 100:+.1f} ({ends}, p {mcnemar(correct[0], baseline):.2g})"
 
 
 def _reading_section(config: SentimentConfig, data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Say in words what the numbers allow one to say."""
     fair = outcomes[0]
     said = []
-    if not data.can_tell:
+    if data.is_built_in:
         said.append(
-            f"{data.fair.num_judged} distinct test texts are too few to tell: a 95 % interval on so few is wide, and "
-            f"no claim of skill is made on fewer than {FEWEST_TO_TELL}."
+            f"{data.fair.num_judged} distinct test texts are too few to tell, and here they choose the epoch too, so "
+            "no claim of skill is decided. Real texts come with --set data=FILE text=COLUMN label=COLUMN."
         )
-        if data.is_built_in:
-            said.append("Real texts come with --set data=FILE text=COLUMN label=COLUMN.")
     for arrangement, outcome in list(zip(data.arrangements, outcomes, strict=True))[1:]:
         said.append(
             f"The split by row is a trap: {arrangement.shared:,} of its {arrangement.num_judged:,} held-out texts "
             f"are also in training, since each text stands there several times. It shows mini at "
-            f"{_percent(float(outcome.mean_correct('mini').mean()))}; on texts it never saw, the same model is at "
-            f"{_percent(float(fair.mean_correct('mini').mean()))}."
+            f"{_share_of(outcome.correct('mini'))}; on texts it never saw, the same model is at "
+            f"{_share_of(fair.correct('mini'))}."
         )
-    for baseline in fair.baselines if data.can_tell else ():
-        gain = difference_interval(fair.mean_correct("best"), baseline.correct)
-        found_out = (
-            "better" if gain.low > 0 else "worse" if gain.high < 0 else "no difference that these texts can show"
-        )
+    for baseline in () if data.is_built_in else fair.baselines:
+        gain = difference_interval(fair.correct("best"), baseline.correct)
         said.append(
-            f"The best model against {baseline.name}: {points(gain)} on the same texts, with 95 % confidence: "
-            f"{found_out}."
+            f"The best model against {baseline.name}, {baseline.about}: {points(gain)} on the same texts, "
+            f"{in_words(gain)}."
         )
-    if data.can_tell:
+    if not data.is_built_in:
         said.append(_sources_of_skill(fair))
     num_validation = len({clean(row.text) for row in data.fair.split.validation})
     for name, found in fair.models.items():
@@ -240,19 +246,18 @@ def _reading_section(config: SentimentConfig, data: Data, outcomes: Sequence[Out
 
 def _sources_of_skill(fair: Outcome) -> str:
     """Say what counting, training and attention are each worth."""
-    correct, before = fair.mean_correct("best"), fair.mean_before("best")
-    gain = difference_interval(correct, before)
-    adds = "better" if gain.low > 0 else "worse" if gain.high < 0 else "no difference that these texts can show"
+    before = fair.correct_before("best")
+    gain = difference_interval(fair.correct("best"), before)
     said = (
-        f"Where the best model's accuracy comes from: {_percent(float(before.mean()))} is there before any training, "
+        f"Where the best model's accuracy comes from: {_share_of(before)} is there before any training, "
         "by naive Bayes over words, beginnings of words and pairs of words, counted and not trained. Training adds "
-        f"{points(gain)}, with 95 % confidence: {adds}."
+        f"{points(gain)}, {in_words(gain)}."
     )
     for name, found in fair.models.items():
-        without = torch.stack([correct_without_attention(each, fair.prepared[name]).double() for each in found]).mean(0)
+        without = torch.stack([correct_without_attention(each, fair.prepared[name]) for each in found])
         said += (
-            f" What attention is worth in {name}: with every attention silenced {_percent(float(without.mean()))} of "
-            f"the test texts come out right; it adds {points(difference_interval(fair.mean_correct(name), without))}."
+            f" What attention is worth in {name}: with every attention silenced {_share_of(without)} of "
+            f"the test texts come out right; it adds {points(difference_interval(fair.correct(name), without))}."
         )
     return said
 
@@ -370,7 +375,7 @@ def _attention_section(
         "title": f"Where {name} looks",
         "caption": (
             f"Each head of each layer of {name}: a row shows how the token on the left spreads one unit of weight over "
-            "the tokens above. Words in [brackets] are not in its vocabulary."
+            "the tokens above. " + UNKNOWN_WORDS
         ),
         **({"figure": "attention"} if name == main else {}),
         "choices": choices,
@@ -400,7 +405,7 @@ def _words_sections(fair: Outcome) -> list[dict[str, Any]]:
 def _text_with_repeat(data: Data, fair: Outcome, main: ModelName, otherwise: str) -> str:
     """Return a short text in which a word stands twice, of the test texts if one of them has it, or another."""
     for row in (row for part in reversed(data.fair.split) for row in part):
-        words = clean(row.text).split()
+        words = words_of(row.text)
         if len(set(words)) < len(words) <= min(14, fair.prepared[main].tokenizer.max_length - 1):
             return row.text
     return otherwise

@@ -13,9 +13,10 @@ from attnlab.look.questions import Verdict
 from attnlab.look.recording import record
 from attnlab.look.trace import Trace
 from attnlab.models.encoder import Encoder
-from attnlab.tasks.tokenizers import PartTokenizer, TextTokenizer, clean
+from attnlab.tasks.tokenizers import UNK, PartTokenizer, TextTokenizer, clean
 
 __all__ = [
+    "UNKNOWN_WORDS",
     "Padded",
     "Weighed",
     "ask_one",
@@ -27,6 +28,7 @@ __all__ = [
     "weigh",
 ]
 
+UNKNOWN_WORDS = "Words in [brackets] are not in the vocabulary: the model reads the same <UNK> for each of them."
 _MOST_PADDED = 100  # texts that are read with other paddings
 _MOST_WEIGHED = 64  # texts whose weights are added up
 _FURTHEST = 64  # tokens of padding at most, beyond a text's own length
@@ -57,7 +59,10 @@ class Weighed(NamedTuple):
 
 def ask_one(model: Encoder, tokenizer: TextTokenizer, classes: Sequence[str], text: str) -> Verdict:
     """Put one text to a model."""
-    return Verdict(model, torch.tensor([tokenizer.ids(text)]), tokenizer.words(text), classes)
+    ids = torch.tensor([tokenizer.ids(text)])
+    words = ids if tokenizer.num_parts == 1 else ids[..., 0]
+    note = UNKNOWN_WORDS if bool((words == UNK).any()) else ""
+    return Verdict(model, ids, tokenizer.words(text), classes, note=note)
 
 
 @torch.no_grad()

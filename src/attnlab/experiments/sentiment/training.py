@@ -64,6 +64,11 @@ class TrainedModel(NamedTuple):
     correct_before: Tensor
 
     @property
+    def answers(self) -> Tensor:
+        """The class that each test text is put into: (texts,)."""
+        return self.probabilities.argmax(-1)
+
+    @property
     def accuracy(self) -> float:
         """Share of the test texts that are right."""
         return float(self.correct.double().mean())

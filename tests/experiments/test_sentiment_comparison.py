@@ -1,0 +1,96 @@
+"""How two models are compared: an interval over texts and trainings, and figures class by class."""
+
+import math
+
+import pytest
+import torch
+
+from attnlab.experiments.intervals import is_above
+from attnlab.experiments.sentiment.classes import class_figures, confusion_matrix
+from attnlab.experiments.sentiment.comparison import difference_interval, in_words, mcnemar, points
+
+
+def below(x):
+    """The normal distribution function."""
+    return (1 + math.erf(x / math.sqrt(2))) / 2
+
+
+def coverage(num_texts, num_trainings, spread, interval=difference_interval, draws=1_000):
+    """Draw test sets and trainings of a model and a baseline whose true difference is known; how often is it inside?
+
+    Each text has a difficulty that both share; each training of the model is as good as chance made it.
+    """
+    generator = torch.Generator().manual_seed(0)
+    truth = below(0.9 / math.sqrt(1 + spread**2)) - below(0.6)
+    inside = 0
+    for _ in range(draws):
+        shared = 0.8 * torch.randn(num_texts, generator=generator)
+        other = shared + 0.6 * torch.randn(num_texts, generator=generator) > -0.6
+        trainings = spread * torch.randn(num_trainings, 1, generator=generator)
+        one = shared + 0.6 * torch.randn(num_trainings, num_texts, generator=generator) + trainings > -0.9
+        found = interval(one, other)
+        inside += found.low <= truth <= found.high
+    return inside / draws
+
+
+@pytest.mark.parametrize("num_texts", [5, 300])
+@pytest.mark.parametrize(("num_trainings", "spread"), [(2, 0.0), (3, 0.1), (3, 0.3), (5, 0.2)])
+def test_at_least_about_95_of_100_intervals_hold_the_true_difference(num_texts, num_trainings, spread):
+    assert coverage(num_texts, num_trainings, spread) >= 0.93
+
+
+def test_an_interval_over_texts_alone_is_found_out_by_its_coverage():
+    def over_texts_alone(one, other):
+        return difference_interval(one.double().mean(0, keepdim=True), other)
+
+    assert coverage(300, 3, 0.5, over_texts_alone, draws=100) < 0.6
+
+
+def test_few_texts_that_all_fall_one_way_decide_nothing_and_many_do():
+    for num_texts, expected in ((1, None), (4, None), (40, True)):
+        right = torch.ones(3, num_texts, dtype=torch.bool)
+        assert is_above(difference_interval(right, ~right[0]), 0) is expected
+
+
+def test_the_interval_of_one_training_is_over_the_texts_alone():
+    right = torch.tensor([[True, True, False, True] * 50])
+    other = torch.tensor([False, True, True, False] * 50)
+    same = difference_interval(right.repeat(2, 1), other)  # two trainings that never differ
+    assert difference_interval(right, other) == same
+    assert points(same) == "+25.0 points (+13.3 to +36.2)"
+    assert in_words(same) == "with 95 % confidence: better"
+    assert in_words(difference_interval(right, right[0])) == "no difference that these texts and trainings can show"
+
+
+def test_a_difference_and_its_other_way_round_are_the_same():
+    draw = torch.Generator().manual_seed(1)
+    one, other = torch.rand(3, 50, generator=draw) < 0.8, torch.rand(3, 50, generator=draw) < 0.6
+    there, back = difference_interval(one, other), difference_interval(other, one)
+    assert [there.value, there.low, there.high] == pytest.approx([-back.value, -back.high, -back.low])
+
+
+@pytest.mark.parametrize(("wins", "losses", "expected"), [(5, 0, 2 / 32), (0, 0, 1.0), (3, 3, 1.0), (1, 8, 20 / 512)])
+def test_mcnemar_is_the_two_sided_sign_test(wins, losses, expected):
+    one = torch.tensor([True] * wins + [False] * losses + [True])
+    other = torch.tensor([False] * wins + [True] * losses + [True])
+    assert mcnemar(one, other) == pytest.approx(expected)
+
+
+def test_the_figures_of_classes_are_those_of_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    draw = torch.Generator().manual_seed(2)
+    labels, answers = torch.randint(5, (200,), generator=draw), torch.randint(5, (1, 200), generator=draw)
+    counts = confusion_matrix(labels, answers, 5)
+    assert counts.tolist() == metrics.confusion_matrix(labels, answers[0]).tolist()
+    expected = metrics.precision_recall_fscore_support(labels, answers[0])
+    for place, column in enumerate(expected):
+        assert [each[place] for each in class_figures(counts)] == pytest.approx(list(column))
+
+
+def test_a_class_that_is_never_answered_or_never_there_has_no_figure_of_it():
+    counts = confusion_matrix(torch.tensor([0, 0, 1]), torch.tensor([[0, 2, 0], [0, 0, 0]]), 3)
+    assert counts.tolist() == [[1.5, 0, 0.5], [1, 0, 0], [0, 0, 0]]
+    first, second, third = class_figures(counts)
+    assert first[:2] == pytest.approx((1.5 / 2.5, 0.75))
+    assert (second.precision, second.recall, second.f1) == (None, 0, 0)
+    assert (third.precision, third.recall, third.f1) == (0, None, 0)
