@@ -13,13 +13,17 @@ from typing import Any, NamedTuple, TypeVar
 
 from attnlab.errors import AttnlabError, CouldNotRun
 
-__all__ = ["Card", "card_text", "displayed", "frame", "short"]
+__all__ = ["Card", "card_text", "displayed", "frame", "harmless", "short"]
 
 _T = TypeVar("_T")
 _LINES, _WIDTH, _LETTERS = 15, 100, 950  # of a repr
 _ROWS, _COLUMNS = 20, 12  # of a table in a notebook
 _CELL = 60  # letters
 _LISTED = 6  # items of a list that are named one by one
+_BIDI = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))  # and the ends of lines of Unicode
+_HARMLESS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
+_HARMLESS |= {0x7F: "␡"} | dict.fromkeys((*range(0x80, 0xA0), *_BIDI, *range(0xD800, 0xE000)), "\ufffd")
+"""What a terminal would obey or order text by, or could not write, and what is shown instead."""
 
 
 class Card(NamedTuple):
@@ -63,7 +67,7 @@ def short(value: Any) -> str:
 
 def card_text(card: Card, lines: int | None = None) -> str:
     """Write a card as text, at most so many lines; None for all."""
-    found = [_clean(card.title)]
+    found = [harmless(card.title)]
     if card.facts:
         wide = max(len(name) for name, _ in card.facts)
         found += [f"  {name:{wide}}  {short(value)}" for name, value in card.facts]
@@ -72,7 +76,7 @@ def card_text(card: Card, lines: int | None = None) -> str:
         columns = [_aligned(column, bool(card.columns)) for column in zip(*table, strict=True)]
         found += ["  " + "  ".join(row) for row in zip(*columns, strict=True)]
     total = len(found) + max(0, len(card.rows) - len(card.rows[:lines])) + len(card.lines)
-    found += [_clean(line) for line in card.lines[:lines]]
+    found += [harmless(line) for line in card.lines[:lines]]
     if lines is None:
         return "\n".join(line.rstrip() for line in found)
     kept: list[str] = []
@@ -83,6 +87,15 @@ def card_text(card: Card, lines: int | None = None) -> str:
         kept.append(line)
     more = total - len(kept)
     return "\n".join([*kept, f"… {more:,} more line{'s' * (more != 1)}"] if more else kept)
+
+
+def harmless(text: str) -> str:
+    """Show the characters in a text that command a terminal or turn the direction of writing, but line ends and tabs.
+
+    >>> harmless("\\x1b[31mred")
+    '␛[31mred'
+    """
+    return text.translate(_HARMLESS)
 
 
 def frame(rows: Iterable[Mapping[str, Any]]) -> Any:
@@ -129,13 +142,17 @@ def _repr_html(self: Any) -> str:
         )
         parts.append(f"<table>{rows}</table>")
     if card.rows:
-        across = slice(_COLUMNS)
-        head = "".join(f"<th{left}>{_escaped(short(name))}</th>" for name in card.columns[across])
-        body = "".join(
-            f"<tr>{''.join(f'<td{left}>{_escaped(short(cell))}</td>' for cell in row[across])}</tr>"
-            for row in card.rows[:_ROWS]
-        )
-        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+        table = [[short(cell) for cell in row[:_COLUMNS]] for row in [card.columns, *card.rows[:_ROWS]]]
+        sides = ["right" if _are_numbers(column[1:]) else "left" for column in zip(*table, strict=True)]
+        lines = [
+            "".join(
+                f'<{tag} style="text-align:{side}">{_escaped(cell)}</{tag}>'
+                for cell, side in zip(row, sides, strict=True)
+            )
+            for tag, row in zip(["th", *["td"] * len(table)], table, strict=False)
+        ]
+        body = "".join(f"<tr>{line}</tr>" for line in lines[1:])
+        parts.append(f"<table><thead><tr>{lines[0]}</tr></thead><tbody>{body}</tbody></table>")
         parts += [f"<p>{more}</p>" for more in _left_out(len(card.rows), _ROWS, "row")]
         parts += [f"<p>{more}</p>" for more in _left_out(len(card.columns), _COLUMNS, "column")]
     if card.lines:
@@ -152,27 +169,24 @@ def _left_out(number: int, most: int, noun: str) -> list[str]:
 def _aligned(column: Sequence[str], has_head: bool) -> list[str]:
     """Pad the cells of a column: words begin at its left, numbers end at its right."""
     width = max(map(len, column))
+    return [cell.rjust(width) if _are_numbers(column[has_head:]) else cell.ljust(width) for cell in column]
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
     try:
-        for cell in column[has_head:]:
-            float(cell.replace(",", "").replace("none", "nan"))
+        return all(float(cell.replace(",", "").replace("none", "nan") or 0) is not None for cell in cells)
     except ValueError:
-        return [cell.ljust(width) for cell in column]
-    return [cell.rjust(width) for cell in column]
+        return False
 
 
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
-def _clean(text: str) -> str:
-    """Put � in the place of what is not printed: controls, marks that turn the direction of writing."""
-    return "".join(letter if letter.isprintable() else "�" for letter in text)
-
-
 def _clipped(text: str, most: int) -> str:
-    text = _clean(text.replace("\n", " "))
+    text = harmless(text.replace("\n", " "))
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _escaped(text: str) -> str:
-    return html.escape("\n".join(map(_clean, text.split("\n"))))
+    return html.escape(harmless(text))

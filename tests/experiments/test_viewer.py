@@ -3,7 +3,7 @@
 import html
 import re
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ def report():
 def notebook(monkeypatch):
     """Pretend to be a notebook."""
     module = ModuleType("IPython")
-    module.get_ipython = lambda: type("Shell", (), {"kernel": object()})()
+    module.get_ipython = lambda: SimpleNamespace(kernel=True)
     monkeypatch.setitem(sys.modules, "IPython", module)
 
 

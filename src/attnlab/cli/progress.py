@@ -11,6 +11,7 @@ from rich.table import Column
 from rich.text import Text
 
 from attnlab.cli.terminal import errors, one_line
+from attnlab.progress import figures_text
 
 if TYPE_CHECKING:
     from attnlab.train.observer import Observer
@@ -93,7 +94,7 @@ class _Bar:
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         self._figures |= figures
-        self._phases.update(self._task, completed=step, total=steps, figures=_figures_text(self._figures))
+        self._phases.update(self._task, completed=step, total=steps, figures=figures_text(self._figures))
 
     def tell(self, sentence: str) -> None:
         self._phases.console.print(Text(one_line(sentence)), soft_wrap=True)
@@ -110,7 +111,7 @@ class _Lines:
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         self._figures |= figures
-        self._line = f"{self._heading}: {step:,} of {steps:,}  {_figures_text(self._figures)}".rstrip()
+        self._line = f"{self._heading}: {step:,} of {steps:,}  {figures_text(self._figures)}".rstrip()
         if time.monotonic() - self._told_at > _PATIENCE:
             self.end()
 
@@ -135,15 +136,3 @@ def _heading(title: str, phase: str) -> str:
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-
-
-def _figures_text(figures: Mapping[str, float]) -> str:
-    shown = []
-    if "loss" in figures:
-        spread = f" ({figures['loss_low']:.4f} to {figures['loss_high']:.4f})" if "loss_low" in figures else ""
-        shown.append(f"loss {figures['loss']:.4f}{spread}")
-    if "accuracy" in figures:
-        shown.append(f"right {figures['accuracy']:.1%}")
-    if "solved" in figures:
-        shown.append(f"solved {figures['solved']:.1%}")
-    return "  ".join(shown)

@@ -15,6 +15,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from attnlab.display import harmless
+
 if TYPE_CHECKING:
     from attnlab.cli.doctor import Finding
     from attnlab.configs import Option
@@ -48,10 +50,6 @@ _MAY_BREAK = {1: 14, 2: 4, 5: 10}  # the columns of a list that may be broken, a
 _BLANKS = 17  # between its columns
 _STYLES = {True: "green", False: "bold red", None: "yellow"}  # of a claim, by its `passed`
 _LINE_FEED = "␊"
-_BIDI = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))  # and the ends of lines of Unicode
-_HARMLESS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
-_HARMLESS |= {0x7F: "␡"} | dict.fromkeys((*range(0x80, 0xA0), *_BIDI), "\ufffd")
-"""What a terminal would obey or order text by, and what is shown instead; `one_line` sees to the ends of lines."""
 
 
 class Writer(Console):
@@ -63,7 +61,7 @@ class Writer(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render as rich does, with every control character made visible; rich's own commands are left."""
         for text, style, control in super().render(renderable, options):
-            yield Segment(text if control else text.translate(_HARMLESS), style, control)
+            yield Segment(text if control else harmless(text), style, control)
 
     def on_broken_pipe(self) -> None:
         """Let results that nobody reads end the command; progress that nobody reads is no longer told."""

@@ -20,6 +20,7 @@ from attnlab.look.questions import Question
 from attnlab.look.trace import Trace
 from attnlab.parts.fused import use_attention_path
 from attnlab.parts.linear import MatrixPath, use_matrix_path
+from attnlab.progress import notebook_bar
 from attnlab.seeds import stream_seed
 from attnlab.train.checkpoint import MOST_THREADS
 from attnlab.train.config import EngineName, LayoutName
@@ -92,7 +93,7 @@ def run(
         settings: config fields as texts, as `--set` gives them.
         quick: start from the experiment's small settings, which show the same in seconds.
         layout, engine: how trainings are computed, see `choose_layout`.
-        observer: is told of progress.
+        observer: is told of progress; None for a bar in a notebook, and nothing elsewhere.
         loggers: "tensorboard", "mlflow": who gets the metrics too, in files inside the run folder; a run that is gone
             on with keeps those it has.
         resume: go on with the run in `out` that was stopped, to the same bytes.
@@ -110,6 +111,7 @@ def run(
     """
     check_intervals()
     experiment = find(name).experiment
+    observer = observer or notebook_bar(name)
     stream_seed(seed)
     stated = config(name, settings, quick=quick, **fields)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

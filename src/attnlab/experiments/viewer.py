@@ -10,7 +10,7 @@ from attnlab.draw.attention.pattern import CAUSAL, Pattern
 from attnlab.draw.corpus import corpus_report
 from attnlab.draw.documents import document_report
 from attnlab.draw.page import render_page
-from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, is_notebook, show_page, view_page
+from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, show_page, view_page
 from attnlab.errors import WrongUsage
 from attnlab.experiments.population import Population, open_run
 from attnlab.experiments.report import Report
@@ -20,6 +20,7 @@ from attnlab.look.corpus import Found, open_search
 from attnlab.look.documents import Document, open_document
 from attnlab.look.recording import open_recording
 from attnlab.look.trace import HeadTrace, Trace
+from attnlab.progress import is_notebook
 
 __all__ = ["show"]
 

@@ -99,7 +99,7 @@ def test_rows_that_do_not_sum_to_one_are_said_on_the_page_and_in_the_figure():
 def test_a_weight_that_is_no_number_is_refused():
     broken = weights(2, 3, 3)
     broken[1, 2, 0] = float("nan")
-    for draw in (view_page, lambda found: attnlab.draw_head(found, 1), lambda found: attnlab.draw_heads(found)):
+    for draw in (view_page, lambda found: attnlab.draw_head(found, 1), attnlab.draw_heads):
         with pytest.raises(WrongUsage, match=r"head 1: the weight of query 2 on key 0 is nan, which cannot be drawn"):
             draw(broken)
 

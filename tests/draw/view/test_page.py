@@ -21,6 +21,7 @@ from attnlab.draw.view.wire import pack
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig
+from attnlab.progress import is_notebook
 
 from ..attention.patterns import ODD, make_layers, make_pattern
 
@@ -172,7 +173,7 @@ def test_inside_a_notebook_it_is_a_sealed_frame(monkeypatch: pytest.MonkeyPatch)
     (inside,) = re.findall(r'srcdoc="([^"]*)"', frame)
     assert html.unescape(inside) == view_page(make_layers(), max_bytes=view_page_module.NOTEBOOK_BYTES)
     notebook.get_ipython = lambda: None
-    assert not view_page_module.is_notebook()
+    assert not is_notebook()
 
 
 def test_the_frame_of_a_notebook_works_in_a_browser(browser: Any) -> None:

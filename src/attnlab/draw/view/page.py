@@ -2,7 +2,6 @@
 
 import base64
 import html
-import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +16,9 @@ from attnlab.draw.markup import escape, make_page, modules_from, plural, to_embe
 from attnlab.draw.view.wire import Drawable, Packed, pack
 from attnlab.errors import WrongUsage
 from attnlab.files import write_text
+from attnlab.progress import is_notebook
 
-__all__ = ["NOTEBOOK_BYTES", "Shown", "is_notebook", "show_page", "view_page", "write_view"]
+__all__ = ["NOTEBOOK_BYTES", "Shown", "show_page", "view_page", "write_view"]
 
 _MAX_BYTES = 30_000_000
 NOTEBOOK_BYTES = 8_000_000  # a notebook keeps its outputs inside
@@ -122,12 +122,6 @@ def show_page(page: str) -> "Shown | Path":
     write_text(place, page)
     webbrowser.open(place.as_uri())
     return place
-
-
-def is_notebook() -> bool:
-    """Say whether this is a kernel that displays things, not a terminal."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return shell is not None and getattr(shell, "kernel", None) is not None
 
 
 def _pack(

@@ -22,6 +22,7 @@ from attnlab.experiments.registry import EXPERIMENTS, computing_as, config, find
 from attnlab.experiments.report import describe_run
 from attnlab.memory import free_memory
 from attnlab.parts.fused import use_attention_path
+from attnlab.progress import notebook_bar
 from attnlab.seeds import stream_seed
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.distributed import refuse_launched
@@ -109,7 +110,7 @@ def train_population(
             name, numbers[0], base.to_mapping(), started, models[0], layout=layout, engine=engine
         )
         description["population"] = described
-        watch = _Watch(lesson, len(places), observer or Silent(), stop_when_solved)
+        watch = _Watch(lesson, len(places), observer or notebook_bar(name) or Silent(), stop_when_solved)
         folder = None
         if path is not None:
             opened = RunFolder.resume(path, description, watch.tell) if resume else RunFolder.create(path, description)

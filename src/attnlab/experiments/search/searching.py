@@ -30,6 +30,7 @@ from attnlab.experiments.sweeps.outcome import Outcome
 from attnlab.experiments.sweeps.storing import read_config_of
 from attnlab.experiments.sweeps.unit import read_answer
 from attnlab.files import write_text
+from attnlab.progress import notebook_bar
 from attnlab.train.config import LayoutName
 from attnlab.train.distributed import refuse_launched
 from attnlab.train.observer import Observer, Silent
@@ -121,7 +122,7 @@ def search(
         plan = Plan.read(name, settings or {}, seeds, trials, quick=quick, layout=layout)
     if plan.experiment != name:
         raise WrongUsage(f"{out} holds a search of {plan.experiment}, not of {name}.")
-    watch = observer or Silent()
+    watch = observer or notebook_bar(f"search of {name}") or Silent()
     Study(plan.dimensions, plan.seeds[0], None)  # what is missing is told before a folder is made
     begun = read_to_go_on(Path(str(out)), "search", plan.to_config()) if resume else None
     where = where_to_compute(engine, workers, address, begun)

@@ -25,6 +25,7 @@ from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.storing import keep, kept, read_config_of
 from attnlab.experiments.sweeps.unit import Result, Unit, compute, read_answer, read_result
 from attnlab.files import write_text
+from attnlab.progress import notebook_bar
 from attnlab.seeds import generator
 from attnlab.train.config import LayoutName
 from attnlab.train.distributed import refuse_launched
@@ -155,7 +156,7 @@ def sweep(
             stop_when_solved=stop_when_solved,
         )
     plan.units(plan.grid())  # what makes no sense is told before a folder is made
-    watch = observer or Silent()
+    watch = observer or notebook_bar(f"sweep of {name}") or Silent()
     begun = read_to_go_on(Path(str(out)), "sweep", plan.to_config()) if resume else None
     where = where_to_compute(engine, workers, address, begun)
     with make_engine(where.kind, num_workers=where.num_workers, address=where.address) as computing:

@@ -33,6 +33,7 @@ from attnlab.look.documents.reading import parts_of
 from attnlab.look.documents.storing import fingerprint
 from attnlab.look.heads import chosen_heads, head_name
 from attnlab.look.recording.tokens import Vocabulary, check_vocabulary, name_of, vocabulary_of
+from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
 from attnlab.sites import installed
 
@@ -106,7 +107,7 @@ def search_corpus(
         top: examples for each head, at most one of each text.
         lowest: look for the least values instead of the largest.
         seed: of the sample and of the intervals.
-        progress: called after each batch.
+        progress: called after each batch; None for a bar in a notebook.
 
     Raises:
         WrongUsage: arguments that cannot be, a corpus without any text, or a folder that holds another search.
@@ -132,6 +133,8 @@ def search_corpus(
     search = _Search(model, measured, chosen, told, Path(out) if out is not None else None)
     search.encode, search.vocabulary = encoder_of(model, texts.encode, longest), vocabulary
     rows = rows_of(texts.source, texts.column)
+    if progress is None and (bar := notebook_bar("texts read")) is not None:
+        progress = lambda far: bar.count(far.texts)  # noqa: E731
     return search.run(islice(rows, texts.limit), texts.batch_tokens, progress)
 
 

@@ -30,6 +30,7 @@ from attnlab.look.heads import chosen_heads, number_of_heads
 from attnlab.look.recording.budget import to_bytes
 from attnlab.look.recording.tokens import name_of
 from attnlab.look.summaries import Summarise
+from attnlab.progress import notebook_bar
 from attnlab.sites import installed, site_names
 
 __all__ = ["Progress", "summarise_document"]
@@ -74,7 +75,7 @@ def summarise_document(
             of the largest weights are named for each query.
         budget: bytes that may be taken beside the model's weights, or "2 GiB"; None for half of what is available.
         beyond: read more tokens than the model was made for.
-        progress: called after each attention.
+        progress: called after each attention; None for a bar in a notebook.
 
     Raises:
         WrongUsage: arguments that cannot be, or a folder that holds another document.
@@ -104,6 +105,8 @@ def summarise_document(
         if wanted:
             _check_disk(folder, state, wanted, model, read)
             folder.put("tokens.safetensors", {"ids": read.ids})
+            if progress is None and (bar := notebook_bar("attentions summarised")) is not None:
+                progress = lambda far: bar.count(far.done, far.total)  # noqa: E731
             _run(model, read, folder, state, wanted, kept, limit, progress)
         if not state["is_done"]:  # also where all layers are there, and who wrote the last one was killed then
             state["is_done"] = True

@@ -247,7 +247,7 @@ def does_it_matter(
     Raises:
         WrongUsage: fewer than two inputs, an unknown control, an alpha that is no level, and what `knock_out` refuses.
     """
-    check_how(how)
+    how = check_how(how, "controls")
     if not (isinstance(rule, Rule) and isinstance(rule.least, int | float) and isinstance(rule.sharp, int | float)):
         raise WrongUsage(f"rule= is a Rule, such as Rule(alpha=0.01, least=0.1, sharp=0.5); got {rule!r}.")
     if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):

@@ -147,7 +147,7 @@ def knock_out(
     Raises:
         WrongUsage: nothing matches, an edit is in force, the model is in training mode, labels are wrong.
     """
-    check_how(how)
+    how = check_how(how, "knock-outs")
     if what not in get_args(What):
         raise WrongUsage(f"there is no sweep over {what!r}; {did_you_mean(str(what), get_args(What))}")
     has_edges = what in ("edges", "head edges")

@@ -190,7 +190,7 @@ def patch_all(
     Raises:
         WrongUsage: the shapes differ, or the metric is the same for both, so that there is nothing to bring back.
     """
-    check_how(how)
+    how = check_how(how, "patches")
     if not isinstance(what, str) or not (what in get_args(What) or "." in what or "*" in what):
         raise WrongUsage(f"there is nothing to patch called {what!r}; {did_you_mean(str(what), get_args(What))}")
     sites = matches(_PATTERNS.get(what, what), model)

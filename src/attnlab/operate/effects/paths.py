@@ -76,7 +76,7 @@ def patch_paths(
     Raises:
         WrongUsage: an unknown sender or receiver, no receiver after any sender, and what `patch_all` refuses.
     """
-    check_how(how)
+    how = check_how(how, "paths")
     into = _checked_inputs(into)
     sites = [name for name in site_names(model) if name.endswith("feed_forward.output") or name == "logits"]
     asked = Metric.of(metric, labels)

@@ -22,6 +22,7 @@ from attnlab.errors import WrongUsage
 from attnlab.operate.effects.baseline import Baseline, row_bytes
 from attnlab.operate.effects.metrics import Ready
 from attnlab.operate.effects.tail import Tail, find_tail, last_alone
+from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
 from attnlab.sites import Instrument, installed
 
@@ -37,8 +38,8 @@ class How(NamedTuple):
 
     budget: bytes that may be taken beside the model; inputs and cases are computed in portions that fit. threads:
     passes computed at once, on a processor; None for as many as torch has, or one where the passes are too small for
-    it. progress: is told how many cases are done, and of how many. Two inputs and one case are computed together in
-    any case, whatever the budget: controls make the patterns of one head of two inputs.
+    it. progress: is told how many cases are done, and of how many; None for a bar in a notebook. Two inputs and one
+    case are computed together in any case, whatever the budget: controls make the patterns of one head of two inputs.
     """
 
     budget: int = 512 * 1024**2
@@ -49,8 +50,12 @@ class How(NamedTuple):
 USUAL = How()
 
 
-def check_how(how: object) -> None:
-    """Raise `WrongUsage` unless a sweep can be computed like that."""
+def check_how(how: object, title: str) -> How:
+    """Return how a sweep is computed, in a notebook with a bar of this title; refuse what is none.
+
+    Raises:
+        WrongUsage: a sweep cannot be computed like that.
+    """
     if not isinstance(how, How):
         raise WrongUsage(f"how= is a How, such as How(budget=2**30); got {how!r}.")
     require_integer("budget (in bytes)", how.budget)
@@ -58,6 +63,8 @@ def check_how(how: object) -> None:
         require_integer("threads", how.threads)
     if not (how.progress is None or callable(how.progress)):
         raise WrongUsage(f"progress is a function of how many are done, and of how many; got {how.progress!r}.")
+    bar = notebook_bar(title) if how.progress is None else None
+    return how if bar is None else how._replace(progress=bar.count)
 
 
 def in_portion(how: How, number: int, portions: int) -> How:

@@ -1,0 +1,95 @@
+"""The bar that a notebook shows while something long is computed; a script shows none, the command line its own."""
+
+import html
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["Bar", "figures_text", "is_notebook", "notebook_bar"]
+
+_PATIENCE = 0.5  # seconds before it appears: what is quick needs none
+_PAUSE = 0.2  # seconds between two drawings
+
+
+def is_notebook() -> bool:
+    """Say whether this is a kernel that displays things, not a terminal."""
+    return getattr(_shell(), "kernel", None) is not None
+
+
+def notebook_bar(title: str) -> "Bar | None":
+    """Return a bar where IPython runs, in a notebook or a terminal; else None."""
+    return None if _shell() is None else Bar(title)
+
+
+class Bar:
+    """One line, rewritten in its place; it observes a training, and counts anything else by `count`."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._stage, self._told = title, "", ""
+        self._done, self._total = 0, 0
+        self._figures: dict[str, float] = {}
+        self._handle: Any = None
+        self._drawn = time.monotonic() + _PATIENCE - _PAUSE
+
+    def stage(self, name: str) -> None:
+        """Begin another part of it."""
+        self._stage, self._figures, self._done, self._total = name, {}, 0, 0
+        self._draw()
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        """Show how far it is; of no number of steps it is not known how many there are."""
+        self._figures |= figures
+        self._done, self._total = step, steps
+        self._draw(is_last=step == steps)
+
+    def tell(self, sentence: str) -> None:
+        """Show a sentence beside it from now on."""
+        self._told = sentence
+        self._draw()
+
+    def count(self, done: int, total: int = 0) -> None:
+        """Show how much is done, and of how much."""
+        self.step(done, total, {})
+
+    def __repr__(self) -> str:
+        stage = f"{self._title}: {self._stage}" if self._stage else self._title
+        far = f"{self._done:,} of {self._total:,}" if self._total else f"{self._done:,}" if self._done else ""
+        return "  ".join(filter(None, (stage, far, figures_text(self._figures), self._told)))
+
+    def _repr_html_(self) -> str:
+        value = f' value="{self._done}" max="{self._total}"' if self._total else ""
+        return f'<div><progress{value}></progress> <span role="status">{html.escape(repr(self))}</span></div>'
+
+    def _draw(self, *, is_last: bool = False) -> None:
+        now = time.monotonic()
+        if now - self._drawn < _PAUSE and not (is_last and self._handle is not None):
+            return
+        self._drawn = now
+        if not is_notebook():
+            self._handle = sys.stderr
+            self._handle.write(f"\r\x1b[K{self!r}" + "\n" * is_last)
+            self._handle.flush()
+        elif self._handle is None:
+            from IPython.display import display
+
+            self._handle = display(self, display_id=True)
+        else:
+            self._handle.update(self)
+
+
+def figures_text(figures: Mapping[str, float]) -> str:
+    """Write the figures of a training in a few words."""
+    shown = []
+    if "loss" in figures:
+        spread = f" ({figures['loss_low']:.4f} to {figures['loss_high']:.4f})" if "loss_low" in figures else ""
+        shown.append(f"loss {figures['loss']:.4f}{spread}")
+    if "accuracy" in figures:
+        shown.append(f"right {figures['accuracy']:.1%}")
+    if "solved" in figures:
+        shown.append(f"solved {figures['solved']:.1%}")
+    return "  ".join(shown)
+
+
+def _shell() -> Any:
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
