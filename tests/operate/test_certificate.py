@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 
+import attnlab
 import attnlab.operate as op
 from attnlab.errors import WrongUsage
 from attnlab.models import generate
@@ -13,6 +14,7 @@ from attnlab.operate import checking, edit
 from attnlab.operate.checking import Checks
 from attnlab.parts import Cache
 from attnlab.parts.attend import explicit_attention
+from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import generator, isolated
 from attnlab.sites import site_names
 
@@ -232,3 +234,24 @@ def test_passes_that_go_on_from_a_cache_filled_before_the_edit_are_counted_as_no
         model(ids[:, 4:], cache=cache)
     assert certificate.effects[""].passes == 1
     assert "not checked: what the edits did to the output of 2 more forward passes" in str(certificate)
+
+
+def test_under_autocast_an_open_attention_is_as_exact_as_a_fused_one():
+    model = make("decoder", 0, torch.float32)
+    given = (tokens(),)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        with edit(model, op.Temperature(temperature=1.0)) as certificate:
+            output = model(*given)
+        with attnlab.record(model, ["*scores", "*weights"]) as recording:
+            model(*given)
+    assert certificate.identity == 0.0
+    assert all(rows.off == 0 for rows in certificate.rows.values())
+    assert certificate.effects[""].kernel <= 2**-7 * float(output.abs().max())  # what half precision can tell
+    assert {recording[site].dtype for site in recording} == {torch.float32}
+
+
+def test_an_attention_alone_is_edited_with_a_certificate():
+    part = multi_head_attention(8, 2)
+    with torch.no_grad(), edit(part, op.Temperature(temperature=1.0)) as certificate:
+        part(torch.randn(1, 3, 8, generator=generator(0, "part")))
+    assert certificate.identity == 0.0

@@ -45,6 +45,8 @@ DEAD_QUERY = (
 )
 VAST = ("test_attend", "test_a_vast_query_and_a_vast_blocked_key_do_not_overflow_the_fused_kernel")
 WIDE_MASK = ("test_attend", "test_a_wide_float_mask_means_the_same_to_half_precision_on_both_paths")
+AXES = ("test_attend", "test_leading_axes_of_any_number_give_the_same_on_both_paths")
+AUTOCAST = ("test_attend", "test_autocast_rounds_neither_scores_nor_weights", torch.bfloat16)
 BLIND = ("test_attend", "test_garbage_where_nobody_can_look_at_the_numbers_stays_blocked_too")
 CAUSAL = ("test_causality", "test_attend_is_causal", "causal")
 ZEROS_AND_ONES = (
@@ -106,6 +108,8 @@ FLOAT_HEADS, FUSED_HEADS = ((*TORCH_HEADS, need_weights, "float64") for need_wei
 ATTEND = _in(
     "parts.attend",
     ("no scale", "return float(width**-0.5)", "return 1.0", SCALE, REFERENCE),
+    ("autocast rounds weights", "torch.autocast(kind, enabled=False)", "nullcontext()", AUTOCAST),
+    ("a mask for more scores than there are", "query = query.expand(*leading, -1, -1)", "pass", AXES),
     ("scale by d, not by its root", "float(width**-0.5)", "float(width**-1.0)", SCALE, REFERENCE),
     ("a scale of 0 taken for none", "1.0 if scale is False else", "1.0 if not scale else", SCALE),
     (

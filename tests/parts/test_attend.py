@@ -423,3 +423,57 @@ def test_vmap_over_a_leading_axis_equals_a_loop(need_weights):
         loop = torch.stack([run(*each) for each in zip(query, key, value, strict=True)])
         assert_close(torch.func.vmap(run)(query, key, value), loop, 2e-6)
     assert torch.func.vmap(attend)(query, key, value).weights.shape == (7, 2, 3, 3)
+
+
+def fits(*leading):
+    try:
+        torch.broadcast_shapes(*leading)
+    except RuntimeError:
+        return False
+    return True
+
+
+def test_leading_axes_of_any_number_give_the_same_on_both_paths():
+    axes = [(), (2,), (3, 1), (3, 2), (2, 3, 1)]
+    failed = []
+    for q, k, v, m in itertools.product(axes, repeat=4):
+        if not fits(q, k, v, m) or len(m) > max(len(q), len(k), len(v)):
+            continue
+        query, key, value = normal(*q, 3, 4), normal(*k, 5, 4, seed=1), normal(*v, 5, 6, seed=2)
+        visible = normal(*m, 3, 5, seed=3) > -1.0
+        leading = torch.broadcast_shapes(q, k, v)
+        if any(here not in (1, there) for here, there in zip(m[::-1], leading[::-1], strict=False)):
+            continue
+        visible[..., 0] = True
+        for mask in (visible, torch.zeros(visible.shape).masked_fill(~visible, -INF)):
+            expected = attend(query, key, value, mask).output
+            try:
+                found = attend(query, key, value, mask, need_weights=False).output
+            except RuntimeError as error:
+                failed.append((q, k, v, m, str(error)))
+                continue
+            assert_close(found, expected, 2e-6)
+    assert not failed, failed[:3]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_autocast_rounds_neither_scores_nor_weights(dtype):
+    query, key, value = (8 * normal(2, 5, 7, seed=seed, dtype=dtype) for seed in range(3))
+    expected = attend(query, key, value, "causal")
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attend(query, key, value, "causal")
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        assert torch.equal(one, other)
+    assert float((found.weights.sum(-1) - 1.0).abs().max()) <= ROW_SUM[dtype]
+
+
+@PATHS
+def test_garbage_stays_blocked_in_a_compiled_graph(need_weights):
+    query, key, value = normal(2, 3, 7), normal(2, 4, 7, seed=1), normal(2, 4, 2, seed=2)
+    visible = torch.tensor([True, True, True, False])
+    expected = attend(query, key, value, visible).output
+    compiled = torch.compile(lambda *given: attend(*given, need_weights=need_weights).output, backend="eager")
+    for poison in (NAN, INF, 1e16, 1e30):
+        key[:, 3] = value[:, 3] = poison
+        assert_close(compiled(query, key, value, visible), expected, 2e-6)

@@ -450,6 +450,24 @@ def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str
     assert (outputs[0] - outputs[1]).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("is_half", [True, False])
+def test_an_opened_attention_of_half_precision_is_computed_in_full(form: str, is_half: bool) -> None:
+    module = stirred(Reader(Packed, **FORMS[form]))
+    module = module.to(torch.bfloat16) if is_half else module
+    model = attach(module, example=(TOKENS,))
+    with (
+        torch.no_grad(),
+        torch.autocast("cpu", torch.bfloat16, enabled=not is_half),
+        attnlab.edit(model, op.Temperature(temperature=1.0)) as certificate,
+        attnlab.record(model, "*weights") as recording,
+    ):
+        model(TOKENS)
+    assert certificate.identity == 0.0
+    assert all(rows.off == 0 for rows in certificate.rows.values())
+    assert all(recording[site].dtype == torch.float32 for site in recording)
+
+
 def test_a_model_that_nobody_described_asks_for_an_example() -> None:
     module = Reader(Packed)
     with pytest.raises(WrongUsage, match=r"takes \(tokens\)"):
@@ -506,6 +524,10 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     "the fast path is never compared with": (
         "standing", "if not isinstance(hook, Post)}", "if hook}",
         lambda: check_told("no gradients", op.ZeroHead(layer=0, head=1)),
+    ),
+    "an opened attention is rounded to half precision": (
+        "functions", "each.float() if each.dtype in _HALF else each", "each",
+        lambda: test_an_opened_attention_of_half_precision_is_computed_in_full("plain", True),
     ),
     "heads that stand one after another are taken for inputs": (
         "survey", "rows = self._batch if", "rows = 1 if",

@@ -307,7 +307,7 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, fl
     What is equal, infinite too, is 0 apart.
     """
     largest, total, number = 0.0, 0.0, 0
-    for a, b in zip(one, other, strict=True):
+    for a, b in zip(one, other, strict=False):  # an attention that is opened gives its weights beside its output
         wide = torch.promote_types(a.dtype, torch.float32)
         equal = (a == b) | (a.isnan() & b.isnan())
         apart = torch.where(equal, 0.0, (a.to(wide) - b.detach().to(wide)).abs())

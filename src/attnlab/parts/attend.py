@@ -5,14 +5,17 @@ may stand: `attention_scores`, `attention_weights`, `weighted_values`. When nobo
 fused kernel computes the same output without ever holding the (query, key) matrix.
 
 What this file promises beyond the formula: blocked weights are exactly 0; a query that may look at nothing gets
-zeros, forward and backward; whatever stands in a blocked key or value, NaN too, reaches nobody.
+zeros, forward and backward; whatever stands in a blocked key or value, NaN too, reaches nobody. In a compiled graph and
+on a GPU, where numbers are not looked at, that holds for NaN, infinity and all but vast numbers: one whose product with
+a query overflows (in float32, above about 1e38) may make NaN of rows that are blocked from it.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import NamedTuple
+from functools import wraps
+from typing import NamedTuple, ParamSpec
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +35,7 @@ __all__ = [
     "explicit_attention",
     "goes_native",
     "is_explicit",
+    "outside_autocast",
     "surely_finite",
     "trusted_numbers",
     "weighted_values",
@@ -45,6 +49,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 _is_trusted: ContextVar[bool] = ContextVar("numbers are trusted", default=False)
 _is_explicit: ContextVar[bool] = ContextVar("the fused kernel is left alone", default=False)
+_Given = ParamSpec("_Given")
 
 
 @displayed
@@ -124,6 +129,23 @@ def surely_finite(query: Tensor, key: Tensor, *, scale: float | bool | None = No
     return abs(factor) <= _LARGEST_SCALE and _can_look(key) and _are_tame(query, key)
 
 
+def outside_autocast(function: Callable[_Given, Tensor]) -> Callable[_Given, Tensor]:
+    """Compute a function in the precision that it asks for, also where autocast would round it to half precision."""
+
+    @wraps(function)
+    def computed(*args: _Given.args, **named: _Given.kwargs) -> Tensor:
+        kind = next(each.device.type for each in (*args, *named.values()) if isinstance(each, Tensor))
+        with _precisely(kind):
+            return function(*args, **named)
+
+    return computed
+
+
+def _precisely(kind: str) -> AbstractContextManager[None]:
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+@outside_autocast
 def attention_scores(query: Tensor, key: Tensor, mask: Mask = None, *, scale: float | bool | None = None) -> Tensor:
     """Compare each query with each key: `QKᵀ/√d_k`, a float mask added, -inf where blocked.
 
@@ -148,6 +170,7 @@ def attention_scores(query: Tensor, key: Tensor, mask: Mask = None, *, scale: fl
     return (products + tensor.masked_fill(blocked, 0.0)).masked_fill(blocked, float("-inf"))
 
 
+@outside_autocast
 def attention_weights(scores: Tensor) -> Tensor:
     """Turn scores into weights, a softmax over the keys; a row of nothing but -inf becomes zeros.
 
@@ -170,6 +193,7 @@ def attention_weights(scores: Tensor) -> Tensor:
     return weights.masked_fill(broken & ~blocked, float("nan"))
 
 
+@outside_autocast
 def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> Tensor:
     """Add up the values, each times its weight; a value of weight 0 adds nothing, even when it is NaN.
 
@@ -246,6 +270,10 @@ def _fused(
         reached = (allowed & garbage).any(-1, keepdim=True)
     if tensor is not None and tensor.dtype != torch.bool:
         tensor = tensor.to(query.dtype)
+    axes = [each.shape[:-2] for each in (query, key, value)]
+    leading = torch.broadcast_shapes(*axes)  # type: ignore[no-untyped-call]
+    if leading != torch.broadcast_shapes(*axes[:2]):  # type: ignore[no-untyped-call]
+        query = query.expand(*leading, -1, -1)  # torch adds a mask to no more scores than queries and keys have
     output = F.scaled_dot_product_attention(
         query,
         key,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from attnlab.parts.attend import outside_autocast
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import Mask
 from attnlab.pretrained.doors import AttentionDoor
@@ -21,6 +22,7 @@ from attnlab.sites import AttentionCall
 
 __all__ = ["PRODUCTS", "SDPA", "Functions", "gathered_order", "gathers", "is_over_keys", "operands_of"]
 
+_HALF = (torch.float16, torch.bfloat16)
 SDPA = torch.nn.functional.scaled_dot_product_attention
 PRODUCTS = (torch.matmul, torch.bmm, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.bmm, torch.einsum)
 
@@ -181,8 +183,11 @@ def _fused(
         gathered = SDPA(query_, key_, value_, mask, dropout_p, causal, scale=scale)
         return gathered.reshape(*query.shape[:3], value.shape[-1])
 
+    @outside_autocast
     def opened(query: Tensor, key: Tensor, value: Tensor, changed: Changed) -> Tensor:
+        dtype = query.dtype
         mask = changed.mask if changed.is_changed else _own_mask(attn_mask, is_causal, query, key, written_out=True)
+        query, key, value = (each.float() if each.dtype in _HALF else each for each in (query, key, value))
         key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
         scores = query @ key.transpose(-2, -1) * factor
         if isinstance(mask, Tensor):
@@ -191,7 +196,7 @@ def _fused(
         dead = (scores == float("-inf")).all(-1, keepdim=True)
         weights = torch.nn.functional.softmax(scores.masked_fill(dead, torch.finfo(scores.dtype).min), dim=-1)
         weights = weights.masked_fill(dead, 0.0)
-        return torch.nn.functional.dropout(weights, dropout_p) @ value
+        return (torch.nn.functional.dropout(weights, dropout_p) @ value).to(dtype)
 
     mask = allowed
     if mask is None and door.is_watched:
