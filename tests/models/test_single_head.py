@@ -105,3 +105,31 @@ def test_the_eight_panels_of_the_reference_can_be_pictured():
     assert b"</svg>" in drawn["panels.svg"]
     with pytest.raises(WrongUsage, match="tokens must name each of 2; got 3 names"):
         panels.section("One head", tokens="ABC")
+
+
+def by_hand(kind):
+    return kind([[6.0, 0.0], [0.0, 6.0]], [[6.0, 0.0], [0.0, 6.0]], [[1.0], [-1.0]])
+
+
+@pytest.mark.parametrize(
+    ("x", "sentence"),
+    [
+        (torch.eye(2)[None], r"this head computes in float64; got x in float32\. Give x\.to\(torch\.float64\)\."),
+        (torch.ones(1, 2, 2, dtype=torch.int64), "computes in float64; got x in int64"),
+        (torch.eye(2).double(), r"got \(2, 2\); a sequence alone needs a batch axis: x\.unsqueeze\(0\)\."),
+        (np.eye(2)[None], r"x must be a tensor; got a ndarray\. Convert it with torch\.as_tensor\."),
+    ],
+)
+def test_a_head_made_by_hand_says_what_it_wants(x, sentence):
+    with pytest.raises(WrongUsage, match=sentence):
+        by_hand(SingleHead.from_matrices)(x)
+
+
+@pytest.mark.parametrize("x", [torch.eye(2), torch.eye(2).bfloat16(), torch.eye(2).requires_grad_(), np.eye(2)])
+def test_in_numpy_a_head_takes_one_sequence_without_a_batch_axis(x):
+    head = by_hand(NumpyTransformer)
+    assert_array_equal(head(x).round(6), [[1.0], [-1.0]])
+    with pytest.raises(
+        WrongUsage, match=r"got \(1, 2, 2\); this takes one sequence, without a batch axis, such as x\[0\]"
+    ):
+        head(x[None])

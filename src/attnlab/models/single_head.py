@@ -87,8 +87,7 @@ class SingleHead(SitedModule):
         >>> SingleHead.from_matrices([[1.0], [2.0]], [[3.0], [4.0]], [[5.0], [6.0]]).matrices().Vm.tolist()
         [[5.0], [6.0]]
         """
-        given = (each.detach().cpu().double() if isinstance(each, Tensor) else each for each in (Km, Qm, Vm, pos))
-        written = NumpyTransformer(*given)  # which checks the shapes
+        written = NumpyTransformer(Km, Qm, Vm, pos)  # which checks the shapes
         longest, pos_dim = (10, None) if written.pos is None else written.pos.shape
         config = SingleHeadConfig(
             input_dim=written.input_dim,
@@ -111,13 +110,24 @@ class SingleHead(SitedModule):
         Km, Qm, Vm = (part.weight.detach().T.clone() for part in (self.key, self.query, self.value))
         return Matrices(Km, Qm, Vm, None if self.positions is None else self.positions.weight.detach().clone())
 
+    def _check(self, x: Any) -> None:
+        if not isinstance(x, Tensor):
+            raise WrongUsage(f"x must be a tensor; got a {type(x).__name__}. Convert it with torch.as_tensor.")
+        if x.dim() != 3 or x.shape[-1] != self.config.input_dim:
+            hint = "; a sequence alone needs a batch axis: x.unsqueeze(0)" if x.dim() == 2 else ""
+            raise WrongUsage(
+                f"x must have shape (batch, length, {self.config.input_dim}); got {shape_text(x.shape)}{hint}."
+            )
+        own, came = (str(each.dtype).removeprefix("torch.") for each in (self.query.weight, x))
+        if own != came and not torch.is_autocast_enabled(x.device.type):
+            raise WrongUsage(f"this head computes in {own}; got x in {came}. Give x.to(torch.{own}).")
+
     def forward(self, x: Tensor, *, real: Tensor | None = None, need_weights: bool = True) -> Attention:
         """(batch, length, input_dim) -> output (batch, length, v_dim), weights and scores (batch, 1, query, key).
 
         real: (batch, length) boolean, False at padding, which nobody looks at; None where there is none.
         """
-        if x.dim() != 3 or x.shape[-1] != self.config.input_dim:
-            raise WrongUsage(f"x must have shape (batch, length, {self.config.input_dim}); got {shape_text(x.shape)}.")
+        self._check(x)
         self.announce(x, 0, real)
         if self.positions is not None:
             if x.shape[1] > self.config.max_seq_len:

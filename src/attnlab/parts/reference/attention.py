@@ -10,7 +10,7 @@ Vaswani et al. 2017, "Attention Is All You Need", equation 1. Masks are built in
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -298,7 +298,10 @@ def dot(a: Floats, b: Floats) -> Floats:
 
 def as_floats(name: str, x: ArrayLike, shape: str) -> Floats:
     """Read x as a float64 array with at least the axes named in `shape`, such as "(..., key, width)"."""
-    array = np.asarray(x, dtype=np.float64)
+    found: Any = x
+    if hasattr(found, "detach"):  # a tensor, also one with gradients or of half precision
+        found = found.detach().cpu().double()
+    array = np.asarray(found, dtype=np.float64)
     num_axes = len([word for word in shape.strip("()").split(",") if word.strip() not in ("", "...")])
     if array.ndim < num_axes:
         raise WrongUsage(f"{name} has shape {shape}, got {array.shape}: add the missing axes")

@@ -154,7 +154,8 @@ class NumpyTransformer:
         """Compute the output of one sequence, (length, input_dim), and keep every step."""
         x = as_floats("x", x, "(length, input_dim)")
         if x.ndim != 2 or x.shape[1] != self.input_dim or len(x) == 0:
-            raise WrongUsage(f"x must have shape (length, {self.input_dim}), length at least 1; got {x.shape}.")
+            hint = "; this takes one sequence, without a batch axis, such as x[0]" if x.ndim == 3 else ""
+            raise WrongUsage(f"x must have shape (length, {self.input_dim}), length at least 1; got {x.shape}{hint}.")
         if self.pos is not None:
             if len(x) > len(self.pos):
                 raise WrongUsage(f"there are {len(self.pos)} positions; got an input of length {len(x)}.")
