@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs, places_of
+from attnlab.look.readout import foreign_parts, foreign_stages
 from attnlab.look.recording import record
-from attnlab.look.recording.tokens import Vocabulary, check_vocabulary, name_of
+from attnlab.look.recording.tokens import Vocabulary, check_vocabulary, name_of, vocabulary_of
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -31,6 +32,7 @@ from attnlab.parts.blocks import Block
 from attnlab.parts.dropout import drops_out
 from attnlab.parts.heads import MultiHeadAttention
 from attnlab.parts.norms import LayerNorm, RMSNorm
+from attnlab.pretrained.model import Pretrained
 from attnlab.shapes import shape_text
 
 __all__ = ["Attribution", "HeadLens", "Lens", "Written", "direct_logits", "head_lens", "logit_lens"]
@@ -168,7 +170,13 @@ def logit_lens(
             encoder.
         vocabulary: the name of each id, for printing: a sequence, a mapping or a function.
     """
+    vocabulary = vocabulary_of(model, vocabulary)
     check_vocabulary(vocabulary)
+    if isinstance(model, Pretrained):
+        _check_still(model)
+        call = Call.of(inputs, model)
+        stages, read = foreign_stages(model, call, lambda logits: _at(_places(position, call, logits), logits))
+        return Lens(stages, torch.stack(read), vocabulary)
     seen = _Seen.of(model, Call.of(inputs, model), position)
     stack = seen.stack
     sites = [seen.site("embedding"), *(seen.site(f"layers.{i}.residual_after") for i in range(len(stack.blocks)))]
@@ -182,11 +190,11 @@ def head_lens(
     model: nn.Module, inputs: Inputs, *, position: int | Tensor = -1, vocabulary: Vocabulary | None = None
 ) -> HeadLens:
     """Read out what each head wrote to the stream, through norms whose scales are held; see `logit_lens`."""
+    vocabulary = vocabulary_of(model, vocabulary)
     check_vocabulary(vocabulary)
-    seen = _Seen.of(model, Call.of(inputs, model), position)
-    writers, written = _taken_apart(seen)
-    chosen = [index for index, writer in enumerate(writers) if writer.head is not None]
-    return HeadLens([writers[index] for index in chosen], seen.stack.read(written[chosen]), vocabulary)
+    parts = _parts_of(model, Call.of(inputs, model), position)
+    chosen = [index for index, writer in enumerate(parts.writers) if writer.head is not None]
+    return HeadLens([parts.writers[index] for index in chosen], parts.read(parts.written[chosen]), vocabulary)
 
 
 @torch.no_grad()
@@ -205,10 +213,8 @@ def direct_logits(
         labels: (row,) ids; None for the likeliest.
         others: (row,) ids whose logits are taken off.
     """
-    seen = _Seen.of(model, Call.of(inputs, model), position)
-    stack = seen.stack
-    writers, written = _taken_apart(seen)
-    logits = seen.logits
+    parts = _parts_of(model, Call.of(inputs, model), position)
+    writers, logits = parts.writers, parts.logits
     labels = logits.argmax(-1) if labels is None else _checked_ids("labels", labels, logits)
 
     off = None if others is None else _checked_ids("others", others, logits)
@@ -218,11 +224,50 @@ def direct_logits(
         right = values.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
         return right if off is None else right - values.gather(-1, off.unsqueeze(-1)).squeeze(-1)
 
-    shares = torch.stack([of(stack.read(each)) for each in written])  # one by one: vocabularies are large
-    if stack.bias is not None:
-        writers.append(Written(f"{stack.reader} bias"))
-        shares = torch.cat([shares, of(stack.bias.expand_as(logits)).unsqueeze(0)])
+    shares = torch.stack([of(parts.read(each)) for each in parts.written])  # one by one: vocabularies are large
+    if parts.bias is not None:
+        writers = [*writers, Written(f"{parts.reader} bias")]
+        shares = torch.cat([shares, of(parts.bias.expand_as(logits)).unsqueeze(0)])
     return Attribution(writers, shares, of(logits))
+
+
+class _Parts(NamedTuple):
+    """What was written where it is read (writer, row, d_model), by whom, what reads it, its bias, the logits."""
+
+    writers: list[Written]
+    written: Tensor
+    read: Callable[[Tensor], Tensor]
+    bias: Tensor | None
+    reader: str
+    logits: Tensor
+
+
+def _parts_of(model: nn.Module, call: Call, position: int | Tensor) -> _Parts:
+    """Take apart what is read at one position of each row, and check that it is all of it."""
+    if isinstance(model, Pretrained):
+        _check_still(model)
+        found = foreign_parts(model, call, lambda logits: _places(position, call, logits))
+        parts = _Parts([Written(*who) for who in found.writers], *found[1:])
+    else:
+        seen = _Seen.of(model, call, position)
+        writers, written = _taken_apart(seen)
+        stack = seen.stack
+        parts = _Parts(writers, written, stack.read, stack.bias, stack.reader, seen.logits)
+    _check_sum(parts)
+    return parts
+
+
+def _check_still(model: nn.Module) -> None:
+    if drops_out(model):
+        raise WrongUsage("the model is in training mode and drops out at random; call model.eval() first.")
+
+
+def _places(position: int | Tensor, call: Call, logits: Tensor) -> Tensor:
+    return places_of(position, logits.shape[0], logits.shape[1], call.real).to(logits.device)
+
+
+def _at(places: Tensor, logits: Tensor) -> Tensor:
+    return logits[torch.arange(len(logits), device=logits.device), places]
 
 
 class _Stack(NamedTuple):
@@ -239,8 +284,9 @@ class _Stack(NamedTuple):
 def _stack_of(model: nn.Module) -> _Stack:
     if not isinstance(model, Decoder | EncoderDecoder | Encoder) or (isinstance(model, Encoder) and model.head is None):
         raise WrongUsage(
-            f"a lens reads a decoder, an encoder-decoder or an encoder with classes; got {type(model).__name__}"
-            f"{' without classes' if isinstance(model, Encoder) else ''}, which has no read-out."
+            f"a lens reads a decoder, an encoder-decoder, an encoder with classes or a pretrained model from "
+            f"attnlab.load; got {type(model).__name__}{' without classes' if isinstance(model, Encoder) else ''}, "
+            "which has no read-out."
         )
     inner, path = (model.decoder, "decoder.") if isinstance(model, EncoderDecoder) else (model, "")
     blocks = [block for block in inner.layers if isinstance(block, Block)]
@@ -264,8 +310,7 @@ class _Seen(NamedTuple):
     @classmethod
     def of(cls, model: nn.Module, call: Call, position: int | Tensor) -> "_Seen":
         stack = _stack_of(model)
-        if drops_out(model):
-            raise WrongUsage("the model is in training mode and drops out at random; call model.eval() first.")
+        _check_still(model)
         if isinstance(model, Encoder) and not (isinstance(position, int) and position == -1):
             raise WrongUsage(f"an encoder reads out the mean over its positions, none by itself; got {position=!r}.")
         wanted = [f"{stack.path}embedding"]
@@ -279,7 +324,7 @@ class _Seen(NamedTuple):
         values = {site: recording[site] for site in wanted}
         if isinstance(model, Encoder):  # all positions, for their mean is read out
             return cls(stack, values, logits, call.options.get("real"))
-        places = places_of(position, logits.shape[0], logits.shape[1], call.real).to(logits.device)
+        places = _places(position, call, logits)
         rows = torch.arange(len(logits), device=logits.device)
         values = {
             site: value[rows, :, places].unsqueeze(-2) if site.endswith(".heads") else value[rows, places].unsqueeze(1)
@@ -331,17 +376,15 @@ def _taken_apart(seen: _Seen) -> tuple[list[Written], Tensor]:
             if block.norm_place == "post":
                 put(getattr(block, f"norm_{part}"), f"{own}.norm_{part}")
     put(seen.stack.final_norm, seen.site("final_norm"))
-    written = seen.mean(written)
-    _check_sum(seen, written.sum(0))
-    return writers, written
+    return writers, seen.mean(written)
 
 
-def _check_sum(seen: _Seen, whole: Tensor) -> None:
+def _check_sum(parts: _Parts) -> None:
     """Raise where the parts are not all that was read: an edit of the stream, or a block of another kind."""
-    found = seen.stack.read(whole)
-    found = found if seen.stack.bias is None else found + seen.stack.bias
-    size = max(1.0, float(seen.logits.abs().amax()))
-    if float((found - seen.logits).abs().amax()) > torch.finfo(found.dtype).eps ** 0.5 * size:
+    found = parts.read(parts.written.sum(0))
+    found = found if parts.bias is None else found + parts.bias
+    size = max(1.0, float(parts.logits.abs().amax()))
+    if float((found - parts.logits).abs().amax()) > torch.finfo(found.dtype).eps ** 0.5 * size:
         raise WrongUsage(
             "what the parts write does not sum to the logits, so a logit cannot be taken apart: something else changes "
             "the stream. Leave edits of outputs and of the stream first (those of heads may stay)."

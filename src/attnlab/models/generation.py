@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
@@ -36,7 +36,7 @@ class Generation(NamedTuple):
 
 @torch.no_grad()
 def generate(
-    model: Predictor,
+    model: Predictor | nn.Module,
     prompt: Tensor,
     num_tokens: int,
     *,
@@ -50,7 +50,8 @@ def generate(
     """Continue each prompt by up to `num_tokens` tokens.
 
     Args:
-        model: predicts the next token.
+        model: predicts the next token: a `Decoder`, a pretrained one, or the `model.conditioned(source)` of a model
+            that answers a source.
         prompt: (batch, length) ids, at least one each, all of one length.
         num_tokens: how many to add.
         temperature: 0 always takes the likeliest (the first of equals); above 0 samples from logits / temperature.
@@ -69,12 +70,14 @@ def generate(
         raise WrongUsage(f"temperature must be 0 (greedy) or above; got {temperature!r}.")
     if top_k is not None:
         require_integer("top_k", top_k)
+    makes = getattr(model, "predictor", None)  # a pretrained model makes one for each generation
+    predictor: Predictor = model if makes is None else makes()
     cache = Cache() if use_cache else None
     tokens, fresh = prompt, prompt
     ended = torch.zeros(prompt.shape[0], dtype=torch.bool, device=prompt.device)
     history = []
     for _ in range(num_tokens):
-        logits = model(fresh if use_cache else tokens, cache=cache)[:, -1]
+        logits = predictor(fresh if use_cache else tokens, cache=cache)[:, -1]
         probabilities = _choice_probabilities(logits, temperature, top_k, forbidden)
         if temperature == 0:
             chosen = probabilities.argmax(-1)

@@ -87,6 +87,7 @@ def _attached(
         plan = plan if family is None else family.corrected(plan, foreign)
         has_logits = isinstance(found.output, Mapping) and "logits" in found.output
         model = Pretrained(foreign, plan, tokenizer=tokenizer, name=name, has_logits=has_logits)
+        model.example = inputs
         model.seams = check(model, inputs)
         require_rows(model, inputs)
         if family is not None:

@@ -21,6 +21,7 @@ from attnlab.errors import WrongUsage
 from attnlab.pretrained.doors import AttentionDoor, BlockDoor, FeedForwardDoor, StackDoor
 from attnlab.pretrained.plan import AttentionPlan, BlockPlan, Plan
 from attnlab.pretrained.posts import stand
+from attnlab.pretrained.predictor import ForeignPredictor
 from attnlab.pretrained.running import Run
 from attnlab.pretrained.standing import hooks_hidden, leave_posts
 from attnlab.pretrained.survey import first_tensor
@@ -75,6 +76,7 @@ class Pretrained(SitedModule):
         self.seams: tuple[Any, ...] = ()
         self.fast_path: float | None = None  # how far torch's fast path is from what is watched; None: it takes none
         self.source, self.notes = "", tuple[str, ...]()
+        self.example: Mapping[str, Any] = {}  # small inputs that it has read
         self._depth, self._lock, self._hooked = 0, threading.Lock(), ExitStack()
         self._own = threading.local()
         self._takes = {each.name: each.kind for each in inspect.signature(foreign.forward).parameters.values()}
@@ -117,6 +119,25 @@ class Pretrained(SitedModule):
     def last_alone(self, number: int) -> dict[str, Any]:
         """Return the options by which the logits of so many last positions are computed alone; none if it has none."""
         return {"logits_to_keep": number} if "logits_to_keep" in self._takes else {}
+
+    def predictor(self) -> ForeignPredictor:
+        """Return what `attnlab.generate` asks for the next token; one for each generation.
+
+        Raises:
+            WrongUsage: an encoder–decoder, which must read a source first; or a model that does not generate.
+        """
+        if "decoder_input_ids" in self._takes:
+            raise WrongUsage(
+                f"{self.name} answers a source: attnlab.generate(model.conditioned(source), start, ...), where start "
+                "holds the decoder's first ids, (batch, 1)."
+            )
+        return ForeignPredictor(self, "input_ids", {})
+
+    def conditioned(self, source: Tensor, *, real: Tensor | None = None) -> ForeignPredictor:
+        """Return a predictor of what an encoder–decoder answers to a source, for one `attnlab.generate`."""
+        if "decoder_input_ids" not in self._takes:
+            raise WrongUsage(f"{self.name} has no decoder beside its encoder; generate from the model itself.")
+        return ForeignPredictor(self, "decoder_input_ids", self.arguments(source, real=real))
 
     def inputs(
         self,
