@@ -1,6 +1,7 @@
 """attnlab look and attnlab edit: what they print is what the library says, and a mistake gets one sentence."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -245,6 +246,18 @@ def test_edit_keeps_both_answers_as_figures_and_no_map_of_zeros(capsys, tmp_path
     said(capsys, "edit", "good", "cab", "--edit", "uniform-pattern layer=0 head=1", "--out", str(tmp_path / "even"))
     even = {each.name for each in (tmp_path / "even" / "figures").glob("*.png")}
     assert even == {"before.png", "after.png", "difference.layers.0.attention.1.png"}
+
+
+def test_cross_attention_is_shown_first(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    small = ["part=fixed", "seeds=1", "control_seeds=1", "samples=10", "epochs=1", "d_model=8", "d_ff=8"]
+    main(["run", "lookup", "-q", "--out", "runs/facts", "--set", *small])
+    words = "NAME RED ITEM CHAIR COLOR"
+    sites = re.findall(r"^(\S+)\.weights head", said(capsys, "look", "facts", words)[1], re.M)
+    parts = [site.split(".")[-1] for site in dict.fromkeys(sites)]
+    assert parts == ["cross_attention", "attention", "attention"]
+    heads = re.findall(r"^  (\S+) head 0", said(capsys, "trace", "facts", words)[1], re.M)
+    assert heads[:2] == ["decoder.layers.0.cross_attention", "decoder.layers.0"]
 
 
 def test_nothing_is_written_over(capsys, tmp_path):

@@ -101,3 +101,21 @@ def test_the_check_of_harmless_text_catches_each_of_them():
 def test_what_a_terminal_would_obey_is_shown(capsys):
     terminal.say("a\x1b[31mb\x9bc\u202ed\x7fe\nf")
     assert capsys.readouterr().out == "a␛[31mb\ufffdc\ufffdd␡e␊f\n"
+
+
+@pytest.mark.parametrize("colours", ["standard", "256", "truecolor", None])
+def test_a_larger_weight_looks_larger_with_any_colours_and_on_any_ground(colours):
+    import io
+
+    from rich.console import Console
+
+    from attnlab.cli.answers import _shaded
+
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=colours is not None, color_system=colours, _environ={})
+    for weight in (0.0, 0.1, 0.3, 0.6, 1.0):
+        console.print(_shaded(weight))
+    written = stream.getvalue()
+    assert re.search(r"\x1b\[[\d;]*(4[0-8]|10[0-7])[m;]", written) is None  # the ground is left as it is
+    plain = re.sub(r"\x1b\[[\d;]*m", "", written)
+    assert plain.split("\n")[:-1] == ["0.00 ", "0.10▁", "0.30▂", "0.60▅", "1.00█"]

@@ -35,7 +35,7 @@ def show_trace(trace: "Trace") -> None:
         known = trace.input if step.position is None else trace.tokens[: step.position + 1]
         head = Text(f"step {number} of {len(trace.steps)}  ", style="dim")
         choice = Text(f" → {one_line(step.choice)}", style="bold green")
-        console.print(head + Text(_brief(known)) + choice + _verdict([step]))
+        console.print(Text.assemble(head, _brief(known), choice, _verdict([step])))
         for candidate, probability in _shown(step):
             is_choice = candidate == step.choice
             bar = "█" * round(probability * 24)

@@ -33,16 +33,16 @@ def show_closing(reports: "Sequence[Report]", broken: Mapping[str, str], parent:
     """Print at most forty lines, whatever was found."""
     console = terminal.output()
     for report in reports:
-        console.print(Text(report.experiment.ljust(11), style="bold") + terminal.counted(report.claims))
+        console.print(Text.assemble((report.experiment.ljust(11), "bold"), terminal.counted(report.claims)))
         finding = Text(one_line(_finding(report)))
         finding.truncate(_LINES * (console.width - 4), overflow="ellipsis")
         console.print(Padding(finding, (0, 2, 0, 2)))
     for name, why in broken.items():
-        _print_short(Text(f"✗ {name} could not run: ", style="bold red") + Text(one_line(why)))
+        _print_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), one_line(why)))
     noted = [(report, claim) for report in reports for claim in report.claims if not claim.passed]
     noted.sort(key=lambda each: each[1].passed is None)  # what failed comes before what is undecided
     for report, claim in noted[:_MOST_NOTED]:
-        _print_short(terminal.mark(claim) + Text(one_line(f"  {report.experiment}, {_words(claim)}")))
+        _print_short(Text.assemble(terminal.mark(claim), one_line(f"  {report.experiment}, {_words(claim)}")))
     if len(noted) > _MOST_NOTED:
         terminal.say(f"… and {len(noted) - _MOST_NOTED} more: attnlab open {parent}")
     terminal.say("")

@@ -89,14 +89,15 @@ def look(
         for name in weights
     )
     has_rows = written <= _MOST_WEIGHTS if as_json else not is_brief
-    facts = {name: _facts(recording, name, (chosen or {}).get(name), has_rows=has_rows) for name in recording}
+    in_order = sorted(recording, key=lambda name: "cross_attention" not in name)  # where an answer is fetched from
+    facts = {name: _facts(recording, name, (chosen or {}).get(name), has_rows=has_rows) for name in in_order}
     if as_json:
         print_json(facts)
     elif is_brief:
         show_overview(facts)
         terminal.say(f"one of them: attnlab look {run} … --head {_telling_head(facts)}", is_quiet=True)
     else:
-        for name in recording:
+        for name in in_order:
             _show(name, facts[name])
     if isinstance(question, Verdict) and question.note and not as_json:
         terminal.say(question.note, is_quiet=True)

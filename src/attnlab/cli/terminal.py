@@ -155,7 +155,7 @@ def show_claims(claims: "Sequence[Claim]") -> None:
     for claim in claims:
         name = Text(one_line(claim.name).replace("_", " "), style="bold")
         statement = Text(f"\n{one_line(claim.statement)}", style="dim")
-        table.add_row(mark(claim), name + statement, claim.measured, claim.bound)
+        table.add_row(mark(claim), Text.assemble(name, statement), claim.measured, claim.bound)
     console.print(table)
     console.print(counted(claims))
 
