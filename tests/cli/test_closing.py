@@ -8,11 +8,13 @@ import pytest
 from rich.console import Console
 
 from attnlab.cli import progress as progress_module
-from attnlab.cli.closing import show_closing
+from attnlab.cli.closing import _FINDINGS, show_closing
 from attnlab.cli.progress import progress
 from attnlab.cli.running import Estimate
+from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.report import Report
+from attnlab.experiments.sentiment.baseline import BASELINES
 
 SYSTEMS = ("lookup", "anatomy", "handmade", "sentiment", "sorting")
 
@@ -54,6 +56,14 @@ def test_a_finding_whose_claim_failed_is_not_said(capsys, monkeypatch):
     assert "A small decoder answers" not in screen(capsys, monkeypatch, [report_of("sorting", False)], 100)
 
 
+def test_the_claim_that_tells_most_is_one_that_its_system_makes():
+    for name, (claim, _) in _FINDINGS.items():
+        folder = Path(registry.find(name).experiment.__file__).parent
+        made = {f"best_beats_{each.key}" for each in BASELINES.values()} if name == "sentiment" else set()
+        sources = "".join(path.read_text() for path in folder.glob("*.py"))
+        assert f'"{claim}"' in sources or claim in made
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -72,7 +82,7 @@ def test_a_phase_has_one_bar_that_fits_with_an_estimate_of_the_whole(monkeypatch
     assert max(map(len, drawn)) <= width
     last = [line for line in drawn if line.strip()][-2:]
     assert last[0].startswith("1/5 lookup: looking inside")
-    assert re.search(r"━+ 0:0\d so far, of all about 4:10", last[1])
+    assert re.search(r"━+ 0:0\d so far; all: about 4:10 left", last[1])
 
 
 def test_without_a_terminal_a_phase_is_one_line_with_its_last_figures(capsys):

@@ -78,7 +78,7 @@ class _Clock(ProgressColumn):
         else:
             remaining = "-:--" if task.time_remaining is None else _clock(task.time_remaining)
             words = f"{task.percentage:3.0f} %  {remaining} left"
-        return Text(words if self._left is None else f"{words}, of all about {_clock(self._left())}")
+        return Text(words if self._left is None else f"{words}; all: about {_clock(self._left())} left")
 
 
 class _Bar:
