@@ -59,7 +59,8 @@ def test_a_summarized_text_opens():
 
 def test_a_corpus_search_opens_with_its_heads():
     found = attnlab.open_search(FIRST / "corpus")
-    assert [row["head"] for row in found.table()] and len(found.table()) == 6
+    assert [row["head"] for row in found.table()]
+    assert len(found.table()) == 6
 
 
 def test_a_finished_run_opens_with_its_claims_and_model():

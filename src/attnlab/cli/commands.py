@@ -1,9 +1,7 @@
 """The commands. Each parses, calls the library, shows; what takes long to import is imported inside."""
 
 import importlib.util
-import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,23 +15,21 @@ from attnlab.cli.asking import AS_IT_IS, ForPretrained, is_foreign, of_heads, op
 from attnlab.cli.edit import edit, edits_
 from attnlab.cli.failures import Interrupts, explain, leaving
 from attnlab.cli.find import find
-from attnlab.cli.finding import RUNS, find_run, is_run, runs_in
+from attnlab.cli.finding import RUNS, find_run
 from attnlab.cli.look import look
+from attnlab.cli.pages import open_
 from attnlab.cli.parsing import whole_number
 from attnlab.cli.progress import progress
 from attnlab.cli.running import print_json, run_all, run_one, show_run, tell_finished
 from attnlab.cli.sweep import search, show_search, show_sweep, sweep
 from attnlab.configs import parse_settings
-from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.files import CouldNotWrite
+from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     from attnlab.look.questions import Question
 
 __all__ = ["app", "main"]
 
-
-_PAGES = ("report.html", "view.html", "page.html")  # of a document, of look and edit, of find
 
 app = App(
     name="attnlab",
@@ -51,6 +47,7 @@ app.command(edits_, name="edits")
 app.command(find)
 app.command(sweep)
 app.command(search)
+app.command(open_, name="open")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -299,66 +296,6 @@ def show(run: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negat
     else:
         terminal.show_report(report, folder)
     return report.exit_status
-
-
-@app.command(name="open")
-def open_(run: str, /) -> int:
-    """Open a report in the browser, or the gallery over all runs of a folder.
-
-    Parameters
-    ----------
-    run
-        A run folder, the name of one in runs/, a folder that holds runs, such as runs/ itself, or what look, edit or
-        find left with --out.
-    """
-    import webbrowser
-
-    here = Path(run)
-    # unlike Path, os.path answers False for a name too long
-    pages = [here / name for name in _PAGES if os.path.isfile(here / name)]
-    if pages and not is_run(here):
-        page = pages[0].resolve()
-    elif not is_run(here) and runs_in(here):
-        page = _gallery(here).resolve()
-    else:
-        page = (_with_page(find_run(run)) / "report.html").resolve()
-        if not page.is_file():
-            raise CouldNotRun(f"{page.parent} has no report.html; was it moved away?")
-    if webbrowser.open(page.as_uri()):
-        terminal.say(f"opened {page}")
-    else:
-        terminal.say(f"no browser was found here; open this file in one: {page}")
-    return 0
-
-
-def _gallery(parent: Path) -> Path:
-    """Write the gallery into its folder, or where that may not be written, into a folder of its own."""
-    from attnlab.experiments.gallery import write_gallery
-
-    try:
-        return write_gallery(parent)
-    except CouldNotWrite:
-        return write_gallery(parent, _aside() / "index.html")
-
-
-def _with_page(folder: Path) -> Path:
-    """Check that a run is finished; save a population's member, which has no page before somebody asks for it."""
-    from attnlab.experiments.folder import read_run
-
-    if os.path.isfile(folder / "config.json"):
-        read_run(folder)
-        return folder
-    from attnlab.experiments.population import open_run
-
-    report = open_run(folder)
-    try:
-        return report.save(folder)
-    except CouldNotWrite:
-        return report.save(_aside() / folder.name)
-
-
-def _aside() -> Path:
-    return Path(tempfile.mkdtemp(prefix="attnlab-"))
 
 
 @app.command

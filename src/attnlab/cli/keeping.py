@@ -71,8 +71,8 @@ def keep_fork(question: "Question", fork: "Fork", edits: "Sequence[Edit]", folde
     for name, recording in (("before", before), ("after", after)):
         recording.save(folder / name)
     for name, trace in (("before", fork.before), ("after", fork.after)):
-        heads = None if len(trace.attention) <= _MOST_HEADS else []
-        _save(draw_trace(trace, heads=heads), folder / "figures" / name)
+        has_few = len(trace.attention) <= _MOST_HEADS
+        _save(draw_trace(trace, heads=None if has_few else []), folder / "figures" / name)
     _draw_each(before, after, _weights_of(before), folder)
     answers = [" ".join(step.choice for step in each.steps) for each in (fork.before, fork.after)]
     notes = [
