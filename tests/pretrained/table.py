@@ -51,7 +51,9 @@ attnlab.register_family(attnlab.Family("granite", attention="self_attn.o_proj", 
 model = attnlab.load("ibm-granite/granite-3.3-2b-instruct")  # its layers now have attention.output
 ```
 
-A model of your own needs no family: `attnlab.load(module, example=(tokens,))` surveys any torch module.
+A model of your own needs no family: `attnlab.load(module, example=(tokens,))` surveys any torch module. Where
+attention and feed-forward take turns in its list, an attention and what follows it up to the feed-forward part are one
+layer; where it adds them to the stream outside of its modules, no `residual_after` is shown.
 
 ## Models of plain torch
 

@@ -468,6 +468,110 @@ def test_an_opened_attention_of_half_precision_is_computed_in_full(form: str, is
     assert all(recording[site].dtype == torch.float32 for site in recording)
 
 
+class Looks(nn.Module):
+    """Attention with its norm, added to the stream here or by whoever calls it."""
+
+    def __init__(self, adds: bool) -> None:
+        super().__init__()
+        self.adds, self.norm, self.attend = adds, nn.LayerNorm(WIDTH), nn.MultiheadAttention(WIDTH, HEADS)
+        self.attend.batch_first = True
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        normed = self.norm(x)
+        sides = (normed, normed) if memory is None else (memory, memory)
+        found = self.attend(normed, *sides, need_weights=False)[0]
+        return x + found if self.adds else found
+
+
+class Feeds(nn.Module):
+    def __init__(self, adds: bool) -> None:
+        super().__init__()
+        self.adds, self.norm = adds, nn.LayerNorm(WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 24), nn.Linear(24, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.down(F.relu(self.up(self.norm(x))))
+        return x + found if self.adds else found
+
+
+class Turns(nn.Module):
+    """An encoder and a decoder whose lists hold attention and feed-forward in turns, flat or layer by layer."""
+
+    def __init__(self, nested: bool, adds: bool) -> None:
+        super().__init__()
+        self.nested, self.adds = nested, adds
+        self.read = self._listed([Looks, Feeds])
+        self.write = self._listed([Looks, Looks, Feeds])
+
+    def _listed(self, kinds: list[type[nn.Module]]) -> nn.ModuleList:
+        layers = [[kind(self.adds) for kind in kinds] for _ in range(2)]
+        if self.nested:
+            return nn.ModuleList(nn.ModuleList(each) for each in layers)
+        return nn.ModuleList(module for each in layers for module in each)
+
+    def parts(self, stack: nn.ModuleList) -> list[nn.Module]:
+        return [part for each in stack for part in each] if self.nested else list(stack)
+
+    def forward(self, source: Tensor, target: Tensor, seen: list[Tensor] | None = None) -> Tensor:
+        looked, memory = 0, source
+        for stack in (self.read, self.write):
+            x = source if stack is self.read else target
+            for part in self.parts(stack):
+                looked = 0 if isinstance(part, Feeds) else looked + 1
+                found = part(x, memory) if looked == 2 else part(x)
+                x = found if self.adds else x + found
+                if seen is not None:
+                    seen.append(x)
+            memory = x
+        return x
+
+
+def check_turns(nested: bool, adds: bool) -> None:
+    module = stirred(Turns(nested, adds))
+    given = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
+    model = attach(module, example=given)
+    doors = ["read.layers.*.attention", "write.layers.*.attention", "write.layers.*.cross_attention"]
+    assert sorted(path for path, _ in model.attention_doors()) == sorted(
+        each.replace("*", str(number)) for each in doors for number in range(2)
+    )
+    seen: list[Tensor] = []
+    with torch.no_grad(), attnlab.record(model, "*") as recording:
+        plain = module(*given, seen)
+    if adds:
+        shown = ["residual_between", "residual_after", "residual_between", "residual_after_cross", "residual_after"]
+        sites = [f"read.layers.{number}.{each}" for number in range(2) for each in shown[:2]]
+        sites += [f"write.layers.{number}.{each}" for number in range(2) for each in shown[2:]]
+        for site, value in zip(sites, seen, strict=True):
+            assert (recording[site] - value).abs().max() < 2e-6, site
+        assert recording.shape("write.layers.1.feed_forward.hidden") == (BATCH, QUERIES, 24)
+    else:
+        assert not [site for site in recording if site.endswith("residual_after")]
+    by_hand = copy.deepcopy(module)
+    cross = by_hand.parts(by_hand.write)[4].attend
+    with torch.no_grad():
+        cross.out_proj.weight[:, : WIDTH // HEADS] = 0.0
+        with attnlab.edit(model, op.ZeroHead(site="write.layers.1.cross_attention", head=0)) as certificate:
+            found = module(*given)
+    expected = slowly(by_hand, *given)
+    assert (found - expected).abs().max() < 1e-6 * float(expected.abs().max())
+    assert certificate.holds
+    assert not torch.equal(found, plain)
+
+
+@pytest.mark.parametrize("adds", [True, False])
+@pytest.mark.parametrize("nested", [True, False])
+def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_layer(nested: bool, adds: bool) -> None:
+    check_turns(nested, adds)
+
+
+def test_layers_that_have_a_feed_forward_part_keep_their_numbers_beside_others() -> None:
+    module = stirred(Reader(Packed))
+    module.blocks.insert(1, Feeds(adds=True))
+    module.blocks.append(Feeds(adds=True))
+    model = attach(module.eval(), example=(TOKENS,))
+    assert [path for path, _ in model.attention_doors()] == ["layers.0.attention", "layers.2.attention"]
+
+
 def test_a_model_that_nobody_described_asks_for_an_example() -> None:
     module = Reader(Packed)
     with pytest.raises(WrongUsage, match=r"takes \(tokens\)"):
@@ -528,6 +632,12 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     "an opened attention is rounded to half precision": (
         "functions", "each.float() if each.dtype in _HALF else each", "each",
         lambda: test_an_opened_attention_of_half_precision_is_computed_in_full("plain", True),
+    ),
+    "a list of turns is numbered module by module": (
+        "plan", "planned = _paired(found, survey) or tuple", "planned = tuple", lambda: check_turns(False, True),
+    ),
+    "what is given outside of the modules is taken for the stream": (
+        "plan", "None if plan.adds is None else _place(block)", "_place(block)", lambda: check_turns(True, False),
     ),
     "heads that stand one after another are taken for inputs": (
         "survey", "rows = self._batch if", "rows = 1 if",

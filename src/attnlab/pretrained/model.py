@@ -249,7 +249,7 @@ def _block_door(plan: BlockPlan) -> BlockDoor:
         sites = ["residual_before"]
         sites += ["residual_between"] if after.get("own") is not None else []
         sites += ["residual_after_cross"] if after.get("cross") is not None else []
-        sites += ["residual_after"]
+        sites += ["residual_after"] if plan.end is not None else []
     return BlockDoor(sites, parts)
 
 

@@ -6,6 +6,7 @@ of the call.
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -46,9 +47,11 @@ class AttentionPlan(NamedTuple):
 class BlockPlan(NamedTuple):
     """One block.
 
-    place: None where no module is the block · down: the module that takes the hidden layer back to d_model · adds:
-    the module whose output the feed-forward part adds to the stream · gives: "tensor", "one" (a tuple of one) or
-    "other" · stream: "batch first", "length first", or "one input", (length, width).
+    place: the module that is given the stream, None where no module is the block · end: the one that gives it on,
+    None where none does; another one where attention and feed-forward take turns in a list · down: the module that
+    takes the hidden layer back to d_model · adds: the module whose output the feed-forward part adds to the stream ·
+    gives: "tensor", "one" (a tuple of one) or "other" · stream: "batch first", "length first", or "one input",
+    (length, width).
     """
 
     place: Place | None
@@ -57,11 +60,12 @@ class BlockPlan(NamedTuple):
     adds: Place | None = None
     gives: str = "other"
     stream: str = "batch first"
+    end: Place | None = None
 
     @property
     def places(self) -> list[Place]:
         """Every place that the block is known by."""
-        found = [self.place, self.down, self.adds]
+        found = [self.place, self.end, self.down, self.adds]
         for each in self.attentions:
             found += [each.place, each.adds, each.after if isinstance(each.after, Place) else None]
         return [each for each in found if each is not None]
@@ -110,6 +114,7 @@ def make_plan(survey: Survey, *, is_encoder_decoder: bool) -> Plan:
     for attended in survey.attended:
         block = _block_of(attended, survey)
         container = block.path.rpartition(".")[0] if block is not None else attended.path
+        container = container if block is None else _list_of(container, survey)
         blocks = groups.setdefault(container, [])
         if block is not None and blocks and blocks[-1][0] is block:
             blocks[-1][1].append(attended)
@@ -119,7 +124,7 @@ def make_plan(survey: Survey, *, is_encoder_decoder: bool) -> Plan:
     stacks = []
     for (container, found), name in zip(groups.items(), names, strict=True):
         found = _with_others(container, found, survey)
-        planned = tuple(_planned(block, attended, survey) for block, attended in found)
+        planned = _paired(found, survey) or tuple(_planned(block, attended, survey) for block, attended in found)
         stacks.append(StackPlan(name, planned, tuple(_prefixes(container))))
     return Plan(tuple(stacks))
 
@@ -130,10 +135,44 @@ def _with_others(
     """Add the blocks beside these that do not attend, so that all keep their numbers."""
     known = {id(block) for block, _ in found}
     beside = [call for call in survey.calls if re.fullmatch(re.escape(container) + r"\.\d+", call.path)]
+    if not beside:  # lists in a list
+        beside = [call for call in survey.calls if re.fullmatch(re.escape(container) + r"\.\d+\.\d+", call.path)]
     if any(block is None for block, _ in found) or not all(_keeps_shape(call) for call in beside):
         return found
     all_of_them = [*found, *((call, []) for call in beside if id(call) not in known)]
     return sorted(all_of_them, key=lambda each: each[0].begun if each[0] is not None else 0)
+
+
+def _list_of(container: str, survey: Survey) -> str:
+    """Return the list of a block; of a list in a list, as of pairs of attention and feed-forward, the outer one."""
+    outer, _, number = container.rpartition(".")
+    is_called = any(call.path == container for call in survey.calls)
+    return outer if number.isdigit() and outer and not is_called else container
+
+
+def _paired(found: Sequence[tuple[Call | None, list[Attended]]], survey: Survey) -> tuple[BlockPlan, ...]:
+    """Plan a list in which attention and feed-forward take turns: one block for both; nothing of any other list."""
+    if not found[-1][0] or found[-1][1] or any(block is None for block, _ in found):
+        return ()
+    planned: list[BlockPlan] = []
+    parts: list[tuple[Call, list[Attended]]] = []
+    for block, attended in found:
+        assert block is not None
+        if attended and _planned(block, attended, survey).adds is not None:
+            return ()  # it has a feed-forward part of its own
+        parts.append((block, attended))
+        if attended:
+            continue
+        inside = [each for _, some in parts for each in some]
+        if not inside:
+            return ()
+        first = parts[0][0]
+        whole = replace(first, ended=block.ended, found=block.found, gives="other")
+        plan = _planned(whole, inside, survey)
+        # What is added outside of the modules is given on by none of them.
+        planned.append(plan._replace(end=None if plan.adds is None else _place(block)))
+        parts = []
+    return tuple(planned)
 
 
 def _keeps_shape(call: Call) -> bool:
@@ -199,6 +238,7 @@ def _planned(block: Call | None, attended: Sequence[Attended], survey: Survey) -
         None if last is None else _place(last),
         block.gives,
         _stream_of(block, attended[0]) if attended else "batch first",
+        _place(block),
     )
 
 

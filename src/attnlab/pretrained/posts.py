@@ -252,7 +252,8 @@ class _Posts:
             return _with(output, _seen(door, "residual_after", shown, plan.stream), found)
 
         self._before(plan.place, enter)
-        self._after(plan.place, leave)
+        if plan.end is not None:
+            self._after(plan.end, leave)
         if plan.gives != "other":
             self._skip(plan.place, door, plan)
         for each in plan.attentions:
