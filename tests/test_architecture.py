@@ -13,7 +13,7 @@ PACKAGE = ROOT / "src" / "attnlab"
 
 FLOORS = {
     "display": 0, "errors": 0, "memory": 0, "shapes": 0, "sites": 0, "seeds": 0, "configs": 0, "files": 0, "native": 0,
-    "progress": 0,
+    "progress": 0, "quantiles": 0,
     "parts": 1, "tasks": 1,
     "models": 2, "pretrained": 2,
     "look": 3, "train": 3, "design": 3,

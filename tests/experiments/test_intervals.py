@@ -5,7 +5,8 @@ import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import intervals, run, train_population
-from attnlab.experiments.intervals import Interval, is_above, mean_interval, share_interval, student_quantile
+from attnlab.experiments.intervals import Interval, is_above, mean_interval, share_interval
+from attnlab.quantiles import student_quantile
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """Intervals: a mean or a share without its spread says little, so claims over draws and seeds carry both."""
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.quantiles import student_quantile
 
 __all__ = ["Interval", "check_intervals", "is_above", "mean_interval", "share_interval"]
 
@@ -92,32 +92,3 @@ def check_intervals() -> None:
                 f"the 95 % interval of {name} is known to be {known[0]:.6f} to {known[1]:.6f}; this program "
                 f"computes {low:.6f} to {high:.6f}, so no claim of it can be trusted. Install attnlab anew."
             )
-
-
-@functools.cache
-def student_quantile(freedom: int) -> float:
-    """Return the t that 97.5 % of Student's distribution lie below, by bisection on its distribution function."""
-    low, high = 0.0, 20.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _student_below(middle, freedom) < 0.975 else (low, middle)
-    return (low + high) / 2
-
-
-def _student_below(t: float, freedom: int) -> float:
-    """Student's distribution function for whole degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4)."""
-    angle = math.atan2(t, math.sqrt(freedom))
-    cosine = math.cos(angle)
-    if freedom % 2:
-        total, term = 0.0, cosine
-        for k in range(1, freedom - 1, 2):
-            total += term
-            term *= cosine**2 * (k + 1) / (k + 2)
-        inside = 2 / math.pi * (angle + math.sin(angle) * total)
-    else:
-        total, term = 0.0, 1.0
-        for k in range(0, freedom - 1, 2):
-            total += term
-            term *= cosine**2 * (k + 1) / (k + 2)
-        inside = math.sin(angle) * total
-    return 0.5 + inside / 2

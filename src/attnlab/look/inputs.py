@@ -96,6 +96,12 @@ class Call:
         index = torch.arange(self.num_rows)[chosen]
         return self._mapped(lambda each: each[index.to(each.device)], len(index))
 
+    def copies(self) -> Tensor:
+        """Number the rows so that rows that are the same in everything have the same number: (row,)."""
+        of_rows = [each for name, each in self._named() if _has_rows(name, each)]
+        numbers = [_numbered(each.reshape(self.num_rows, -1)).cpu() for each in of_rows]
+        return _numbered(torch.stack(numbers, 1))
+
     def portions(self, size: int) -> "list[tuple[slice, Call]]":
         """Part the rows evenly, into runs of `size` or somewhat more, with where each stands."""
         number = max(1, self.num_rows // size)
@@ -120,8 +126,11 @@ class Call:
                 f"the inputs of {type(model).__name__} are ({', '.join(needed)}); got {', '.join(got)}: {error}."
             ) from error
 
+    def _named(self) -> list[tuple[str, Any]]:
+        return [*(("", each) for each in self.arguments), *self.options.items()]
+
     def _check(self) -> None:
-        for name, each in (*(("", each) for each in self.arguments), *self.options.items()):
+        for name, each in self._named():
             if _has_rows(name, each) and len(each) != self.num_rows:
                 raise WrongUsage(
                     f"all inputs have the same number of rows; got {self.num_rows} and, "
@@ -153,6 +162,11 @@ def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = N
     found = torch.where(places.cpu() < 0, places.cpu() + ends, places.cpu())
     if bool(((found < 0) | (found >= length)).any()):
         raise WrongUsage(f"position must be from {-int(ends.min())} to {length - 1}; got {places.tolist()}.")
+    return found
+
+
+def _numbered(rows: Tensor) -> Tensor:
+    found: Tensor = torch.unique(rows, dim=0, return_inverse=True)[1]
     return found
 
 

@@ -15,7 +15,7 @@ from attnlab.operate.editing import edit
 from attnlab.operate.edits import SetPattern
 from attnlab.operate.effects import CONTROLS, How, Place, Rule, does_it_matter
 from attnlab.operate.effects.baseline import run_plain
-from attnlab.operate.effects.controls import _donors, _shuffled
+from attnlab.operate.effects.controls import PATTERN_CONTROLS, _donors, _shuffled
 from attnlab.operate.effects.metrics import Metric, make_ready
 from attnlab.operate.effects.patterns import pattern_of, renormalised
 from attnlab.parts.attend import explicit_attention
@@ -145,6 +145,94 @@ def test_heads_that_work_are_told_from_heads_that_only_look_so(seed):
     assert len(table) == 4 * len(CONTROLS)
 
 
+def idle_pattern(seed, dtype=torch.float32):
+    """A decoder whose first head says the same wherever it looks, and prompts that end alike."""
+    with isolated(seed, "tests", "idle pattern"):
+        model = Decoder(
+            DecoderConfig(vocab_size=11, max_length=8, d_model=6, num_heads=2, d_ff=24, projections="dense",
+                          positions="alibi")
+        )  # fmt: skip
+    attention = model.layers[0].attention
+    with torch.no_grad():
+        attention.query.weight[:3] = 0.0
+        attention.value.weight[:3] = 0.0
+        attention.value.bias[:3] = torch.tensor([0.7, -1.3, 0.1])
+    tokens = torch.randint(11, (12, 8), generator=generator(seed, "idle pattern"))
+    tokens[:, -1] = 0
+    return model.eval().to(dtype), tokens
+
+
+def check_rounding():
+    """Wherever the first head looks the answer is the same, so no control of where it looks has an effect."""
+    for seed in range(20):
+        model, tokens = idle_pattern(seed)
+        found = does_it_matter(model, tokens, controls=[*PATTERN_CONTROLS, "zeroed"], seed=seed)
+        assert found.effects[0, :-1].tolist() == [[0.0] * 12] * 5
+        assert found.tested.p[0, :-1].tolist() == [1.0] * 5
+        assert bool((found.effects[0, -1].abs() > 1e-4).any())
+
+
+def test_an_effect_below_rounding_is_none():
+    check_rounding()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_effect_well_above_rounding_stays(dtype):
+    """The value is moved by 1,000 roundings, which moves the logits by no more."""
+    model, tokens = idle_pattern(0, dtype)
+    size = 1_000 * torch.finfo(dtype).eps
+    before = does_it_matter(model, tokens, controls=["zeroed"]).effects[0]
+    with torch.no_grad():
+        model.layers[0].attention.output.weight[:, :3] *= size
+    found = does_it_matter(model, tokens, controls=["zeroed"]).effects[0]
+    assert float(before.abs().max()) > 100 * float(found.abs().max()) > 0.0
+
+
+def check_copies():
+    """Twelve inputs among which are three different ones count as three."""
+    model, tokens, labels = planted(0)
+    rows = torch.tensor([0, 1, 2, 1] * 3)
+    told = {"metric": "loss", "controls": ["zeroed", "uniform"]}
+    found = does_it_matter(model, tokens[rows], labels=labels[rows], **told)
+    once = does_it_matter(model, tokens[:3], labels=labels[:3], **told)
+    assert found.distinct == 3
+    assert torch.allclose(found.tested.mean, once.tested.mean, atol=1e-6)
+    assert torch.equal(found.tested.p, once.tested.p)
+    assert not bool(found.matters.any())
+    assert found.effects.shape == (4, 2, 12)
+    assert found.caution.startswith("of 12 inputs 3 are different; in the tests copies count once; 3 inputs cannot")
+    assert found.caution in str(found)
+
+
+def test_copies_of_inputs_count_once():
+    check_copies()
+
+
+def test_inputs_that_differ_in_their_padding_alone_are_no_copies():
+    tokens = torch.tensor([[1, 2, 3]] * 3)
+    call = Call.of({"tokens": tokens, "real": torch.tensor([[1, 1, 1], [1, 1, 0], [1, 1, 1]]).bool()})
+    first, second, third = call.copies().tolist()
+    assert first == third != second
+    assert Call.of((tokens, tokens)).copies().tolist() == [0, 0, 0]
+
+
+def test_a_few_copies_among_many_inputs_are_told_of_and_judged():
+    model, tokens, labels = planted(0)
+    rows = torch.cat((torch.arange(30), torch.arange(4)))
+    found = does_it_matter(model, tokens[rows], metric="loss", labels=labels[rows])
+    assert found.can_tell
+    assert found.caution == f"of 34 inputs {found.distinct} are different; in the tests copies count once"
+    assert "not sharp, but needed: layers.0.attention, head 2" in str(found)
+
+
+def test_copies_of_one_input_are_refused():
+    model, tokens, _ = planted(0)
+    with pytest.raises(WrongUsage, match=r"is asked of many different inputs; got 12 copies of one\."):
+        does_it_matter(model, tokens[:1].repeat(12, 1))
+    with pytest.raises(WrongUsage, match=r"is asked of many different inputs; got one\."):
+        does_it_matter(model, tokens[:1])
+
+
 def test_an_effect_that_is_sure_but_small_can_be_called_none():
     model, tokens, labels = planted(0)
     found = does_it_matter(model, tokens, metric="loss", labels=labels, rule=Rule(least=1e3))
@@ -233,7 +321,7 @@ def test_what_makes_no_sense_is_said(told, words):
 
 
 def test_one_input_is_not_enough():
-    with pytest.raises(WrongUsage, match="asked of many inputs"):
+    with pytest.raises(WrongUsage, match="asked of many different inputs; got one"):
         does_it_matter(given(0, "decoder").model, torch.zeros(1, 3, dtype=torch.int64))
 
 

@@ -197,6 +197,14 @@ def test_paths_go_through_every_kind_of_model(kind):
     assert str(found.places[0]).endswith("-> logits")
 
 
+def test_runs_that_differ_by_rounding_alone_are_refused():
+    """The metric is near 5, so that float32 tells no less than 6e-7 apart."""
+    each = given(4, "decoder", dtype=torch.float32)
+    told = {"metric": lambda logits: 5.0 + 1e-8 * logits[:, -1, 0].tanh()}
+    with pytest.raises(WrongUsage, match="is 5 for the clean and for the corrupted input, but for rounding"):
+        patch_all(each.model, each.inputs, (each.inputs + 1) % 11, **told)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

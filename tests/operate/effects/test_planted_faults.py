@@ -9,6 +9,7 @@ from tests.operate.effects import checks, test_controls, test_knock_out, test_me
 
 from attnlab.errors import WrongUsage
 from attnlab.look import lens
+from attnlab.look.inputs import Call
 from attnlab.operate.effects import controls, metrics, patching, patterns, significance
 from attnlab.operate.effects import sweep as sweeping
 from attnlab.operate.effects import tail as tails
@@ -17,6 +18,7 @@ from attnlab.operate.effects import tail as tails
 effect, knock_out = (importlib.import_module(f"attnlab.operate.effects.{name}") for name in ("effect", "knock_out"))
 
 P = torch.tensor([0.01, 0.04, 0.03, 0.2], dtype=torch.float64)
+REAL_SKEWED = significance._skewed
 REAL_KNOWN, REAL_TAIL, REAL_SWEEP = sweeping.known_before, tails.find_tail, sweeping.sweep
 
 
@@ -293,7 +295,33 @@ def shuffles():
     test_controls.test_shuffled_weights_are_the_same_weights_on_allowed_keys(1)
 
 
+def rounding_is_taken_for_an_effect(monkeypatch):
+    monkeypatch.setattr(sweeping, "_MARGIN", 0.0)
+
+
+def copies_are_taken_for_inputs(monkeypatch):
+    monkeypatch.setattr(Call, "copies", lambda self: torch.arange(self.num_rows))
+
+
+def skewness_of_the_wrong_sign(monkeypatch):
+    """The long side of the interval is where the short one belongs."""
+
+    def turned(values, level):
+        mean = values.mean(1)
+        low, high = REAL_SKEWED(values, level)
+        return 2 * mean - high, 2 * mean - low
+
+    monkeypatch.setattr(significance, "_skewed", turned)
+
+
+def skewed_intervals():
+    test_significance.check_skewed(10)
+
+
 FAULTS = [
+    (rounding_is_taken_for_an_effect, test_controls.check_rounding),
+    (copies_are_taken_for_inputs, test_controls.check_copies),
+    (skewness_of_the_wrong_sign, skewed_intervals),
     (prefix_of_the_wrong_layer, some_heads),
     (rows_mixed_up, some_heads),
     (cases_mixed_up, some_heads),

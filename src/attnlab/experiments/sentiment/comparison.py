@@ -9,7 +9,8 @@ import math
 import torch
 from torch import Tensor
 
-from attnlab.experiments.intervals import Interval, share_interval, student_quantile
+from attnlab.experiments.intervals import Interval, share_interval
+from attnlab.quantiles import student_quantile
 
 __all__ = [
     "accuracy_interval",

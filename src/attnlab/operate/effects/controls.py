@@ -16,6 +16,7 @@ Pinter 2019); heads where picture and effect disagree are listed.
 
 Few inputs cannot show anything: with n of them p is at least 2 / 2^n, times the number of tests (one for each head and
 control). Where that is above alpha, nothing is said of idle heads, but how many inputs it takes; see `Matters.caution`.
+Copies of an input say nothing new: in the tests their effects count once, as their mean.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -61,7 +62,7 @@ class Rule(NamedTuple):
     """
 
     correction: Correction = "holm"
-    interval: IntervalKind = "permutation"
+    interval: IntervalKind = "skewed"
     alpha: float = 0.05
     least: float = 0.0
     sharp: float = 0.5
@@ -79,7 +80,7 @@ class Matters:
     heads · controls · metric: its name · before (input,): the metric of the model as it is · effects (head, control,
     input): changed less plain · tested: of each effect, (head, control), p corrected for all of them together ·
     largest, entropy (head,): the picture: the mean of the rows' largest weights, and of their entropies as a share of
-    the most there could be · rule: by which they are judged.
+    the most there could be · rule: by which they are judged · distinct: how many of the inputs are different.
     """
 
     heads: tuple[Place, ...]
@@ -91,6 +92,7 @@ class Matters:
     largest: Tensor
     entropy: Tensor
     rule: Rule
+    distinct: int
 
     @property
     def matters(self) -> Tensor:
@@ -130,7 +132,7 @@ class Matters:
     def least_p(self) -> float:
         """The least corrected p that so many inputs can give one effect among so many tests."""
         tests = self.tested.p.numel()
-        return least_p(len(self.before), tests, correction=self.rule.correction, draws=self.rule.draws)
+        return least_p(self.distinct, tests, correction=self.rule.correction, draws=self.rule.draws)
 
     @property
     def can_tell(self) -> bool:
@@ -139,10 +141,16 @@ class Matters:
 
     @property
     def caution(self) -> str:
-        """What keeps the tests from showing anything, and what to do; empty where nothing does."""
-        if self.can_tell:
-            return ""
-        number, tests, alpha = len(self.before), self.tested.p.numel(), self.rule.alpha
+        """What weakens the tests, or keeps them from showing anything, and what to do; empty where nothing does."""
+        told = [] if self.can_tell else [self._too_few()]
+        if self.distinct < len(self.before):
+            told.insert(
+                0, f"of {len(self.before)} inputs {self.distinct} are different; in the tests copies count once"
+            )
+        return "; ".join(told)
+
+    def _too_few(self) -> str:
+        number, tests, alpha = self.distinct, self.tested.p.numel(), self.rule.alpha
         inputs, draws = enough(alpha, tests, correction=self.rule.correction)
         words = [f"at least {inputs}"] if number < inputs else []
         if max(number, inputs) > MOST_LISTED and self.rule.draws < draws:
@@ -202,8 +210,10 @@ class Matters:
             cells = zip(self.tested.mean[index].tolist(), self.matters[index].tolist(), strict=True)
             shown = "".join(f"{effect:>+13.4f}{'*' if is_sure else ' '}" for effect, is_sure in cells)
             lines.append(f"{place!s:32}{float(self.largest[index]):>8.2f}{shown}")
+        if self.caution:
+            lines.append(self.caution)
         if not self.can_tell:
-            return "\n".join([*lines, self.caution])
+            return "\n".join(lines)
         told = [("not sharp, but needed", self.plain_but_needed)]
         if self._asks_where:
             told.insert(0, ("sharp, but where they look is not found to matter", self.pretty_but_idle))
@@ -253,8 +263,11 @@ def does_it_matter(
     if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):
         raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
     chosen, call = _checked_controls(controls), Call.of(inputs, model)
-    if call.num_rows < 2:
-        raise WrongUsage("whether a pattern matters is asked of many inputs; got one.")
+    copies = call.copies()
+    distinct = int(copies.max()) + 1
+    if distinct < 2:
+        got = "one" if call.num_rows == 1 else f"{call.num_rows} copies of one"
+        raise WrongUsage(f"whether a pattern matters is asked of many different inputs; got {got}.")
     paths = parts_with(model, "heads", parts)
     seen = _look(model, call, paths, how.budget, keeps_means="mean" in chosen)
     portion = 0
@@ -274,12 +287,13 @@ def does_it_matter(
     found = measure(model, call, cases, Metric.of(metric, labels), keeps_calls=True, how=how)
     effects = found.after - found.before
     places = [place for place, _ in found.names[:: len(chosen)]]
-    results = assess(effects, correction=rule.correction, interval=rule.interval, draws=rule.draws, seed=seed)
+    once = effects.new_zeros(len(effects), distinct).index_add_(1, copies, effects) / copies.bincount()
+    results = assess(once, correction=rule.correction, interval=rule.interval, draws=rule.draws, seed=seed)
     shape = (len(places), len(chosen))
     return Matters(
         tuple(places), chosen, found.metric, found.before, effects.view(*shape, -1),
         Assessed(*(each.view(shape) for each in results)), torch.cat(seen.largest), torch.cat(seen.entropy),
-        rule,
+        rule, distinct,
     )  # fmt: skip
 
 

@@ -257,20 +257,20 @@ def make_pairs(
     first = make(spans[0])
     rest = [make(span).ends for span in spans[1:]]
     ends = Recovery(*(torch.cat(each) for each in zip(first.ends, *rest, strict=True)))
-    _check_apart(ends, first.metric.name)
+    _check_apart(ends, first.metric.name, torch.finfo(first.base.logits.dtype).eps)
     return ends, [lambda: first] if len(spans) == 1 else [partial(make, span) for span in spans]
 
 
-def _check_apart(ends: Recovery, metric: str) -> None:
+def _check_apart(ends: Recovery, metric: str, precision: float) -> None:
     high, low = (float(each.mean()) for each in ends)
     if not math.isfinite(high - low):
         raise WrongUsage(
             f"the metric {metric} is {high:.6g} for the clean and {low:.6g} for the corrupted input; shares need "
             "finite numbers. Look at what the model says of both first."
         )
-    if abs(high - low) < 1e-9:
+    if abs(high - low) <= max(1e-9, precision * max(abs(high), abs(low))):
         raise WrongUsage(
-            f"the metric {metric} is {high:.6g} for the clean and for the corrupted input: there "
+            f"the metric {metric} is {high:.6g} for the clean and for the corrupted input, but for rounding: there "
             "is nothing that a patch could bring back. Choose inputs, or a metric, that differ."
         )
 

@@ -3,7 +3,9 @@
 The values of a test are one difference for each input, changed less plain. If the change did nothing, plus and minus
 would be as likely for each input, so the mean is compared with those under random signs (Fisher 1935; exact where all
 2^n can be listed). The interval that goes with it holds every shift that this test would not reject: its ends are
-quantiles of the means of random subsets (Hartigan 1969). The bootstrap (Efron 1979) resamples the inputs instead.
+quantiles of the means of random subsets (Hartigan 1969). Both take the differences to lie symmetrically about their
+mean. Where they may not, and inputs are few, such intervals are too narrow on the side of the long tail; the usual
+interval is Student's, with the skewness of the mean transformed away (Hall 1992, J. R. Statist. Soc. B 54, 221).
 """
 
 import math
@@ -16,6 +18,7 @@ from torch import Tensor
 from attnlab import seeds
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.quantiles import student_quantile
 from attnlab.shapes import require_integer, shape_text
 
 __all__ = [
@@ -32,7 +35,7 @@ __all__ = [
 ]
 
 Correction: TypeAlias = Literal["holm", "bh", "none"]
-IntervalKind: TypeAlias = Literal["permutation", "bootstrap"]
+IntervalKind: TypeAlias = Literal["skewed", "permutation"]
 
 MOST_LISTED = 14  # values whose signs are all listed: 2^14 of them
 _AT_ONCE = 2**22  # numbers in a product
@@ -53,7 +56,7 @@ def assess(
     values: Tensor,
     *,
     correction: Correction = "holm",
-    interval: IntervalKind = "permutation",
+    interval: IntervalKind = "skewed",
     level: float = 0.95,
     draws: int = 10_000,
     seed: int = 0,
@@ -64,8 +67,18 @@ def assess(
         values: differences, at least two inputs.
         correction: "holm" bounds the chance of any false finding (Holm 1979), "bh" the expected share of false ones
             among the findings (Benjamini and Hochberg 1995), "none" neither.
-        interval: "permutation" (the shifts that are not rejected) or "bootstrap" (percentiles, which are too narrow
-            where inputs are few: of normal values at 95 % they held the truth in 88 % at 8 inputs, 93 % at 20).
+        interval: "skewed" (Student's, corrected for skewness) or "permutation" (the shifts that the test does not
+            reject). Of 10 to 14 inputs and at 95 % they held the truth so often, in 20,000 draws each:
+
+                differences                          skewed      permutation
+                normal                               95 %        95 %
+                exponential                          94 %        91 %
+                squares of normal ones               93 %        86 %
+                lognormal                            91 %        85 %
+                zero in 7 of 10, else exponential    91 to 93 %  79 %
+
+            So 95 % is not reached where a few inputs carry the effect; with fewer inputs less (of 5 lognormal ones
+            88 %). p is of a change that does nothing, so a small one may go with an interval that holds 0.
         level: of the interval, for each effect by itself.
         draws: random sign patterns, subsets or resamples, where not all are listed.
         seed: of the draws.
@@ -126,12 +139,12 @@ def enough(alpha: float, num_tests: int = 1, *, correction: Correction = "holm")
 
 
 def intervals(
-    values: Tensor, kind: IntervalKind = "permutation", *, level: float = 0.95, draws: int = 10_000, seed: int = 0
+    values: Tensor, kind: IntervalKind = "skewed", *, level: float = 0.95, draws: int = 10_000, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Return both ends of each mean's interval: values (effect, input) -> (effect,), (effect,).
 
-    By permutation the ends are exact up to 14 inputs, and infinite where so few inputs cannot carry the level: 5 give
-    at most 93.75 %.
+    By permutation the ends are exact for symmetric values up to 14 inputs, and infinite where so few inputs cannot
+    carry the level: 5 give at most 93.75 %.
     """
     values = _checked(values)
     if kind not in get_args(IntervalKind):
@@ -140,15 +153,35 @@ def intervals(
         raise WrongUsage(f"level must be between 0 and 1, such as 0.95; got {level!r}.")
     if len(values) == 0:
         return values.mean(1), values.mean(1)
-    is_exact = kind == "permutation" and values.shape[1] <= MOST_LISTED
-    number = 2 ** values.shape[1] if is_exact else require_integer("draws", draws)
+    if kind == "skewed":
+        return _skewed(values, level)
+    number = 2 ** values.shape[1] if values.shape[1] <= MOST_LISTED else require_integer("draws", draws)
     step = max(1, _AT_ONCE // number)  # effects whose means are sorted together; all meet the same draws
-    found = [
-        _bootstrap(some, level, number, seed) if kind == "bootstrap" else _permutation(some, level, number, seed)
-        for some in torch.split(values, step)
-    ]
+    found = [_permutation(some, level, number, seed) for some in torch.split(values, step)]
     low, high = (torch.cat([each[end] for each in found]) for end in (0, 1))
     return low, high
+
+
+def _skewed(values: Tensor, level: float) -> tuple[Tensor, Tensor]:
+    """Take Student's interval of the t that is transformed so that its skewness is gone.
+
+    With t = (mean - truth) / error and the skewness s of the values over √n, that is g(t) = t + s t²/3 + s² t³/27 +
+    s/6 = ((1 + s t/3)³ - 1) / s + s/6, which goes up with t.
+    """
+    num_inputs = values.shape[1]
+    mean = values.mean(1)
+    apart = values - mean.unsqueeze(1)
+    variance = apart.square().mean(1)
+    error = (variance / (num_inputs - 1)).sqrt()
+    skewness = apart.pow(3).mean(1) / variance.pow(1.5) / math.sqrt(num_inputs)
+    quantile = student_quantile(num_inputs - 1, level)
+
+    def t_at(transformed: float) -> Tensor:
+        cube = 1.0 + skewness * (transformed - skewness / 6.0)
+        t = 3.0 * (cube.sign() * cube.abs().pow(1.0 / 3.0) - 1.0) / skewness
+        return torch.where(skewness.abs() > 1e-6, t, transformed)  # also where all are alike, and it is no number
+
+    return mean - t_at(quantile) * error, mean - t_at(-quantile) * error
 
 
 def _permutation(values: Tensor, level: float, number: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -195,21 +228,6 @@ def adjusted(p: Tensor, correction: Correction = "holm") -> Tensor:
     found = torch.empty_like(p)
     found[order] = stepped.clamp(max=1.0)
     return found
-
-
-def _bootstrap(values: Tensor, level: float, draws: int, seed: int) -> tuple[Tensor, Tensor]:
-    num_inputs = values.shape[1]
-    generator = seeds.generator(seed, "effects", "bootstrap")
-    means = []
-    for start in range(0, draws, _portion(values)):
-        size = min(_portion(values), draws - start)
-        chosen = torch.randint(num_inputs, (size, num_inputs), generator=generator)
-        counts = torch.zeros(size, num_inputs, dtype=torch.float64)
-        counts.scatter_add_(1, chosen, torch.ones_like(counts))
-        means.append(counts @ values.T / num_inputs)
-    tail = (1.0 - level) / 2.0
-    low, high = torch.cat(means).quantile(torch.tensor([tail, 1.0 - tail], dtype=torch.float64), 0)
-    return low, high
 
 
 def _patterns(values: Tensor, number: int, is_exact: bool, seed: int, purpose: str) -> Iterator[Tensor]:
