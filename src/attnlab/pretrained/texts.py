@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.pretrained.growth import tokenized
 
 if TYPE_CHECKING:
     from attnlab.pretrained.model import Pretrained
@@ -41,7 +42,7 @@ def text_inputs(
     if len(pairs) != len(texts):
         raise WrongUsage(f"{len(texts)} texts need as many second ones; got {len(pairs)}.")
     takes = inspect.signature(foreign.forward).parameters
-    rows = [tokenizer(one, other, verbose=False) for one, other in zip(texts, pairs, strict=True)]
+    rows = [tokenized(tokenizer, one, other, verbose=False) for one, other in zip(texts, pairs, strict=True)]
     named = {name for name in rows[0] if name in takes or name == "input_ids"}
     lengths = [len(row["input_ids"]) for row in rows]
     _check_lengths(model, lengths, texts)
@@ -63,7 +64,7 @@ def text_inputs(
 
 def target_ids(model: "Pretrained", text: str) -> list[int]:
     """Return the ids of an answer, without the token that ends it."""
-    ids = [int(each) for each in _tokenizer_of(model)(text_target=text)["input_ids"]]
+    ids = [int(each) for each in tokenized(_tokenizer_of(model), text_target=text)["input_ids"]]
     return ids[:-1] if ids and ids[-1] in stops_of(model) else ids
 
 

@@ -4,11 +4,14 @@ Where a vocabulary file is missing, transformers makes an empty tokenizer withou
 tokens); here that is no tokenizer.
 """
 
+import json
 import warnings
 from typing import Any
 
+from attnlab.errors import CouldNotRun
 from attnlab.pretrained.building import needs, quiet
 from attnlab.pretrained.folder import ModelFolder
+from attnlab.pretrained.growth import check_added_tokens
 
 __all__ = ["tokenizer_of"]
 
@@ -18,10 +21,13 @@ def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str
     transformers = needs("opening a tokenizer")
     files = {each.name for each in folder.path.iterdir()}
     try:
+        _check_added(folder)
         with quiet(), warnings.catch_warnings():
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 str(folder.path), config=config, local_files_only=True, trust_remote_code=False
             )
+    except CouldNotRun as error:
+        return None, [f"there is no tokenizer: {str(error).rstrip('.')}"]
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a file broken enough makes its Rust panic, which is no Exception
@@ -35,6 +41,15 @@ def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str
         return None, []
     lacking = ", ".join(sorted(_vocabulary(tokenizer) - files))
     return None, [f"there is no tokenizer: {type(tokenizer).__name__} would need {lacking} or tokenizer.json"]
+
+
+def _check_added(folder: ModelFolder) -> None:
+    """Refuse a tokenizer that would fill the memory while it is opened."""
+    said: list[dict[str, Any]] = []
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        path = folder.path / name
+        said.append(json.loads(path.read_bytes()) if path.exists() else {})
+    check_added_tokens(*said)
 
 
 def _vocabulary(tokenizer: Any) -> set[str]:

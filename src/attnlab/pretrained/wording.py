@@ -11,6 +11,8 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
+from attnlab.pretrained.growth import tokenized
+
 __all__ = ["BLANK", "TokenNames"]
 
 BLANK = "␣"
@@ -85,7 +87,7 @@ class TokenNames(Sequence[str]):
 
     def pieces(self, text: str) -> list[int]:
         """Return the ids of a text, without special tokens around it."""
-        return [int(each) for each in self._tokenizer(text, add_special_tokens=False)["input_ids"]]
+        return [int(each) for each in tokenized(self._tokenizer, text, add_special_tokens=False)["input_ids"]]
 
     def missing(self, name: str) -> str:
         """Say why no id goes by a name, and what to do."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.documents.reading import check_ids
+from attnlab.pretrained.growth import tokenized
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.texts import most_tokens
 
@@ -54,7 +55,7 @@ def encoder_of(model: nn.Module, encode: Encoder | None, longest: int) -> Encode
         raise CouldNotRun("this model has no tokenizer: say how a text becomes ids with encode=.")
 
     def encoded(text: str) -> list[int]:
-        return [int(each) for each in tokenizer(text, truncation=True, max_length=longest)["input_ids"]]
+        return [int(each) for each in tokenized(tokenizer, text, truncation=True, max_length=longest)["input_ids"]]
 
     return encoded
 
