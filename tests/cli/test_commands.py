@@ -41,7 +41,7 @@ def test_a_run_ends_with_its_claims_and_the_path_of_its_report(capsys, tmp_path)
     status, out, err = run(capsys, "run", "sorting", "--out", str(tmp_path / "r"), "--set", *LEARNED)
     assert status == 0
     assert "27/27" in out
-    assert "6 of 6 claims hold" in out
+    assert "9 of 9 claims hold" in out
     assert f"report   {tmp_path / 'r' / 'report.html'}\n" in out
     assert "1,200 of 1,200" in err
 

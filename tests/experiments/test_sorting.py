@@ -28,7 +28,7 @@ def claim(report, name):
 
 
 def test_it_learns_to_sort_all_27_inputs(learned):
-    assert str(learned).startswith("sorting: 6 of 6 claims hold")
+    assert str(learned).startswith("sorting: 9 of 9 claims hold")
     assert claim(learned, "all_inputs_right").measured == "27/27"
 
 
@@ -40,17 +40,11 @@ def test_an_untrained_model_fails_its_claims():
     assert claim(report, "causal").passed
 
 
-def open_eyes(model):
-    """Let every query of a model see every key: the planted fault."""
-    for layer in model.layers:
-        whole = layer.attention.forward
-        layer.attention.forward = lambda x, *args, whole=whole, mask=None, **options: whole(x, *args, **options)
-    return model
-
-
 def test_a_model_that_sees_the_future_is_caught(monkeypatch):
-    build = sorting.build_model
-    monkeypatch.setattr(sorting, "build_model", lambda config, seed: open_eyes(build(config, seed)))
+    from attnlab.parts.heads import MultiHeadAttention
+
+    whole = MultiHeadAttention.forward
+    monkeypatch.setattr(MultiHeadAttention, "forward", lambda self, x, *_, mask=None, **more: whole(self, x, **more))
     report = attnlab.run("sorting", **QUICK)
     assert not claim(report, "causal").passed
     assert not claim(report, "loss_not_below_floor").passed

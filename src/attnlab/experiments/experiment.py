@@ -1,5 +1,6 @@
 """What every experiment is: `config → run → findings`; and what it may ask of the run it is part of."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,16 +8,17 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import nn
 
+from attnlab.experiments.checks import TrainingCheck, check_claims, check_training
 from attnlab.experiments.claims import Claim
 from attnlab.look.questions import Question
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.distributed import Team, is_writer
 from attnlab.train.history import Judgement
 from attnlab.train.layouts.layout import Loss
-from attnlab.train.loop import Member, Together, Trained, train_together
+from attnlab.train.loop import Member, Together, Trained, train_together, using_threads
 from attnlab.train.observer import Observer
 
-__all__ = ["Askable", "Experiment", "Findings", "Goal", "Learnable", "Lesson", "Run"]
+__all__ = ["Askable", "Experiment", "Findings", "Goal", "Learnable", "Lesson", "Run", "all_claims"]
 
 
 class Findings(NamedTuple):
@@ -48,6 +50,7 @@ class Run:
         checkpoints: where checkpoints go; None for nowhere.
         layout, engine: how trainings are computed.
         team: the processes that share this run, if there are several.
+        trainings: what was checked of each training so far; of several processes nothing is.
     """
 
     seed: int
@@ -58,6 +61,7 @@ class Run:
     layout: LayoutName = "auto"
     engine: EngineName = "auto"
     team: Team | None = None
+    trainings: list[TrainingCheck] = field(default_factory=list)
 
     def stage(self, name: str) -> None:
         """Tell who watches what begins now."""
@@ -89,7 +93,8 @@ class Run:
         is_alone = self.team is not None and not has_rows
         if is_alone and self.observer is not None:
             self.observer.tell(f"The training {name} cannot be shared out: each process does all of it.")
-        return train_together(
+        starts = copy.deepcopy([member.model for member in members])
+        found = train_together(
             members,
             loss,
             stop=stop,
@@ -101,6 +106,10 @@ class Run:
             num_threads=num_threads,
             team=self.team if has_rows else None,
         )
+        if self.team is None and found.members[0] is not None:
+            with using_threads(num_threads):
+                self.trainings.append(check_training(starts, members[0], loss, found.members[0]))
+        return found
 
 
 class Goal(NamedTuple):
@@ -142,6 +151,12 @@ class Experiment(Protocol):
     def run(self, config: Any, context: Run) -> Findings:
         """Do all of it."""
         ...
+
+
+def all_claims(findings: Findings, context: Run) -> tuple[Claim, ...]:
+    """Return an experiment's own claims, and those that every run makes."""
+    models = (findings.model, *findings.models.values())
+    return (*findings.claims, *check_claims(models, context.trainings, context.seed))
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from torch import nn
 
 from attnlab.configs import Config
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.experiment import Askable, Experiment, Run
+from attnlab.experiments.experiment import Askable, Experiment, Run, all_claims
 from attnlab.experiments.folder import RunFolder, read_to_go_on
 from attnlab.experiments.intervals import check_intervals
 from attnlab.experiments.report import Report, describe_run, open_run
@@ -161,11 +161,12 @@ def run(
         if team is not None and team.is_writer:
             tell(f"{team.size} processes take part, as torchrun started them.")
         checkpoints = path / "checkpoints" if path is not None and (is_writer() or resume) else None
-        findings = experiment.run(stated, Run(seed, observer, start, record, checkpoints, layout, engine, team))
+        context = Run(seed, observer, start, record, checkpoints, layout, engine, team)
+        findings = experiment.run(stated, context)
         report = Report(
             name,
             description,
-            tuple(findings.claims),
+            all_claims(findings, context),
             metrics,
             findings.document,
             None,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnlab.configs import option
 from attnlab.errors import WrongUsage
-from attnlab.models.config import PositionKind, TransformerConfig, make_block
+from attnlab.models.config import TransformerConfig, make_block
 from attnlab.models.embedding import Embedding
 from attnlab.parts.linear import Linear
 from attnlab.parts.norms import make_norm
@@ -32,11 +32,11 @@ class EncoderConfig(TransformerConfig):
 class Encoder(SitedModule):
     """Tokens in, class logits (or one vector for each token) out."""
 
-    def __init__(self, config: EncoderConfig, *, positions: PositionKind | None = None) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = Embedding(config, positions=positions)
-        self.layers = nn.ModuleList(make_block(config, positions=positions) for _ in range(config.num_layers))
+        self.embedding = Embedding(config)
+        self.layers = nn.ModuleList(make_block(config) for _ in range(config.num_layers))
         self.final_norm = make_norm(config.norm, config.d_model) if config.final_norm else None
         self.head = Linear(config.d_model, config.num_classes) if config.num_classes is not None else None
         self.sites = ("embedding",) if self.head is None else ("embedding", "logits")

@@ -1,11 +1,11 @@
 """What may be claimed of a population: how many solve the task, and that each member is what it would be alone."""
 
-import copy
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from attnlab.experiments.checks import nudged
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.population.population import Population
 from attnlab.train.layouts.solo import Solo
@@ -79,7 +79,7 @@ def largest_difference_from_alone(population: Population, members: list[int]) ->
     twice = [*lesson.members, *lesson.members]
     configs, history = [member.config for member in twice], population.history
     models = [member.model for member in lesson.members]
-    solo = Solo([*models, *map(_nudged, models)], configs, lesson.loss, [member.noise for member in twice])
+    solo = Solo([*models, *map(nudged, models)], configs, lesson.loss, [member.noise for member in twice])
     schedule, last, difference = Schedule(configs), 0, 0.0
     for first, end, noted in zip([0, *history.steps], history.steps, history.losses, strict=False):
         if end > _STEPS_ALONE and first:
@@ -94,15 +94,6 @@ def largest_difference_from_alone(population: Population, members: list[int]) ->
         difference = max(difference, _relative(alone[goes_on], noted[members][goes_on]))
         last = end
     return last, difference
-
-
-def _nudged(model: nn.Module) -> nn.Module:
-    """Return a copy whose weights are the next numbers above."""
-    twin = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in twin.parameters():
-            parameter.copy_(torch.nextafter(parameter, torch.full_like(parameter, math.inf)))
-    return twin
 
 
 def largest_difference_of_kept(population: Population, members: list[int]) -> float:

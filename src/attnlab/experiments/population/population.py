@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attnlab.configs import Config
 from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.experiment import Goal, Learnable, Lesson, Run
+from attnlab.experiments.experiment import Goal, Learnable, Lesson, Run, all_claims
 from attnlab.experiments.intervals import Interval, share_interval
 from attnlab.experiments.report import Report, describe_run
 from attnlab.train.history import History
@@ -185,14 +185,15 @@ class Population:
                 f"the training of {self._called(index)} was no longer finite {self.history.faults[index]}."
             )
         model, config, seed = self.model_at(index), self.config_of(index), self.places[index].seed
-        findings = self.learnable.conclude(model, trained, config, Run(seed))
+        context = Run(seed)
+        findings = self.learnable.conclude(model, trained, config, context)
         started = str(self.description["started"])
         described = describe_run(self.experiment, seed, config.to_mapping(), started, model)
         described |= {name: self.description[name] for name in ("versions", "threads", "matrix_path")}
         return Report(
             self.experiment,
             described,
-            tuple(findings.claims),
+            all_claims(findings, context),
             trained.metrics,
             findings.document,
             None,
