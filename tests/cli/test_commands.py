@@ -60,7 +60,7 @@ def test_an_undecided_claim_is_status_0_and_is_said(capsys, runs, tmp_path):
     status, out, _ = run(capsys, "show", str(folder))
     assert status == 0
     assert "? undecided" in out
-    assert "5 of 6 claims hold, 1 undecided" in out
+    assert "8 of 9 claims hold, 1 undecided" in out
     assert json.loads(run(capsys, "show", str(folder), "--json")[1])["claims"][0]["passed"] is None
     status, _, err = run(capsys, "resume", str(folder))
     assert (status, "exit status" in err) == (0, False)
