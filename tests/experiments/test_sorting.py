@@ -165,10 +165,66 @@ def test_the_report_traces_all_27_inputs_with_both_heads(learned):
     assert all(len(each["steps"]) == 3 for each in traces)
 
 
+def test_inputs_kept_out_are_in_no_batch_and_in_no_judgement_of_the_training():
+    for batch_size in (128, 8):  # counts of all rows, and rows
+        config = SortingConfig(holdout=0.25, batch_size=batch_size)
+        trained, held_out = ({tuple(row) for row in part.tolist()} for part in config.split())
+        assert (len(trained), len(held_out), len(trained | held_out)) == (20, 7, 27)
+        (drawn,) = sorting.lesson([config], [0]).members[0].draw(0, 50)
+        if batch_size == 128:
+            assert drawn.shape == (50, 20)
+        else:
+            assert {tuple(row[:3]) for row in drawn.flatten(0, 1).tolist()} == trained
+    watched = judging.prompts_to_judge(config, 2_000, torch.Generator())[0]
+    assert {tuple(row) for row in watched.tolist()} == trained
+
+
+def test_inputs_kept_out_are_claimed_by_themselves_with_their_interval():
+    report = attnlab.run("sorting", holdout=0.25, **TINY)
+    assert claim(report, "all_inputs_right").statement.startswith("every one of the 20 inputs among those trained on")
+    assert claim(report, "all_inputs_right").bound == "20/20"
+    held_out = claim(report, "most_held_out_right")
+    assert held_out.measured.startswith("0/7, 0% (0% to 35%)")
+    assert held_out.passed is False
+    assert "of 20 inputs trained on come out right; kept out of training, 0 of 7" in report.document["subtitle"]
+    titles = [each["title"] for each in report.document["sections"]]
+    assert titles[1:3] == ["All 20 inputs trained on", "All 7 inputs kept out of training"]
+    assert "<html" in report.html()
+
+
+@pytest.mark.parametrize(("right", "passed"), [(7, True), (5, None), (0, False)])
+def test_few_inputs_kept_out_can_leave_it_open(right, passed):
+    config = SortingConfig(holdout=0.25)
+    prompts = config.split().held_out
+    expected = config.sequence_task().answer(prompts)
+    answers = expected.clone()
+    answers[right:] = 0
+    judged = judging.Judged(prompts, answers, expected, torch.ones(7, 3), True)
+    assert judging._held_out_claim(judged).passed is passed
+
+
+def test_the_least_loss_of_some_inputs_is_below_that_of_all():
+    task = SortingConfig().sequence_task()
+    assert judging.least_loss(task, task.all_prompts()) == pytest.approx(task.loss_floor)
+    # two inputs that share their first letter: only which of the two it is cannot be known, ln 2 over 6 tokens
+    assert judging.least_loss(task, torch.tensor([[1, 1, 2], [1, 2, 1]])) == pytest.approx(0.6931471805599453 / 6)
+
+
+def test_a_holdout_that_keeps_nothing_out_or_cannot_be_listed_is_refused():
+    with pytest.raises(
+        WrongUsage, match=r"holdout must keep out one of the 27 inputs at least, and leave one; got 0\.01"
+    ):
+        SortingConfig(holdout=0.01)
+    with pytest.raises(WrongUsage, match="holdout needs inputs that can be listed"):
+        SortingConfig(letters=26, length=12, holdout=0.1)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         {"projections": "strict"},
+        {"holdout": "0.3"},
+        {"holdout": "0.5", "letters": "6", "length": "4", "most_judged": "50"},
         {"projections": "dense"},
         {"positions": "none"},
         {"positions": "rotary"},

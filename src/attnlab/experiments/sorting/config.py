@@ -2,9 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
+import torch
+from torch import Tensor
+
+from attnlab import seeds
 from attnlab.configs import Config, option
+from attnlab.errors import WrongUsage
 from attnlab.models.config import PositionKind
 from attnlab.models.decoder import DecoderConfig
 from attnlab.parts.blocks import NormPlace
@@ -14,7 +19,7 @@ from attnlab.parts.projections import ProjectionKind
 from attnlab.tasks.sequences import Rule, SequenceTask
 from attnlab.train.config import TrainConfig
 
-__all__ = ["NAME", "SortingConfig"]
+__all__ = ["NAME", "SortingConfig", "Split"]
 
 NAME = "sorting"
 
@@ -27,6 +32,13 @@ _RECIPES: dict[Recipe, dict[str, Any]] = {
 """What stands where a config says none."""
 
 
+class Split(NamedTuple):
+    """Inputs: (inputs, prompt_length) each."""
+
+    trained: Tensor
+    held_out: Tensor
+
+
 @dataclass(frozen=True, kw_only=True)
 class SortingConfig(Config):
     """Every option of the experiment."""
@@ -36,6 +48,9 @@ class SortingConfig(Config):
     task: Rule = option("sort", "what makes the answer from the letters")
     letters: int = option(3, "size of the alphabet", low=1, high=26)
     length: int = option(3, "letters of an input (of each number, for add)", low=1, high=64)
+    holdout: float = option(
+        0.0, "share of the inputs kept out of training, and judged by themselves", low=0.0, high=0.9
+    )
     d_model: int = option(6, "width of the residual stream", low=1, high=4_096)
     num_heads: int = option(2, "attention heads; they divide d_model", low=1, high=256)
     num_layers: int = option(1, "blocks", low=1, high=48)
@@ -62,13 +77,30 @@ class SortingConfig(Config):
 
     def validate(self) -> None:
         """Check what one field alone cannot tell."""
-        self.sequence_task()
+        task = self.sequence_task()
+        if self.holdout and not task.is_listable:
+            raise WrongUsage(f"holdout needs inputs that can be listed; {task.num_prompts:,} are too many.")
+        if self.holdout and not 0 < self._num_held_out < task.num_prompts:
+            raise WrongUsage(
+                f"holdout must keep out one of the {task.num_prompts:,} inputs at least, and leave one; "
+                f"got {self.holdout:g}."
+            )
         self.model_config()
         self.train_config()
 
     def sequence_task(self) -> SequenceTask:
         """Return the task."""
         return SequenceTask(self.task, letters=self.letters, length=self.length)
+
+    @property
+    def _num_held_out(self) -> int:
+        return round(self.holdout * self.sequence_task().num_prompts)
+
+    def split(self) -> Split:
+        """Return the inputs by which the model is trained and those kept out, the same for every seed."""
+        prompts = self.sequence_task().all_prompts()
+        order = torch.randperm(len(prompts), generator=seeds.generator(0, NAME, "holdout"))
+        return Split(*(prompts[part.sort().values] for part in order.tensor_split([len(order) - self._num_held_out])))
 
     def model_config(self) -> DecoderConfig:
         """Return what the model is told."""

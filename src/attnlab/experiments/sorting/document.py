@@ -55,6 +55,7 @@ def make_document(
     *,
     trained: Trained,
     judged: Judged,
+    held_out: Judged | None,
     loss: float,
     traces: list[Trace],
 ) -> dict[str, Any]:
@@ -63,12 +64,14 @@ def make_document(
     counts = count_from_model(model)
     x, y = _curve(trained, "loss")
     x_domain, y_domain = _curve(trained, "domain_loss")
-    shown = shown_indices(judged).tolist()
+    kept_out = "" if held_out is None else f"; kept out of training, {_right_of(held_out)}"
+    inputs = "inputs" if judged.are_all else "sampled inputs"
+    inputs += " trained on" if held_out is not None else ""
     return {
         "title": NAME if config.task == "sort" else f"{NAME}: {config.task}",
         "subtitle": (
             f"A decoder of {sum(counts.values()):,} parameters learns the task “{config.task}” over {config.letters} "
-            f"letters; {right:,} of {total:,} {'inputs' if judged.are_all else 'sampled inputs'} come out right."
+            f"letters; {right:,} of {total:,} {inputs} come out right{kept_out}."
         ),
         "facts": [
             ["seed", str(context.seed)],
@@ -79,6 +82,7 @@ def make_document(
             ["steps", f"{config.train_config().steps:,} (best at {trained.best_step:,})"],
             ["loss", f"{loss:.4f} nats"],
             ["least possible", f"{task.loss_floor:.4f} nats"],
+            *([] if held_out is None else [["kept out of training", _right_of(held_out)]]),
         ],
         "sections": [
             {
@@ -93,21 +97,8 @@ def make_document(
                 ),
                 "traces": [each.to_mapping() for each in traces],
             },
-            {
-                "kind": "verdicts",
-                "title": f"All {total:,} inputs" if judged.are_all and total == len(shown) else "Inputs",
-                "caption": _verdicts_caption(judged, len(shown)),
-                "items": [
-                    {
-                        "input": task.tokens(judged.prompts[index]),
-                        "output": task.tokens(judged.answers[index]),
-                        "expected": task.tokens(judged.expected[index]),
-                        "correct": bool(judged.correct[index]),
-                        "confidence": float(judged.probabilities[index].min()),
-                    }
-                    for index in shown
-                ],
-            },
+            _verdicts_section(task, judged, "Inputs" if held_out is None else "Inputs trained on"),
+            *([] if held_out is None else [_verdicts_section(task, held_out, "Inputs kept out of training")]),
             {
                 "kind": "lines",
                 "figure": "loss",
@@ -131,11 +122,35 @@ def make_document(
     }
 
 
+def _right_of(judged: Judged) -> str:
+    return f"{int(judged.correct.sum()):,} of {len(judged.prompts):,} inputs right"
+
+
+def _verdicts_section(task: SequenceTask, judged: Judged, title: str) -> dict[str, Any]:
+    shown, total = shown_indices(judged).tolist(), len(judged.prompts)
+    is_whole = judged.are_all and total == len(shown)
+    return {
+        "kind": "verdicts",
+        "title": f"All {total:,} {title[0].lower()}{title[1:]}" if is_whole else title,
+        "caption": _verdicts_caption(judged, len(shown)),
+        "items": [
+            {
+                "input": task.tokens(judged.prompts[index]),
+                "output": task.tokens(judged.answers[index]),
+                "expected": task.tokens(judged.expected[index]),
+                "correct": bool(judged.correct[index]),
+                "confidence": float(judged.probabilities[index].min()),
+            }
+            for index in shown
+        ],
+    }
+
+
 def _verdicts_caption(judged: Judged, num_shown: int) -> str:
     total = len(judged.prompts)
     if judged.are_all and num_shown == total:
-        return "Every input of the domain, with the model's answer and the least probability among its choices."
-    which = "the whole domain" if judged.are_all else "a random sample of the domain"
+        return "Every one of them, with the model's answer and the least probability among its choices."
+    which = "all of them" if judged.are_all else "a random sample"
     return (
         f"{int(judged.correct.sum()):,} of the {total:,} inputs judged ({which}) came out right; "
         f"here are {num_shown:,}, as many wrong as right ones as far as there are."

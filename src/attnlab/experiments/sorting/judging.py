@@ -1,5 +1,6 @@
 """Judging the sorter: its loss, its answers on every input, and what may be claimed."""
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.experiments.claims import Claim
+from attnlab.experiments.intervals import is_above, share_interval
 from attnlab.experiments.sorting.config import NAME, SortingConfig
 from attnlab.look.causality import largest_change, largest_leak
 from attnlab.models.decoder import Decoder
@@ -15,7 +17,18 @@ from attnlab.models.generation import generate
 from attnlab.models.parameters import count_from_config, count_from_model
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 
-__all__ = ["Judged", "answers", "exact_loss", "judge_all", "judge_claims", "row_losses", "with_separator"]
+__all__ = [
+    "Judged",
+    "answers",
+    "exact_loss",
+    "judge_all",
+    "judge_claims",
+    "judge_held_out",
+    "least_loss",
+    "prompts_to_judge",
+    "row_losses",
+    "with_separator",
+]
 
 _LOSS_TOLERANCE = 0.05
 _CHUNK = 2_000  # inputs answered at once
@@ -65,19 +78,51 @@ def answers(model: Any, task: SequenceTask, prompts: Tensor, *, use_cache: bool 
 
 
 def judge_all(model: Decoder, task: SequenceTask, config: SortingConfig, seed: int) -> Judged:
-    """Put the model to every input of the domain, or to a sample where there are too many."""
-    prompts, are_all = task.prompts_to_judge(config.most_judged, seeds.generator(seed, NAME, "judge"))
+    """Put the model to every input it was trained on, or to a sample where there are too many."""
+    return _judge(model, task, *prompts_to_judge(config, config.most_judged, seeds.generator(seed, NAME, "judge")))
+
+
+def judge_held_out(model: Decoder, task: SequenceTask, config: SortingConfig) -> Judged:
+    """Put the model to the inputs kept out of training, or to the first of them in a random order."""
+    prompts = config.split().held_out
+    return _judge(model, task, *_some_of(prompts, config.most_judged, seeds.generator(0, NAME, "judge held out")))
+
+
+def prompts_to_judge(config: SortingConfig, most: int, generator: torch.Generator) -> tuple[Tensor, bool]:
+    """Return the inputs trained on if there are at most `most`, else a sample, and whether they are all."""
+    if not config.holdout:
+        return config.sequence_task().prompts_to_judge(most, generator)
+    return _some_of(config.split().trained, most, generator)
+
+
+def _some_of(prompts: Tensor, most: int, generator: torch.Generator) -> tuple[Tensor, bool]:
+    if len(prompts) <= most:
+        return prompts, True
+    return prompts[torch.randperm(len(prompts), generator=generator)[:most].sort().values], False
+
+
+def _judge(model: Decoder, task: SequenceTask, prompts: Tensor, are_all: bool) -> Judged:
     found, probabilities = answers(model, task, prompts)
     return Judged(prompts, found, task.answer(prompts), probabilities, are_all)
 
 
 def judge_claims(
-    model: Decoder, task: SequenceTask, config: SortingConfig, judged: Judged, *, loss: float, seed: int
+    model: Decoder,
+    task: SequenceTask,
+    config: SortingConfig,
+    judged: Judged,
+    held_out: Judged | None = None,
+    *,
+    loss: float,
+    seed: int,
 ) -> list[Claim]:
-    """Say what holds, and by how much."""
+    """Say what holds, and by how much; `judged` are inputs trained on, `held_out` those kept out, if there are any."""
     total, right = len(judged.prompts), int(judged.correct.sum())
     which = f"every one of the {total:,} inputs" if judged.are_all else f"every one of {total:,} inputs drawn at random"
+    which += " among those trained on" if held_out is not None else ""
     floor = task.loss_floor
+    # Who knows which inputs were kept out may go below the floor of all inputs.
+    least = floor if held_out is None else least_loss(task, config.split().trained)
     # A sampled domain has a sampled floor: what the draw could have made easier is not a leak.
     slack = 1e-5 if judged.are_all else 0.02
     order = torch.randperm(total, generator=seeds.generator(seed, NAME, "claims"))
@@ -96,6 +141,7 @@ def judge_claims(
             f"{total:,}/{total:,}",
             right == total,
         ),
+        *([] if held_out is None else [_held_out_claim(held_out)]),
         Claim(
             "loss_near_floor",
             "the mean loss comes within 0.05 nats of the least that is possible (the letters before SEP are random)",
@@ -107,8 +153,8 @@ def judge_claims(
             "loss_not_below_floor",
             "the mean loss is not below the least that is possible, as it would be if the future leaked in",
             f"{loss:.4f} nats",
-            f"at least {floor:.4f} nats",
-            loss >= floor - slack,
+            f"at least {least:.4f} nats",
+            loss >= least - slack,
         ),
         Claim(
             "causal",
@@ -134,3 +180,23 @@ def judge_claims(
             different == 0 and difference <= 1e-5,
         ),
     ]
+
+
+def _held_out_claim(held_out: Judged) -> Claim:
+    """Say whether most of the inputs that were never trained on are answered right; few of them can leave it open."""
+    total, right = len(held_out.prompts), int(held_out.correct.sum())
+    share, low, high = found = share_interval(right, total)
+    return Claim(
+        "most_held_out_right",
+        "of the inputs kept out of training more than half are answered right (share with its 95 % interval, Wilson)",
+        f"{right:,}/{total:,}, {share:.0%} ({low:.0%} to {high:.0%})",
+        "interval above 50 %",
+        is_above(found, 0.5),
+    )
+
+
+def least_loss(task: SequenceTask, prompts: Tensor) -> float:
+    """Return the least mean loss on the rows of these prompts, drawn evenly: `task.loss_floor` of a part of them."""
+    shares = torch.bincount(prompts[:, 0]).double() / len(prompts)
+    first_letter = float(torch.special.entr(shares).sum())
+    return (math.log(len(prompts)) - first_letter) / (task.row_length - 1)

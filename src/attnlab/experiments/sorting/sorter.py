@@ -12,7 +12,15 @@ from attnlab.errors import WrongUsage
 from attnlab.experiments.experiment import Findings, Goal, Lesson, Run
 from attnlab.experiments.sorting.config import NAME, SortingConfig
 from attnlab.experiments.sorting.document import make_document, traces_to_show
-from attnlab.experiments.sorting.judging import exact_loss, judge_all, judge_claims, row_losses, with_separator
+from attnlab.experiments.sorting.judging import (
+    exact_loss,
+    judge_all,
+    judge_claims,
+    judge_held_out,
+    prompts_to_judge,
+    row_losses,
+    with_separator,
+)
 from attnlab.look.questions import Continuation
 from attnlab.look.recording import record
 from attnlab.models.decoder import Decoder
@@ -75,8 +83,10 @@ def goal(config: SortingConfig) -> Goal:
         "induction": f"after {letters}, name the one that followed the last of them before",
     }
     most = min(config.most_judged, _MOST_WATCHED)
-    is_all = task.num_prompts <= most and task.is_listable
-    inputs = f"all {task.num_prompts:,} inputs" if is_all else f"all of {most:,} inputs drawn for it"
+    number = len(config.split().trained) if config.holdout else task.num_prompts
+    is_all = number <= most and task.is_listable
+    inputs = f"all {number:,} inputs" if is_all else f"all of {most:,} inputs drawn for it"
+    inputs += " among those trained on" if config.holdout else ""
     meanings = (
         ("accuracy", "The share of inputs whose whole answer is right."),
         ("domain_loss", "The mean loss over the inputs judged, of prompts and answers, in nats."),
@@ -89,11 +99,12 @@ def lesson(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Lesson:
     """Make a member for each config and seed."""
     first = configs[0]
     task, judge = first.sequence_task(), make_judge(first)
+    prompts = first.split().trained if first.holdout else None
     members = [
         Member(
             build_model(config, seed),
             config.train_config(),
-            make_draw(task, config.batch_size, seed),
+            make_draw(task, config.batch_size, seed, prompts),
             judge,
             noise=seeds.stream_seed(seed, NAME, "dropout"),
         )
@@ -101,7 +112,7 @@ def lesson(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Lesson:
     ]
     return Lesson(
         members,
-        make_loss(task, first.batch_size),
+        make_loss(task, first.batch_size, prompts),
         None,
         is_solved=lambda judgement: judgement.score[0] == 1.0,
         positions=[*_numbered("in", task.prompt_length), "SEP", *_numbered("out", task.answer_length)],
@@ -118,10 +129,13 @@ def conclude(model: nn.Module, trained: Trained, config: SortingConfig, context:
     task = config.sequence_task()
     with torch.no_grad():
         judged = judge_all(model, task, config, context.seed)
+        held_out = judge_held_out(model, task, config) if config.holdout else None
         loss = float(exact_loss(model, task.rows(judged.prompts)))
     traces = traces_to_show(model, task, judged)
-    claims = judge_claims(model, task, config, judged, loss=loss, seed=context.seed)
-    document = make_document(model, task, config, context, trained=trained, judged=judged, loss=loss, traces=traces)
+    claims = judge_claims(model, task, config, judged, held_out, loss=loss, seed=context.seed)
+    document = make_document(
+        model, task, config, context, trained=trained, judged=judged, held_out=held_out, loss=loss, traces=traces
+    )
     return Findings(model, claims, document)
 
 
@@ -146,29 +160,36 @@ def counts_rows(task: SequenceTask, batch_size: int) -> bool:
     return task.num_prompts <= batch_size and task.is_listable
 
 
-def make_draw(task: SequenceTask, batch_size: int, seed: int) -> Draw:
+def make_draw(task: SequenceTask, batch_size: int, seed: int, prompts: Tensor | None = None) -> Draw:
     """Return the data of a training: rows drawn uniformly, or, where the domain is no larger than a batch, counts.
 
-    A batch then holds few distinct rows, each several times: how often each of them was drawn says all.
+    A batch then holds few distinct rows, each several times: how often each of them was drawn says all. `prompts` are
+    those to draw from; None for the whole domain.
     """
     has_counts = counts_rows(task, batch_size)
+    number = task.num_prompts if prompts is None else len(prompts)
 
     def draw(first: int, count: int) -> tuple[Tensor, ...]:
         generator = seeds.generator(seed, NAME, "data", first)
+        if not has_counts and prompts is not None:
+            drawn = prompts[torch.randint(number, (count * batch_size,), generator=generator)]
+            return (task.rows(drawn).view(count, batch_size, -1),)
         if not has_counts:
             return (task.rows(task.sample(count * batch_size, generator)).view(count, batch_size, -1),)
-        drawn = torch.randint(task.num_prompts, (count, batch_size), generator=generator)
-        drawn += task.num_prompts * torch.arange(count).unsqueeze(-1)
-        return (torch.bincount(drawn.flatten(), minlength=count * task.num_prompts).view(count, -1),)
+        drawn = torch.randint(number, (count, batch_size), generator=generator)
+        drawn += number * torch.arange(count).unsqueeze(-1)
+        return (torch.bincount(drawn.flatten(), minlength=count * number).view(count, -1),)
 
     return draw
 
 
-def make_loss(task: SequenceTask, batch_size: int) -> Callable[[nn.Module, Tensor], Tensor]:
+def make_loss(
+    task: SequenceTask, batch_size: int, prompts: Tensor | None = None
+) -> Callable[[nn.Module, Tensor], Tensor]:
     """Return the loss of a batch as `make_draw` draws it: the mean over its rows, nats a token."""
     if not counts_rows(task, batch_size):
         return exact_loss
-    rows = task.rows(task.all_prompts())
+    rows = task.rows(task.all_prompts() if prompts is None else prompts)
 
     def loss(model: nn.Module, counts: Tensor) -> Tensor:
         return (row_losses(model, rows) * counts).sum() / batch_size
@@ -183,7 +204,7 @@ def make_judge(config: SortingConfig) -> Callable[[nn.Module], Judgement]:
     over the whole rows tells what generation would do.
     """
     task = config.sequence_task()
-    fixed, _ = task.prompts_to_judge(min(config.most_judged, _MOST_WATCHED), seeds.generator(0, NAME, "watch"))
+    fixed, _ = prompts_to_judge(config, min(config.most_judged, _MOST_WATCHED), seeds.generator(0, NAME, "watch"))
     rows = task.rows(fixed)
 
     def judge(model: nn.Module) -> Judgement:
