@@ -48,9 +48,7 @@ class SortingConfig(Config):
     task: Rule = option("sort", "what makes the answer from the letters")
     letters: int = option(3, "size of the alphabet", low=1, high=26)
     length: int = option(3, "letters of an input (of each number, for add)", low=1, high=64)
-    holdout: float = option(
-        0.0, "share of the inputs kept out of training, and judged by themselves", low=0.0, high=0.9
-    )
+    holdout: float | None = option(None, "share of inputs kept out of training, judged apart; none: 0", low=0, high=0.9)
     d_model: int = option(6, "width of the residual stream", low=1, high=4_096)
     num_heads: int = option(2, "attention heads; they divide d_model", low=1, high=256)
     num_layers: int = option(1, "blocks", low=1, high=48)
@@ -94,7 +92,7 @@ class SortingConfig(Config):
 
     @property
     def _num_held_out(self) -> int:
-        return round(self.holdout * self.sequence_task().num_prompts)
+        return round((self.holdout or 0.0) * self.sequence_task().num_prompts)
 
     def split(self) -> Split:
         """Return the inputs by which the model is trained and those kept out, the same for every seed."""
