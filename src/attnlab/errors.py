@@ -5,9 +5,10 @@ sentence and an exit status. Failed assertions are our own mistakes and stay ass
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
-__all__ = ["AttnlabError", "CouldNotRun", "WrongUsage", "did_you_mean"]
+__all__ = ["AttnlabError", "CouldNotRun", "WrongUsage", "did_you_mean", "in_order"]
 
 
 _MOST_NAMES = 30  # that a message lists in full
@@ -31,13 +32,23 @@ class CouldNotRun(AttnlabError, RuntimeError):
     exit_status = 3
 
 
+def in_order(name: str) -> list[tuple[int, int, str]]:
+    """Return what to sort names by so that their numbers stand as numbers do.
+
+    >>> sorted(["layers.10", "layers.9"], key=in_order)
+    ['layers.9', 'layers.10']
+    """
+    pieces = re.findall(r"\d+|\D+", name)
+    return [(0, int(each), "") if each.isdecimal() else (1, 0, each) for each in pieces]
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Name the closest known word and list the others, ready to end an error message.
 
     >>> did_you_mean("postions", ["positions", "rank"])
     "did you mean 'positions'? Known: positions, rank"
     """
-    names = sorted(known)
+    names = sorted(known, key=in_order)
     close = difflib.get_close_matches(word, names, n=1)
     guess = f"did you mean {close[0]!r}? Known" if close else "known"
     listed = ", ".join(names if len(names) <= _MOST_NAMES else names[: _MOST_NAMES // 2])

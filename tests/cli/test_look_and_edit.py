@@ -61,13 +61,9 @@ def without_blocks(text):
 
 def test_look_shows_each_head_with_its_tokens_and_masked_cells_as_masked(capsys):
     _, out, _ = said(capsys, "look", "good", "cab")
-    assert out.count("layers.0.attention.weights head") == 2
-    first = without_blocks(out).splitlines()[
-        without_blocks(out)
-        .splitlines()
-        .index(next(line for line in without_blocks(out).splitlines() if "query" in line))
-        + 1
-    ]
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("head ")] == ["0.0", "0.1"]
+    lines = without_blocks(out).splitlines()
+    first = lines[next(number for number, line in enumerate(lines) if "query" in line) + 1]
     assert first.split() == ["c", "1.00", "·", "·", "·", "·", "·"]
 
 
@@ -125,7 +121,7 @@ def test_edit_says_the_same_as_the_library(capsys):
 
 
 def test_edit_prints_both_answers_and_the_certificate(capsys):
-    status, out, _ = said(capsys, "edit", "good", "cab", "--cut-edge", "SEP-a", "--from-step", "1")
+    status, out, _ = said(capsys, "edit", "good", "cab", "--cut-edge", "SEP-a", "--from-step", "2")
     assert status == 0
     assert "CutEdge(query='SEP', key='a')" in out
     assert "before" in out
@@ -205,7 +201,7 @@ def test_an_edge_names_its_two_tokens_whatever_they_are_called(text, expected):
         (["edit", "good", "cab", "--edit", " "], "an edit is its name and its settings"),
         (["edit", "good", "cab", "--edit", "temperature"], "Temperature needs temperature="),
         (["edit", "good", "cab", "--edit", "zero-head head=0 head=1"], "head= is said twice"),
-        (["edit", "good", "cab", "--zero-head", "0.0", "--from-step", "3"], "this answer has 3 steps, from 0 to 2"),
+        (["edit", "good", "cab", "--zero-head", "0.0", "--from-step", "4"], "this answer has 3 steps, from 1 to 3"),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence(arguments, sentence, capsys):
@@ -283,10 +279,10 @@ def test_a_mask_is_shown_whole(capsys):
 
 def test_an_edit_that_lands_nowhere_leaves_no_folder(capsys, tmp_path):
     folder = tmp_path / "kept"
-    late = "zero-head layer=0 head=0 step=2"  # the recording, unlike the answer, is made in one pass
+    late = "zero-head layer=0 head=0 step=3"  # the recording, unlike the answer, is made in one pass
     status, _, err = said(capsys, "edit", "good", "cab", "--edit", late, "--out", str(folder))
     assert status == 2
-    assert "step=2 was never reached" in err
+    assert "step=3 was never reached" in err
     assert not folder.exists()
 
 

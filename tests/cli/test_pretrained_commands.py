@@ -101,8 +101,8 @@ def test_edit_and_trace_answer_as_the_library_does(capsys):
     status, out, _ = said(capsys, "trace", "gpt2", TEXT, "--steps", "3", "--target", "store", "--json")
     assert json.loads(out)["steps"] == json.loads(json.dumps(right.before.to_mapping()["steps"]))
     _, out, _ = said(capsys, "trace", "gpt2", TEXT, "--head", "0.3")
-    assert "layers.0 head 3" in out
-    assert "layers.0 head 2" not in out
+    assert "  0.3 " in out
+    assert "  0.2 " not in out
 
 
 def test_an_encoder_that_chooses_nothing_says_so(capsys):

@@ -164,7 +164,7 @@ def test_the_trace_pictured_is_the_one_asked_for_else_the_first() -> None:
         changes = {} if wanted is None else {"figure_input": wanted}
         figure = trace_figure(whole | changes)
         assert figure.get_suptitle().startswith(title)
-        assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["Layer 0, head 0", "Layer 0, head 1"]
+        assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["Head 0.0", "Head 0.1"]
     trace = next(each for each in whole["traces"] if each["input"] == ["c", "a", "b"])
     grid = trace_figure(whole | {"figure_input": ["c", "a", "b"]}).axes[0].images[0].get_array()
     assert grid[2, :3].tolist() == pytest.approx(trace["attention"][0]["rows"][2])
@@ -174,10 +174,10 @@ def test_the_trace_pictured_is_the_one_asked_for_else_the_first() -> None:
 def test_cross_attention_is_pictured_with_its_own_keys() -> None:
     figure = trace_figure(make_cross_document()["sections"][0])
     assert [label.get_text() for label in figure.axes[1].get_xticklabels()] == ["the", "cat", "sleeps", "<end>"]
-    assert figure.axes[1].get_title(loc="left") == "Layer 0 cross, head 0"
+    assert figure.axes[1].get_title(loc="left") == "Head cross 0.0"
     section = make_cross_document()["sections"][0]
     section["traces"][0]["attention"][1]["site"] = "decoder.layers.0.cross_attention.weights"
-    assert trace_figure(section).axes[1].get_title(loc="left") == "Decoder layer 0 cross, head 0"
+    assert trace_figure(section).axes[1].get_title(loc="left") == "Head cross 0.0"
 
 
 def test_a_trace_section_without_traces_has_no_figure() -> None:

@@ -147,7 +147,7 @@ def test_cells_of_a_map_can_be_read_by_keyboard(open_page: Open) -> None:
     document = make_document(num_steps=10)
     page = open_page(document)
     page.get_by_role("button", name="Next step").click()
-    page.get_by_role("button", name="Enlarge Layer 0, head 0").focus()
+    page.get_by_role("button", name="Enlarge Head 0.0").focus()
     page.keyboard.press("Tab")
     trace = next(t for t in document["sections"][3]["traces"] if t["input"] == ["c", "b", "a"])
     rows = trace["attention"][0]["rows"]
@@ -163,9 +163,9 @@ def test_head_chosen_by_its_name_draws_its_arcs(open_page: Open) -> None:
     page = open_page(make_document(num_steps=10))
     arcs = "() => [...document.querySelectorAll('.arcs path')].map(p => p.getAttribute('stroke-width'))"
     before = page.evaluate(arcs)
-    page.get_by_role("button", name="L0 H1").click()
+    page.get_by_role("button", name="0.1", exact=True).click()
     assert page.evaluate(arcs) != before
-    assert page.get_by_role("button", name="L0 H1").get_attribute("aria-pressed") == "true"
+    assert page.get_by_role("button", name="0.1", exact=True).get_attribute("aria-pressed") == "true"
 
 
 def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page: Open) -> None:
@@ -176,18 +176,25 @@ def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page: Open) -
         "decoder.layers.1.cross_attention.weights",
     )
     page = open_page(document)
-    titles = page.locator(".map h4").evaluate_all("all => all.map(h => h.firstChild.textContent)")
-    assert titles == ["Decoder layer 0, head 0", "Decoder layer 1 cross, head 0"]
-    assert page.locator(".head-name").all_inner_texts() == ["L0 H0", "L1 cross H0"]
+    titles = page.locator(".map h4").evaluate_all(
+        "all => all.map(h => h.textContent.replace(h.querySelector('code').textContent, ''))"
+    )
+    assert titles == ["Head decoder 0.0", "Head cross 1.0"]
+    names = page.locator(".head-name").all_inner_texts()
+    assert names == ["decoder 0.0", "cross 1.0"]
+    assert [read_head(name) for name in names] == [
+        {"site": "decoder.layers.*.attention", "layer": 0, "head": 0},
+        {"site": "layers.*.cross_attention", "layer": 1, "head": 0},
+    ]
 
 
 def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page: Open) -> None:
     page = open_page(make_cross_document())
     cross = page.locator(".map").nth(1)
-    assert cross.locator("h4").inner_text().startswith("Layer 0 cross, head 0")
+    assert cross.locator("h4").inner_text().startswith("Head cross 0.0")
     assert cross.locator(".key").all_inner_texts() == ["the", "cat", "sleeps", "<end>"]
     assert cross.locator(".masked-area").count() == 0
-    assert "Layer 0 cross, head 0 looks most at ‘cat’, position 1 (0.625)" in page.locator(".said + .note").inner_text()
+    assert "Head cross 0.0 looks most at ‘cat’, position 1 (0.625)" in page.locator(".said + .note").inner_text()
     assert page.locator(".chances li").count() == 13
     assert page.locator(".chances .rest").inner_text().startswith("11 others")
     assert page.locator(".map").first.locator(".weight.missing").get_attribute("title").endswith("n/a")

@@ -93,7 +93,7 @@ def test_what_a_head_says_by_itself_holds_its_share_of_every_logit(seed):
     parts, table = found.table()
     assert parts == [f"layers.{i}.attention" for i in range(each.model.config.num_layers)]
     assert torch.allclose(table.flatten(), shares.mean(1))
-    assert str(lens.heads[0]) == "layers.0.attention, head 0"
+    assert str(lens.heads[0]) == "head 0.0"
     assert instruments_of(each.model) == []
 
 

@@ -138,7 +138,8 @@ def test_a_certificate_tells_what_happened_in_text_and_in_plain_values():
     assert rows.because == ["CutEdge(layer=1, query=4, key=1, renormalise=False)"]
     assert rows.first == (0, 0, 4)
     assert "24 of 144 do not sum to one" in text
-    assert "because of CutEdge(layer=1, query=4, key=1, renormalise=False); the first is row 0, head 0, query 4" in text
+    because = "because of CutEdge(layer=1, query=4, key=1, renormalise=False)"
+    assert f"{because}; the first is row 0, head 1.0, query 4" in text
     assert "output of 2 forward passes: changed by" in text
     assert "the same sites with nothing changed, in the first: 0 (must be exactly 0)" in text
     assert "parameters: unchanged" in text
@@ -201,7 +202,7 @@ def test_a_certificate_speaks_for_every_pass_not_for_the_first_alone(use_cache):
 def test_what_an_edit_did_in_an_earlier_pass_is_still_its_doing_where_a_cache_holds_it(kind):
     model, largest = make(kind, 0), {}
     path = "" if kind == "decoder" else "decoder"
-    early = op.ZeroHead(site=f"{path}.layers.0.attention".lstrip("."), head=1, step=0)
+    early = op.ZeroHead(site=f"{path}.layers.0.attention".lstrip("."), head=1, step=1)
     for use_cache in (True, False):
         with edit(model, early) as certificate:
             generate(

@@ -285,7 +285,7 @@ def test_the_doors_of_a_part_by_itself_can_be_edited():
         assert torch.equal(part(x).output, part.output.bias.expand(2, 5, 16))
     with (
         pytest.raises(WrongUsage, match="belongs to no stack that says what it reads"),
-        edit(part, op.ZeroHead(head=0, step=0)),
+        edit(part, op.ZeroHead(head=0, step=1)),
     ):
         part(x)
     with edit(part, op.CutEdge(query=-1, key=2)) as certificate:

@@ -43,7 +43,7 @@ def test_every_edit_is_in_the_numpy_tests_and_in_the_face():
         ('["ZeroHead"]', "an edit is an object such as"),
         ('[{"edit": "ZeroHed", "head": 1}]', "no edit 'ZeroHed'; did you mean 'ZeroHead'"),
         ('[{"edit": "ZeroHead", "heads": 1}]', "takes no 'heads'; did you mean 'head'"),
-        ('[{"edit": "ZeroHead", "head": 1, "version": 2}]', "written in version 2; this attnlab reads version 1"),
+        ('[{"edit": "ZeroHead", "head": 1, "version": 3}]', "written in version 3; this attnlab reads version 1"),
         ('[{"edit": "ScaleHead", "head": 1}]', "ScaleHead needs factor="),
         ('[{"edit": "ZeroHead", "head": {"a": 1}}]', "got an object with 'a'"),
         ('[{"edit": "SetPattern", "pattern": {"tensor": [[1], [1, 2]], "dtype": "float32"}}]', "all of one length"),
@@ -80,3 +80,13 @@ def test_edits_print_as_they_are_written():
     )
     assert op.ZeroHead(head=1) != op.ZeroHead(head=2)
     assert op.ZeroHead(head=1) != "ZeroHead(head=1)"
+
+
+def test_steps_are_counted_from_1_and_a_file_that_counted_from_0_is_refused():
+    late = op.ZeroHead(head=0, step="2..3")
+    form = late.to_json()
+    assert form["version"] == 2
+    assert op.edits_from_json([form]) == [late] == op.edits_from_json([{"edit": "ZeroHead", "head": 0, "step": "2..3"}])
+    assert op.ZeroHead(head=0).to_json()["version"] == 1  # which reads as before
+    with pytest.raises(WrongUsage, match="steps count from 0; write step= from 1 and version 2"):
+        op.edits_from_json([{**form, "version": 1}])

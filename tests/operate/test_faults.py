@@ -306,7 +306,7 @@ FAULTS = [
         "            kept = before.length\n",
         "            kept = 0\n",
         generates_alike,
-        (numbered(op.ScaleHead, step=2),),
+        (numbered(op.ScaleHead, step=3),),
     ),
     Fault(
         "counted from another end",

@@ -15,27 +15,27 @@ EDITS_OF_A_GENERATION = [
     op.ZeroHead(layer=0, head=1),
     op.ZeroHead(layer=0, head=1, query=6),
     op.ZeroHead(layer=0, head=[1, 2], query=-1),
-    op.ScaleHead(layer=0, head=0, factor=2.0, step=2),
-    op.ScaleHead(layer=0, head=0, factor=3.0, step="1.."),
+    op.ScaleHead(layer=0, head=0, factor=2.0, step=3),
+    op.ScaleHead(layer=0, head=0, factor=3.0, step="2.."),
     op.MeanHead(layer=0, head=3, over="rows"),
     op.ResampleHead(layer=0, head=2),
     op.SwapHeads(layer=0, head=0, other=3),
     op.CutEdge(layer=0, query=6, key=2),
     op.CutEdge(layer=0, query=-1, key=-2),
-    op.CutEdge(layer=0, key=-1, step=1),
+    op.CutEdge(layer=0, key=-1, step=2),
     op.CutEdge(layer=0, key=0, renormalise=False),
     op.SetMask(layer=0, mask=(torch.rand(16, 16, generator=generator(0, "mask")) > 0.4).tril(), row=1),
     op.ShiftMask(layer=0, by=-1),
     op.AddToScores(layer=0, key=0, amount=2.0),
-    op.Temperature(layer=0, temperature=0.3, step="1.."),
-    op.UniformPattern(layer=0, step=[0, 3]),
+    op.Temperature(layer=0, temperature=0.3, step="2.."),
+    op.UniformPattern(layer=0, step=[1, 4]),
     op.ShufflePattern(layer=0),
     op.RedirectToFirst(layer=0, query="3.."),
     op.FreezePattern(layer=0, recording={WEIGHTS: torch.rand(1, 4, 16, 16, generator=generator(1, "pattern")).tril()}),
     op.ZeroValue(layer=0, key=[1, 5]),
     op.ZeroValue(layer=0, key=1, head=2),
     op.AddVector(site="layers.0.residual_after", vector=torch.ones(16) * 0.7, query="4.."),
-    op.ZeroSite(site="layers.0.feed_forward.output", step=3),
+    op.ZeroSite(site="layers.0.feed_forward.output", step=4),
     op.ScaleSite(site="embedding", factor=2.0, query=-1),
     op.ScaleSite(site="layers.0.attention.value", factor=0.5),
     op.ZeroSite(site="logits", query="..5"),
@@ -77,7 +77,7 @@ def test_the_same_edits_generate_the_same_with_a_cache_and_without(kind, edited)
         op.CutEdge(site="cross_attention", key=-1, query=-1),
         op.CutEdge(site="cross_attention", key={"t1", "t2"}),
         op.CutTokens(site="cross_attention", query="t2", key="t1"),
-        op.UniformPattern(site="cross_attention", step=2),
+        op.UniformPattern(site="cross_attention", step=3),
         op.ZeroHead(site="encoder.*", head=1, query=2),
         op.ZeroValue(site="cross_attention", head=1, key=-1),
     ],
@@ -94,7 +94,7 @@ def test_cross_attention_is_edited_alike_with_a_cache_and_without(edited):
 def test_a_step_is_a_forward_pass():
     model, given = make("decoder", 0), [tokens(seed=seed) for seed in range(3)]
     plain = [model(each) for each in given]
-    with edit(model, op.ZeroHead(layer=0, head=0, step=1)):
+    with edit(model, op.ZeroHead(layer=0, head=0, step=2)):
         outputs = [model(each) for each in given]
     assert [torch.equal(output, before) for output, before in zip(outputs, plain, strict=True)] == [True, False, True]
 

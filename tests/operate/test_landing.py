@@ -69,7 +69,7 @@ AFTER = [
     (op.ZeroHead(head=0, query=-7), "query=-7 was never reached"),
     (op.ZeroHead(head=0, query=[0, "9.."]), r"query='9\.\.' was never reached"),
     (op.ZeroHead(head=0, row=3), r"row=3 was never reached; the largest batch had 3 rows \(0 to 2\)"),
-    (op.ZeroHead(head=0, step=1), r"step=1 was never reached; there were 1 forward passes"),
+    (op.ZeroHead(head=0, step=2), r"step=2 was never reached; there were 1 forward passes \(steps 1 to 1\)"),
     (op.ZeroHead(head=0, query="t10"), "the token 't10' was never among the queries"),
     (op.CutEdge(query=2, key=6), "key=6 was never reached"),
     (op.CutEdge(query=2, key=5), "changed nothing: none of these queries looks at any of these keys"),
@@ -80,7 +80,7 @@ AFTER = [
     (op.CutTokens(query="t1", key="t10"), "the token 't10' was never among the keys"),
     (op.RelaxMask(query=5, key="..5"), "changed nothing: all of these queries may look"),
     (op.ZeroHead(head=0, row=2, query="t7"), "its targets never came together"),
-    (op.ZeroHead(head=0, step=0, query=-1, row=[0, 5]), "row=5 was never reached"),
+    (op.ZeroHead(head=0, step=1, query=-1, row=[0, 5]), "row=5 was never reached"),
 ]
 
 
@@ -139,6 +139,8 @@ def test_what_another_instrument_supplies_is_not_edited_and_that_is_said():
         (lambda: op.ZeroHead(head=0, site=3), "site= is a path"),
         (lambda: op.ZeroHead(head=0, step="t1"), "step= takes numbers"),
         (lambda: op.ZeroHead(head=0, step=-1), "which is the last shows too late"),
+        (lambda: op.ZeroHead(head=0, step=0), "counts forward passes from 1"),
+        (lambda: op.ZeroHead(head=0, step="0..2"), "counts forward passes from 1"),
         (op.ZeroSite, "needs site="),
         (lambda: op.ScaleHead(head=0, factor=float("nan")), "finite number"),
         (lambda: op.ScaleHead(head=0, factor="2"), "finite number"),

@@ -327,19 +327,25 @@ def _attend(mask, **more):
     return attend(normal(2, 3, 5), normal(2, 7, 5, seed=1), normal(2, 7, 11, seed=2), mask, **more).output
 
 
+def _refusal(call):
+    try:
+        call()
+    except WrongUsage as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
 @PATHS
 def test_a_float_mask_of_zeros_and_ones_is_refused_with_what_to_give_instead(need_weights, dtype):
     mask = (normal(3, 7) > 0).to(dtype)
     for wrong in (mask, torch.ones(3, 7, dtype=dtype)):
-        with pytest.raises(
-            WrongUsage, match=r"added to the scores\. If its ones mean 'may attend', give mask\.bool\(\)"
-        ):
-            _attend(wrong, need_weights=need_weights)
+        said = _refusal(lambda wrong=wrong: _attend(wrong, need_weights=need_weights))
+        assert "added to the scores. If its ones mean 'may attend', give mask.bool()" in said
     assert not torch.allclose(*(_attend(each, need_weights=need_weights) for each in (mask.bool(), mask - 1)))
     layer = multi_head_attention(8, 2, position=Alibi(2) if need_weights else None)
-    with pytest.raises(WrongUsage, match="give mask - 1, which makes the same weights"):
-        layer(normal(2, 7, 8), mask=(normal(7, 7) > 0).to(dtype))
+    said = _refusal(lambda: layer(normal(2, 7, 8), mask=(normal(7, 7) > 0).to(dtype)))
+    assert "give mask - 1, which makes the same weights" in said
 
 
 def test_what_may_be_meant_to_be_added_is_added():

@@ -115,7 +115,7 @@ def edits_of(each: Tried) -> list[op.Edit]:
     site = attention(each)
     of_scores = op.AddToScores(site=site, key=1, amount=2.0, query="2..")
     found = [
-        op.ZeroHead(site=site, head=1, step="1.."),
+        op.ZeroHead(site=site, head=1, step="2.."),
         op.ScaleHead(site=site, head=0, factor=3.0, query=-1),
         op.ScaleHead(site=site, head=2, factor=2.0, query="t9"),
         of_scores,
@@ -197,7 +197,7 @@ def test_the_certificate_compares_what_is_called_directly(name: str) -> None:
 def test_the_certificate_of_a_generation_is_what_its_logits_show(name: str) -> None:
     """An edit of the third pass alone, whose doing later passes find in the cache."""
     each = tried(name)
-    late = op.ScaleHead(site=attention(each), head=1, factor=5.0, step=2)
+    late = op.ScaleHead(site=attention(each), head=1, factor=5.0, step=3)
     found, certificate = edited(each, late, prompts(each))
     if is_both(each):
         text = {**prompts(each), "decoder_input_ids": found.sequences[:, :-1]}

@@ -105,7 +105,7 @@ def test_gradients_are_refused_where_a_block_would_be_computed_once_more_without
 def check_steps(reentrant: bool) -> None:
     foreign = FAMILIES["llama"].build()
     inputs, model = probe_inputs(foreign), attach(foreign)
-    edit = attnlab.ZeroHead(layer=0, head=1, step=0, query=-1)
+    edit = attnlab.ZeroHead(layer=0, head=1, step=1, query=-1)
     foreign.train()
     expected = _gradients(foreign, inputs, attnlab.edit(model, edit))
     foreign.activation_checkpointing_enable({"use_reentrant": reentrant})

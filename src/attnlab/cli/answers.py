@@ -1,7 +1,6 @@
 """What the terminal shows of one input: an answer step by step, two answers beside each other, where heads look."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["show_fork", "show_trace", "show_weights"]
 
-_LAYER_AND_HEAD = re.compile(r"^(?:\w+\.)?layers\.(\d+)(?:\.\w+)? head (\d+)$")
 _MOST_CANDIDATES = 6  # whose probabilities are shown beside each other
 _MOST_HEADS = 16  # that are shown one by one
 _MOST_TOKENS = 16  # that are shown where heads are many
@@ -84,7 +82,7 @@ def _show_heads(trace: "Trace", known: Sequence[str], place: int | None) -> None
 def _tokens_table(heads: "Sequence[HeadTrace]", tokens: Sequence[str], place: int | None) -> Table:
     """Make a row for each token: the mean of what many heads give it, and which of them give it most of theirs."""
     rows = [_mean_row(each.rows) if place is None else each.rows[place] for each in heads]
-    names = [_short_name(each) for each in heads]
+    names = [_name(each) for each in heads]
     table = _plain_table("  where they look" if place is not None else "  where they look, on average")
     table.add_column(f"mean of {len(heads)} heads", justify="right")
     table.add_column("most of all", overflow="fold")
@@ -99,12 +97,10 @@ def _tokens_table(heads: "Sequence[HeadTrace]", tokens: Sequence[str], place: in
     return table
 
 
-def _short_name(head: "HeadTrace") -> str:
-    return _LAYER_AND_HEAD.sub(r"\1.\2", _name(head))
-
-
 def _name(head: "HeadTrace") -> str:
-    return one_line(f"{head.site.removesuffix('.weights').removesuffix('.attention')} head {head.head}")
+    from attnlab.look.heads import head_at
+
+    return one_line(head_at(head.site, head.head))
 
 
 def _brief(tokens: Sequence[str]) -> str:
@@ -139,13 +135,12 @@ def _weights_tables(
             table.add_row(Text(f"  {name}"), *map(_shaded, row))
         yield table
         return
-    briefly = [_LAYER_AND_HEAD.sub(r"\1.\2", name) for name in names]
-    yield Text(f"{title} (columns: {'layer.head' if briefly != names else 'heads'})", style="dim")
+    yield Text(f"{title} (columns: heads)", style="dim")
     wide = min(2 + max(map(cell_len, tokens)), room // 2)
-    most = max(1, (room - wide) // (2 + max(_WEIGHT, *map(len, briefly))))
+    most = max(1, (room - wide) // (2 + max(_WEIGHT, *map(len, names))))
     for first in range(0, len(names), most):
         table = _plain_table("")
-        for name in briefly[first : first + most]:
+        for name in names[first : first + most]:
             table.add_column(name, justify="right", no_wrap=True)
         for token, weights in zip(tokens, zip(*rows[first : first + most], strict=True), strict=True):
             table.add_row(Text(f"  {token}"), *map(_shaded, weights))
@@ -183,7 +178,7 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
         before, after = (each.steps[number] if number < len(each.steps) else None for each in (fork.before, fork.after))
         style = "bold red" if before is None or after is None or before.choice != after.choice else ""
         row = (_choice(before), Text(_choice(after), style=style), _changes(before, after))
-        table.add_row(str(number), *row)
+        table.add_row(str(number + 1), *row)
     console.print(table)
     words = [one_line(" ".join(step.choice for step in each.steps)) for each in (fork.before, fork.after)]
     parted = "the same answer" if fork.parted_at is None else f"they part at step {fork.parted_at}"
@@ -195,13 +190,17 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
 
 def show_weights(site: str, facts: Mapping[str, Any]) -> None:
     """Print where each head of a site looks: its figures, then a row for each query, if there is room for the keys."""
+    from attnlab.look.heads import head_at
+
     console = output()
     keys, queries = ([one_line(token) for token in facts[side]] for side in ("key_tokens", "query_tokens"))
     for head in facts["heads"]:
         figures = (
             f"entropy {head['entropy']:.3f} nats, largest weight {head['largest_weight']:.3f} (means over queries)"
         )
-        console.print(Text(one_line(f"{site} head {head['head']}"), style="bold") + Text(f"  {figures}", style="dim"))
+        console.print(
+            Text(one_line(f"head {head_at(site, head['head'])}"), style="bold") + Text(f"  {figures}", style="dim")
+        )
         table = _plain_table("  query")
         is_wide = not _fits(keys, max(7, *(cell_len(token) + 2 for token in queries)), console.width)
         for name in ["looks most at"] if is_wide else keys:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from attnlab.cli.edits import read_head
 from attnlab.cli.finding import RUNS, SYSTEMS, find_run, is_run, runs_in
 from attnlab.cli.parsing import whole_number
 from attnlab.cli.progress import waiting
@@ -92,6 +91,7 @@ def refuse_options(name: str, how: ForPretrained) -> None:
 
 def chosen_heads(model: "nn.Module", heads: Sequence[str]) -> dict[str, list[int]]:
     """Find heads by their names, such as 3.5: the site of their weights, and their numbers there."""
+    from attnlab.look.heads import read_head
     from attnlab.operate.edits import ZeroHead
     from attnlab.operate.edits.where import num_heads
 

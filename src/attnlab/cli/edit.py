@@ -29,7 +29,7 @@ def edit(
     cut_edge: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
     other: Annotated[list[str] | None, Parameter(name="--edit", consume_multiple=True, negative="")] = None,
     edits: Path | None = None,
-    from_step: int = 0,
+    from_step: int = 1,
     how: ForPretrained = AS_IT_IS,
     out: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
@@ -43,8 +43,8 @@ def edit(
     words
         The input, such as cab, or a text in quotes.
     zero_head
-        Heads that shall say nothing: LAYER.HEAD, such as 0.1, or PART.HEAD, such as
-        decoder.layers.0.cross_attention.2.
+        Heads that shall say nothing: LAYER.HEAD, such as 0.1, of an encoder–decoder 'encoder 0.1', 'decoder 0.1' or
+        'cross 0.1'; or PART.HEAD with a part's path.
     cut_edge
         Edges to cut, QUERY-KEY: positions or tokens, such as 3-0 or SEP-a. A token that is a number, or holds a dash,
         is written in double quotes: '"3"-"a-b"'.
@@ -53,7 +53,7 @@ def edit(
     edits
         A JSON file with edits, as --out writes it.
     from_step
-        The step of the answer from which on the edits hold; the choices before it stay as they were.
+        The step of the answer, from 1, from which on the edits hold; the choices before it stay as they were.
     out
         A folder to make: the edits, both answers with the certificate, both recordings, figures, and a page that
         compares them.

@@ -11,7 +11,7 @@ from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 if TYPE_CHECKING:
     from attnlab.operate import Edit
 
-__all__ = ["dashed", "parse_edit", "read_edits", "read_head"]
+__all__ = ["dashed", "parse_edit", "read_edits"]
 
 _EDGE = re.compile(r'(".+"|.+?)-(".+"|-?\d+|-?\d*\.\.-?\d*|[^-]+|-)', re.DOTALL)
 """QUERY-KEY. A key may be a negative number; a key with a dash in it is written in quotes."""
@@ -21,6 +21,7 @@ def read_edits(
     zero_heads: Sequence[str], cut_edges: Sequence[str], others: Sequence[str], file: Path | None
 ) -> "list[Edit]":
     """Read all edits that were asked for, in this order; none at all is a mistake."""
+    from attnlab.look.heads import read_head
     from attnlab.operate import CutEdge, Edit, ZeroHead
     from attnlab.operate.edits import edits_from_json
 
@@ -74,15 +75,6 @@ def parse_edit(text: str) -> "Edit":
             raise WrongUsage(f"{key}= is said twice in {text!r}; several values are a list, {key}=0,1.")
         form[key] = _position(value) if key in ("query", "key") else _value(value)
     return Edit.from_json(form)
-
-
-def read_head(text: str) -> dict[str, Any]:
-    """`0.1` is head 1 of layer 0; `decoder.layers.0.cross_attention.1` is head 1 of that part."""
-    part, dot, head = text.rpartition(".")
-    if not (dot and part and re.fullmatch(r"-?\d+", head)):
-        raise WrongUsage(f"a head is LAYER.HEAD, such as 0.1, or PART.HEAD; got {text!r}.")
-    where: dict[str, Any] = {"layer": int(part)} if re.fullmatch(r"-?\d+", part) else {"site": part}
-    return {**where, "head": int(head)}
 
 
 def dashed(name: str) -> str:

@@ -1,6 +1,5 @@
 """attnlab look: every head of a model while it reads one input."""
 
-import re
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,6 @@ from attnlab.cli import terminal
 from attnlab.cli.answers import show_weights
 from attnlab.cli.asking import AS_IT_IS, ForPretrained, ask, chosen_heads
 from attnlab.cli.documents import NO_DOCUMENT, OfDocument, look_at_document
-from attnlab.cli.edits import read_head
 from attnlab.cli.keeping import check_new
 from attnlab.cli.overview import habits, mostly, show_overview
 from attnlab.cli.running import print_json
@@ -53,12 +51,14 @@ def look(
         What to look at: site names, with * for anything, such as layers.*.attention.weights (without it every head's
         weights) or *residual_after.
     head
-        Heads to look at closely: LAYER.HEAD, such as 3.5, or PART.HEAD, such as decoder.layers.0.cross_attention.2.
+        Heads to look at closely: LAYER.HEAD, such as 3.5, of an encoder–decoder 'encoder 3.5', 'decoder 3.5' or
+        'cross 3.5'; or PART.HEAD with a part's path.
     out
         A folder to make: the recording, figures as PNG, SVG and PDF, and an interactive page that opens from disk.
     as_json
         Print it as JSON.
     """
+    from attnlab.look.heads import read_head
     from attnlab.look.questions import Verdict, recorded
 
     if site is not None and head is not None:
@@ -149,14 +149,14 @@ def _head_facts(weights: "Tensor", recording: "Recording", name: str, head: int,
 
 def _telling_head(facts: dict[str, Any]) -> str:
     """Name the head that looks most at one place beside the first, as --head takes it."""
+    from attnlab.look.heads import head_at
 
     def rank(head: dict[str, Any]) -> float:
         return max((share for place, share in head["places"].items() if place != "first"), default=0.0)
 
     _, site, head = max((rank(head), site, head["head"]) for site, each in facts.items() for head in each["heads"])
-    part = site.removesuffix(".weights")
-    plain = re.fullmatch(r"layers\.(\d+)\.attention", part)
-    return f"{plain[1] if plain else part}.{head}"
+    name = head_at(site, head)
+    return f"'{name}'" if " " in name else name
 
 
 def _show(name: str, facts: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.draw.page import render_page
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, in_order
 from attnlab.files import write_text
 from attnlab.look.corpus import MEASURES, Example, Found
 
@@ -27,7 +27,7 @@ def corpus_report(
     rows = found.table()
     measured = [row for row in rows if row["count"]]
     shown = [row["head"] for row in measured][:most_heads] if heads is None else heads
-    unknown = sorted(set(shown) - set(found.heads))
+    unknown = sorted(set(shown) - set(found.heads), key=in_order)
     if unknown:
         raise WrongUsage(f"the head {unknown[0]} was not searched.")
     words = _words_of(found.measure)

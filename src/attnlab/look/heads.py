@@ -1,16 +1,32 @@
-"""Heads by name: `3.5` is head 5 of layer 3, `encoder.layers.3.attention.5` head 5 of that part, `3` all of layer 3."""
+"""Heads by name, the one way in which they are printed and read: in the terminal, on pages, in figures and in errors.
+
+    3.5            head 5 of layer 3, where a model has one kind of attention
+    encoder 3.5    of the encoder's layer 3; `decoder 3.5` of the decoder's
+    cross 3.5      of the cross-attention of layer 3
+    PART.5         of any other part, by its path
+
+Without `.5` it is the whole layer. `draw/report/elements.js` writes the same names.
+"""
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.sites import site_names
 
-__all__ = ["attentions", "chosen_heads", "head_name", "layer_name", "number_of_heads"]
+__all__ = ["attentions", "chosen_heads", "head_at", "head_name", "layer_name", "number_of_heads", "read_head"]
 
-_PLAIN = re.compile(r"layers\.(\d+)\.attention")
+_PLAIN = re.compile(r"(?:(encoder|decoder)\.)?layers\.(\d+)\.attention")
+_CROSS = re.compile(r"(?:decoder\.)?layers\.(\d+)\.cross_attention")
+_NAME = re.compile(r"(?:(encoder|decoder|cross) )?(-?\d+)\.(-?\d+)")
+_SITES = {
+    "encoder": "encoder.layers.*.attention",
+    "decoder": "decoder.layers.*.attention",
+    "cross": "layers.*.cross_attention",
+}
 
 
 def attentions(model: nn.Module) -> list[str]:
@@ -28,10 +44,16 @@ def layer_name(part: str) -> str:
     """Name a part as short as can be.
 
     >>> layer_name("layers.3.attention"), layer_name("encoder.layers.3.attention")
-    ('3', 'encoder.layers.3.attention')
+    ('3', 'encoder 3')
+    >>> layer_name("decoder.layers.3.cross_attention"), layer_name("blocks.3.attn")
+    ('cross 3', 'blocks.3.attn')
     """
-    plain = _PLAIN.fullmatch(part)
-    return plain[1] if plain else part
+    plain, cross = _PLAIN.fullmatch(part), _CROSS.fullmatch(part)
+    if cross:
+        return f"cross {cross[1]}"
+    if plain:
+        return " ".join(filter(None, plain.groups()))
+    return part or "0"  # of one attention by itself
 
 
 def head_name(part: str, head: int) -> str:
@@ -40,7 +62,37 @@ def head_name(part: str, head: int) -> str:
     >>> head_name("layers.3.attention", 5)
     '3.5'
     """
-    return ".".join(filter(None, (layer_name(part), str(head))))
+    return f"{layer_name(part)}.{head}"
+
+
+def head_at(site: str, head: int) -> str:
+    """Name a head by the site of its weights.
+
+    >>> head_at("decoder.layers.0.cross_attention.weights", 1)
+    'cross 0.1'
+    """
+    return head_name(site.removesuffix("weights").rstrip("."), head)
+
+
+def read_head(text: str) -> dict[str, Any]:
+    """Read a head's name: its layer= or site= or both, and its head=, as an edit is told them.
+
+    >>> read_head("0.1"), read_head("cross 0.1")
+    ({'layer': 0, 'head': 1}, {'site': 'layers.*.cross_attention', 'layer': 0, 'head': 1})
+
+    Raises:
+        WrongUsage: it is no name of a head.
+    """
+    named = _NAME.fullmatch(text)
+    if named:
+        site = {"site": _SITES[named[1]]} if named[1] else {}
+        return {**site, "layer": int(named[2]), "head": int(named[3])}
+    part, dot, head = text.rpartition(".")
+    if not (dot and re.fullmatch(r"\S+", part) and re.fullmatch(r"-?\d+", head)):
+        raise WrongUsage(
+            f"a head is LAYER.HEAD, such as 0.1, 'encoder 0.1' or 'cross 0.1', or PART.HEAD; got {text!r}."
+        )
+    return {"site": part, "head": int(head)}
 
 
 def chosen_heads(model: nn.Module, parts: Sequence[str], names: Sequence[str] | None) -> dict[str, list[int]]:

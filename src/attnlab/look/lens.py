@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
+from attnlab.look.heads import head_name
 from attnlab.look.inputs import Call, Inputs, places_of
 from attnlab.look.readout import foreign_parts, foreign_stages
 from attnlab.look.recording import record
@@ -45,7 +46,7 @@ class Written(NamedTuple):
     head: int | None = None
 
     def __str__(self) -> str:
-        return self.part if self.head is None else f"{self.part}, head {self.head}"
+        return self.part if self.head is None else f"head {head_name(self.part, self.head)}"
 
 
 @displayed

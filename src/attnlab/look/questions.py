@@ -270,7 +270,7 @@ def _after(expected: Sequence[str] | None, choices: Sequence[str]) -> Sequence[s
 def _check_choices(choices: Sequence[str], num_tokens: int) -> None:
     if len(choices) >= num_tokens > 0 and choices:
         raise WrongUsage(
-            f"this answer has {num_tokens} {'step' if num_tokens == 1 else 'steps'}, from 0 to {num_tokens - 1}; "
+            f"this answer has {num_tokens} {'step' if num_tokens == 1 else 'steps'}, from 1 to {num_tokens}; "
             f"it cannot be gone on with after {len(choices)}."
         )
 

@@ -426,7 +426,7 @@ def _continuing(names: TokenNames, text: str, target: str) -> list[int]:
 def _left(num_tokens: int, choices: Sequence[str]) -> int:
     if len(choices) >= num_tokens and choices:
         raise WrongUsage(
-            f"this answer has {num_tokens} {'step' if num_tokens == 1 else 'steps'}, from 0 to {num_tokens - 1}; "
+            f"this answer has {num_tokens} {'step' if num_tokens == 1 else 'steps'}, from 1 to {num_tokens}; "
             f"it cannot be gone on with after {len(choices)}."
         )
     return num_tokens - len(choices)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from attnlab.display import displayed
+from attnlab.look.heads import head_at
 
 __all__ = ["Certificate", "Change", "Effect", "Rows"]
 
@@ -145,7 +146,7 @@ class Certificate:
                     f"    the same sites with nothing changed{first}: {effect.identity:.3g} (must be exactly 0)"
                 )
         for site, rows in self.rows.items():
-            lines.append(f"  rows of {site}: {_summed(rows)}")
+            lines.append(f"  rows of {site}: {_summed(site, rows)}")
         if self.parameters is not None:
             lines.append(f"  parameters: {'unchanged' if self.parameters_unchanged else 'CHANGED'}")
         lines += [f"  not checked: {each}" for each in self.not_checked]
@@ -169,7 +170,7 @@ def _changed(change: Change) -> str:
     return f", {change.changed:,} of {change.values:,} values changed{by}"
 
 
-def _summed(rows: Rows) -> str:
+def _summed(site: str, rows: Rows) -> str:
     dead = f"; {rows.dead:,} look at nothing" if rows.dead else ""
     if not rows.off:
         return f"all {rows.rows:,} sum to one{dead}"
@@ -177,5 +178,5 @@ def _summed(rows: Rows) -> str:
     because = ", ".join(rows.because) or "what came before (a sink of the model, an edit outside)"
     return (
         f"{rows.off:,} of {rows.rows:,} do not sum to one but to {rows.least:.3g} to {rows.most:.3g}, because of "
-        f"{because}; the first is row {row}, head {head}, query {query}{dead}"
+        f"{because}; the first is row {row}, head {head_at(site, head)}, query {query}{dead}"
     )

@@ -25,8 +25,8 @@ __all__ = ["Fork", "fork"]
 class Fork:
     """Two answers to one question.
 
-    before, after: without and with the edits, all steps of each · step: where the edits begin · parted_at: the first
-    step whose choice differs, None where none does · certificate: that the edits landed.
+    before, after: without and with the edits, all steps of each · step: where the edits begin, from 1 · parted_at: the
+    first step whose choice differs, None where none does · certificate: that the edits landed.
     """
 
     before: Trace
@@ -39,7 +39,7 @@ class Fork:
         both = zip_longest(self.before.steps, self.after.steps)
         rows = [
             [number, "" if one is None else one.choice, "" if other is None else other.choice]
-            for number, (one, other) in enumerate(both)
+            for number, (one, other) in enumerate(both, 1)
         ]
         facts = [("edited from step", self.step), ("parted at step", self.parted_at)]
         return Card("Fork of an answer", facts, ("step", "without edits", "with edits"), rows)
@@ -55,33 +55,33 @@ class Fork:
         }
 
 
-def fork(question: Question, *edits: Edit, step: int = 0) -> Fork:
+def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
     """Answer a question, then once more with edits that begin at a step.
 
     Args:
         question: see `attnlab.look.questions`.
         edits: applied in their order, from the pass that makes the choice of `step` on, to all positions read then.
-        step: from 0; the choices before it are those of the unedited answer.
+        step: from 1; the choices before it are those of the unedited answer.
 
     Raises:
         WrongUsage: the answer has no such step, or an edit landed nowhere.
     """
-    require_integer("step", step, low=0)
+    require_integer("step", step)
     before = question.trace()
-    if step >= max(1, len(before.steps)):
+    if step > max(1, len(before.steps)):
         steps = len(before.steps)
-        has = "one step, number 0" if steps <= 1 else f"{steps} steps, from 0 to {steps - 1}"
+        has = "one step" if steps <= 1 else f"{steps} steps, from 1 to {steps}"
         raise WrongUsage(f"this answer has {has}; got {step}.")
-    rest = question.after([each.choice for each in before.steps[:step]])
+    rest = question.after([each.choice for each in before.steps[: step - 1]])
     with edit(question.model, *edits, vocabulary=question.vocabulary) as certificate:
         found = rest.trace()
-    after = replace(found, steps=(*before.steps[:step], *found.steps))
+    after = replace(found, steps=(*before.steps[: step - 1], *found.steps))
     return Fork(before, after, step, _parting(before, after), certificate)
 
 
 def _parting(before: Trace, after: Trace) -> int | None:
-    """The first step at which the choices differ, or one answer goes on and the other does not."""
+    """The first step, from 1, at which the choices differ, or one answer goes on and the other does not."""
     pairs = zip(before.steps, after.steps, strict=False)
-    differing = (number for number, (one, other) in enumerate(pairs) if one.choice != other.choice)
-    shorter = min(len(before.steps), len(after.steps))
+    differing = (number for number, (one, other) in enumerate(pairs, 1) if one.choice != other.choice)
+    shorter = min(len(before.steps), len(after.steps)) + 1
     return next(differing, None if len(before.steps) == len(after.steps) else shorter)

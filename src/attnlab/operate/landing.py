@@ -115,11 +115,11 @@ class Landing:
         return self.passes(steps, text)[None, None]
 
     def passes(self, steps: Tensor, text: Text) -> Tensor:
-        """Say which of these steps are meant."""
+        """Say which of these passes, numbered from 0 here, are meant; -1 came before the edit."""
         chosen = torch.zeros_like(steps, dtype=torch.bool)
         for atom in self._atoms["step"]:
-            low, high = _within(atom, text.number + 1)
-            here = (steps >= low) & (steps <= high)
+            low, high = _within(atom, text.number + 2)
+            here = (steps + 1 >= max(low, 1)) & (steps + 1 <= high)
             if bool(here.any()):
                 self._met["step"].add(atom)
             chosen = chosen | here
@@ -164,7 +164,7 @@ class Landing:
             return f"the token {atom!r} was never among the {'queries' if axis == 'query' else 'keys'}."
         shown = f"{axis}={atom!r}" if isinstance(atom, int) else f"{axis}='{atom}'"
         there = {
-            "step": f"there were {most} forward passes (steps 0 to {most - 1})",
+            "step": f"there were {most} forward passes (steps 1 to {most})",
             "row": f"the largest batch had {most} rows (0 to {most - 1})",
         }.get(axis, f"the longest input had {most} positions (0 to {most - 1})")
         return f"{shown} was never reached; {there}."

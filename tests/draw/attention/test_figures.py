@@ -304,7 +304,7 @@ def test_a_trace_shows_steps_choices_chances_and_heads() -> None:
     assert {patch.get_x() for patch in axes.patches} == {1 - 0.47}
     head, head_axes = picture_of(figure, 1)
     assert np.isnan(np.ma.filled(head.get_array(), np.nan)).sum() == 3
-    assert head_axes.get_title(loc="left") == "layers.0.attention, head 1"
+    assert head_axes.get_title(loc="left") == "head 0.1"
 
 
 def test_a_trace_of_many_candidates_keeps_the_chosen_and_counts_the_rest() -> None:

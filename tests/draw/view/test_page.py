@@ -227,7 +227,7 @@ def test_the_modules_mount_in_any_page_from_any_source(browser: Any) -> None:
         page.goto("http://attnlab.test/")
         page.locator("#place[data-ready='true']").wait_for(timeout=10_000)
         page.locator(".head[data-layer='1'][data-head='2']").click()
-        page.get_by_role("heading", name="Layer 1, head 2").wait_for()
+        page.get_by_role("heading", name="Head 1.2").wait_for()
     finally:
         context.close()
     assert [path for path in asked if path.startswith("tiles/")] == [

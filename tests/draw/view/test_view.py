@@ -45,7 +45,7 @@ def open_view(open_html: Open) -> Open:
 def test_the_page_opens_from_disk_without_network_or_complaint(open_view: Open) -> None:
     page = open_view(make_layers(), title="A sentence")
     assert page.locator("h1").inner_text() == "A sentence"
-    assert title(page) == "Layer 0, head 0"
+    assert title(page) == "Head 0.0"
     assert page.locator(".overview .head").count() == 6
 
 
@@ -56,7 +56,7 @@ def test_every_reading_names_its_cell_and_is_within_its_bound(open_view: Open) -
         check_cell(page, patterns[0], 0, row, column)
     page.get_by_label("Layer", exact=True).select_option("1")
     page.get_by_label("Head", exact=True).select_option("2")
-    wait_for_title(page, "Layer 1, head 2")
+    wait_for_title(page, "Head 1.2")
     for row, column in [(8, 3), (5, 5), (1, 4)]:
         check_cell(page, patterns[1], 2, row, column)
 
@@ -102,12 +102,12 @@ def test_masked_cells_are_hatched_and_not_a_shade_of_zero(open_view: Open, schem
 def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(open_view: Open) -> None:
     page = open_view(make_layers(3, 4))
     page.locator(".head[data-layer='2'][data-head='1']").click()
-    wait_for_title(page, "Layer 2, head 1")
+    wait_for_title(page, "Head 2.1")
     assert page.locator(".map-part code").inner_text() == "layers.2.attention.weights"
     page.locator(".head[tabindex='0']").focus()
     for key in ("ArrowUp", "ArrowRight", "End", "Home", "ArrowRight"):
         page.keyboard.press(key)
-    wait_for_title(page, "Layer 1, head 1")
+    wait_for_title(page, "Head 1.1")
     assert page.locator(".head[aria-selected='true']").count() == page.locator(".head[tabindex='0']").count() == 1
     assert page.evaluate("document.activeElement.dataset.head") == "1"
     page.keyboard.press("Tab")
@@ -244,9 +244,9 @@ def test_cross_attention_has_a_list_of_its_own_on_each_axis(open_view: Open) -> 
     cross = make_pattern("decoder.layers.0.cross_attention.weights", 2, 3, len(ODD), is_causal=False, tokens=ODD)
     own = make_pattern("decoder.layers.0.attention.weights", 2, 3)
     page = open_view([own, cross])
-    assert title(page) == "Decoder attention, layer 0, head 0"
+    assert title(page) == "Head decoder 0.0"
     page.get_by_label("Attention", exact=True).select_option(label="Decoder cross-attention")
-    wait_for_title(page, "Decoder cross-attention, layer 0, head 0")
+    wait_for_title(page, "Head cross 0.0")
     assert walk_to(page, 2, 3).startswith("Query 2 ‘w2’ → key 3 ‘שלום’: ")
     assert walk_to(page, 1, 0).startswith("Query 1 ‘w1’ → key 0 ‘∅’: ")
     assert walk_to(page, 1, 2).startswith("Query 1 ‘w1’ → key 2 ‘⏎’: ")
@@ -325,7 +325,7 @@ def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view: Open) -> Non
     page.get_by_label("Shown as", exact=True).select_option(label="Largest weight")
     label = page.locator(".head[data-layer='1'][data-head='2']").get_attribute("aria-label")
     value = float(make_layers()[1].weights[2].amax(-1).mean())
-    assert label == f"Layer 1, head 2: largest weight {value:.3f}"
+    assert label == f"Head 1.2: largest weight {value:.3f}"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

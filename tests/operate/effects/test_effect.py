@@ -66,7 +66,7 @@ def test_generations_part_where_the_edit_says_otherwise():
     assert torch.equal(found.logits.before, each.model(prompt))  # the first pass
     for row, step in enumerate(found.parted_at):
         differs = (before[row] != after[row]).nonzero()
-        assert step == (int(differs[0]) - 3 if len(differs) else None)
+        assert step == (int(differs[0]) - 2 if len(differs) else None)
     assert found.text(0).before == [vocabulary[token] for token in before[0]]
     assert "generated answer" in str(found)
 

@@ -16,6 +16,7 @@ from attnlab.draw.attention.recorded import to_patterns, why_unjoined
 from attnlab.draw.attention.shading import Scale, draw_shades, state_scale
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
 from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.heads import head_at
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -164,8 +165,7 @@ def _pick(patterns: Sequence[Pattern], site: str | None, head: int = 0) -> Patte
 
 
 def _title(pattern: Pattern, head: int) -> str:
-    kind, layer = site_words(pattern.site)
-    return ", ".join(part for part in (kind, f"layer {layer}" if layer else "", f"head {head}") if part)
+    return f"Head {head_at(pattern.site, head)}"
 
 
 def _map_figure(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.errors import WrongUsage
+from attnlab.look.heads import head_at
 from attnlab.shapes import shape_text
 
 __all__ = ["CAUSAL", "Hidden", "Pattern", "Rows", "site_words", "to_array"]
@@ -113,7 +114,7 @@ class Pattern:
         if not np.isfinite(found).all():
             row, column = np.argwhere(~np.isfinite(found))[0]
             raise WrongUsage(
-                f"{self.site!r}, head {head}: the weight of query {first + row} on key {column} is "
+                f"head {head_at(self.site, head)}: the weight of query {first + row} on key {column} is "
                 f"{found[row, column]}, which cannot be drawn; mend the model or leave this site out."
             )
         if self.blocked is None:

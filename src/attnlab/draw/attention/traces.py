@@ -10,6 +10,7 @@ from attnlab.draw.attention.names import fonts, token_words
 from attnlab.draw.attention.shading import draw_shades, state_scale
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
 from attnlab.errors import WrongUsage
+from attnlab.look.heads import head_at
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -176,8 +177,6 @@ def _draw_head(figure: "Figure", axes: Any, head: Mapping[str, Any], tokens: Seq
             axis.set_label_text(f"every {stride} named", color=MUTED, fontsize=7)
     if max((len(token_words(name, 8)) for name in keys[:num_keys]), default=0) > 2:
         axes.xaxis.set_tick_params(rotation=90)
-    axes.set_title(
-        shown(f"{head['site'].removesuffix('.weights')}, head {head['head']}", 34), fontsize=8, loc="left", color=INK
-    )
+    axes.set_title(shown(f"head {head_at(head['site'], head['head'])}", 34), fontsize=8, loc="left", color=INK)
     if is_last:
         state_scale(figure, axes, picture, "weight", inches=_HEAD_INCHES - 0.8)

@@ -5,12 +5,12 @@ below zero. Cells without a number stay blank.
 """
 
 import math
-import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attnlab.draw.pictures.look import ACCENT, INK, MUTED, PAPER, RULE, finite, new_figure, shown
+from attnlab.look.heads import head_at
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,6 @@ _LETTERS_PER_INCH = 12.0  # of a title, at least
 _LINE_INCHES = 0.2
 _BAR_INCHES = 0.75  # of the bar that explains the shades, with its numbers
 _NAME_INCHES = 0.14  # from one name to the next, at least
-_LAYER = re.compile(r"^(?:(encoder|decoder)\.)?layers\.(\d+)\.(?:(\w+?)_)?attention\.weights$")
 _COOL = ["#f1f5f9", "#c3dcf2", "#7fb2de", "#3f86c2", ACCENT, "#0a3157"]
 _WARM = ["#f8f2ec", "#f3d3b5", "#dd9f6a", "#c06d2a", "#a34a00", "#4f2300"]
 
@@ -51,7 +50,7 @@ def _head_to_map(head: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, An
     rows = head["rows"]
     num_keys = len(head["key_tokens"]) if "key_tokens" in head else max(map(len, rows), default=0)
     return {
-        "title": f"{_LAYER.sub(_layer_words, head['site'])}, head {head['head']}",
+        "title": f"Head {head_at(head['site'], head['head'])}",
         "rows": [[*row, *[None] * (num_keys - len(row))] for row in rows],
         "row_labels": list(tokens[: len(rows)]),
         "column_labels": list(head.get("key_tokens", tokens)[:num_keys]),
@@ -60,12 +59,6 @@ def _head_to_map(head: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, An
         "low": 0.0,
         "high": 1.0,
     }
-
-
-def _layer_words(found: re.Match[str]) -> str:
-    """Name a layer as the page does: `decoder.layers.0.cross_attention.weights` is Decoder layer 0 cross."""
-    stack, layer, kind = found.groups()
-    return " ".join(part for part in ((stack or "").capitalize(), "layer", layer, kind) if part).capitalize()
 
 
 def _grid_of_maps(title: str, maps: Sequence[Mapping[str, Any]]) -> "Figure":

@@ -124,18 +124,20 @@ export function count(number, noun) {
   return `${number.toLocaleString("en-GB")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-// "layers.0.attention.weights", head 1 -> "Layer 0, head 1"; "decoder.layers.0.cross_attention.weights", head 1 ->
-// "Decoder layer 0 cross, head 1"; other sites keep their own name.
+// The name of a head, as `look/heads.py` writes and reads it: "layers.0.attention.weights", head 1 -> "0.1";
+// "encoder 0.1", "cross 0.1"; other sites keep their path.
+export function nameHead(site, head) {
+  const part = site.replace(/\.?weights$/, "");
+  const cross = /^(?:decoder\.)?layers\.(\d+)\.cross_attention$/.exec(part);
+  if (cross) return `cross ${cross[1]}.${head}`;
+  const plain = /^(?:(encoder|decoder)\.)?layers\.(\d+)\.attention$/.exec(part);
+  if (plain) return `${plain[1] ? `${plain[1]} ` : ""}${plain[2]}.${head}`;
+  return `${part || "0"}.${head}`;
+}
+
 export function wordHead(entry) {
-  const found = /^(?:(encoder|decoder)\.)?layers\.(\d+)\.(?:(\w+?)_)?attention\.weights$/.exec(entry.site);
-  if (!found) return { long: `${entry.site}, head ${entry.head}`, brief: `${entry.site} H${entry.head}` };
-  const [, stack, layer, kind] = found;
-  const place = stack ? `${stack[0].toUpperCase()}${stack.slice(1)} layer` : "Layer";
-  return {
-    long: `${place} ${layer}${kind ? ` ${kind}` : ""}, head ${entry.head}`,
-    // Steps are those of the decoder, so only the encoder's heads need to say whose they are.
-    brief: `${stack === "encoder" ? "enc " : ""}L${layer}${kind ? ` ${kind}` : ""} H${entry.head}`,
-  };
+  const brief = nameHead(entry.site, entry.head);
+  return { long: `Head ${brief}`, brief };
 }
 
 // Calls `fit(width)` now and whenever the node's width changes.

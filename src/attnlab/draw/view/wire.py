@@ -20,6 +20,7 @@ from attnlab.draw.attention.pooling import join_squares, pool_head, pooled_lengt
 from attnlab.draw.attention.summarised import Summarised
 from attnlab.draw.view.quantise import quantise
 from attnlab.errors import WrongUsage
+from attnlab.look.heads import head_at, layer_name
 
 __all__ = ["Drawable", "Packed", "pack"]
 
@@ -227,6 +228,7 @@ class _Packer:
         return {
             "site": variants[0].site,
             "layer": site_words(variants[0].site)[1],
+            "name": layer_name(variants[0].site.removesuffix("weights").rstrip(".")),
             "heads": variants[0].shape[0],
             "facts": facts,
             "masks": masks,
@@ -252,8 +254,8 @@ class _Packer:
             maps, mask = [pooled.mean, pooled.largest], pooled.hidden
         if facts.least < 0:
             raise WrongUsage(
-                f"{pattern.site!r}, head {head} has negative weights; the view shows weights of 0 and more. Draw them "
-                "with draw_head instead."
+                f"head {head_at(pattern.site, head)} has negative weights; the view shows weights of 0 and more. Draw "
+                "them with draw_head instead."
             )
         return maps, mask, facts.means()
 

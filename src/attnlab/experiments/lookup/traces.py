@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import WrongUsage
+from attnlab.look.heads import head_at
 from attnlab.look.questions import Translation
 from attnlab.look.trace import Trace, trace_translation
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -82,7 +83,7 @@ def attention_maps(traces: list[Trace]) -> list[dict[str, Any]]:
         heads = [head for head in each.attention if head.key_tokens is not None]
         maps = [
             {
-                "title": f"{_layer(head.site)} head {head.head}",
+                "title": f"Head {head_at(head.site, head.head)}",
                 "rows": [[round(weight, 4) for weight in row] for row in head.rows],
                 "row_labels": list(each.tokens[: len(head.rows)]),
                 "column_labels": list(head.key_tokens or ()),
@@ -95,8 +96,3 @@ def attention_maps(traces: list[Trace]) -> list[dict[str, Any]]:
         ]
         choices.append({"label": " ".join(each.input), "note": f"{' '.join(each.input)} → {said}", "maps": maps})
     return choices
-
-
-def _layer(site: str) -> str:
-    """Name the layer of a site such as `decoder.layers.0.cross_attention.weights`."""
-    return site.removeprefix("decoder.").removesuffix(".cross_attention.weights")

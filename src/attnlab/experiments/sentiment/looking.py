@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attnlab.experiments.sentiment.coding import Coded, make_batch
 from attnlab.experiments.sentiment.training import Prepared, TrainedModel, answer
+from attnlab.look.heads import head_at
 from attnlab.look.questions import Verdict
 from attnlab.look.recording import record
 from attnlab.look.trace import Trace
@@ -153,7 +154,7 @@ def maps_of(trace: Trace, most_maps: int = 64, most_tokens: int = 40) -> list[di
     words = list(trace.tokens[:most_tokens])
     return [
         {
-            "title": f"{head.site.removesuffix('.attention.weights').replace('layers.', 'layer ')}, head {head.head}",
+            "title": f"Head {head_at(head.site, head.head)}",
             "rows": [[round(weight, 4) for weight in row[:most_tokens]] for row in head.rows[:most_tokens]],
             "row_labels": words,
             "column_labels": words,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Edit", "edit_kinds"]
 
 VERSION = 1
+_VERSION_WITH_STEPS = 2  # in version 1 steps were counted from 0
 _TARGETS = ("layer", "site", "head", "query", "key", "row", "step")
 _KINDS: dict[str, type["Edit"]] = {}
 
@@ -52,7 +53,7 @@ class Edit:
         stream simply positions.
     key: positions that are looked at.
     row: inputs of the batch.
-    step: forward passes since the edit began, from 0; each stands for the positions first read in it.
+    step: forward passes since the edit began, from 1; each stands for the positions first read in it.
     """
 
     layer: Target = None
@@ -87,9 +88,9 @@ class Edit:
             if target is None:
                 continue
             atoms = atoms_of(name, target, may_be_named=name in ("query", "key"))
-            if name == "step" and any(end < 0 for atom in atoms for end in ends_of(atom)):
+            if name == "step" and any(end < 1 for atom in atoms for end in ends_of(atom)):
                 raise WrongUsage(
-                    f"step= counts forward passes from 0, and which is the last shows too late; got {target!r}."
+                    f"step= counts forward passes from 1, and which is the last shows too late; got {target!r}."
                 )
             if name not in (*self.NARROWS, "layer"):
                 raise WrongUsage(
@@ -149,7 +150,8 @@ class Edit:
         from attnlab.operate.edits.form import plain
 
         told = {name: plain(value, brief=brief) for name, value in self._told().items()}
-        return {"edit": type(self).__name__, "version": VERSION, **told}
+        version = _VERSION_WITH_STEPS if "step" in told else VERSION
+        return {"edit": type(self).__name__, "version": version, **told}
 
     @classmethod
     def from_json(cls, form: Any) -> Self:
@@ -161,12 +163,19 @@ class Edit:
         if not isinstance(form, dict) or "edit" not in form:
             raise WrongUsage(f'an edit is an object such as {{"edit": "ZeroHead", "head": 1}}; got {form!r:.80}.')
         told = dict(form)
-        name, version = told.pop("edit"), told.pop("version", VERSION)
+        name, version = told.pop("edit"), told.pop("version", _VERSION_WITH_STEPS)
         kind = _KINDS.get(name) if isinstance(name, str) else None
         if kind is None or not issubclass(kind, cls):
             raise WrongUsage(f"there is no edit {name!r}; {did_you_mean(str(name), _KINDS)}")
-        if version != VERSION:
-            raise WrongUsage(f"{name} is written in version {version!r}; this attnlab reads version {VERSION}.")
+        if version not in (VERSION, _VERSION_WITH_STEPS):
+            raise WrongUsage(
+                f"{name} is written in version {version!r}; this attnlab reads version {VERSION} and "
+                f"{_VERSION_WITH_STEPS}."
+            )
+        if version == VERSION and "step" in told:
+            raise WrongUsage(
+                f"{name} is written in version 1, whose steps count from 0; write step= from 1 and version 2."
+            )
         known = {field.name for field in dataclasses.fields(kind)}
         for field in told:
             if field not in known:

@@ -89,12 +89,12 @@ class Effect:
 
     @property
     def parted_at(self) -> list[int | None] | None:
-        """For each row the first generated token that differs, from 0; None for rows that do not part."""
+        """For each row the first step, from 1, whose token differs; None for rows that do not part."""
         if self.tokens is None:
             return None
         length = min(self.tokens.before.shape[1], self.tokens.after.shape[1])
         differs = self.tokens.before[:, :length] != self.tokens.after[:, :length]
-        return [int(row.int().argmax()) - self.prompt_length if bool(row.any()) else None for row in differs]
+        return [int(row.int().argmax()) - self.prompt_length + 1 if bool(row.any()) else None for row in differs]
 
     def text(self, row: int = 0) -> Both[list[str]]:
         """Return what was generated for one input, as words."""

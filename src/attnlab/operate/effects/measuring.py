@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
+from attnlab.look.heads import head_name
 from attnlab.look.inputs import Call
 from attnlab.operate.effects.baseline import Baseline, row_bytes, run_plain
 from attnlab.operate.effects.metrics import Metric, make_ready
@@ -35,8 +36,7 @@ class Place(NamedTuple):
         return f"{self.path}.output" if self.path.endswith("feed_forward") else self.path
 
     def __str__(self) -> str:
-        words = [self.path or "attention"]
-        words += [] if self.head is None else [f"head {self.head}"]
+        words = [self.path or "attention"] if self.head is None else [f"head {head_name(self.path, self.head)}"]
         if self.query is not None:
             words.append(f"position {self.query}" if self.key is None else f"query {self.query} to key {self.key}")
         return ", ".join(words)

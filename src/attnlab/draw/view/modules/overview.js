@@ -50,7 +50,7 @@ export function makeOverview(choose) {
 }
 
 function makeHead(group, layer, head, face) {
-  const name = `Layer ${group.layers[layer].layer || layer}, head ${head}`;
+  const name = `Head ${group.layers[layer].name}.${head}`;
   const cell = make("span", { class: "head", role: "gridcell", "data-layer": layer, "data-head": head, "aria-label": face.words ? `${name}: ${face.words}` : name, title: face.words ? `${name}: ${face.words}` : name });
   if (face.pixels) {
     const picture = make("canvas", { width: group.thumb.columns, height: group.thumb.rows });

@@ -188,11 +188,9 @@ async function mapOf(app, kind) {
   return variant === 2 ? subtract(await read(0), await read(1)) : read(variant);
 }
 
-function nameOf({ group, state, manifest }) {
-  const layer = group.layers[state.layer].layer;
-  const place = manifest.groups.length > 1 ? `${group.name}, ` : "";
-  const text = `${place}${layer ? `layer ${layer}, ` : ""}head ${state.head}`;
-  return text[0].toUpperCase() + text.slice(1);
+// As it can be typed again: --head and --zero-head take what stands behind the word.
+function nameOf({ group, state }) {
+  return `Head ${group.layers[state.layer].name}.${state.head}`;
 }
 
 function showFacts({ facts, group, state, manifest }) {
