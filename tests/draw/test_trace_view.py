@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from attnlab.look.heads import read_head
+
 from .documents import make_cross_document, make_document, make_trace
 from .views import CONTRASTS, Open, first_heatmap, said, shown_weights
 
