@@ -259,11 +259,10 @@ def test_cross_attention_is_shown_first(capsys, monkeypatch, tmp_path):
     small = ["part=fixed", "seeds=1", "control_seeds=1", "samples=10", "epochs=1", "d_model=8", "d_ff=8"]
     main(["run", "lookup", "-q", "--out", "runs/facts", "--set", *small])
     words = "NAME RED ITEM CHAIR COLOR"
-    sites = re.findall(r"^(\S+)\.weights head", said(capsys, "look", "facts", words)[1], re.M)
-    parts = [site.split(".")[-1] for site in dict.fromkeys(sites)]
-    assert parts == ["cross_attention", "attention", "attention"]
-    heads = re.findall(r"^  (\S+) head 0", said(capsys, "trace", "facts", words)[1], re.M)
-    assert heads[:2] == ["decoder.layers.0.cross_attention", "decoder.layers.0"]
+    named = re.findall(r"^head (\w+) 0\.\d", said(capsys, "look", "facts", words)[1], re.M)
+    assert list(dict.fromkeys(named)) == ["cross", "encoder", "decoder"]
+    traced = re.findall(r"^  (\w+) 0\.0 ", said(capsys, "trace", "facts", words)[1], re.M)
+    assert traced[:2] == ["cross", "decoder"]
 
 
 def test_nothing_is_written_over(capsys, tmp_path):

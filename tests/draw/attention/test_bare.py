@@ -101,7 +101,7 @@ def test_a_weight_that_is_no_number_is_refused():
     broken[1, 2, 0] = float("nan")
     for draw in (view_page, lambda found: attnlab.draw_head(found, 1), attnlab.draw_heads):
         with pytest.raises(
-            WrongUsage, match=r"head 0\.1: the weight of query 2 on key 0 is nan, which cannot be drawn"
+            WrongUsage, match=r"head attention\.1: the weight of query 2 on key 0 is nan, which cannot be drawn"
         ):
             draw(broken)
 

@@ -100,7 +100,7 @@ def test_summaries_are_shown_as_they_are(model: Decoder, tokens: torch.Tensor) -
             told, own = group["layers"][layer]["facts"][0][head], expected[layer]["facts"][0][head]
             assert told == pytest.approx({name: own[name] for name in told}, rel=1e-4)
             assert len(told) == 6
-    assert "Decoder" in view_page(recording)
+    assert "<dt>Model</dt><dd>decoder</dd>" in view_page(recording)
 
 
 def test_summaries_are_pooled_further_where_they_do_not_fit(model: Decoder, tokens: torch.Tensor) -> None:

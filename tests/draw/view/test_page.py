@@ -127,7 +127,7 @@ def test_a_recording_of_a_decoder_is_shown_with_its_tokens(decoder: Decoder) -> 
     page = view_page(recording, row=1)
     assert '"query_tokens":["e","d","c","b"],"key_tokens":["e","d","c","b"]' in page
     assert '"masks":[["causal","causal"]]' in page
-    assert "Decoder" in page
+    assert "<dt>Model</dt><dd>decoder</dd>" in page
     with pytest.raises(WrongUsage, match="rows 0 to 1; got row 2"):
         view_page(recording, row=2)
 
