@@ -1,4 +1,4 @@
-"""Opens folders in this process, and writes down what that did: files opened elsewhere, sockets, code, time, memory.
+"""Opens folders in this process, and writes down what that did: files opened elsewhere, sockets, code, modules, memory.
 
 Run as a program: `python watching.py CASES.json`, where the cases are lists of name, path and planted fault. An audit
 hook sees every file that Python opens, every socket, and every class that a pickle asks for; what libraries in C open
@@ -10,7 +10,6 @@ import os
 import resource
 import sys
 import tempfile
-import time
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from unittest import mock
 
 SEEN: list[tuple[str, str]] = []
 WATCHING: list[bool] = []  # while there is something in it
+MODULES: list[int] = []  # one for each module that is made
 ALLOWED = tuple(map(os.path.realpath, (sys.prefix, sys.base_prefix, "/proc/meminfo", "/sys/fs/cgroup", "/dev/null")))
 
 
@@ -35,7 +35,7 @@ def watched(path: str, own_source: str) -> dict[str, Any]:
     from attnlab.pretrained.opening import open_pretrained
 
     SEEN.clear()
-    before, began = forgotten_peak(), time.process_time()
+    before, modules_before = forgotten_peak(), sum(MODULES)
     is_folder = os.path.lexists(path)
     WATCHING.append(True)
     try:
@@ -44,7 +44,7 @@ def watched(path: str, own_source: str) -> dict[str, Any]:
     except BaseException as raised:
         error, words = type(raised).__name__, str(raised)
     WATCHING.clear()
-    seconds, megabytes = time.process_time() - began, peak() - before
+    modules_made, megabytes = sum(MODULES) - modules_before, peak() - before
     allowed = (*ALLOWED, *own_places(), own_source, *([os.path.realpath(path)] if is_folder else []))
     modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
     return {
@@ -55,9 +55,22 @@ def watched(path: str, own_source: str) -> dict[str, Any]:
         "programs": [details for kind, details in SEEN if kind.startswith(("subprocess.", "os."))],
         "unpickled": [details for kind, details in SEEN if kind.startswith("pickle.")],
         "imported": [file for file in modules if file.startswith(os.path.realpath(os.path.dirname(path)) + os.sep)],
-        "seconds": seconds,
+        "modules": modules_made,
         "megabytes": megabytes,
     }
+
+
+def count_modules() -> None:
+    """From here on, note each module that is made: a measure of work in which the machine has no part."""
+    from torch import nn
+
+    make = nn.Module.__init__
+
+    def counting(self: Any, *arguments: Any, **options: Any) -> None:
+        MODULES.append(1)
+        make(self, *arguments, **options)
+
+    nn.Module.__init__ = counting
 
 
 def own_places() -> tuple[str, str]:
@@ -136,6 +149,7 @@ def main() -> None:
     with suppress(Exception):
         open_pretrained(cases[0][1])  # the first is sound: imports are no part of what is measured
     sys.addaudithook(hook)
+    count_modules()
     found = []
     for _, path, fault in cases:
         with with_fault(fault):

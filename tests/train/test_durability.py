@@ -501,7 +501,6 @@ def signal_often(whole, parent, campaigns):
     drawn = random.Random(1)
     settings = [f"{name}={value}" for name, value in SETTINGS.items()]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDEVMODE": ""}
-    waits = []
     for number, signals in enumerate(campaigns):
         folder = parent / f"run-{number}"
         command = [sys.executable, "-m", "attnlab", "run", "sorting", "-q", "--out", str(folder), "--set", *settings]
@@ -511,11 +510,9 @@ def signal_often(whole, parent, campaigns):
         time.sleep(drawn.uniform(0.15, 4.0))
         for each in signals:
             process.send_signal(each)
-            sent = time.monotonic()
             if len(signals) > 1:
                 time.sleep(drawn.uniform(0.0, 0.05))
         _, told = process.communicate(timeout=60)
-        waits.append((signals, time.monotonic() - sent))
         status, last = process.returncode, signals[0]
         # One that comes before there is a handler, or after the last sentence, ends the process as it ends any other.
         expected = {FAILED, 128 + last, -last}
@@ -529,7 +526,6 @@ def signal_often(whole, parent, campaigns):
             assert end(start(folder)) == FAILED
             assert (folder / "model.safetensors").read_bytes() == (whole[0] / "model.safetensors").read_bytes()
             assert (folder / "metrics.jsonl").read_bytes() == (whole[0] / "metrics.jsonl").read_bytes()
-    return waits
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ Part = Literal["all", "scaling", "masking", "mask_value", "rank", "heads", "posi
 class AnatomyConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"steps": 200, "repeats": 2, "longest": 1_024}
+    QUICK: ClassVar[Mapping[str, Any]] = {"steps": 200, "repeats": 5, "longest": 1_024}
 
     only: Part = option("all", "which of the eight experiments to run")
     draws: int = option(6_000, "random draws for each number", low=200, high=100_000)
@@ -29,7 +29,7 @@ class AnatomyConfig(Config):
         2_048, "longest input that complexity measures, in tokens: 32 doubled again and again", low=1_024, high=4_096
     )
     repeats: int = option(
-        5, "rounds in which complexity takes its times, of which the median counts", low=1, high=1_000
+        5, "rounds in which complexity takes its times, of which the median counts", low=2, high=1_000
     )
 
     def validate(self) -> None:

@@ -2,9 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from statistics import median
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -12,17 +11,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnlab.parts.linear import use_matrix_path
 
-__all__ = ["Times", "multiply_adds", "peak_memory", "times"]
+__all__ = ["multiply_adds", "peak_memory", "times"]
+
+Work = TypeVar("Work", bound=Hashable)
 
 _SHORTEST = 2e-3  # seconds: what is quicker is done several times over
-
-
-class Times(NamedTuple):
-    """Seconds that one call takes: the median of the repeats, the least and the most."""
-
-    median: float
-    least: float
-    most: float
 
 
 def multiply_adds(work: Callable[[], object]) -> int:
@@ -60,9 +53,11 @@ def peak_memory(work: Callable[[], object]) -> int:
 
 
 def times(
-    works: Mapping[str, Callable[[], object]], repeats: int, tell: Callable[[int, int], None]
-) -> dict[str, Times]:
+    works: Mapping[Work, Callable[[], object]], repeats: int, tell: Callable[[int, int], None]
+) -> dict[Work, tuple[float, ...]]:
     """Time works in turn, `repeats` rounds of all, so that a slow moment of the machine touches all alike.
+
+    Returns seconds that one call takes, in each round.
 
     Args:
         works: by name.
@@ -70,7 +65,7 @@ def times(
         tell: is told how many rounds are done, and of how many.
     """
     calls = {}
-    found: dict[str, list[float]] = {name: [] for name in works}
+    found: dict[Work, list[float]] = {name: [] for name in works}
     with torch.no_grad():
         for name, work in works.items():
             work()
@@ -79,7 +74,7 @@ def times(
             for name, work in works.items():
                 found[name].append(_seconds(work, calls[name]))
             tell(done + 1, repeats)
-    return {name: Times(median(each), min(each), max(each)) for name, each in found.items()}
+    return {name: tuple(each) for name, each in found.items()}
 
 
 def _seconds(work: Callable[[], object], calls: int) -> float:
