@@ -203,6 +203,46 @@ def test_few_inputs_kept_out_can_leave_it_open(right, passed):
     assert judging._held_out_claim(judged).passed is passed
 
 
+@pytest.mark.parametrize(
+    ("settings", "least"),
+    [
+        ({}, None),
+        ({"length": 5}, None),
+        ({"letters": 5}, None),
+        ({"length": 6}, 8),
+        ({"letters": 8}, 10),
+        ({"length": 6, "d_model": 12}, None),
+        ({"length": 6, "task": "copy"}, None),
+        ({"length": 6, "num_heads": 3}, 9),
+    ],
+    ids=str,
+)
+def test_a_model_too_small_for_its_letters_is_told_what_to_set(settings, least):
+    config = SortingConfig(**settings)
+    sentence = config.too_small()
+    assert (sentence is None) is (least is None)
+    if least is not None:
+        assert sentence.startswith(f"d_model=6 may be too small to sort {config.length} of {config.letters} letters")
+        assert sentence.endswith(f"set d_model={least} or more.")
+        assert SortingConfig(**{**settings, "d_model": least}).too_small() is None
+
+
+def test_a_model_too_small_is_told_of_before_its_training():
+    told = []
+
+    class Listening:
+        def stage(self, name): ...
+        def step(self, step, steps, figures):
+            told.append("step")
+
+        def tell(self, sentence):
+            told.append(sentence)
+
+    attnlab.run("sorting", length=6, steps=2, most_judged=10, observer=Listening())
+    assert told[0].startswith("d_model=6 may be too small")
+    assert told[1:].count(told[0]) == 0
+
+
 def test_the_least_loss_of_some_inputs_is_below_that_of_all():
     task = SortingConfig().sequence_task()
     assert judging.least_loss(task, task.all_prompts()) == pytest.approx(task.loss_floor)

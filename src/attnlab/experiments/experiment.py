@@ -68,6 +68,11 @@ class Run:
         if self.observer is not None:
             self.observer.stage(name)
 
+    def tell(self, sentence: str) -> None:
+        """Tell who watches what may not be as it was meant."""
+        if self.observer is not None:
+            self.observer.tell(sentence)
+
     def step(self, step: int, steps: int, figures: Mapping[str, float] | None = None) -> None:
         """Tell who watches how far it is."""
         if self.observer is not None:
@@ -91,8 +96,8 @@ class Run:
         else each of them does all of it.
         """
         is_alone = self.team is not None and not has_rows
-        if is_alone and self.observer is not None:
-            self.observer.tell(f"The training {name} cannot be shared out: each process does all of it.")
+        if is_alone:
+            self.tell(f"The training {name} cannot be shared out: each process does all of it.")
         starts = copy.deepcopy([member.model for member in members])
         found = train_together(
             members,

@@ -121,6 +121,21 @@ class SortingConfig(Config):
             dropout=self.dropout,
         )
 
+    def too_small(self) -> str | None:
+        """Say in one sentence that the model may be too small to sort its letters; None where it is not known to be.
+
+        The rule is measured, with recipe=fast and 8 seeds: d_model of 6 sorts 3 of 3 letters to 5 of 3, and 3 of 5, in
+        every seed; 6 of 3 in 7 of 8, 3 of 8 in none.
+        """
+        least = self.letters + self.length - 2
+        if self.task != "sort" or self.d_model >= least:
+            return None
+        least += -least % self.num_heads
+        return (
+            f"d_model={self.d_model} may be too small to sort {self.length:,} of {self.letters:,} letters without a "
+            f"mistake; if it is, set d_model={least} or more."
+        )
+
     def train_config(self) -> TrainConfig:
         """Return how the model is trained."""
         own = {name: getattr(self, name) for name in ("steps", "learning_rate", "weight_decay", "warmup_steps")}

@@ -58,6 +58,8 @@ def run(config: SortingConfig, context: Run) -> Findings:
     lesson_ = lesson([config], [context.seed])
     model = lesson_.members[0].model
     context.start(model)
+    if (sentence := config.too_small()) is not None:
+        context.tell(sentence)
     found = context.train(
         NAME,
         lesson_.members,
