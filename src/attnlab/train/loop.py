@@ -87,7 +87,10 @@ def train_together(
     num_threads: int | None = None,
     team: Team | None = None,
 ) -> Together:
-    """Train members side by side, each as if it were alone, leaving each with its best weights.
+    """Train members side by side, leaving each with its best weights.
+
+    Each member takes the steps that it would take alone, but for rounding. A long training makes that grow until the
+    weights are others, as it does between any two layouts; see "Engines" in benchmarks/README.md.
 
     Args:
         members: of one shape.

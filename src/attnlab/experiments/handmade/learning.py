@@ -1,8 +1,8 @@
 """Learned counterparts: the same head as the design's, from random weights, by plain gradient descent.
 
 One sequence a step, mean squared error over the outputs that count, SGD. The heads of all seeds are trained together:
-every seed has its own weights and draws its own sequences, and ends where it would have ended alone, but for rounding.
-Shorter sequences are padded, and nobody looks at padding.
+every seed has its own weights and draws its own sequences, and takes the steps that it would take alone, but for
+rounding. Shorter sequences are padded, and nobody looks at padding.
 """
 
 import math

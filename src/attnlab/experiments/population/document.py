@@ -56,8 +56,8 @@ def _subtitle(population: Population) -> str:
     if len(population.variants) > 1:
         what = f"{len(population.variants):,} variants of {what} each"
     return (
-        f"{what[0].upper()}{what[1:]} of one small model, trained side by side, each as if it were alone: "
-        f"{solved:,} of {len(population):,} can do the task, {share:.1%} ({low:.1%} to {high:.1%})."
+        f"{what[0].upper()}{what[1:]} of one small model, trained side by side, each as if it were alone but for "
+        f"rounding: {solved:,} of {len(population):,} can do the task, {share:.1%} ({low:.1%} to {high:.1%})."
     )
 
 

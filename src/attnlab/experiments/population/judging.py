@@ -1,4 +1,4 @@
-"""What may be claimed of a population: how many solve the task, and that each member is what it would be alone."""
+"""What may be claimed of a population: how many solve the task, and that each member begins as it would alone."""
 
 import math
 

@@ -53,7 +53,11 @@ def train_population(
     resume: bool = False,
     **fields: Any,
 ) -> Population:
-    """Train an experiment's model for many seeds at once, each as if it were alone.
+    """Train an experiment's model for many seeds at once, each as if it were alone but for rounding.
+
+    Rounding differs between the layouts, and a long training makes it grow: after 15,000 steps of sorting a seed's
+    weights are others in another layout, while who solves the task, the curves and the heads of the population are the
+    same as far as seeds can tell (benchmarks/README.md, "Engines").
 
     Args:
         name: such as "sorting".

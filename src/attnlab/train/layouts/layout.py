@@ -2,6 +2,8 @@
 
 A layout decides where the numbers lie and what computes them; it never decides what is learned. All of them do the
 same arithmetic for each member, but for rounding: draw, predict, differentiate, clip by the member's own norm, step.
+Rounding grows in a long training, so two layouts end with other weights; what a population shows is the same
+(`benchmarks/engines.py`).
 A step whose loss or gradient is not finite leaves that member as it was, for good, and disturbs nobody.
 """
 
