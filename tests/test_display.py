@@ -113,7 +113,7 @@ EXAMPLES = {
     "History": lambda: population().history,
     "KnockOut": lambda: attnlab.knock_out(model(), IDS),
     "Lens": lambda: attnlab.logit_lens(model(), IDS, vocabulary=NAMES),
-    "Matters": lambda: attnlab.does_it_matter(model(), IDS, parts="layers.0.attention"),
+    "Matters": lambda: attnlab.does_it_matter(model(), IDS.tril(-1), parts="layers.0.attention"),
     "Outcome": lambda: sweep().outcome,
     "Passage": lambda: question().passage(),
     "Patched": lambda: attnlab.patch_all(model(), IDS, IDS.flip(1), "heads"),

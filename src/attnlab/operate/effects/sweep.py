@@ -208,7 +208,7 @@ def sweep(
             found[chosen] = values.cpu()
             done += len(chosen)
             if how.progress is not None:
-                how.progress(done, len(cases))
+                how.progress(max(0, done - _TRIALS), len(cases) - _TRIALS)
     plain = metric(baseline.logits, reference)[0].cpu()
     return _settled(found[_TRIALS:], plain, found[:_TRIALS], torch.finfo(baseline.logits.dtype).eps)
 
