@@ -15,17 +15,17 @@ run: $(VENV)/all.done
 	$(BIN)/attnlab run all $(QUICK) $(if $(DATA),--set sentiment.data=$(DATA))
 
 test: $(VENV)/test.done
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 # The long campaigns, beside the short samples of them that `make test` runs.
 test-slow: $(VENV)/slow.done
-	$(BIN)/pytest -n 2 -m "slow or not slow"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "slow or not slow"
 
 check: $(VENV)/test.done $(VENV)/check.done
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 format: $(VENV)/check.done
 	$(BIN)/ruff format .

@@ -3,6 +3,7 @@
 import os
 import tempfile
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -10,3 +11,13 @@ settings.register_profile("attnlab", deadline=None, derandomize=True, database=N
 settings.load_profile("attnlab")
 torch.set_num_threads(1)
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="attnlab-tests-")  # nobody's own cache is touched
+
+
+# Folders whose files train something once for all of their tests: each file goes to one worker, so that it trains once.
+TRAINED_ONCE = ("cli", "experiments")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.parent.name in TRAINED_ONCE:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))

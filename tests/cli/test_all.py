@@ -34,12 +34,12 @@ def run(capsys, *arguments):
 def test_all_experiments_end_in_one_screen_or_in_a_table_of_all_claims_and_in_a_gallery(capsys, tmp_path):
     status, out, _ = run(capsys, "run", "all", "-q", "--out", "brief", "--set", *TINY)
     assert status == 1
-    assert out.count("of 6 claims failed") == 2
+    assert out.count("of 9 claims failed") == 2
     assert out.count("loss not below floor") == 0
     status, out, _ = run(capsys, "run", "all", "-q", "--claims", "--set", *TINY)
     assert status == 1
     assert out.count("loss not below floor") == 2
-    assert "of 12 claims failed" in out
+    assert "of 18 claims failed" in out
     assert "gallery  runs/index.html" in out
     assert (tmp_path / "runs" / "first" / "report.html").exists()
     assert (tmp_path / "runs" / "second" / "claims.json").exists()

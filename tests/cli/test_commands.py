@@ -65,7 +65,7 @@ def test_an_undecided_claim_is_status_0_and_is_said(capsys, runs, tmp_path):
     assert json.loads(run(capsys, "show", str(folder), "--json")[1])["claims"][0]["passed"] is None
     status, _, err = run(capsys, "resume", str(folder))
     assert (status, "exit status" in err) == (0, False)
-    assert "5/6, 1 undecided" in run(capsys, "list", str(tmp_path))[1]
+    assert "8/9, 1 undecided" in run(capsys, "list", str(tmp_path))[1]
 
 
 def test_without_out_the_next_free_folder_of_runs_is_taken(capsys, tmp_path, monkeypatch):

@@ -82,11 +82,12 @@ def test_edits_print_as_they_are_written():
     assert op.ZeroHead(head=1) != "ZeroHead(head=1)"
 
 
-def test_steps_are_counted_from_1_and_a_file_that_counted_from_0_is_refused():
+def test_steps_are_counted_from_1_and_a_file_that_counted_from_0_is_read_so():
     late = op.ZeroHead(head=0, step="2..3")
     form = late.to_json()
     assert form["version"] == 2
     assert op.edits_from_json([form]) == [late] == op.edits_from_json([{"edit": "ZeroHead", "head": 0, "step": "2..3"}])
     assert op.ZeroHead(head=0).to_json()["version"] == 1  # which reads as before
-    with pytest.raises(WrongUsage, match="steps count from 0; write step= from 1 and version 2"):
-        op.edits_from_json([{**form, "version": 1}])
+    assert op.edits_from_json([{**form, "version": 1, "step": "1..2"}]) == [late]
+    (back,) = op.edits_from_json([{**form, "version": 1, "step": [0, "3.."]}])
+    assert back == op.ZeroHead(head=0, step=[1, "4.."])

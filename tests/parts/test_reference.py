@@ -115,8 +115,8 @@ def test_a_boolean_mask_equals_a_float_mask_of_zero_and_minus_infinity():
 
 
 def test_a_float_mask_is_added_to_the_scores():
-    result = ref.attention([[0.0]], [[1.0], [1.0]], np.eye(2), mask=[[0.0, 1.0]])
-    assert_array_equal(result.scores, [[0, 1]])
+    result = ref.attention([[0.0]], [[1.0], [1.0]], np.eye(2), mask=[[1.0, 2.0]])
+    assert_array_equal(result.scores, [[1, 2]])
     assert_allclose(result.output, [[1 / (1 + E), E / (1 + E)]], rtol=1e-15)
 
 

@@ -200,9 +200,9 @@ def _with(pattern: Pattern, value: float) -> Pattern:
     ("make", "words_of_error"),
     [
         (lambda: ([], []), "nothing to show"),
-        (lambda: ([_with(make_pattern(), float("nan"))], []), "head 2: the weight of query 4 on key 3 is nan"),
+        (lambda: ([_with(make_pattern(), float("nan"))], []), "head 0.2: the weight of query 4 on key 3 is nan"),
         (lambda: ([_with(make_pattern(), float("inf"))], []), "is inf"),
-        (lambda: ([_with(make_pattern(), -0.5)], []), "head 2 has negative weights"),
+        (lambda: ([_with(make_pattern(), -0.5)], []), "head 0.2 has negative weights"),
         (lambda: (make_layers(2), make_layers(1)), "only one has: layers.1.attention.weights"),
         (lambda: (make_layers(length=8), make_layers(length=9)), "only maps of one shape can be compared"),
     ],

@@ -13,7 +13,17 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.operate.edits.sources import check_recorded, check_source, opened
-from attnlab.operate.edits.targets import ALL, Target, atoms_of, ends_of, has_names, is_all, normal, numbers
+from attnlab.operate.edits.targets import (
+    ALL,
+    Target,
+    atoms_of,
+    counted_from_one,
+    ends_of,
+    has_names,
+    is_all,
+    normal,
+    numbers,
+)
 from attnlab.operate.edits.where import find_sites
 
 if TYPE_CHECKING:
@@ -173,9 +183,7 @@ class Edit:
                 f"{_VERSION_WITH_STEPS}."
             )
         if version == VERSION and "step" in told:
-            raise WrongUsage(
-                f"{name} is written in version 1, whose steps count from 0; write step= from 1 and version 2."
-            )
+            told["step"] = counted_from_one(told["step"])  # version 1 counted from 0
         known = {field.name for field in dataclasses.fields(kind)}
         for field in told:
             if field not in known:

@@ -13,7 +13,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 from attnlab.errors import WrongUsage
 
-__all__ = ["ALL", "Atom", "Span", "Target", "atoms_of", "ends_of", "has_names", "is_all", "normal", "numbers"]
+__all__ = [
+    "ALL",
+    "Atom",
+    "Span",
+    "Target",
+    "atoms_of",
+    "counted_from_one",
+    "ends_of",
+    "has_names",
+    "is_all",
+    "normal",
+    "numbers",
+]
 
 ALL = "all"
 Target: TypeAlias = int | str | Collection[int | str] | None
@@ -97,6 +109,19 @@ def ends_of(atom: Atom) -> list[int]:
     if isinstance(atom, Span):
         return [end for end in atom if end is not None]
     return [atom] if isinstance(atom, int) else []
+
+
+def counted_from_one(target: Any) -> Any:
+    """Return a target that counts from 0 as one that counts from 1.
+
+    >>> counted_from_one([0, "2.."])
+    [1, '3..']
+    """
+    if isinstance(target, list):
+        return [counted_from_one(each) for each in target]
+    if isinstance(target, str):
+        return re.sub(r"\d+", lambda end: str(int(end[0]) + 1), target)
+    return target + 1 if isinstance(target, int) else target
 
 
 def has_names(target: Target) -> bool:
