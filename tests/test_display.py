@@ -219,7 +219,7 @@ def test_knock_outs_print_a_labelled_table():
     found = attnlab.knock_out(model(), IDS, parts="layers.0.attention", heads=[0, 1])
     title, head, row = str(found).splitlines()
     assert "mean changes where a head is taken out" in title
-    assert head.split() == ["attention", "head", "0", "head", "1"]
+    assert head.split() == ["layer", "head", "0", "head", "1"]
     assert [float(cell) for cell in row.split()[1:]] == pytest.approx(found.table()[0].tolist(), rel=1e-3)
     edges = attnlab.knock_out(model(), IDS, "edges", parts="layers.0.attention")
     assert len(str(edges).splitlines()) == 12  # the ten largest of 210

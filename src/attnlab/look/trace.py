@@ -70,7 +70,7 @@ class Trace:
 
     def _card(self) -> Card:
         rows = []
-        for number, step in enumerate(self.steps):
+        for number, step in enumerate(self.steps, 1):
             named = zip(step.candidates, step.probabilities, strict=True)
             largest = max((probability for name, probability in named if name == step.choice), default=None)
             rows.append([number, step.choice, largest, step.expected or ""])

@@ -1,7 +1,7 @@
 """Knock-outs: every head, edge, layer or feed-forward part taken out, one at a time.
 
     found = knock_out(model, tokens)                       # every head; what happens to the logit of the answer
-    print(found)                                           # a row for each attention, a column for each head
+    print(found)                                           # a row for each layer, a column for each head
     found.table()                                          # the same as a tensor; found.frame() as a DataFrame
 
 Each is what the edit by itself would give, but for rounding; see `sweep` for why it costs far less.
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from attnlab.display import Card, card_text, displayed, frame
 from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.heads import layer_name
 from attnlab.look.inputs import Call, Inputs
 from attnlab.operate.effects.baseline import Baseline, run_plain
 from attnlab.operate.effects.measuring import Place, checked_heads, measure, parts_with, portions_that_fit, site_of
@@ -96,9 +97,9 @@ class KnockOut:
             ranked = [[str(place), f"{effect:+.4g}"] for place, effect in self.largest(len(self.places))]
             return Card(f"{found}, largest first", columns=("taken out", "mean change"), rows=ranked)
         table = self.table().tolist()
-        columns = ["attention", *(f"head {head}" for head in range(len(table[0]) if table else 0))]
+        columns = ["layer", *(f"head {head}" for head in range(len(table[0]) if table else 0))]
         rows = [
-            [part or "attention", *("" if effect != effect else f"{effect:+.4g}" for effect in effects)]
+            [layer_name(part), *("" if effect != effect else f"{effect:+.4g}" for effect in effects)]
             for part, effects in zip(self.parts, table, strict=True)
         ]
         return Card(f"{found} where a head is taken out", columns=columns, rows=rows)
