@@ -17,6 +17,7 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="attnlab-tests-")  # nobo
 TRAINED_ONCE = ("cli", "experiments")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers read the groups
 def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.parent.name in TRAINED_ONCE:

@@ -105,7 +105,7 @@ def test_a_population_that_learned_nothing_fails_its_claim(begun):
 def test_members_that_learn_from_a_neighbours_data_are_caught(monkeypatch):
     whole = sorter.make_draw
     with monkeypatch.context() as planted:
-        planted.setattr(sorter, "make_draw", lambda task, size, seed: whole(task, size, seed ^ 1))
+        planted.setattr(sorter, "make_draw", lambda task, size, seed, *rest: whole(task, size, seed ^ 1, *rest))
         population = attnlab.train_population("sorting", range(2), **QUICK | {"steps": 100})
     assert largest_difference_from_alone(population, [0, 1])[1] > 100 * judging._TOLERANCE
 
@@ -120,8 +120,8 @@ def break_seed(monkeypatch, seed, step):
     """Let a member's batch hold NaN at one step."""
     whole = sorter.make_draw
 
-    def broken(task, batch_size, own):
-        draw = whole(task, batch_size, own)
+    def broken(task, batch_size, own, *rest):
+        draw = whole(task, batch_size, own, *rest)
 
         def drawn(first, count):
             (counts,) = draw(first, count)

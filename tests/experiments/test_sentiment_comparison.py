@@ -15,7 +15,7 @@ def below(x):
     return (1 + math.erf(x / math.sqrt(2))) / 2
 
 
-def coverage(num_texts, num_trainings, spread, interval=difference_interval, draws=1_000):
+def coverage(num_texts, num_trainings, spread, interval=difference_interval, draws=3_000):
     """Draw test sets and trainings of a model and a baseline whose true difference is known; how often is it inside?
 
     Each text has a difficulty that both share; each training of the model is as good as chance made it.
@@ -36,7 +36,7 @@ def coverage(num_texts, num_trainings, spread, interval=difference_interval, dra
 @pytest.mark.parametrize("num_texts", [5, 300])
 @pytest.mark.parametrize(("num_trainings", "spread"), [(2, 0.0), (3, 0.1), (3, 0.3), (5, 0.2)])
 def test_at_least_about_95_of_100_intervals_hold_the_true_difference(num_texts, num_trainings, spread):
-    assert coverage(num_texts, num_trainings, spread) >= 0.93
+    assert coverage(num_texts, num_trainings, spread) >= 0.935
 
 
 def test_an_interval_over_texts_alone_is_found_out_by_its_coverage():

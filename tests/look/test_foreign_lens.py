@@ -100,7 +100,7 @@ def test_a_silenced_head_has_no_share_and_the_rest_still_adds_up():
     with attnlab.edit(model, attnlab.ZeroHead(layer=1, head=2)) as certificate:
         found = attnlab.direct_logits(model, model.example)
     shares = {str(writer): float(share) for writer, share in zip(found.writers, found.shares[:, 0], strict=True)}
-    assert shares["layers.1.attention, head 2"] == 0.0 != shares["layers.1.attention, head 1"]
+    assert shares["head 1.2"] == 0.0 != shares["head 1.1"]
     assert found.error < 1e-5
     assert not certificate.failures
 

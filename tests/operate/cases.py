@@ -114,6 +114,11 @@ class Case:
                 self.seen = self.seen[:, None, None]
 
     @property
+    def real(self) -> np.ndarray | None:
+        """(row, position): which positions of the input, of the source where there are two, are no padding."""
+        return self.seen[:, 0, 0] if self.kind == "decoder" and self.seen is not None else self.seen
+
+    @property
     def num_heads(self) -> int:
         return 1 if self.kind == "single" else 4
 

@@ -98,7 +98,7 @@ def scale_head(case: Case) -> Both:
 
 def mean_head(case: Case) -> Both:
     where, over = aim(case, *ROWS), str(case.rng.choice(["all", "rows", "positions"]))
-    real = case.seen if case.kind in ("encoder", "single", "both") else None
+    real = case.real
 
     def side_of(part):
         def loop(new, where):
@@ -494,11 +494,18 @@ def scale_site(case: Case) -> Both:
 
 
 def mean_site(case: Case) -> Both:
-    case = Case(case.seed, "decoder") if case.kind in ("both", "encoder", "single") else case  # without padding
+    case = Case(case.seed, "decoder") if case.kind in ("both", "encoder", "single") else case
     site, array, said, meant = _site(case, *OPENED)
     over = str(case.rng.choice(["all", "rows", "positions"]))
     axes = {"all": (0, array.ndim - 2), "rows": 0, "positions": array.ndim - 2}[over]
-    return op.MeanSite(**said, over=over), {site: lambda array: np.where(meant, array.mean(axes, keepdims=True), array)}
+    real = np.ones((case.batch, case.length), bool) if case.real is None else case.real
+    real = real.reshape(case.batch, *[1] * (array.ndim - 3), case.length, 1)
+
+    def meaned(array):
+        count = np.maximum(real.sum(axes, keepdims=True), 1)
+        return np.where(meant, np.where(real, array, 0).sum(axes, keepdims=True) / count, array)
+
+    return op.MeanSite(**said, over=over), {site: meaned}
 
 
 def add_vector(case: Case) -> Both:

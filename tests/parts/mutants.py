@@ -344,7 +344,7 @@ POSITION_FAULTS = _in(
         SINUSOIDS,
     ),
     ("wrong frequency", "(-math.log(10000.0) / width)", "(-math.log(1000.0) / width)", SINUSOIDS),
-    ("offset of sinusoids ignored", "self._table[offset:end]", "self._table[: x.shape[-2]]", ADDED),
+    ("offset of sinusoids ignored", "table[offset:end]", "table[: x.shape[-2]]", ADDED),
     ("offset of learned positions ignored", "return table[offset : offset + length]", "return table[:length]", LEARNED),
     (
         "position before the token",

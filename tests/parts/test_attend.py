@@ -342,7 +342,8 @@ def test_a_float_mask_of_zeros_and_ones_is_refused_with_what_to_give_instead(nee
     for wrong in (mask, torch.ones(3, 7, dtype=dtype)):
         said = _refusal(lambda wrong=wrong: _attend(wrong, need_weights=need_weights))
         assert "added to the scores. If its ones mean 'may attend', give mask.bool()" in said
-    assert not torch.allclose(*(_attend(each, need_weights=need_weights) for each in (mask.bool(), mask - 1)))
+    boolean, added = (_attend(each, need_weights=need_weights) for each in (mask.bool(), mask - 1))
+    assert float((boolean - added).abs().max()) > 0.01
     layer = multi_head_attention(8, 2, position=Alibi(2) if need_weights else None)
     said = _refusal(lambda: layer(normal(2, 7, 8), mask=(normal(7, 7) > 0).to(dtype)))
     assert "give mask - 1, which makes the same weights" in said
@@ -355,6 +356,7 @@ def test_what_may_be_meant_to_be_added_is_added():
     bias = torch.cat((torch.ones(3, 6), torch.full((3, 1), 2.0)), 1)
     assert_close(_attend(bias), _attend(bias - 2), 1e-6)
     half = torch.tensor([0.0, 0.5, 1.0, 1.0, 0.0, 0.0, 1.0])
+    assert not _refusal(lambda: _attend(half))
     assert_close(_attend(half), _attend(half - 1), 1e-6)
 
 

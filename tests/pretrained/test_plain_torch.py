@@ -19,6 +19,9 @@ from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.multi_head import SlowPath
 from parts.planting import planted
 
+# torch warns of its own fast path, once a process.
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+
 BATCH, QUERIES, KEYS, WIDTH, HEADS = 3, 5, 7, 16, 4
 
 

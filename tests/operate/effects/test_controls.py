@@ -222,7 +222,7 @@ def test_a_few_copies_among_many_inputs_are_told_of_and_judged():
     found = does_it_matter(model, tokens[rows], metric="loss", labels=labels[rows])
     assert found.can_tell
     assert found.caution == f"of 34 inputs {found.distinct} are different; in the tests copies count once"
-    assert "not sharp, but needed: layers.0.attention, head 2" in str(found)
+    assert "not sharp, but needed: head 0.2" in str(found)
 
 
 def test_copies_of_one_input_are_refused():
@@ -331,7 +331,7 @@ def test_nothing_is_said_of_where_heads_look_when_no_control_changed_it():
     assert found.is_sharp.tolist() == [True, True, False, False]
     assert found.pretty_but_idle == []
     assert "where they look" not in str(found)
-    assert "not sharp, but needed: layers.0.attention, head 2" in str(found)
+    assert "not sharp, but needed: head 0.2" in str(found)
 
 
 def test_padding_of_the_source_does_not_hide_queries_of_cross_attention():

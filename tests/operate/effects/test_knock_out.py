@@ -9,6 +9,7 @@ from tests.operate.effects.models import given, run
 
 from attnlab.errors import WrongUsage
 from attnlab.look import inputs as module_of_inputs
+from attnlab.look.heads import head_name
 from attnlab.look.lens import logit_lens
 from attnlab.look.recording import record
 from attnlab.models import SingleHead, SingleHeadConfig
@@ -151,7 +152,7 @@ def test_a_table_has_a_row_for_each_part_and_nan_where_there_is_no_such_head():
     assert torch.isnan(some.table()[0, 0])
     place, value = found.largest(1)[0]
     assert abs(value) == float(found.table().abs().max())
-    assert str(place).endswith(f", head {place.head}")
+    assert str(place) == f"head {head_name(place.path, place.head)}"
 
 
 def test_edges_are_laid_out_by_query_and_key():
