@@ -37,7 +37,7 @@ bench: $(VENV)/bench.done
 	$(BIN)/python benchmarks/populations.py
 	$(BIN)/python benchmarks/recording.py
 	$(BIN)/python benchmarks/summaries.py
-	$(BIN)/python benchmarks/knock_out.py
+	$(BIN)/python benchmarks/ablate.py
 
 # The README's picture, made by the program.
 picture: $(VENV)/test.done

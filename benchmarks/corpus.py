@@ -1,6 +1,8 @@
-"""The corpus search: tokens a second with every head measured at every token, beside the plain forward.
+"""The corpus search: tokens a second with every head measured at every token, beside the plain
+forward.
 
-    python benchmarks/corpus.py MODEL TEXTS.csv [--limit 200] [--max-length 256] [--measure previous] [--rounds 3]
+    python benchmarks/corpus.py MODEL TEXTS.csv [--limit 200] [--max-length 256] [--measure
+    previous] [--rounds 3]
 
 Both read the same batches; one thread, processor time, rounds that take turns.
 """
@@ -12,15 +14,17 @@ from itertools import islice
 
 import torch
 
-from attnlab.experiments.loading import load_pretrained
+from attnlab.experiments.model_loader import load_pretrained
 from attnlab.look.corpus import Corpus, search_corpus
-from attnlab.look.corpus.batching import batches, encoder_of, inputs_of
-from attnlab.look.corpus.texts import rows_of
+from attnlab.look.corpus.batches import batches, encoder_of, inputs_of
+from attnlab.look.corpus.text_files import rows_of
 
 
 def main() -> None:
     """Measure, and print a line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("texts")
     parser.add_argument("--limit", type=int, default=200)
@@ -31,7 +35,11 @@ def main() -> None:
     torch.set_num_threads(1)
     model = load_pretrained(options.model)
     encode = encoder_of(model, None, options.max_length)
-    texts = [(row.number, encode(row.text)) for row in islice(rows_of(options.texts), options.limit) if row.text]
+    texts = [
+        (row.number, encode(row.text))
+        for row in islice(rows_of(options.texts), options.limit)
+        if row.text
+    ]
     tokens = sum(len(ids) for _, ids in texts)
 
     def plain() -> None:

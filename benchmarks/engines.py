@@ -1,11 +1,14 @@
-"""Does what a population shows depend on the engine that trained it? The same seeds, trained in every layout.
+"""Does what a population shows depend on the engine that trained it? The same seeds, trained in
+every layout.
 
-    python benchmarks/engines.py [--seeds 64] [--steps 15000] [--contestants lanes batched nudged] [--json FILE]
+    python benchmarks/engines.py [--seeds 64] [--steps 15000] [--contestants lanes batched nudged]
+    [--json FILE]
 
-The layouts do the same arithmetic in another order, so they differ by rounding, and a training makes differences grow.
-How far rounding alone goes is told by a twin, `nudged`: the first layout once more, its initial weights one rounding
-away. For each contestant, beside the first: how far weights and losses part; who solves the task; and whether the
-figures of the report (share solved, curves, head statistics) differ by more than seeds do. Prints Markdown.
+The layouts do the same arithmetic in another order, so they differ by rounding, and a training
+makes differences grow. How far rounding alone goes is told by a twin, `nudged`: the first layout
+once more, its initial weights one rounding away. For each contestant, beside the first: how far
+weights and losses part; who solves the task; and whether the figures of the report (share solved,
+curves, head statistics) differ by more than seeds do. Prints Markdown.
 """
 
 import argparse
@@ -20,20 +23,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attnlab.experiments.experiment import Lesson
+from attnlab.experiments.experiment import Problem
 from attnlab.experiments.intervals import mean_interval
-from attnlab.experiments.population.heads import look_at_heads
+from attnlab.experiments.population.fit import learnable
 from attnlab.experiments.population.population import Place, Population
-from attnlab.experiments.population.training import learnable
+from attnlab.experiments.population.population_heads import record_heads
 from attnlab.experiments.registry import config
-from attnlab.train.history import Judgement
+from attnlab.train.history import Evaluation
 from attnlab.train.loop import train_together
 
 SHOWN = (500, 1_000, 2_000, 5_000, 15_000)
 
 
 class Found(NamedTuple):
-    """What one contestant came to; weights: of each member, one vector for each judged step, (step, number)."""
+    """What one contestant came to; weights: of each member, one vector for each judged step, (step,
+    number)."""
 
     population: Population
     weights: list[Tensor]
@@ -43,26 +47,28 @@ def train(name: str, num_seeds: int, steps: int) -> Found:
     """Train all seeds in one layout, keeping each member's weights whenever it is judged."""
     settings = config("sorting", steps=steps)
     experiment, seeds = learnable("sorting"), range(num_seeds)
-    lesson: Lesson = experiment.lesson([settings] * num_seeds, list(seeds))
+    problem: Problem = experiment.problem([settings] * num_seeds, list(seeds))
     kept: list[list[Tensor]] = [[] for _ in seeds]
     members = []
-    for member, own in zip(lesson.members, kept, strict=True):
+    for member, own in zip(problem.members, kept, strict=True):
         judge = member.judge
 
-        def watched(model: nn.Module, own: list[Tensor] = own, judge: Any = judge) -> Judgement:
+        def watched(model: nn.Module, own: list[Tensor] = own, judge: Any = judge) -> Evaluation:
             own.append(nn.utils.parameters_to_vector(model.parameters()).detach().clone())
-            judgement: Judgement = judge(model)
-            return judgement
+            evaluation: Evaluation = judge(model)
+            return evaluation
 
         model = nudged(member.model) if name == "nudged" else member.model
         members.append(replace(member, model=model, judge=watched))
-    layout: Any = "lanes" if name == "nudged" else name
-    found = train_together(members, lesson.loss, layout=layout, num_threads=1)
+    layout: Any = "simd" if name == "nudged" else name
+    found = train_together(members, problem.loss, layout=layout, num_threads=1)
     assert found.layout == layout, f"{layout} was asked for, {found.layout} came"
     own_states = [member.model.state_dict() for member in members]
     weights = {key: torch.stack([each[key] for each in own_states]) for key in own_states[0]}
     places = tuple(Place(seed, 0) for seed in seeds)
-    population = Population("sorting", {}, ({},), places, found.history, weights, found.layout, settings, experiment)
+    population = Population(
+        "sorting", {}, ({},), places, found.history, weights, found.layout, settings, experiment
+    )
     return Found(population, [torch.stack(each) for each in kept])
 
 
@@ -76,7 +82,8 @@ def nudged(model: nn.Module) -> nn.Module:
 
 
 def partings(first: Found, other: Found) -> list[tuple[int, float, float, float]]:
-    """Say at some steps how far weights part: (step, median over members of the largest, largest, of the loss)."""
+    """Say at some steps how far weights part: (step, median over members of the largest, largest,
+    of the loss)."""
     steps = first.population.judged_steps
     apart = torch.stack(
         [(one - two).abs().amax(1) for one, two in zip(first.weights, other.weights, strict=True)]
@@ -84,7 +91,12 @@ def partings(first: Found, other: Found) -> list[tuple[int, float, float, float]
     losses = [each.population.table("domain_loss") for each in (first, other)]
     loss_apart = (losses[0] - losses[1]).abs()
     return [
-        (step, float(apart[:, at].median()), float(apart[:, at].max()), float(loss_apart[:, at].max()))
+        (
+            step,
+            float(apart[:, at].median()),
+            float(apart[:, at].max()),
+            float(loss_apart[:, at].max()),
+        )
         for at, step in enumerate(steps)
         if step in SHOWN or step == steps[-1]
     ]
@@ -92,7 +104,7 @@ def partings(first: Found, other: Found) -> list[tuple[int, float, float, float]
 
 def heads_of(population: Population) -> dict[str, float]:
     """Return the numbers that the report gives of the heads."""
-    heads = look_at_heads(population)
+    heads = record_heads(population)
     assert heads is not None
     [part] = heads.parts
     return {"kinds of heads": float(len(part.groups.centres)), **part.spread}
@@ -113,7 +125,8 @@ def figures(population: Population) -> dict[str, float]:
 
 
 def paired(first: Population, other: Population) -> dict[str, Any]:
-    """Compare seed by seed: who solves it, and the mean difference of each figure, with its 95 % interval (Student)."""
+    """Compare seed by seed: who solves it, and the mean difference of each figure, with its 95 %
+    interval (Student)."""
     solves = [[step is not None for step in each.solved_at] for each in (first, other)]
     found: dict[str, Any] = {
         "solved by the first alone": sum(a and not b for a, b in zip(*solves, strict=True)),
@@ -129,26 +142,39 @@ def paired(first: Population, other: Population) -> dict[str, Any]:
             "at the end": mean_interval((both[1][:, -1] - both[0][:, -1]).tolist()),
             "among seeds (deviation)": float(both[0][:, -1].std()),
             "judged steps where 0 lies outside the interval": f"{outside} of {both[0].shape[1]}",
-            "largest difference of the mean curves": float((both[1].mean(0) - both[0].mean(0)).abs().max()),
+            "largest difference of the mean curves": float(
+                (both[1].mean(0) - both[0].mean(0)).abs().max()
+            ),
         }
     return found
 
 
 def main() -> None:
     """Read the arguments, train, print."""
-    parser = argparse.ArgumentParser(description="Does what a population shows depend on the engine?")
+    parser = argparse.ArgumentParser(
+        description="Does what a population shows depend on the engine?"
+    )
     parser.add_argument("--seeds", type=int, default=64)
     parser.add_argument("--steps", type=int, default=15_000)
-    parser.add_argument("--contestants", nargs="+", default=["lanes", "batched", "nudged"])
+    parser.add_argument("--contestants", nargs="+", default=["simd", "batched", "nudged"])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found = {name: train(name, options.seeds, options.steps) for name in options.contestants}
     first, *others = found
-    kept: dict[str, Any] = {"figures": {name: figures(each.population) for name, each in found.items()}}
+    kept: dict[str, Any] = {
+        "figures": {name: figures(each.population) for name, each in found.items()}
+    }
     print("| figure | " + " | ".join(found) + " |\n| --- |" + " --- |" * len(found))
     for figure in kept["figures"][first]:
-        print(f"| {figure} | " + " | ".join(f"{kept['figures'][name][figure]:.4g}" for name in found) + " |")
-    print(f"\n| beside {first} | step | weights, median member | weights, most | loss, most |\n|" + " --- |" * 5)
+        print(
+            f"| {figure} | "
+            + " | ".join(f"{kept['figures'][name][figure]:.4g}" for name in found)
+            + " |"
+        )
+    print(
+        f"\n| beside {first} | step | weights, median member | weights, most | loss, most |\n|"
+        + " --- |" * 5
+    )
     for name in others:
         kept[name] = {"partings": partings(found[first], found[name])}
         for step, *numbers in kept[name]["partings"]:

@@ -2,8 +2,8 @@
 
     python benchmarks/matrix_path.py [--threads 1] [--rounds 12] [--sizes middle,large]
 
-"On" forces oneDNN wherever a product is large enough, "off" is PyTorch's default. How much there is to gain is a
-property of the processor: see `processor.py`.
+"On" forces oneDNN wherever a product is large enough, "off" is PyTorch's default. How much there is
+to gain is a property of the processor: see `processor.py`.
 """
 
 import argparse
@@ -20,10 +20,12 @@ from timing import interleaved, ratio
 
 
 def gradient_differences(size: Size) -> str:
-    """Compare every parameter's gradient, on against off, as |on - off| / |off|, and name the worst.
+    """Compare every parameter's gradient, on against off, as |on - off| / |off|, and name the
+    worst.
 
-    A key's bias moves all scores of a row alike, so its true gradient is zero and what stands there is rounding in
-    both: a share of it says nothing. These biases are told apart, as |on - off| over the length of the whole gradient.
+    A key's bias moves all scores of a row alike, so its true gradient is zero and what stands there
+    is rounding in both: a share of it says nothing. These biases are told apart, as |on - off| over
+    the length of the whole gradient.
     """
     ids, targets = _data(size)
     torch.manual_seed(0)
@@ -40,7 +42,9 @@ def gradient_differences(size: Size) -> str:
     lengths = {name: float(off[name].norm()) for name in off}
     whole = sum(length**2 for length in lengths.values()) ** 0.5
     vanishing = [name for name in off if name.endswith("attention.key.bias")]
-    worst, name = max((distances[name] / lengths[name], name) for name in off if name not in vanishing)
+    worst, name = max(
+        (distances[name] / lengths[name], name) for name in off if name not in vanishing
+    )
     apart = max(distances[name] for name in vanishing) / whole
     alone = max(distances[name] / lengths[name] for name in vanishing)
     return f"{worst:.1e} ({name}); key biases {apart:.1e} of the whole ({alone:.1e} of themselves)"
@@ -49,11 +53,16 @@ def gradient_differences(size: Size) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="The matrix path, on and off.")
-    parser.add_argument("--threads", type=int, choices=(1, 2), help="only this many (default: 1, then 2)")
+    parser.add_argument(
+        "--threads", type=int, choices=(1, 2), help="only this many (default: 1, then 2)"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of every contest (default: by size)")
     parser.add_argument("--sizes", default=",".join(SIZES), help="some of small,middle,large")
     options = parser.parse_args()
-    print("size    threads   forward on / off        training on / off       gradients differ by at most (relative)")
+    print(
+        "size    threads   forward on / off        training on / off       gradients differ "
+        "by at most (relative)"
+    )
     for threads in [options.threads] if options.threads else [1, 2]:
         torch.set_num_threads(threads)
         for name in options.sizes.split(","):
@@ -69,7 +78,11 @@ def main() -> None:
                     rounds=options.rounds or ROUNDS[name],
                 )
                 ratios.append(str(ratio(times["on"].wall, times["off"].wall)))
-            print(f"{name:7} {threads:7}   {ratios[0]:22}  {ratios[1]:22}  {gradient_differences(size)}", flush=True)
+            print(
+                f"{name:7} {threads:7}   {ratios[0]:22}  {ratios[1]:22}  "
+                f"{gradient_differences(size)}",
+                flush=True,
+            )
 
 
 def _data(size: Size) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,12 @@
 """Our models beside their peers: a forward pass, and a whole training step.
 
-    python benchmarks/models.py [--quick] [--threads 1] [--rounds 15] [--sizes small,middle] [--json FILE]
+    python benchmarks/models.py [--quick] [--threads 1] [--rounds 15] [--sizes small,middle] [--json
+    FILE]
 
-The decoder meets the causal peers, the encoder the bidirectional ones. Every contestant goes from the same token ids
-to logits over the same vocabulary. "Training" is forward, cross-entropy, backward, a fused AdamW step and zero_grad.
-How times are taken and compared: `timing.py`. Who the peers are: `peers.py`.
+The decoder meets the causal peers, the encoder the bidirectional ones. Every contestant goes from
+the same token ids to logits over the same vocabulary. "Training" is forward, cross-entropy,
+backward, a fused AdamW step and zero_grad. How times are taken and compared: `timing.py`. Who the
+peers are: `peers.py`.
 """
 
 import argparse
@@ -105,14 +107,20 @@ def contest(kind: str, task: str, size: Size, *, rounds: int) -> dict[str, Times
     for name, build in CONTESTS[kind].items():
         torch.manual_seed(0)
         model = build(size)
-        calls[name] = forward_call(model, ids) if task == "forward" else training_call(model, ids, targets)
+        calls[name] = (
+            forward_call(model, ids) if task == "forward" else training_call(model, ids, targets)
+        )
     return interleaved(calls, rounds=rounds)
 
 
-def row(kind: str, task: str, size_name: str, threads: int, times: dict[str, Times]) -> dict[str, Any]:
-    """Summarise one contest: milliseconds, and our ratio to the peer with the lowest median."""
+def row(
+    kind: str, task: str, size_name: str, threads: int, times: dict[str, Times]
+) -> dict[str, Any]:
+    """Summarize one contest: milliseconds, and our ratio to the peer with the lowest median."""
     wall = {name: _median(found.wall) for name, found in times.items()}
-    best = min((name for name in times if name not in ("ours", "bare")), key=lambda name: wall[name])
+    best = min(
+        (name for name in times if name not in ("ours", "bare")), key=lambda name: wall[name]
+    )
     by_bare = ratio(times["ours"].wall, times["bare"].wall) if "bare" in times else None
     by_wall = ratio(times["ours"].wall, times[best].wall)
     by_processor = ratio(times["ours"].processor, times[best].processor)
@@ -127,25 +135,36 @@ def row(kind: str, task: str, size_name: str, threads: int, times: dict[str, Tim
         "wall_ratio": by_wall._asdict(),
         "processor_ratio": by_processor._asdict(),
         "bare_ratio": by_bare and by_bare._asdict(),
-        "line": f"{size_name:7} {kind:8} {task:9} {threads:7}  {1e3 * wall['ours']:9.2f}  {1e3 * wall[best]:9.2f}  "
-        f"{by_wall!s:22}  {by_processor!s:22}  {f'{by_bare.median:.3f}' if by_bare else '':5}  {best}",
+        "line": f"{size_name:7} {kind:8} {task:9} {threads:7}  {1e3 * wall['ours']:9.2f}  "
+        f"{1e3 * wall[best]:9.2f}  {by_wall!s:22}  {by_processor!s:22}  "
+        f"{f'{by_bare.median:.3f}' if by_bare else '':5}  {best}",
     }
 
 
 def main() -> None:
     """Read the arguments, measure, print."""
     parser = argparse.ArgumentParser(description="Our models beside their peers.")
-    parser.add_argument("--threads", type=int, choices=(1, 2), help="only this many (default: 1, then 2)")
+    parser.add_argument(
+        "--threads", type=int, choices=(1, 2), help="only this many (default: 1, then 2)"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of every contest (default: by size)")
     parser.add_argument("--sizes", default=",".join(SIZES), help="some of small,middle,large")
-    parser.add_argument("--quick", action="store_true", help="small and middle, one thread, few rounds")
+    parser.add_argument(
+        "--quick", action="store_true", help="small and middle, one thread, few rounds"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     asked = options.sizes.split(",")
     if unknown := set(asked) - set(SIZES):
         parser.error(f"unknown sizes: {', '.join(sorted(unknown))}; known are {', '.join(SIZES)}.")
     wanted = [name for name in asked if name in QUICK_ROUNDS or not options.quick]
-    all_threads = [options.threads or 1] if options.quick else [options.threads] if options.threads else [1, 2]
+    all_threads = (
+        [options.threads or 1]
+        if options.quick
+        else [options.threads]
+        if options.threads
+        else [1, 2]
+    )
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
 
     print(f"{platform.machine()}, torch {torch.__version__}, matrix path: {matrix_path_probe()}")

@@ -1,7 +1,8 @@
-"""The sorter as a notebook would write and train it: one small model in plain PyTorch, row after row, step after step.
+"""The sorter as a notebook would write and train it: one small model in plain PyTorch, row after
+row, step after step.
 
-Same size and same training as `sorting` by default: 3 letters, 480 parameters, batch 128, warm-up and cosine, clipping
-at 1, AdamW. It knows nothing of attnlab.
+Same size and same training as `sorting` by default: 3 letters, 480 parameters, batch 128, warm-up
+and cosine, clipping at 1, AdamW. It knows nothing of attnlab.
 """
 
 import math
@@ -41,10 +42,15 @@ class Sorter(nn.Module):
         length = 2 * _LENGTH + 1
         self.tokens = nn.Embedding(_LETTERS + 1, d_model)
         self.positions = nn.Embedding(length, d_model)
-        self.norm_attention, self.norm_feed_forward, self.norm = (nn.LayerNorm(d_model) for _ in range(3))
+        self.norm_attention, self.norm_feed_forward, self.norm = (
+            nn.LayerNorm(d_model) for _ in range(3)
+        )
         self.query, self.key, self.value = (Gated(d_model, num_heads, rank) for _ in range(3))
         self.output = nn.Linear(d_model, d_model, bias=False)
-        self.inner, self.outer = nn.Linear(d_model, d_ff, bias=False), nn.Linear(d_ff, d_model, bias=False)
+        self.inner, self.outer = (
+            nn.Linear(d_model, d_ff, bias=False),
+            nn.Linear(d_ff, d_model, bias=False),
+        )
         self.register_buffer("mask", torch.tril(torch.ones(length, length)))
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -1,11 +1,13 @@
-"""The peers, each from token ids to logits: same widths, learned positions, GELU, pre-norm, no dropout.
+"""The peers, each from token ids to logits: same widths, learned positions, GELU, pre-norm, no
+dropout.
 
-- `TorchEncoder`: `torch.nn.TransformerEncoder` between an embedding and an output head. In evaluation without
-  gradients PyTorch takes its own fast path, as it chooses.
-- `NanoGPT`: a decoder in nanoGPT's style: one product for query, key and value, the fused attention kernel, attention
-  and feed-forward as modules of their own with their dropout modules (at 0), tied output.
-- `BareDecoder`: the same arithmetic with nothing around it, the least that a decoder in PyTorch can be. It is no peer,
-  but a limit: the distance to it is what modules cost.
+- `TorchEncoder`: `torch.nn.TransformerEncoder` between an embedding and an output head. In
+  evaluation without gradients PyTorch takes its own fast path, as it chooses.
+- `NanoGPT`: a decoder in nanoGPT's style: one product for query, key and value, the fused attention
+  kernel, attention and feed-forward as modules of their own with their dropout modules (at 0), tied
+  output.
+- `BareDecoder`: the same arithmetic with nothing around it, the least that a decoder in PyTorch can
+  be. It is no peer, but a limit: the distance to it is what modules cost.
 - `x_transformers_model`: the encoder or decoder of x-transformers with `attn_flash=True`.
 """
 
@@ -118,8 +120,12 @@ class NanoGPTAttention(nn.Module):
             for part in self.query_key_value(x).split(self.width, dim=2)
         )
         probability = self.probability if self.training else 0.0
-        heads = F.scaled_dot_product_attention(query, key, value, dropout_p=probability, is_causal=True)
-        return self.dropout(self.output(heads.transpose(1, 2).contiguous().view(batch, length, width)))
+        heads = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=probability, is_causal=True
+        )
+        return self.dropout(
+            self.output(heads.transpose(1, 2).contiguous().view(batch, length, width))
+        )
 
 
 class NanoGPTFeedForward(nn.Module):
@@ -175,7 +181,9 @@ class BareBlock(nn.Module):
         """(batch, length, d_model) -> the same."""
         batch, length, width = x.shape
         packed = self.query_key_value(self.norm_attention(x)).split(width, dim=-1)
-        query, key, value = (part.view(batch, length, self.num_heads, -1).transpose(1, 2) for part in packed)
+        query, key, value = (
+            part.view(batch, length, self.num_heads, -1).transpose(1, 2) for part in packed
+        )
         heads = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.output(heads.transpose(1, 2).reshape(batch, length, width))
         return x + self.outer(F.gelu(self.inner(self.norm_feed_forward(x))))
@@ -190,4 +198,6 @@ def x_transformers_model(size: Size, *, is_causal: bool) -> nn.Module:
         attn_dim_head=size.d_model // size.num_heads,
         attn_flash=True,
     )
-    return TransformerWrapper(num_tokens=size.vocab_size, max_seq_len=size.length, attn_layers=layers)
+    return TransformerWrapper(
+        num_tokens=size.vocab_size, max_seq_len=size.length, attn_layers=layers
+    )

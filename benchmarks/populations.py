@@ -1,12 +1,15 @@
-"""Populations: what a step of a model costs, alone and among many, in each layout; and whether the rule chooses right.
+"""Populations: what a step of a model costs, alone and among many, in each layout; and whether the
+rule chooses right.
 
-    python benchmarks/populations.py [--quick] [--parts sorting,middle,grid,whole] [--device cpu] [--json FILE]
+    python benchmarks/populations.py [--quick] [--parts sorting,middle,grid,whole] [--device cpu]
+    [--json FILE]
 
-`sorting`: against the plain loop of `notebook.py`, drawing included. `middle`: a decoder of 106,240 parameters, against
-members trained one after the other. `grid`: every layout for several sizes and populations, and what `choose.py` takes.
-`whole`: 100 seeds of 15,000 steps from beginning to end. One thread unless it says otherwise; how times are taken and
-compared: `timing.py`. Ratios are of processor time, which with one thread is not disturbed by other programs; wall
-time stands beside it.
+`sorting`: against the plain loop of `notebook.py`, drawing included. `middle`: a decoder of 106,240
+parameters, against members trained one after the other. `grid`: every layout for several sizes and
+populations, and what `choose.py` takes. `whole`: 100 seeds of 15,000 steps from beginning to end.
+One thread unless it says otherwise; how times are taken and compared: `timing.py`. Ratios are of
+processor time, which with one thread is not disturbed by other programs; wall time stands beside
+it.
 """
 
 import argparse
@@ -30,10 +33,10 @@ from attnlab.train import TrainConfig, train_together
 from attnlab.train.layouts.batched import batched
 from attnlab.train.layouts.choose import Way, ways
 from attnlab.train.layouts.effort import effort_of
-from attnlab.train.layouts.lanes import Lanes
-from attnlab.train.layouts.lanes.interpret import interpreted
 from attnlab.train.layouts.layout import Layout, Loss, NotExpressible
-from attnlab.train.layouts.solo import Solo
+from attnlab.train.layouts.sequential import Sequential
+from attnlab.train.layouts.simd import Simd
+from attnlab.train.layouts.simd.interpret import interpreted
 from attnlab.train.layouts.vmap import vmapped
 from attnlab.train.loop import Draw
 from notebook import notebook_steps
@@ -53,9 +56,15 @@ class Size(NamedTuple):
 
 def _decoder(d_model: int, *, layers: int, length: int, vocab: int) -> DecoderConfig:
     return DecoderConfig(
-        vocab_size=vocab, max_length=length, d_model=d_model, num_heads=4 if d_model > 16 else 2, num_layers=layers,
-        d_ff=4 * d_model, activation="gelu", positions="learned",
-    )  # fmt: skip
+        vocab_size=vocab,
+        max_length=length,
+        d_model=d_model,
+        num_heads=4 if d_model > 16 else 2,
+        num_layers=layers,
+        d_ff=4 * d_model,
+        activation="gelu",
+        positions="learned",
+    )
 
 
 SIZES = {
@@ -85,11 +94,13 @@ def population(name: str, members: int, device: str) -> Population:
     """Make members of a size."""
     size = SIZES[name]
     if size.decoder is None:
-        lesson = sorter.lesson([SortingConfig()] * members, range(members))
+        problem = sorter.problem([SortingConfig()] * members, range(members))
         return Population(
-            [m.model for m in lesson.members], [m.config for m in lesson.members], [m.draw for m in lesson.members],
-            lesson.loss,
-        )  # fmt: skip
+            [m.model for m in problem.members],
+            [m.config for m in problem.members],
+            [m.draw for m in problem.members],
+            problem.loss,
+        )
     models: list[nn.Module] = []
     for seed in range(members):
         with seeds.isolated(seed, "model"):
@@ -103,7 +114,9 @@ def _token_draw(seed: int, size: Size, device: str) -> Draw:
 
     def draw(first: int, count: int) -> tuple[Tensor, ...]:
         source = seeds.generator(seed, "data", first)
-        return (torch.randint(vocab, (count, size.batch, size.length + 1), generator=source).to(device),)
+        return (
+            torch.randint(vocab, (count, size.batch, size.length + 1), generator=source).to(device),
+        )
 
     return draw
 
@@ -112,23 +125,27 @@ def _next_token(model: nn.Module, rows: Tensor) -> Tensor:
     return F.cross_entropy(model(rows[:, :-1]).transpose(1, 2), rows[:, 1:])
 
 
-def solo(each: Population) -> Solo:
+def sequential(each: Population) -> Sequential:
     """Train one after the other; two of them tell what each costs."""
     few = slice(0, 2)
-    return Solo(each.models[few], each.configs[few], each.loss, [0] * 2)
+    return Sequential(each.models[few], each.configs[few], each.loss, [0] * 2)
 
 
 def layouts(each: Population, *, is_compiling: bool) -> dict[str, Callable[[], Layout]]:
     """Name the ways to train a population; the batched ones as wide as the rule would make them."""
     arguments = (each.models, each.configs, each.loss, each.example())
     effort = effort_of(each.models[0], each.loss, each.example())
-    width = {way.is_compiled: way.width for way in ways(effort, len(each.models)) if way.layout == "batched"}
+    width = {
+        way.is_compiled: way.width
+        for way in ways(effort, len(each.models))
+        if way.layout == "batched"
+    }
     found: dict[str, Callable[[], Layout]] = {
-        "solo eager": lambda: solo(each),
+        "sequential eager": lambda: sequential(each),
         "vmap eager": lambda: vmapped(*arguments),
         "lanes eager": lambda: interpreted(*arguments),
         "batched eager": lambda: batched(*arguments, width=width[False], is_compiled=False),
-        "lanes compiled": lambda: Lanes(*arguments),
+        "lanes compiled": lambda: Simd(*arguments),
     }
     if is_compiling:
         found["batched compiled"] = lambda: batched(*arguments, width=width[True], is_compiled=True)
@@ -172,15 +189,27 @@ def sorting(rounds: int, device: str) -> list[dict[str, Any]]:
     ):  # fmt: skip
         each = population("sorting", members, device)
         arguments = (each.models, each.configs, each.loss, each.example())
-        layout: Layout = Lanes(*arguments) if is_compiled else interpreted(*arguments)
+        layout: Layout = Simd(*arguments) if is_compiled else interpreted(*arguments)
         calls[name], steps[name] = steps_of(layout, each.draws, 50), 50 * members
-    found = {name: per_step(each, steps[name]) for name, each in interleaved(calls, rounds=rounds).items()}
+    found = {
+        name: per_step(each, steps[name])
+        for name, each in interleaved(calls, rounds=rounds).items()
+    }
     rows = []
     for name, times in found.items():
         by_processor = ratio(found["notebook"].processor, times.processor)
         by_wall = ratio(found["notebook"].wall, times.wall)
-        rows.append({"what": name, "microseconds": 1e6 * median(times.processor), "times_faster": by_processor})
-        print(f"  {name:26} {rows[-1]['microseconds']:9.1f} us  {by_processor}  (wall {by_wall})", flush=True)
+        rows.append(
+            {
+                "what": name,
+                "microseconds": 1e6 * median(times.processor),
+                "times_faster": by_processor,
+            }
+        )
+        print(
+            f"  {name:26} {rows[-1]['microseconds']:9.1f} us  {by_processor}  (wall {by_wall})",
+            flush=True,
+        )
     return rows
 
 
@@ -192,13 +221,16 @@ def cold_compile() -> dict[str, Any]:
         for _ in range(2):
             each = population("sorting", 1, "cpu")
             began = time.perf_counter()
-            Lanes(each.models, each.configs, each.loss, each.example())
+            Simd(each.models, each.configs, each.loss, each.example())
             seconds.append(time.perf_counter() - began)
     if before is None:
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
-    print(f"  compiling the sorter's step: {seconds[0]:.1f} s, found again {seconds[1]:.2f} s", flush=True)
+    print(
+        f"  compiling the sorter's step: {seconds[0]:.1f} s, found again {seconds[1]:.2f} s",
+        flush=True,
+    )
     return {"cold_seconds": seconds[0], "warm_seconds": seconds[1]}
 
 
@@ -211,26 +243,45 @@ def middle(rounds: int, device: str) -> list[dict[str, Any]]:
         calls: dict[str, Callable[[], object]] = {}
         steps = {}
         made = layouts(each, is_compiling=True)
-        for name in ("solo eager", "batched eager", "batched compiled"):
+        for name in ("sequential eager", "batched eager", "batched compiled"):
             layout = made[name]()
-            calls[name], steps[name] = steps_of(layout, each.draws, 2), 2 * len(layout.state()["steps"])
-        found = {name: per_step(t, steps[name]) for name, t in interleaved(calls, rounds=rounds).items()}
+            calls[name], steps[name] = (
+                steps_of(layout, each.draws, 2),
+                2 * len(layout.state()["steps"]),
+            )
+        found = {
+            name: per_step(t, steps[name]) for name, t in interleaved(calls, rounds=rounds).items()
+        }
         for name, times in found.items():
-            by = ratio(found["solo eager"].processor, times.processor) if threads == 1 else None
-            by_wall = ratio(found["solo eager"].wall, times.wall)
-            rows.append({
-                "what": name, "threads": threads, "milliseconds": 1e3 * median(times.wall), "wall": by_wall,
-                "processor": by,
-            })  # fmt: skip
+            by = (
+                ratio(found["sequential eager"].processor, times.processor)
+                if threads == 1
+                else None
+            )
+            by_wall = ratio(found["sequential eager"].wall, times.wall)
+            rows.append(
+                {
+                    "what": name,
+                    "threads": threads,
+                    "milliseconds": 1e3 * median(times.wall),
+                    "wall": by_wall,
+                    "processor": by,
+                }
+            )
             print(
-                f"  {threads} threads  {name:18} {rows[-1]['milliseconds']:7.2f} ms wall  {by_wall}  {by}", flush=True
+                f"  {threads} threads  {name:18} {rows[-1]['milliseconds']:7.2f} ms wall  "
+                f"{by_wall}  {by}",
+                flush=True,
             )
     torch.set_num_threads(1)
     return rows
 
 
-def grid(rounds: int, device: str, names: Sequence[str], counts: Sequence[int]) -> list[dict[str, Any]]:
-    """Measure every layout at every point, and hold the rule against the best; nothing is taken to be compiled yet."""
+def grid(
+    rounds: int, device: str, names: Sequence[str], counts: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Measure every layout at every point, and hold the rule against the best; nothing is taken to
+    be compiled yet."""
     rows = []
     for name in names:
         for members in counts:
@@ -241,26 +292,44 @@ def grid(rounds: int, device: str, names: Sequence[str], counts: Sequence[int]) 
             price = {name: way.seconds(effort, members, _STEPS, 1) for name, way in priced.items()}
             count = 20 if name in ("sorting", "d 8", "d 16") else 1
             for way, make in layouts(each, is_compiling=True).items():
-                if price[way] > _TOO_DEAR * min(price.values()) and way != "solo eager":
+                if price[way] > _TOO_DEAR * min(price.values()) and way != "sequential eager":
                     continue
                 try:
                     layout = make()
                 except NotExpressible:
                     continue
-                calls[way] = (steps_of(layout, each.draws, count), count * len(layout.state()["steps"]))
-            times = interleaved({way: call for way, (call, _) in calls.items()}, rounds=rounds, least_seconds=0.05)
-            seconds = {way: median(per_step(times[way], steps).processor) for way, (_, steps) in calls.items()}
+                calls[way] = (
+                    steps_of(layout, each.draws, count),
+                    count * len(layout.state()["steps"]),
+                )
+            times = interleaved(
+                {way: call for way, (call, _) in calls.items()}, rounds=rounds, least_seconds=0.05
+            )
+            seconds = {
+                way: median(per_step(times[way], steps).processor)
+                for way, (_, steps) in calls.items()
+            }
             chosen = min(seconds, key=lambda way: price[way])
             whole = {way: s + priced[way].once / (_STEPS * members) for way, s in seconds.items()}
             best = min(whole, key=lambda way: whole[way])
             micro = {way: round(1e6 * each, 1) for way, each in seconds.items()}
-            over = {"over_best": whole[chosen] / whole[best], "over_solo": whole[chosen] / whole["solo eager"]}
-            row = {"size": name, "members": members, "microseconds": micro, "chosen": chosen, "best": best, **over}
+            over = {
+                "over_best": whole[chosen] / whole[best],
+                "over_solo": whole[chosen] / whole["sequential eager"],
+            }
+            row = {
+                "size": name,
+                "members": members,
+                "microseconds": micro,
+                "chosen": chosen,
+                "best": best,
+                **over,
+            }
             rows.append(row)
             listed = "  ".join(f"{way} {each:,.0f}" for way, each in micro.items())
             print(
-                f"  {name:8} N {members:3}  {chosen:17} {row['over_best']:.2f} of the best ({best}), "
-                f"{row['over_solo']:.2f} of solo | {listed}",
+                f"  {name:8} N {members:3}  {chosen:17} {row['over_best']:.2f} of the best "
+                f"({best}), {row['over_solo']:.2f} of sequential | {listed}",
                 flush=True,
             )
     return rows
@@ -273,47 +342,69 @@ def _named(way: Way) -> str:
 def whole(members: int, steps: int, threads: int) -> dict[str, Any]:
     """Train seeds of the sorter from beginning to end."""
     config = SortingConfig(steps=steps)
-    lesson = sorter.lesson([config] * members, range(members))
-    torch.set_num_threads(threads)  # for the blocks; with num_threads=1 torch's own operations take no more than one
+    problem = sorter.problem([config] * members, range(members))
+    torch.set_num_threads(
+        threads
+    )  # for the blocks; with num_threads=1 torch's own operations take no more than one
     began, busy = time.perf_counter(), time.process_time()
-    found = train_together(lesson.members, lesson.loss, num_threads=1)
+    found = train_together(problem.members, problem.loss, num_threads=1)
     wall, processor = time.perf_counter() - began, time.process_time() - busy
     torch.set_num_threads(1)
-    solved = sum(each is not None and lesson.is_solved(each.judgement) for each in found.members)
+    solved = sum(each is not None and problem.is_solved(each.evaluation) for each in found.members)
     print(
-        f"  {members} seeds x {steps:,} steps, {threads} thread(s), {found.layout}: {wall:.1f} s wall, "
-        f"{processor:.1f} s of processor; {solved} of {members} solve every input",
+        f"  {members} seeds x {steps:,} steps, {threads} thread(s), {found.layout}: {wall:.1f} s "
+        f"wall, {processor:.1f} s of processor; {solved} of {members} solve every input",
         flush=True,
     )
-    return {"members": members, "steps": steps, "wall": wall, "processor": processor, "solved": solved}
+    return {
+        "members": members,
+        "steps": steps,
+        "wall": wall,
+        "processor": processor,
+        "solved": solved,
+    }
 
 
 def main() -> None:
     """Read the arguments, measure, print."""
     parser = argparse.ArgumentParser(description="Populations, in each layout.")
-    parser.add_argument("--parts", default="sorting,middle,grid,whole", help="some of sorting,middle,grid,whole")
+    parser.add_argument(
+        "--parts", default="sorting,middle,grid,whole", help="some of sorting,middle,grid,whole"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of every contest (default: 11)")
-    parser.add_argument("--device", default="cpu", help="where the members of middle and grid lie, such as cuda")
+    parser.add_argument(
+        "--device", default="cpu", help="where the members of middle and grid lie, such as cuda"
+    )
     parser.add_argument("--quick", action="store_true", help="few rounds, small populations")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     parts = options.parts.split(",")
     if unknown := set(parts) - {"sorting", "middle", "grid", "whole"}:
-        parser.error(f"unknown parts: {', '.join(sorted(unknown))}; known are sorting, middle, grid, whole.")
+        parser.error(
+            f"unknown parts: {', '.join(sorted(unknown))}; known are sorting, middle, grid, whole."
+        )
     rounds = options.rounds or (3 if options.quick else 11)
     torch.set_num_threads(1)
     figures: dict[str, Any] = {}
     if "sorting" in parts:
-        print("sorting, per step of a model: processor time, and how many times faster than the notebook's loop")
+        print(
+            "sorting, per step of a model: processor time, and how many times faster than "
+            "the notebook's loop"
+        )
         figures["compile"] = cold_compile()
         figures["sorting"] = sorting(rounds, options.device)
     if "middle" in parts:
-        print("middle (d 64), 32 members, per step of a model: how many times faster than one after the other")
+        print(
+            "middle (d 64), 32 members, per step of a model: how many times faster than one "
+            "after the other"
+        )
         figures["middle"] = middle(rounds, options.device)
     if "grid" in parts:
         print(f"grid: the rule's choice for {_STEPS:,} steps, compiling included")
         names = ["sorting", "d 16"] if options.quick else list(SIZES)
-        figures["grid"] = grid(min(rounds, 5), options.device, names, (1, 16) if options.quick else (1, 4, 16, 64))
+        figures["grid"] = grid(
+            min(rounds, 5), options.device, names, (1, 16) if options.quick else (1, 4, 16, 64)
+        )
     if "whole" in parts:
         print("from beginning to end")
         members, steps = (16, 1_000) if options.quick else (100, 15_000)

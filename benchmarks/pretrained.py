@@ -1,13 +1,16 @@
-"""A pretrained model looked into by attnlab, TransformerLens, nnsight and transformers itself, side by side.
+"""A pretrained model looked into by attnlab, TransformerLens, nnsight and transformers itself, side
+by side.
 
     pip install transformer-lens==4.3.0 nnsight==0.8.1 transformers==5.23.0     # torch stays pinned
-    python benchmarks/pretrained.py [--quick] [--parts looking,knock_outs,processes] [--lengths 128 512 2048]
+    python benchmarks/pretrained.py [--quick] [--parts looking,ablations,processes]
+    [--lengths 128 512 2048]
 
-A model of GPT-2-small's shape with random weights is saved to a scratch folder, and everybody loads it from there. One
-thread. Looking is timed against transformers' own plain forward pass (its fused attention, no cache), in interleaved
-rounds ; knock-outs against 144 of these. A weight that is kept as queries and keys has still to be made:
-"made and read" makes every one, and reads them all, whoever kept them. Loading and memory are measured in processes of
-their own. Ratios are of processor time, wall time stands in the JSON.
+A model of GPT-2-small's shape with random weights is saved to a scratch folder, and everybody loads
+it from there. One thread. Looking is timed against transformers' own plain forward pass (its fused
+attention, no cache), in interleaved rounds ; ablations against 144 of these. A weight that is kept
+as queries and keys has still to be made: "made and read" makes every one, and reads them all,
+whoever kept them. Loading and memory are measured in processes of their own. Ratios are of
+processor time, wall time stands in the JSON.
 """
 
 import argparse
@@ -68,14 +71,17 @@ class Transformers:
     def __init__(self, folder: Path) -> None:
         from transformers import AutoModelForCausalLM
 
-        self.model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation=self.attention).eval()
+        self.model = AutoModelForCausalLM.from_pretrained(
+            folder, attn_implementation=self.attention
+        ).eval()
 
     def plain(self, ids: Tensor) -> Tensor:
         """One forward pass: the logits."""
         return self.model(ids, use_cache=False).logits
 
     def hooked(self, ids: Tensor, layer: int, heads: list[int], **options: Any) -> Tensor:
-        """Knock out one head in each row, by a hook before the output projection: the last position's logits."""
+        """Knock out one head in each row, by a hook before the output projection: the last
+        position's logits."""
 
         def silence(_: object, given: tuple[Tensor]) -> tuple[Tensor]:
             gathered = given[0].clone()
@@ -89,7 +95,7 @@ class Transformers:
         finally:
             hook.remove()
 
-    def knock_out(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
+    def ablate(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
         """One pass for each head, and all of its logits."""
         return torch.cat([self.hooked(ids, layer, [head]) for head in heads])
 
@@ -99,7 +105,7 @@ class Batched(Transformers):
 
     name = "transformers, batches, last logits"
 
-    def knock_out(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
+    def ablate(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
         """All these heads in one pass."""
         return self.hooked(ids, layer, heads, logits_to_keep=1)
 
@@ -134,7 +140,9 @@ class TransformerLens:
 
     def record_all(self, ids: Tensor) -> list[Tensor]:
         """Return every layer's weights."""
-        _, cache = self.model.run_with_cache(ids, names_filter=lambda name: name.endswith("attn.hook_pattern"))
+        _, cache = self.model.run_with_cache(
+            ids, names_filter=lambda name: name.endswith("attn.hook_pattern")
+        )
         return [cache[f"blocks.{layer}.attn.hook_pattern"] for layer in range(LAYERS)]
 
     def record_one(self, ids: Tensor) -> list[Tensor]:
@@ -142,7 +150,7 @@ class TransformerLens:
         name = f"blocks.{ONE}.attn.hook_pattern"
         return [self.model.run_with_cache(ids, names_filter=name)[1][name]]
 
-    def knock_out(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
+    def ablate(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
         """One pass for each head."""
         found = []
         for head in heads:
@@ -151,20 +159,27 @@ class TransformerLens:
                 gathered[:, :, head] = 0.0
                 return gathered
 
-            found.append(self.model.run_with_hooks(ids, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", silence)])[:, -1])
+            found.append(
+                self.model.run_with_hooks(
+                    ids, fwd_hooks=[(f"blocks.{layer}.attn.hook_z", silence)]
+                )[:, -1]
+            )
         return torch.cat(found)
 
 
 class FromLayer(TransformerLens):
-    """TransformerLens, going on from the residual stream before the layer, twelve heads in a batch."""
+    """TransformerLens, going on from the residual stream before the layer, twelve heads in a
+    batch."""
 
     name = "TransformerLens, start_at_layer, batches"
 
-    def knock_out(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
+    def ablate(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
         """All these heads in one pass."""
         enters = f"blocks.{layer}.hook_in"
         if getattr(self, "_of", None) is not ids:
-            _, cache = self.model.run_with_cache(ids, names_filter=lambda name: name.endswith("hook_in"))
+            _, cache = self.model.run_with_cache(
+                ids, names_filter=lambda name: name.endswith("hook_in")
+            )
             self._of, self._before = ids, dict(cache.items())
 
         def silence(gathered: Tensor, hook: object) -> Tensor:
@@ -186,7 +201,9 @@ class Nnsight:
         from nnsight import NNsight
         from transformers import AutoModelForCausalLM
 
-        self.model = NNsight(AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval())
+        self.model = NNsight(
+            AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+        )
 
     def plain(self, ids: Tensor) -> Tensor:
         """One forward pass: the logits."""
@@ -206,12 +223,15 @@ class Nnsight:
             found = model.transformer.h[ONE].attn.output[1].save()
         return [found]
 
-    def knock_out(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
-        """One trace for each head; rows of one batch are for prompts, which a plain wrapper cannot join."""
+    def ablate(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
+        """One trace for each head; rows of one batch are for prompts, which a plain wrapper cannot
+        join."""
         model, found = self.model, []
         for head in heads:
             with model.trace(ids, use_cache=False):
-                model.transformer.h[layer].attn.c_proj.input[:, :, head * WIDTH : (head + 1) * WIDTH] = 0.0
+                model.transformer.h[layer].attn.c_proj.input[
+                    :, :, head * WIDTH : (head + 1) * WIDTH
+                ] = 0.0
                 last = model.lm_head.output[:, -1].save()
             found.append(last)
         return torch.cat(found)
@@ -221,8 +241,14 @@ class Attnlab:
     """attnlab."""
 
     name = "attnlab"
-    needs = (*GPT2, "attnlab.experiments", "attnlab.look.summaries", "attnlab.operate.effects",
-             "attnlab.pretrained.attach", "attnlab.pretrained.opening")  # fmt: skip
+    needs = (
+        *GPT2,
+        "attnlab.experiments",
+        "attnlab.look.summaries",
+        "attnlab.edits.effects",
+        "attnlab.pretrained.attach",
+        "attnlab.pretrained.open_model",
+    )
 
     def __init__(self, folder: Path) -> None:
         import attnlab
@@ -250,19 +276,20 @@ class Attnlab:
 
     def summaries(self, ids: Tensor) -> Any:
         """Record summaries of all heads."""
-        from attnlab import Summarise
+        from attnlab import Summarize
 
-        return self._recorded(ids, "layers.*.attention.weights", Summarise(TILES, TOP))
+        return self._recorded(ids, "layers.*.attention.weights", Summarize(TILES, TOP))
 
-    def knock_outs(self, ids: Tensor) -> Tensor:
+    def ablations(self, ids: Tensor) -> Tensor:
         """Knock out every head: the logit of the answer, (head,)."""
-        from attnlab import knock_out
+        from attnlab import ablate
 
-        return knock_out(self.model, ids).after[:, 0]
+        return ablate(self.model, ids).after[:, 0]
 
 
 class Faster(Attnlab):
-    """attnlab with the faster of torch's two matrix paths, which it takes when told to: equal but for rounding."""
+    """attnlab with the faster of torch's two matrix paths, which it takes when told to: equal but
+    for rounding."""
 
     name = "attnlab, faster_products"
 
@@ -286,7 +313,8 @@ def read(kept: Any) -> float:
 
 
 def summaries_of(weights: Tensor) -> dict[str, Tensor]:
-    """Say of weights (1, head, query, key) what attnlab's summary says, the way a reader of its docstring would."""
+    """Say of weights (1, head, query, key) what attnlab's summary says, the way a reader of its
+    docstring would."""
     length, weights = weights.shape[-1], weights[0]
     position = torch.arange(length)
     distance = position[:, None] - position
@@ -312,7 +340,7 @@ def summaries_of(weights: Tensor) -> dict[str, Tensor]:
 
 
 def summaries(contestant: Any, ids: Tensor) -> object:
-    """Summarise all heads: peers from the weights that they record."""
+    """Summarize all heads: peers from the weights that they record."""
     if hasattr(contestant, "summaries"):
         return contestant.summaries(ids)
     return [summaries_of(weights) for weights in contestant.record_all(ids)]
@@ -322,7 +350,8 @@ LOOKING = ("record_all", "record_all made", "record_one", "summaries")
 
 
 def one_round(contestant: Any, ids: Tensor) -> dict[str, Clock]:
-    """Do all tasks of looking once; what stands on weights that were just recorded is counted with their recording."""
+    """Do all tasks of looking once; what stands on weights that were just recorded is counted with
+    their recording."""
     start = Clock.now()
     kept = contestant.record_all(ids)
     found = {"record_all": Clock.now() - start}
@@ -354,8 +383,13 @@ def compare_looking(folder: Path, lengths: list[int], rounds: int | None) -> lis
         reference = plain.plain(ids)
         for each in lookers:
             apart = float((each.plain(ids) - reference).abs().max())
-            rows.append({"task": "logits apart", "tokens": length, "who": each.name, "apart": apart})
-            print(f"logits of {each.name}: {apart:.1e} from the plain ones, {length} tokens", flush=True)
+            rows.append(
+                {"task": "logits apart", "tokens": length, "who": each.name, "apart": apart}
+            )
+            print(
+                f"logits of {each.name}: {apart:.1e} from the plain ones, {length} tokens",
+                flush=True,
+            )
         times: dict[tuple[str, str], list[Clock]] = {}
         for number in range(rounds or ROUNDS[length]):
             order = [plain, *lookers]
@@ -373,34 +407,53 @@ def compare_looking(folder: Path, lengths: list[int], rounds: int | None) -> lis
                 own = _figures(times[each.name, what], times[plain.name, "plain"])
                 rows.append({"task": what, "tokens": length, "who": each.name} | own)
                 _say(rows[-1])
-        least, _, most = (sorted(one.processor for one in times[plain.name, "plain"])[at] for at in (0, 0, -1))
-        print(f"plain forward, {length} tokens: {least:.3f} to {most:.3f} s of processor time", flush=True)
+        least, _, most = (
+            sorted(one.processor for one in times[plain.name, "plain"])[at] for at in (0, 0, -1)
+        )
+        print(
+            f"plain forward, {length} tokens: {least:.3f} to {most:.3f} s of processor time",
+            flush=True,
+        )
     return rows
 
 
 def compare_knock_outs(folder: Path, length: int, rounds: int) -> list[dict[str, Any]]:
-    """Time 144 knock-outs against 144 plain passes; peers' are of one head in each layer, counted twelve times."""
+    """Time 144 ablations against 144 plain passes; peers' are of one head in each layer, counted
+    twelve times."""
     ids, ours, faster_ours = _ids(length), Attnlab(folder), Faster(folder)
-    names = ["plain", Transformers.name, Batched.name, TransformerLens.name, FromLayer.name, Nnsight.name]
+    names = [
+        "plain",
+        Transformers.name,
+        Batched.name,
+        TransformerLens.name,
+        FromLayer.name,
+        Nnsight.name,
+    ]
     models = {name: BY_NAME.get(name, Transformers)(folder) for name in names}
     answer, places = int(models["plain"].plain(ids)[0, -1].argmax()), range(LAYERS)
 
     def peers(name: str) -> Tensor:
         own = models[name]
         if name in (Batched.name, FromLayer.name):
-            return torch.cat([own.knock_out(ids, layer, list(range(HEADS)))[:, answer] for layer in places])
-        return torch.cat([own.knock_out(ids, layer, [layer % HEADS])[:, answer] for layer in places])
+            return torch.cat(
+                [own.ablate(ids, layer, list(range(HEADS)))[:, answer] for layer in places]
+            )
+        return torch.cat([own.ablate(ids, layer, [layer % HEADS])[:, answer] for layer in places])
 
-    calls: dict[str, Callable[[], object]] = {name: lambda name=name: peers(name) for name in names[1:]}
+    calls: dict[str, Callable[[], object]] = {
+        name: lambda name=name: peers(name) for name in names[1:]
+    }
     calls["plain"] = lambda: [models["plain"].plain(ids) for _ in places]
-    calls[ours.name] = lambda: ours.knock_outs(ids)
-    calls[faster_ours.name] = lambda: faster_ours.knock_outs(ids)
+    calls[ours.name] = lambda: ours.ablations(ids)
+    calls[faster_ours.name] = lambda: faster_ours.ablations(ids)
     expected, sample = peers(Batched.name), [layer * HEADS + layer % HEADS for layer in places]
     for name in names[1:]:
         found = peers(name)
-        assert torch.allclose(found, expected if len(found) > LAYERS else expected[sample], atol=2e-3), name
-    apart = float((ours.knock_outs(ids) - expected).abs().max())
-    assert apart < 2e-3, f"our knock-outs are {apart} from a hook's"
+        assert torch.allclose(
+            found, expected if len(found) > LAYERS else expected[sample], atol=2e-3
+        ), name
+    apart = float((ours.ablations(ids) - expected).abs().max())
+    assert apart < 2e-3, f"our ablations are {apart} from a hook's"
     whole, order = (Batched.name, FromLayer.name, ours.name, faster_ours.name), list(calls)
     times: dict[str, list[Clock]] = {name: [] for name in order}
     for number in range(rounds):
@@ -408,12 +461,19 @@ def compare_knock_outs(folder: Path, length: int, rounds: int) -> list[dict[str,
             start = Clock.now()
             calls[name]()
             taken = Clock.now() - start
-            times[name].append(taken if name in whole else Clock(*(HEADS * seconds for seconds in taken)))
+            times[name].append(
+                taken if name in whole else Clock(*(HEADS * seconds for seconds in taken))
+            )
     rows = []
     for name in calls:
         faster = ratio(*([one.processor for one in times[each]] for each in ("plain", name)))
         rows.append(
-            {"task": "144 knock-outs", "tokens": length, "who": name, "apart": apart if name == ours.name else None}
+            {
+                "task": "144 ablations",
+                "tokens": length,
+                "who": name,
+                "apart": apart if name == ours.name else None,
+            }
             | _figures(times[name], times["plain"])
             | {"times_faster": faster._asdict()}
         )
@@ -423,13 +483,26 @@ def compare_knock_outs(folder: Path, length: int, rounds: int) -> list[dict[str,
 
 
 def compare_processes(folder: Path, lengths: list[int], rounds: int) -> list[dict[str, Any]]:
-    """Load in fresh processes, imports apart, and measure the most that each task held above the loaded model."""
+    """Load in fresh processes, imports apart, and measure the most that each task held above the
+    loaded model."""
     found: dict[str, list[dict[str, Any]]] = {}
     kinds = (Transformers, *PEERS, Attnlab, FromLayer, Batched)
     for number in range(rounds):
         for kind in kinds[:5] if number else kinds:
-            jobs = [] if number else [f"{what}:{length}" for length in lengths for what in _jobs(kind, length)]
-            command = [sys.executable, __file__, "--folder", str(folder), "--measure", kind.name, *jobs]
+            jobs = (
+                []
+                if number
+                else [f"{what}:{length}" for length in lengths for what in _jobs(kind, length)]
+            )
+            command = [
+                sys.executable,
+                __file__,
+                "--folder",
+                str(folder),
+                "--measure",
+                kind.name,
+                *jobs,
+            ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise SystemExit(f"{kind.name}:\n{done.stderr[-2000:]}")
@@ -448,14 +521,15 @@ def compare_processes(folder: Path, lengths: list[int], rounds: int) -> list[dic
 
 def _jobs(kind: type, length: int) -> list[str]:
     if kind is Transformers:
-        return ["plain"] + ["knock_out"] * (length == 128)
+        return ["plain"] + ["ablate"] * (length == 128)
     if kind in (FromLayer, Batched):
-        return ["knock_out"] * (length == 128)
-    return [*LOOKING] + [("knock_outs" if kind is Attnlab else "knock_out")] * (length == 128)
+        return ["ablate"] * (length == 128)
+    return [*LOOKING] + [("ablations" if kind is Attnlab else "ablate")] * (length == 128)
 
 
 def measure(folder: Path, name: str, jobs: list[str]) -> dict[str, Any]:
-    """Load in this process, and do every task in a child of it: seconds, and the most memory above the loaded model."""
+    """Load in this process, and do every task in a child of it: seconds, and the most memory above
+    the loaded model."""
     start = time.process_time()
     for module in BY_NAME[name].needs:
         importlib.import_module(module)
@@ -465,7 +539,10 @@ def measure(folder: Path, name: str, jobs: list[str]) -> dict[str, Any]:
     taken = Clock.now() - clock
     # transformers maps the file: weights come in, and count, when they are first read.
     load |= {"processor": taken.processor, "wall": taken.wall, "mib": _resident("VmHWM") - before}
-    return {"load": load, "memory": {job: _in_child(lambda job=job: _held_in(contestant, job)) for job in jobs}}
+    return {
+        "load": load,
+        "memory": {job: _in_child(lambda job=job: _held_in(contestant, job)) for job in jobs},
+    }
 
 
 def _held_in(contestant: Any, job: str) -> float:
@@ -474,7 +551,7 @@ def _held_in(contestant: Any, job: str) -> float:
     heads = list(range(HEADS)) if type(contestant) in (FromLayer, Batched) else [0]
     contestant.plain(warm)
     tasks: dict[str, Callable[[], object]] = {
-        "knock_out": lambda: contestant.knock_out(ids, 0, heads),  # one pass is as large as all
+        "ablate": lambda: contestant.ablate(ids, 0, heads),  # one pass is as large as all
         "record_all made": lambda: read(contestant.record_all(ids)),
         "summaries": lambda: summaries(contestant, ids),
     }
@@ -513,22 +590,28 @@ def _check_same(lookers: list[Any], ids: Tensor) -> None:
     for site, weights in zip(told, expected, strict=True):
         own = summaries_of(weights)
         for name in ("entropy", "distance", "largest", "map_mean", "map_max", "top_weights"):
-            torch.testing.assert_close(getattr(told[site], name)[0], own[name], rtol=1e-3, atol=2e-3)
+            torch.testing.assert_close(
+                getattr(told[site], name)[0], own[name], rtol=1e-3, atol=2e-3
+            )
 
 
 def _figures(times: list[Clock], plain: list[Clock]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for kind in ("processor", "wall"):
         own, reference = ([getattr(each, kind) for each in some] for some in (times, plain))
-        found |= {kind: ratio(own, reference)._asdict(), f"{kind}_seconds": sorted(own)[len(own) // 2]}
+        found |= {
+            kind: ratio(own, reference)._asdict(),
+            f"{kind}_seconds": sorted(own)[len(own) // 2],
+        }
     return found
 
 
 def _say(row: dict[str, Any]) -> None:
     of = row["processor"]
     print(
-        f"{row['task']:16} {row['tokens']:5} tokens  {row['who']:38} {row['processor_seconds']:8.3f} s   "
-        f"{of['median']:.3f} [{of['low']:.3f}, {of['high']:.3f}]   wall {row['wall']['median']:.3f}",
+        f"{row['task']:16} {row['tokens']:5} tokens  {row['who']:38} "
+        f"{row['processor_seconds']:8.3f} s   {of['median']:.3f} [{of['low']:.3f}, "
+        f"{of['high']:.3f}]   wall {row['wall']['median']:.3f}",
         flush=True,
     )
 
@@ -538,7 +621,8 @@ def _ids(length: int) -> Tensor:
 
 
 def _forgotten() -> float:
-    """Have the system forget the most memory this process ever held, and return what it holds, in MiB.
+    """Have the system forget the most memory this process ever held, and return what it holds, in
+    MiB.
 
     What was freed is given back before, so that nobody's task finds room that its loading has left.
     """
@@ -565,12 +649,18 @@ def _make(folder: Path) -> None:
 
 def main() -> None:
     """Read the arguments, measure, print."""
-    parser = argparse.ArgumentParser(description="A pretrained model looked into, by attnlab and by others.")
-    parser.add_argument("--parts", default="looking,knock_outs,processes")
+    parser = argparse.ArgumentParser(
+        description="A pretrained model looked into, by attnlab and by others."
+    )
+    parser.add_argument("--parts", default="looking,ablations,processes")
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 2048])
     parser.add_argument("--rounds", type=int, help="rounds of every contest (default: by length)")
     parser.add_argument("--quick", action="store_true", help="128 tokens, few rounds")
-    parser.add_argument("--folder", type=Path, help="where the model is, or is to be made (default: a scratch folder)")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where the model is, or is to be made (default: a scratch folder)",
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -582,7 +672,10 @@ def main() -> None:
         return
     parts = options.parts.split(",")
     lengths, rounds = ([128], 3) if options.quick else (options.lengths, options.rounds)
-    versions = {each: importlib.metadata.version(each) for each in ("transformers", "transformer-lens", "nnsight")}
+    versions = {
+        each: importlib.metadata.version(each)
+        for each in ("transformers", "transformer-lens", "nnsight")
+    }
     versions = {"torch": torch.__version__, **versions}
     print(platform.machine(), versions, "one thread", flush=True)
     with tempfile.TemporaryDirectory() as scratch, torch.no_grad():
@@ -592,7 +685,7 @@ def main() -> None:
         rows: list[dict[str, Any]] = []
         if "looking" in parts:
             rows += compare_looking(folder, lengths, rounds)
-        if "knock_outs" in parts:
+        if "ablations" in parts:
             rows += compare_knock_outs(folder, 128, rounds or 2)
         if "processes" in parts:
             rows += compare_processes(folder, lengths, 3)

@@ -1,11 +1,13 @@
-"""What looking costs: the doors where nobody stands, and all weights of a model of GPT-2-small's shape recorded.
+"""What looking costs: hook points without hooks, and all weights of a GPT-2-small shape recorded.
 
-    python benchmarks/recording.py [--quick] [--rounds 15] [--part doors,weights,memory] [--json FILE]
+    python benchmarks/recording.py [--quick] [--rounds 15] [--part hooks,weights,memory]
+    [--json FILE]
 
-Doors: our decoder beside the very same decoder with every call to a door taken out of its source ("bare"), forward
-and training step; and how many such calls there are, and what one costs. Weights: 12 layers, 12 heads, d_model 768,
-vocabulary 64, batch 1, one thread; the plain forward pass with the fused kernel beside the one that records every
-`layers.*.attention.weights`. Memory: the most that the process held above the loaded model, each in its own process.
+Hooks: our decoder beside the very same decoder with all calls to hook points taken out of its
+source ("bare"), forward and training step; and how many such calls there are, and what one costs.
+Weights: 12 layers, 12 heads, d_model 768, vocabulary 64, batch 1, one thread; the plain forward
+pass with the fused kernel beside the one that records every `layers.*.attention.weights`. Memory:
+the most that the process held above the loaded model, each in its own process.
 """
 
 import argparse
@@ -34,7 +36,7 @@ from attnlab.sites import SitedModule
 from timing import interleaved, ratio
 
 WEIGHTS = "layers.*.attention.weights"
-DOORS = ("visit", "wants", "watch", "announce", "supplied")
+POINTS = ("visit", "wants", "watch", "announce", "supplied")
 SITED = (
     "attnlab.parts.feed_forward",
     "attnlab.parts.heads",
@@ -44,10 +46,20 @@ SITED = (
     "attnlab.models.decoder",
 )
 SIZES = {
-    "tiny": (DecoderConfig(vocab_size=4, max_length=7, d_model=6, num_heads=2, d_ff=6, positions="learned"), 27),
-    "small": (DecoderConfig(vocab_size=64, max_length=16, d_model=64, num_heads=4, activation="gelu"), 32),
+    "tiny": (
+        DecoderConfig(
+            vocab_size=4, max_length=7, d_model=6, num_heads=2, d_ff=6, positions="learned"
+        ),
+        27,
+    ),
+    "small": (
+        DecoderConfig(vocab_size=64, max_length=16, d_model=64, num_heads=4, activation="gelu"),
+        32,
+    ),
     "middle": (
-        DecoderConfig(vocab_size=64, max_length=256, d_model=256, num_heads=8, num_layers=4, activation="gelu"),
+        DecoderConfig(
+            vocab_size=64, max_length=256, d_model=256, num_heads=8, num_layers=4, activation="gelu"
+        ),
         8,
     ),
 }
@@ -64,25 +76,28 @@ ROUNDS = {128: 21, 512: 15, 2048: 11}
 
 
 class _Strip(ast.NodeTransformer):
-    """Takes the calls to doors out of a source: what would be shown goes on, nobody wants or supplies anything."""
+    """Takes the calls to hook points out of a source: what would be shown goes on, nobody wants or
+    supplies anything."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        """A statement that is nothing but a call to a door goes."""
-        return ast.Pass() if _door(node.value) in ("watch", "announce") else self.generic_visit(node)
+        """A statement that is nothing but a call to a hook point goes."""
+        return (
+            ast.Pass() if _point(node.value) in ("watch", "announce") else self.generic_visit(node)
+        )
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """A value that is shown stands for itself."""
         self.generic_visit(node)
-        door = _door(node)
-        if door == "visit":
+        point = _point(node)
+        if point == "visit":
             return node.args[1]
-        if door == "wants":
+        if point == "wants":
             return ast.Constant(False)
-        return ast.Constant(None) if door == "supplied" else node
+        return ast.Constant(None) if point == "supplied" else node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """Nobody stands anywhere."""
-        return ast.Constant(False) if node.attr == "is_watched" else self.generic_visit(node)
+        return ast.Constant(False) if node.attr == "is_hooked" else self.generic_visit(node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
         """Stripped modules use one another."""
@@ -92,7 +107,7 @@ class _Strip(ast.NodeTransformer):
 
 
 def bare_decoder() -> type[nn.Module]:
-    """Build the decoder's class anew, without its doors."""
+    """Build the decoder's class anew, without its hook points."""
     for name in SITED:
         tree = _Strip().visit(ast.parse(inspect.getsource(importlib.import_module(name))))
         module = types.ModuleType(f"bare_{name}")
@@ -102,9 +117,9 @@ def bare_decoder() -> type[nn.Module]:
 
 
 def count_calls(model: nn.Module, tokens: Tensor) -> dict[str, int]:
-    """Say how often each door is called in one forward pass."""
-    counts = dict.fromkeys((*DOORS, "is_watched"), 0)
-    whole = {name: getattr(SitedModule, name) for name in DOORS}
+    """Say how often each hook point is called in one forward pass."""
+    counts = dict.fromkeys((*POINTS, "is_hooked"), 0)
+    whole = {name: getattr(SitedModule, name) for name in POINTS}
 
     def counting(name: str) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -113,21 +128,21 @@ def count_calls(model: nn.Module, tokens: Tensor) -> dict[str, int]:
 
         return call
 
-    whole["is_watched"] = SitedModule.is_watched.fget
+    whole["is_hooked"] = SitedModule.is_hooked.fget
     try:
-        for name in DOORS:
+        for name in POINTS:
             setattr(SitedModule, name, counting(name))
-        SitedModule.is_watched = property(counting("is_watched"))
+        SitedModule.is_hooked = property(counting("is_hooked"))
         model(tokens)
     finally:
-        SitedModule.is_watched = property(whole.pop("is_watched"))
-        for name in DOORS:
+        SitedModule.is_hooked = property(whole.pop("is_hooked"))
+        for name in POINTS:
             setattr(SitedModule, name, whole[name])
     return counts
 
 
 def seconds_of_a_call(part: SitedModule) -> float:
-    """Time one call to a door where nobody stands: the least of several runs."""
+    """Time one call to a hook point without hooks: the least of several runs."""
     value, found = torch.zeros(1), []
     for _ in range(20):
         start = time.perf_counter()
@@ -137,12 +152,14 @@ def seconds_of_a_call(part: SitedModule) -> float:
     return min(found)
 
 
-def compare_doors(name: str, rounds: int) -> list[dict[str, Any]]:
+def compare_hook_points(name: str, rounds: int) -> list[dict[str, Any]]:
     """Our decoder beside its bare twin."""
     config, batch = SIZES[name]
     ours, bare = (_seeded(build, config) for build in (Decoder, bare_decoder()))
     source = torch.Generator().manual_seed(0)
-    tokens, targets = torch.randint(0, config.vocab_size, (2, batch, config.max_length), generator=source)
+    tokens, targets = torch.randint(
+        0, config.vocab_size, (2, batch, config.max_length), generator=source
+    )
     with torch.no_grad():
         assert torch.equal(ours(tokens), bare(tokens)), "the bare twin computes something else"
     counts, cost = count_calls(ours, tokens), seconds_of_a_call(ours)
@@ -162,12 +179,24 @@ def compare_doors(name: str, rounds: int) -> list[dict[str, Any]]:
         bare_seconds = sorted(times["bare"].processor)[rounds // 2]
         share = sum(counts.values()) * cost / bare_seconds
         rows.append(
-            {"size": name, "task": task, "calls": counts, "nanoseconds_a_call": 1e9 * cost, "counted_share": share}
-            | {"bare_milliseconds": 1e3 * bare_seconds, "wall": wall, "processor": processor, "again": again}
+            {
+                "size": name,
+                "task": task,
+                "calls": counts,
+                "nanoseconds_a_call": 1e9 * cost,
+                "counted_share": share,
+            }
+            | {
+                "bare_milliseconds": 1e3 * bare_seconds,
+                "wall": wall,
+                "processor": processor,
+                "again": again,
+            }
         )
         print(
-            f"{name:7} {task:9} {1e3 * bare_seconds:9.3f} ms   {wall!s:22}  {processor!s:22}  {again!s:22}  "
-            f"{sum(counts.values())} calls of {1e9 * cost:.0f} ns = {100 * share:.2f} %",
+            f"{name:7} {task:9} {1e3 * bare_seconds:9.3f} ms   {wall!s:22}  {processor!s:22}  "
+            f"{again!s:22}  {sum(counts.values())} calls of {1e9 * cost:.0f} ns = "
+            f"{100 * share:.2f} %",
             flush=True,
         )
     return rows
@@ -192,12 +221,22 @@ def compare_weights(length: int, rounds: int) -> dict[str, Any]:
     processor = ratio(times["recorded"].processor, times["plain"].processor)
     again = ratio(times["plain again"].processor, times["plain"].processor)
     seconds = sorted(times["plain"].wall)[rounds // 2]
-    print(f"{length:5} tokens {1e3 * seconds:9.1f} ms   {wall!s:22}  {processor!s:22}  {again!s:22}", flush=True)
-    return {"tokens": length, "plain_seconds": seconds, "wall": wall, "processor": processor, "again": again}
+    print(
+        f"{length:5} tokens {1e3 * seconds:9.1f} ms   {wall!s:22}  {processor!s:22}  {again!s:22}",
+        flush=True,
+    )
+    return {
+        "tokens": length,
+        "plain_seconds": seconds,
+        "wall": wall,
+        "processor": processor,
+        "again": again,
+    }
 
 
 def measure_memory(length: int, how: str) -> int:
-    """Return the most bytes that one pass held above the loaded model: to be called in a process of its own."""
+    """Return the most bytes that one pass held above the loaded model: to be called in a process of
+    its own."""
     model = _seeded(Decoder, GPT2)
     warm = torch.zeros(1, 16, dtype=torch.int64)
     tokens = torch.randint(0, 64, (1, length), generator=torch.Generator().manual_seed(0))
@@ -221,13 +260,17 @@ def compare_memory(length: int, rounds: int) -> dict[str, Any]:
     for _ in range(rounds):
         for how, sizes in found.items():
             done = subprocess.run(
-                [sys.executable, __file__, "--measure", f"{length},{how}"], capture_output=True, text=True, check=True
+                [sys.executable, __file__, "--measure", f"{length},{how}"],
+                capture_output=True,
+                text=True,
+                check=True,
             )
             sizes.append(int(done.stdout))
     middle = {how: sorted(sizes)[rounds // 2] / 2**20 for how, sizes in found.items()}
     extra = middle["recorded"] - middle["plain"]
     print(
-        f"{length:5} tokens: plain {middle['plain']:.0f} MiB, recorded {middle['recorded']:.0f} MiB: {extra:+.0f} MiB"
+        f"{length:5} tokens: plain {middle['plain']:.0f} MiB, recorded "
+        f"{middle['recorded']:.0f} MiB: {extra:+.0f} MiB"
     )
     return {"tokens": length, **middle, "extra_mebibytes": extra}
 
@@ -235,9 +278,13 @@ def compare_memory(length: int, rounds: int) -> dict[str, Any]:
 def main() -> None:
     """Read the arguments, measure, print."""
     parser = argparse.ArgumentParser(description="What looking costs.")
-    parser.add_argument("--part", default="doors,weights,memory", help="some of doors,weights,memory")
+    parser.add_argument(
+        "--part", default="hooks,weights,memory", help="some of hooks,weights,memory"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of every contest (default: by size)")
-    parser.add_argument("--quick", action="store_true", help="tiny and small, 128 and 512 tokens, few rounds")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny and small, 128 and 512 tokens, few rounds"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -246,29 +293,46 @@ def main() -> None:
         length, how = options.measure.split(",")
         print(measure_memory(int(length), how))
         return
-    if unknown := set(options.part.split(",")) - {"doors", "weights", "memory"}:
-        parser.error(f"unknown parts: {', '.join(sorted(unknown))}; known are doors, weights, memory.")
-    print(f"{platform.machine()}, torch {torch.__version__}, matrix path: {matrix_path_probe()}, one thread")
+    if unknown := set(options.part.split(",")) - {"points", "weights", "memory"}:
+        parser.error(
+            f"unknown parts: {', '.join(sorted(unknown))}; known are hooks, weights, memory."
+        )
+    print(
+        f"{platform.machine()}, torch {torch.__version__}, matrix path: "
+        f"{matrix_path_probe()}, one thread"
+    )
     found: dict[str, Any] = {}
     columns = f"{'ratio, wall':22}  {'ratio, processor':22}  {'a thing beside itself':22}"
-    if "doors" in options.part:
+    if "hooks" in options.part:
         print(f"{'':17} {'bare':>9}      {columns}")
         sizes = ["tiny", "small"] if options.quick else list(SIZES)
-        found["doors"] = [row for name in sizes for row in compare_doors(name, options.rounds or 30)]
+        found["hooks"] = [
+            row for name in sizes for row in compare_hook_points(name, options.rounds or 30)
+        ]
     if "weights" in options.part:
         print(f"{'':12} {'plain':>9}      {columns}")
         lengths = [128, 512] if options.quick else list(ROUNDS)
-        found["weights"] = [compare_weights(length, options.rounds or ROUNDS[length]) for length in lengths]
+        found["weights"] = [
+            compare_weights(length, options.rounds or ROUNDS[length]) for length in lengths
+        ]
     if "memory" in options.part:
         found["memory"] = [compare_memory(512 if options.quick else 2048, 3)]
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
 
 
-def _door(node: ast.AST) -> str | None:
-    """Name the door that a call goes to: `self.visit(…)` or `part.visit(…)`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
-        return node.func.attr if node.func.attr in DOORS and node.func.value.id in ("self", "part") else None
+def _point(node: ast.AST) -> str | None:
+    """Name the hook point that a call goes to: `self.visit(…)` or `part.visit(…)`."""
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+    ):
+        return (
+            node.func.attr
+            if node.func.attr in POINTS and node.func.value.id in ("self", "part")
+            else None
+        )
     return None
 
 
@@ -299,7 +363,8 @@ def _training(model: nn.Module, tokens: Tensor, targets: Tensor) -> Callable[[],
 
 
 def _most_held(call: Callable[[], object]) -> int:
-    """Watch the memory of this process while a call runs, every millisecond, and return the most above the start."""
+    """Watch the memory of this process while a call runs, every millisecond, and return the most
+    above the start."""
     status = Path("/proc/self/statm")
     page = 4096
     start = int(status.read_text().split()[1])

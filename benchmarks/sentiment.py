@@ -1,10 +1,12 @@
-"""How well the sentiment models do on real texts, beside TF-IDF and logistic regression. Long: minutes for each file.
+"""How well the sentiment models do on real texts, beside TF-IDF and logistic regression. Long:
+minutes for each file.
 
-    python benchmarks/sentiment.py FILE.csv … [--seeds 5] [--folds 5] [--models mini best] [--set key=value …]
+    python benchmarks/sentiment.py FILE.csv … [--seeds 5] [--folds 5] [--models mini best] [--set
+    key=value …]
 
-For each file: the accuracies of `attnlab run sentiment` on the file's own split, over several seeds; then a
-cross-validation of the best model over all distinct texts of the file, which judges by every text once and so can tell
-models apart that one test split cannot. Prints Markdown.
+For each file: the accuracies of `attnlab run sentiment` on the file's own split, over several
+seeds; then a cross-validation of the best model over all distinct texts of the file, which judges
+by every text once and so can tell models apart that one test split cannot. Prints Markdown.
 """
 
 import argparse
@@ -21,8 +23,8 @@ from attnlab.experiments.sentiment.baseline import train_baselines
 from attnlab.experiments.sentiment.comparison import accuracy_interval, difference_interval, mcnemar
 from attnlab.experiments.sentiment.config import ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
-from attnlab.experiments.sentiment.judging import Outcome
-from attnlab.experiments.sentiment.training import TrainedModel, build, prepare, train_model
+from attnlab.experiments.sentiment.fit import TrainedModel, build, prepare, train_model
+from attnlab.experiments.sentiment.sentiment_claims import Outcome
 from attnlab.models.parameters import count_from_model
 from attnlab.tasks.texts import Split, split_by_text
 
@@ -30,7 +32,11 @@ MODELS: tuple[ModelName, ...] = ("mini", "best")
 
 
 def outcome_of(
-    config: SentimentConfig, data: Data, arrangement: Arrangement, seed: int, names: Sequence[ModelName] = MODELS
+    config: SentimentConfig,
+    data: Data,
+    arrangement: Arrangement,
+    seed: int,
+    names: Sequence[ModelName] = MODELS,
 ) -> Outcome:
     """Train the models and both baselines on one split."""
     prepared = {name: prepare(name, config, arrangement, data.classes) for name in names}
@@ -39,71 +45,123 @@ def outcome_of(
         for member in range(config.seeds):
             model = build(prepared[name], config, seed, member)
             trained[name].append(train_model(model, prepared[name], config, Run(seed), member))
-            print(f"  {arrangement.name}, {name} {member}: {trained[name][-1].accuracy:.4f}", file=sys.stderr)
+            print(
+                f"  {arrangement.name}, {name} {member}: {trained[name][-1].accuracy:.4f}",
+                file=sys.stderr,
+            )
     return Outcome(prepared, trained, train_baselines(arrangement.split, data.classes))
 
 
 def print_outcome(outcome: Outcome) -> None:
     """Print the accuracies on one split, and the gains over the baselines."""
-    print("| model | accuracy | 95 % interval | lowest to highest seed | parameters | gain over the baselines |")
+    print(
+        "| model | accuracy | 95 % interval | lowest to highest seed | parameters | gain "
+        "over the baselines |"
+    )
     print("| --- | --- | --- | --- | --- | --- |")
     for name, found in outcome.models.items():
         correct, each = outcome.correct(name), [model.accuracy for model in found]
         gains = []
         for baseline in outcome.baselines:
-            gain, p = difference_interval(correct, baseline.correct), mcnemar(correct[0], baseline.correct)
-            gains.append(f"{gain.value * 100:+.1f} ({gain.low * 100:+.1f} to {gain.high * 100:+.1f}, p {p:.2g})")
+            gain, p = (
+                difference_interval(correct, baseline.correct),
+                mcnemar(correct[0], baseline.correct),
+            )
+            gains.append(
+                f"{gain.value * 100:+.1f} ({gain.low * 100:+.1f} to {gain.high * 100:+.1f}, p "
+                f"{p:.2g})"
+            )
         value, low, high = accuracy_interval(correct.double().mean(0))
         size = sum(count_from_model(found[0].model).values())
-        print(f"| {name} | {value:.4f} | {low:.4f} to {high:.4f} | {min(each):.4f} to {max(each):.4f} | {size:,} "
-              f"| {'; '.join(gains)} |")  # fmt: skip
+        print(
+            f"| {name} | {value:.4f} | {low:.4f} to {high:.4f} | {min(each):.4f} to "
+            f"{max(each):.4f} | {size:,} | {'; '.join(gains)} |"
+        )
     for baseline in outcome.baselines:
         value, low, high = accuracy_interval(baseline.correct)
-        print(f"| {baseline.name} | {value:.4f} | {low:.4f} to {high:.4f} | | {baseline.num_parameters:,} | |")
+        print(
+            f"| {baseline.name} | {value:.4f} | {low:.4f} to {high:.4f} | | "
+            f"{baseline.num_parameters:,} | |"
+        )
 
 
 def cross_validate(config: SentimentConfig, data: Data, folds: int) -> None:
-    """Judge the best model by every text once: in each fold it learns from the others, a ninth of them to validate."""
+    """Judge the best model by every text once: in each fold it learns from the others, a ninth of
+    them to validate."""
     rows = [row for part in data.fair.split for row in part]
     order = torch.randperm(len(rows), generator=seeds.generator(0, "benchmark", "folds")).tolist()
     correct: dict[str, list[torch.Tensor]] = {}
     for fold in range(folds):
         held = set(order[fold::folds])
         rest = [row for place, row in enumerate(rows) if place not in held]
-        train, validation = split_by_text(rest, 1 / 9, seeds.generator(fold, "benchmark", "validation"))
+        train, validation = split_by_text(
+            rest, 1 / 9, seeds.generator(fold, "benchmark", "validation")
+        )
         split = Split(train, validation, [rows[place] for place in sorted(held)])
-        outcome = outcome_of(config, data, Arrangement(f"fold {fold + 1}", split, 0), fold, ("best",))
+        outcome = outcome_of(
+            config, data, Arrangement(f"fold {fold + 1}", split, 0), fold, ("best",)
+        )
         correct.setdefault("best", []).append(outcome.correct("best")[0])
-        for baseline in train_baselines(Split([*train, *validation], validation, split.test), data.classes):
+        for baseline in train_baselines(
+            Split([*train, *validation], validation, split.test), data.classes
+        ):
             correct.setdefault(baseline.name, []).append(baseline.correct)
     joined = {name: torch.cat(parts) for name, parts in correct.items()}
     names = [name for name in joined if name != "best"]
-    print(f"\n{folds} folds over all {len(rows):,} texts (the baselines learn from the validation texts too):\n")
-    print(f"| model | accuracy | spread of the folds | {' | '.join(f'gain over {name}' for name in names)} |")
+    print(
+        f"\n{folds} folds over all {len(rows):,} texts (the baselines learn from the "
+        "validation texts too):\n"
+    )
+    print(
+        "| model | accuracy | spread of the folds | "
+        f"{' | '.join(f'gain over {name}' for name in names)} |"
+    )
     print("| --- | --- | --- |" + " --- |" * len(names))
     for name, found in joined.items():
         spread = torch.stack([part.double().mean() for part in correct[name]])
         gains = [difference_interval(found.unsqueeze(0), joined[other]) for other in names]
-        shown = [f"{gain.value * 100:+.2f} ({gain.low * 100:+.2f} to {gain.high * 100:+.2f})" for gain in gains]
-        print(f"| {name} | {float(found.double().mean()):.4f} | ± {float(spread.std()):.4f} | {' | '.join(shown)} |")
+        shown = [
+            f"{gain.value * 100:+.2f} ({gain.low * 100:+.2f} to {gain.high * 100:+.2f})"
+            for gain in gains
+        ]
+        print(
+            f"| {name} | {float(found.double().mean()):.4f} | ± {float(spread.std()):.4f} | "
+            f"{' | '.join(shown)} |"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the campaign on each file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--seeds", type=int, default=5, help="trainings of each model on the file's own split")
+    parser.add_argument(
+        "--seeds", type=int, default=5, help="trainings of each model on the file's own split"
+    )
     parser.add_argument("--folds", type=int, default=5, help="of the cross-validation; 0 for none")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="trained on the file's own split")
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of the experiment")
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=MODELS,
+        default=MODELS,
+        help="trained on the file's own split",
+    )
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of the experiment"
+    )
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     for file in given.files:
-        config = SentimentConfig(data=file, seeds=given.seeds).with_settings(parse_settings(given.set))
+        config = SentimentConfig(data=file, seeds=given.seeds).with_settings(
+            parse_settings(given.set)
+        )
         data = load_data(config, 0)
         sizes = ", ".join(f"{len(part):,}" for part in data.fair.split)
         print(
-            f"\n## {Path(file).stem}\n\nOwn split: {sizes} texts; {given.seeds} trainings of each model.\n", flush=True
+            f"\n## {Path(file).stem}\n\nOwn split: {sizes} texts; {given.seeds} trainings of "
+            "each model.\n",
+            flush=True,
         )
         print_outcome(outcome_of(config, data, data.fair, 0, given.models))
         if given.folds:

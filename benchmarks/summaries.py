@@ -1,11 +1,13 @@
-"""Summaries without the matrix: their time beside that of fused attention, and how much memory they take.
+"""Summaries without the matrix: their time beside that of fused attention, and how much memory they
+take.
 
     python benchmarks/summaries.py [--quick] [--parts head,model,memory] [--tiles 512] [--json FILE]
 
-`head`: one head of width 64, against `F.scaled_dot_product_attention`'s output alone. `model`: a forward pass of a
-decoder of 12 layers of 12 heads, d_model 768, with all 144 heads summarised, against the plain forward, whose bits the
-output must have, and against the plain forward with torch's attention kernel in place of ours. `memory`: the peak above
-what was there, each in a process of its own. One thread; how times are taken and compared: `timing.py`. Ratios are of
+`head`: one head of width 64, against `F.scaled_dot_product_attention`'s output alone. `model`: a
+forward pass of a decoder of 12 layers of 12 heads, d_model 768, with all 144 heads summarized,
+against the plain forward, whose bits the output must have, and against the plain forward with
+torch's attention kernel in place of ours. `memory`: the peak above what was there, each in a
+process of its own. One thread; how times are taken and compared: `timing.py`. Ratios are of
 processor time; wall time stands beside it.
 """
 
@@ -21,22 +23,22 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from attnlab.look.summaries import Summarise, Summary, summarise
+from attnlab.look.summaries import Summarize, Summary, summarize
 from attnlab.models.decoder import Decoder, DecoderConfig
 from attnlab.parts.fused import attention_path_in_use, attention_path_probe, use_attention_path
-from attnlab.sites import AttentionCall, Instrument, installed
+from attnlab.sites import AttentionCall, Hook, installed
 from timing import interleaved, ratio
 
 _BOUNDS = {"full": 1.1, "causal": 1.2, 2048: 1.05, 8192: 1.25}
 
 
-class Summaries(Instrument):
+class Summaries(Hook):
     """Summarises every attention that it is told of."""
 
     changes = False
 
     def __init__(self, tiles: int) -> None:
-        self.reduce = Summarise(tiles=tiles)
+        self.reduce = Summarize(tiles=tiles)
         self.found: dict[str, Summary] = {}
 
     def watch(self, part: str, call: AttentionCall) -> None:
@@ -44,10 +46,15 @@ class Summaries(Instrument):
         self.found[part] = self.reduce(call)
 
 
-def compared(contestants: dict[str, Callable[[], object]], rounds: int, bound: float, name: str) -> dict[str, Any]:
-    """Time summaries, "ours", against what they are measured by, "plain" first, and print a line."""
+def compared(
+    contestants: dict[str, Callable[[], object]], rounds: int, bound: float, name: str
+) -> dict[str, Any]:
+    """Time summaries, "ours", against what they are measured by, "plain" first, and print a
+    line."""
     times = interleaved(contestants, rounds=rounds, least_seconds=0.0)
-    found: dict[str, Any] = {"name": name} | {which: min(times[which].processor) for which in contestants}
+    found: dict[str, Any] = {"name": name} | {
+        which: min(times[which].processor) for which in contestants
+    }
     line = "  ".join(f"{which} {found[which]:8.3f} s" for which in contestants)
     for which in contestants:
         if which != "ours":
@@ -67,7 +74,9 @@ def heads(lengths: list[int], rounds: int, tiles: int) -> list[dict[str, Any]]:
         few = rounds if length < 40_000 else max(1, rounds // 3)
         for kind in ("full", "causal"):
             contestants = _of_one_head(query, key, value, kind == "causal", tiles)
-            found.append(compared(contestants, few, _BOUNDS[kind], f"one head, {length} tokens, {kind}"))
+            found.append(
+                compared(contestants, few, _BOUNDS[kind], f"one head, {length} tokens, {kind}")
+            )
     return found
 
 
@@ -76,12 +85,12 @@ def _of_one_head(
 ) -> dict[str, Callable[[], object]]:
     return {
         "plain": lambda: F.scaled_dot_product_attention(query, key, value, is_causal=is_causal),
-        "ours": lambda: summarise(query, key, "causal" if is_causal else None, tiles=tiles),
+        "ours": lambda: summarize(query, key, "causal" if is_causal else None, tiles=tiles),
     }
 
 
 def models(lengths: list[int], rounds: int, tiles: int) -> list[dict[str, Any]]:
-    """Compare a forward pass with all heads summarised with the plain one."""
+    """Compare a forward pass with all heads summarized with the plain one."""
     found = []
     for length in lengths:
         model, tokens = _decoder(length), torch.randint(64, (1, length))
@@ -122,11 +131,11 @@ def memory(quick: bool, tiles: int) -> list[dict[str, Any]]:
 
 def peak(what: str, length: int, tiles: int) -> float:
     """Return the extra peak, in MiB; of a model, above the plain forward's own."""
-    summarise(torch.randn(2, 4), torch.randn(2, 4))
+    summarize(torch.randn(2, 4), torch.randn(2, 4))
     if what == "head":
         query, key = torch.randn(2, length, 64).unbind()
         start = _resident("VmRSS")
-        summarise(query, key, "causal", tiles=tiles)
+        summarize(query, key, "causal", tiles=tiles)
         return _resident("VmHWM") - start
     model, tokens = _decoder(length), torch.randint(64, (1, length))
     with torch.no_grad():
@@ -139,9 +148,15 @@ def peak(what: str, length: int, tiles: int) -> float:
 
 def _decoder(length: int) -> Decoder:
     config = DecoderConfig(
-        vocab_size=64, max_length=length, d_model=768, num_heads=12, num_layers=12, d_ff=3072, activation="gelu",
+        vocab_size=64,
+        max_length=length,
+        d_model=768,
+        num_heads=12,
+        num_layers=12,
+        d_ff=3072,
+        activation="gelu",
         positions="learned",
-    )  # fmt: skip
+    )
     return Decoder(config).eval()
 
 
@@ -155,7 +170,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Summaries beside fused attention.")
     parser.add_argument("--quick", action="store_true", help="short lengths, few rounds")
     parser.add_argument("--parts", default="head,model,memory")
-    parser.add_argument("--tiles", type=int, default=512, help="cells of the maps of one head; for a model half of it")
+    parser.add_argument(
+        "--tiles",
+        type=int,
+        default=512,
+        help="cells of the maps of one head; for a model half of it",
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -165,7 +185,10 @@ def main() -> None:
         print(peak(what, int(length), given.tiles if what == "head" else given.tiles // 2))
         return
     path, found_by = attention_path_in_use(), attention_path_probe()
-    print(f"{platform.machine()}, torch {torch.__version__}, 1 thread, attention path {path} ({found_by.ratio})")
+    print(
+        f"{platform.machine()}, torch {torch.__version__}, 1 thread, attention path {path} "
+        f"({found_by.ratio})"
+    )
     parts, rounds, found = given.parts.split(","), 3 if given.quick else 9, []
     if "head" in parts:
         found += heads([4096, 16_384] + [65_536] * (not given.quick), rounds, given.tiles)

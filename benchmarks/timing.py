@@ -1,9 +1,9 @@
 """Timing several contestants against each other on a machine that is not ours alone.
 
-All contestants run in one process, round by round, in an order that turns from round to round; what slows the machine
-for a while slows them all. Two contestants are compared by their ratio within each round, and reported as the median
-of the ratios with its quartiles. The processor time of the process stands beside the wall time: with one thread it
-does not count what other processes take.
+All contestants run in one process, round by round, in an order that turns from round to round; what
+slows the machine for a while slows them all. Two contestants are compared by their ratio within
+each round, and reported as the median of the ratios with its quartiles. The processor time of the
+process stands beside the wall time: with one thread it does not count what other processes take.
 """
 
 import gc
@@ -37,7 +37,8 @@ class Ratio(NamedTuple):
 def interleaved(
     contestants: Mapping[str, Callable[[], object]], *, rounds: int, least_seconds: float = 0.02
 ) -> dict[str, Times]:
-    """Time every contestant once a round; a measurement repeats its call until it lasts `least_seconds`."""
+    """Time every contestant once a round; a measurement repeats its call until it lasts
+    `least_seconds`."""
     names = list(contestants)
     repeats = {name: repeats_for(contestants[name], least_seconds) for name in names}
     times = {name: Times([], []) for name in names}
@@ -45,7 +46,8 @@ def interleaved(
     gc.disable()
     try:
         for number in range(rounds):
-            # Turn the order by one each time two rounds (there and back) are over: nobody always follows the same.
+            # Turn the order by one each time two rounds (there and back) are over: nobody always
+            # follows the same.
             turned = names[number // 2 % len(names) :] + names[: number // 2 % len(names)]
             for name in turned if number % 2 == 0 else reversed(turned):
                 wall, processor = _seconds(contestants[name], repeats[name])

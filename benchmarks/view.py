@@ -1,12 +1,14 @@
-"""The interactive page: how large it is, how long it takes to make, and how long Chromium takes to show it.
+"""The interactive page: how large it is, how long it takes to make, and how long Chromium takes to
+show it.
 
     python benchmarks/view.py [--quick] [--rounds 7] [--long] [--json FILE]
 
-144 heads, as of a model of 12 layers and 12 heads: of 128 and of 512 tokens, causal and not, with weights at hand; with
-`--long` also of 8,192 tokens, made on demand from queries and keys. The weights are softmax of random scores, half of
-the heads sharpened: they compress worse than those of a trained model. One thread. The time to open runs from the start
-of the navigation until the view says that its first head is drawn, in a new tab each time; the file lies on the disk.
-Medians, with least and most.
+144 heads, as of a model of 12 layers and 12 heads: of 128 and of 512 tokens, causal and not, with
+weights at hand; with `--long` also of 8,192 tokens, made on demand from queries and keys. The
+weights are softmax of random scores, half of the heads sharpened: they compress worse than those of
+a trained model. One thread. The time to open runs from the start of the navigation until the view
+says that its first head is drawn, in a new tab each time; the file lies on the disk. Medians, with
+least and most.
 """
 
 import argparse
@@ -30,7 +32,8 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 
 
 class OnDemand:
-    """Weights of one layer, made of queries and keys when they are read, as a recording makes them."""
+    """Weights of one layer, made of queries and keys when they are read, as a recording makes
+    them."""
 
     def __init__(self, query: Tensor, key: Tensor, is_causal: bool) -> None:
         self.shape = (query.shape[0], query.shape[1], key.shape[1])
@@ -104,7 +107,14 @@ def measure(name: str, patterns: list[Pattern], rounds: int, builds: int) -> dic
     kept = f"{manifest['levels'] + 1} steps" + (f", squares of {side}" if side > 1 else "")
     times = f"built {spread(wall)}, processor {spread(processor)}, opens {spread(opened)}"
     print(f"{name:<20} {size:6.2f} MB, {times}; {kept}", flush=True)
-    return {"name": name, "mb": size, "built": wall, "processor": processor, "opens": opened, "kept": kept}
+    return {
+        "name": name,
+        "mb": size,
+        "built": wall,
+        "processor": processor,
+        "opens": opened,
+        "kept": kept,
+    }
 
 
 def main() -> None:
@@ -123,7 +133,11 @@ def main() -> None:
         name = f"144 x {length}{' causal' if is_causal else ''}"
         found.append(measure(name, patterns, rounds, rounds))
     if args.long:
-        found.append(measure("144 x 8,192 causal", make_patterns(8192, is_causal=True, on_demand=True), rounds, 1))
+        found.append(
+            measure(
+                "144 x 8,192 causal", make_patterns(8192, is_causal=True, on_demand=True), rounds, 1
+            )
+        )
     if args.json:
         args.json.write_text(json.dumps(found, indent=1))
 

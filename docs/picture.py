@@ -1,4 +1,5 @@
-"""Make the README's picture: the report of a real run, photographed in a real browser, light and dark.
+"""Make the README's picture: the report of a real run, photographed in a real browser, light and
+dark.
 
 python docs/picture.py          writes docs/sorting-light.png and docs/sorting-dark.png
 """
@@ -19,13 +20,20 @@ def main() -> None:
     """Run the sorter, open its report at the second step of `cab`, and photograph the trace."""
     browser_path = shutil.which("chromium")
     if browser_path is None:
-        sys.exit("the picture needs the browser chromium; install it, for example with: apt-get install chromium")
+        sys.exit(
+            "the picture needs the browser chromium; install it, for example with: apt-get "
+            "install chromium"
+        )
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         report = attnlab.run("sorting", out=Path(folder) / "sorting")
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"]
+        )
         for scheme in ("light", "dark"):
             page = browser.new_page(
-                viewport={"width": 1120, "height": 1600}, color_scheme=scheme, device_scale_factor=1.5
+                viewport={"width": 1120, "height": 1600},
+                color_scheme=scheme,
+                device_scale_factor=1.5,
             )
             page.goto((Path(folder) / "sorting" / "report.html").as_uri())
             section = page.locator("section", has=page.get_by_role("heading", name="Step by step"))

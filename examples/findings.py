@@ -1,7 +1,9 @@
-"""What the worked findings share: their arguments, claims with a bound, and the report that each leaves behind.
+"""What the worked findings share: their arguments, claims with a bound, and the report that each
+leaves behind.
 
-A finding becomes a run folder like any other: `report.html` (one page that asks the network for nothing), its tables
-as CSV, its figures, its claims; `index.html` beside the folders is the gallery of all of them.
+A finding becomes a run folder like any other: `report.html` (one page that asks the network for
+nothing), its tables as CSV, its figures, its claims; `index.html` beside the folders is the gallery
+of all of them.
 """
 
 import argparse
@@ -30,7 +32,8 @@ QUICK = "a small sample, to see that all of it works; its figures say little"
 
 @dataclass
 class Finding:
-    """One finding while it is being made: claims, facts and sections in the order in which they are added."""
+    """One finding while it is being made: claims, facts and sections in the order in which they are
+    added."""
 
     name: str
     title: str
@@ -57,17 +60,26 @@ class Finding:
         """Say which claims were worded, or their bounds set, after the same data had been seen."""
         words = ", ".join(names[:-1]) + f" and {names[-1]}" if names[1:] else names[0]
         claims, they = (
-            (f"Claims {words} were", "They describe") if names[1:] else (f"Claim {words} was", "It describes")
+            (f"Claims {words} were", "They describe")
+            if names[1:]
+            else (f"Claim {words} was", "It describes")
         )
         self.text(
             "Worded after a first look",
-            f"{claims} worded, or given a bound, after a first look at the same data. {they} what is there; new data "
-            "would be the test.",
+            f"{claims} worded, or given a bound, after a first look at the same data. {they} what "
+            "is there; new data would be the test.",
         )
 
-    def table(self, title: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def table(
+        self, title: str, caption: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]
+    ) -> None:
         """Add a table; it is written as CSV too."""
-        table = {"title": title, "caption": caption, "columns": list(columns), "rows": [list(row) for row in rows]}
+        table = {
+            "title": title,
+            "caption": caption,
+            "columns": list(columns),
+            "rows": [list(row) for row in rows],
+        }
         self.sections.append({"kind": "table", **table})
 
     def add(self, kind: str, title: str, caption: str, **more: Any) -> None:
@@ -79,7 +91,10 @@ class Finding:
         wall, work = time.perf_counter() - self.options.began, time.process_time()
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         threads = torch.get_num_threads()
-        cost = f"{work:.0f} s of processor time, {wall:.0f} s by the clock, {threads} thread{'s' * (threads != 1)}"
+        cost = (
+            f"{work:.0f} s of processor time, {wall:.0f} s by the clock, {threads} "
+            f"thread{'s' * (threads != 1)}"
+        )
         facts = [
             ["model", model.name],
             ["parameters", f"{sum(each.numel() for each in model.foreign.parameters()):,}"],
@@ -98,7 +113,12 @@ class Finding:
             "versions": versions(),
             "model": {"name": model.name},
         }
-        document = {"title": self.title, "subtitle": self.subtitle, "facts": facts, "sections": self.sections}
+        document = {
+            "title": self.title,
+            "subtitle": self.subtitle,
+            "facts": facts,
+            "sections": self.sections,
+        }
         report = Report(self.name, config, tuple(self.claims), [], document)
         folder = report.save(self.options.out or free_name(GALLERY, self.name))
         gallery = write_gallery(folder.parent)
@@ -109,9 +129,15 @@ class Finding:
 def arguments_of(description: str, arguments: list[str] | None) -> argparse.Namespace:
     """Read what every finding takes."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--models", type=Path, default=small_models.USUAL_FOLDER, help="where models are kept")
-    parser.add_argument("--wheels", type=Path, help="a folder with their wheels, so that nothing is downloaded")
-    parser.add_argument("--out", type=Path, help="a new folder for the report; runs/gallery/NAME by default")
+    parser.add_argument(
+        "--models", type=Path, default=small_models.USUAL_FOLDER, help="where models are kept"
+    )
+    parser.add_argument(
+        "--wheels", type=Path, help="a folder with their wheels, so that nothing is downloaded"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="a new folder for the report; runs/gallery/NAME by default"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn at random")
     parser.add_argument("--quick", action="store_true", help=QUICK)
     options = parser.parse_args(arguments)
@@ -151,7 +177,8 @@ def map_of_heads(values: torch.Tensor, title: str, *, signed: bool = False) -> M
 
 
 def _round_up(value: float) -> float:
-    """Return the next number with two digits that is not smaller, for the end of a scale of colours."""
+    """Return the next number with two digits that is not smaller, for the end of a scale of
+    colours."""
     if not value:
         return value
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
@@ -160,7 +187,9 @@ def _round_up(value: float) -> float:
 
 def resampled(number: int, seed: int, draws: int = 2_000) -> torch.Tensor:
     """Draw inputs with replacement for a bootstrap: (draw, number) indices."""
-    return torch.randint(number, (draws, number), generator=generator(seed, "findings", "bootstrap"))
+    return torch.randint(
+        number, (draws, number), generator=generator(seed, "findings", "bootstrap")
+    )
 
 
 def middle(values: torch.Tensor) -> tuple[float, float]:

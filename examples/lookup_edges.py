@@ -2,14 +2,16 @@
 
     python examples/lookup_edges.py [--seeds 10] [--fact-seeds 8] [--out runs/lookup-edges]
 
-Two kinds of models. The fixed table: from `NAME COLOR RED ITEM BLUE` the decoder, at `[SOS]`, says BLUE; each of its
-edges to the five words is cut, in all heads at once and in each alone. New facts: from `k3 v7 k9 v1 …` and a question,
-k9, it says v1; the edges from the question to the asked value and key, and to the others, are cut, and in the encoder
-the edge from the asked key to its value. Every effect is the loss of the answer, more or less, averaged over a model's
-inputs; the test is over the models, which are independent.
+Two kinds of models. The fixed table: from `NAME COLOR RED ITEM BLUE` the decoder, at `[SOS]`, says
+BLUE; each of its edges to the five words is cut, in all heads at once and in each alone. New facts:
+from `k3 v7 k9 v1 …` and a question, k9, it says v1; the edges from the question to the asked value
+and key, and to the others, are cut, and in the encoder the edge from the asked key to its value.
+Every effect is the loss of the answer, more or less, averaged over a model's inputs; the test is
+over the models, which are independent.
 
-Writes `edges.csv` and a figure: how much weight an edge has, and what cutting it does. What it finds: models of new
-facts do not look at the value. They look at the key, into which the encoder has written the value.
+Writes `edges.csv` and a figure: how much weight an edge has, and what cutting it does. What it
+finds: models of new facts do not look at the value. They look at the key, into which the encoder
+has written the value.
 """
 
 import argparse
@@ -22,10 +24,10 @@ from torch import Tensor
 
 from attnlab import train_population
 from attnlab.draw.pictures.look import ACCENT, HUES, MUTED, dress, new_figure
+from attnlab.edits.effects import ablate, assess
+from attnlab.edits.effects.metrics import IGNORED
 from attnlab.look.recording import record
 from attnlab.models import EncoderDecoder
-from attnlab.operate.effects import assess, knock_out
-from attnlab.operate.effects.metrics import IGNORED
 from attnlab.seeds import generator
 from attnlab.tasks import lookup
 
@@ -35,7 +37,8 @@ NEW = ("asked value", "asked key", "other values", "other keys", "encoder: key t
 
 
 class Found(NamedTuple):
-    """Effects and weights, (head or all, kind of edge, model); head 0 stands for all heads at once."""
+    """Effects and weights, (head or all, kind of edge, model); head 0 stands for all heads at
+    once."""
 
     name: str
     kinds: tuple[str, ...]
@@ -43,15 +46,17 @@ class Found(NamedTuple):
     weights: Tensor
 
 
-def cut(model: EncoderDecoder, source: Tensor, given: Tensor, labels: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
+def cut(
+    model: EncoderDecoder, source: Tensor, given: Tensor, labels: Tensor, kinds: Tensor
+) -> tuple[Tensor, Tensor]:
     """Cut every edge of the first row of cross-attention: effects and weights, (1 + head, kind).
 
     kinds (input, key): which kind of edge a key is, a number.
     """
     inputs, edges = (source, given), [(0, key) for key in range(source.shape[1])]
     told = {"metric": "loss", "labels": labels, "parts": PART, "edges": edges}
-    together = knock_out(model, inputs, "edges", **told).effects.unsqueeze(1)  # (key, 1, input)
-    alone = knock_out(model, inputs, "head edges", **told).effects.unflatten(0, (len(edges), -1))
+    together = ablate(model, inputs, "edges", **told).effects.unsqueeze(1)  # (key, 1, input)
+    alone = ablate(model, inputs, "head edges", **told).effects.unflatten(0, (len(edges), -1))
     effects = torch.cat((together, alone), 1).permute(1, 2, 0)  # (1 + head, input, key)
     with torch.no_grad(), record(model, f"{PART}.weights") as recording:
         model(*inputs)
@@ -66,50 +71,75 @@ def cut(model: EncoderDecoder, source: Tensor, given: Tensor, labels: Tensor, ki
 def cut_in_encoder(
     model: EncoderDecoder, source: Tensor, given: Tensor, labels: Tensor, which: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Cut, in the encoder, the edge from the asked key to its value: effects and weights, (1 + head, 1).
+    """Cut, in the encoder, the edge from the asked key to its value: effects and weights, (1 +
+    head, 1).
 
     which (input,): the number of the asked fact.
     """
     inputs, edges = (source, given), [(key, key + 1) for key in range(0, source.shape[1], 2)]
     told = {"metric": "loss", "labels": labels, "parts": ENCODER, "edges": edges}
-    together = knock_out(model, inputs, "edges", **told).effects.unsqueeze(1)  # (fact, 1, input)
-    alone = knock_out(model, inputs, "head edges", **told).effects.unflatten(0, (len(edges), -1))
+    together = ablate(model, inputs, "edges", **told).effects.unsqueeze(1)  # (fact, 1, input)
+    alone = ablate(model, inputs, "head edges", **told).effects.unflatten(0, (len(edges), -1))
     with torch.no_grad(), record(model, f"{ENCODER}.weights") as recording:
         model(*inputs)
-    weights = recording[f"{ENCODER}.weights"].double()[:, :, range(0, source.shape[1], 2), range(1, source.shape[1], 2)]
+    weights = recording[f"{ENCODER}.weights"].double()[
+        :, :, range(0, source.shape[1], 2), range(1, source.shape[1], 2)
+    ]
     weights = torch.cat((weights.mean(1, keepdim=True), weights), 1)  # (input, 1 + head, fact)
     rows = torch.arange(len(source))
-    return torch.cat((together, alone), 1)[which, :, rows].mean(0)[:, None], weights[rows, :, which].mean(0)[:, None]
+    return torch.cat((together, alone), 1)[which, :, rows].mean(0)[:, None], weights[
+        rows, :, which
+    ].mean(0)[:, None]
 
 
 def fixed_table(num_seeds: int) -> Found:
     """Train models on the fixed table, and cut the edges of its three facts."""
     population = train_population("lookup", range(num_seeds), part="fixed", stop_when_solved=True)
-    sources = lookup.all_sources()[::24]  # one order of each fact: to these models a source is a set
+    sources = lookup.all_sources()[
+        ::24
+    ]  # one order of each fact: to these models a source is a set
     answers = lookup.answer(sources)
     labels = torch.stack((answers, torch.full_like(answers, IGNORED)), 1)
     kinds = torch.arange(5).expand(len(sources), 5)
     found = [
-        cut(population.model(seed), sources, lookup.target_input(answers), labels, kinds) for seed in population.seeds
+        cut(population.model(seed), sources, lookup.target_input(answers), labels, kinds)
+        for seed in population.seeds
     ]
-    return Found("the fixed table", FIXED, *(torch.stack(each, -1) for each in zip(*found, strict=True)))
+    return Found(
+        "the fixed table", FIXED, *(torch.stack(each, -1) for each in zip(*found, strict=True))
+    )
 
 
 def new_facts(num_seeds: int, num_facts: int, num_inputs: int = 100) -> Found:
-    """Train models on facts drawn afresh, and cut the edges from the question on facts they never saw."""
+    """Train models on facts drawn afresh, and cut the edges from the question on facts they never
+    saw."""
     population = train_population(
-        "lookup", range(num_seeds), part="recall", variant="ordered", recall_facts=num_facts, stop_when_solved=True
+        "lookup",
+        range(num_seeds),
+        part="recall",
+        variant="ordered",
+        recall_facts=num_facts,
+        stop_when_solved=True,
     )
     task = population.config.recall_task("ordered")
     found = []
     for seed in population.seeds:
         facts = task.sample(num_inputs, generator(seed, "lookup edges"))
         asked = torch.zeros(num_inputs, num_facts, dtype=torch.bool).scatter_(1, facts.which, True)
-        kinds = torch.stack((torch.where(asked, 1, 3), torch.where(asked, 0, 2)), -1).flatten(1)  # k v k v …
-        asking = (population.model(seed), task.source(facts), task.questions(facts), task.answers(facts))
+        kinds = torch.stack((torch.where(asked, 1, 3), torch.where(asked, 0, 2)), -1).flatten(
+            1
+        )  # k v k v …
+        asking = (
+            population.model(seed),
+            task.source(facts),
+            task.questions(facts),
+            task.answers(facts),
+        )
         both = cut(*asking, kinds), cut_in_encoder(*asking, facts.which[:, 0])
         found.append([torch.cat(each, 1) for each in zip(*both, strict=True)])
-    return Found(f"{num_facts} new facts", NEW, *(torch.stack(each, -1) for each in zip(*found, strict=True)))
+    return Found(
+        f"{num_facts} new facts", NEW, *(torch.stack(each, -1) for each in zip(*found, strict=True))
+    )
 
 
 def table(found: list[Found]) -> list[dict[str, Any]]:
@@ -161,7 +191,9 @@ def draw(found: list[Found], path: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     """Read the arguments, cut, write."""
-    parser = argparse.ArgumentParser(description="Which cross-attention edge of a lookup carries the answer?")
+    parser = argparse.ArgumentParser(
+        description="Which cross-attention edge of a lookup carries the answer?"
+    )
     parser.add_argument("--seeds", type=int, default=10, help="models of the fixed table")
     parser.add_argument("--fact-seeds", type=int, default=8, help="models of new facts; 0 for none")
     parser.add_argument("--facts", type=int, default=4, help="new facts of a sample")
@@ -181,8 +213,8 @@ def main(arguments: list[str] | None = None) -> list[dict[str, Any]]:
     for row in rows:
         interval = f"{row['low']:+.3f} to {row['high']:+.3f}"
         print(
-            f"{row['task']:18}{row['heads']:8}{row['edge to']:23}{row['weight']:8.3f}{row['effect']:+9.3f}  "
-            f"{interval:18}{row['p_corrected']:.2g}"
+            f"{row['task']:18}{row['heads']:8}{row['edge to']:23}{row['weight']:8.3f}"
+            f"{row['effect']:+9.3f}  {interval:18}{row['p_corrected']:.2g}"
         )
     print(f"written: {options.out}/edges.csv, edges.png, edges.svg")
     return rows

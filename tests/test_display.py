@@ -1,4 +1,5 @@
-"""Whatever a public function gives back shows itself in a few lines, and as a small, harmless table in a notebook."""
+"""Whatever a public function gives back shows itself in a few lines, and as a small, harmless table
+in a notebook."""
 
 import copy
 import inspect
@@ -18,14 +19,14 @@ import attnlab
 from attnlab.configs import Config
 from attnlab.design import copy_first
 from attnlab.display import Card, card_text, displayed, frame, short
+from attnlab.edits import Edit
 from attnlab.errors import CouldNotRun
 from attnlab.experiments import Claim, Report
-from attnlab.experiments.search.searching import Search
 from attnlab.experiments.search.trial import Trial
+from attnlab.experiments.search.tuner import Search
 from attnlab.look.questions import Continuation
 from attnlab.look.recording.tokens import Sides
 from attnlab.look.trace import HeadTrace, Step, Trace
-from attnlab.operate.edits import Edit
 
 EVIL = "<script>alert(1)</script>\x1b[31m\u202e"
 NAMES = [EVIL, *(f"word {number}" for number in range(19))]
@@ -33,7 +34,9 @@ NAMES = [EVIL, *(f"word {number}" for number in range(19))]
 
 @cache
 def model():
-    config = attnlab.DecoderConfig(vocab_size=20, max_length=64, d_model=24, num_heads=12, num_layers=4, d_ff=8)
+    config = attnlab.DecoderConfig(
+        vocab_size=20, max_length=64, d_model=24, num_heads=12, num_layers=4, d_ff=8
+    )
     torch.manual_seed(0)
     return attnlab.Decoder(config).eval()
 
@@ -42,18 +45,27 @@ IDS = torch.arange(60).reshape(3, 20) % 20
 
 
 def report():
-    claims = tuple(Claim(f"claim {number}", EVIL * 9, EVIL * 9, "x" * 999, number > 3 or None) for number in range(40))
-    return Report(EVIL, {"seed": 1, "settings": {"all": list(range(9999))}}, claims, [], {"sections": []})
+    claims = tuple(
+        Claim(f"claim {number}", EVIL * 9, EVIL * 9, "x" * 999, number > 3 or None)
+        for number in range(40)
+    )
+    return Report(
+        EVIL, {"seed": 1, "settings": {"all": list(range(9999))}}, claims, [], {"sections": []}
+    )
 
 
 @cache
 def population():
-    return attnlab.train_population("sorting", seeds=range(3), steps=2, layout="solo", most_judged=5)
+    return attnlab.train_population(
+        "sorting", seeds=range(3), steps=2, layout="sequential", most_judged=5
+    )
 
 
 @cache
 def sweep():
-    return attnlab.sweep("sorting", seeds=range(2), rank=[1, 2], steps=2, layout="solo", most_judged=5)
+    return attnlab.sweep(
+        "sorting", seeds=range(2), rank=[1, 2], steps=2, layout="sequential", most_judged=5
+    )
 
 
 def recording():
@@ -63,16 +75,27 @@ def recording():
 
 
 def trace():
-    steps = tuple(Step(number, tuple(NAMES), (0.05,) * 20, NAMES[number % 20]) for number in range(50))
+    steps = tuple(
+        Step(number, tuple(NAMES), (0.05,) * 20, NAMES[number % 20]) for number in range(50)
+    )
     return Trace((EVIL,) * 50, (EVIL,) * 100, steps, (head_trace(),) * 300)
 
 
 def head_trace():
-    return HeadTrace("layers.0.attention.weights", 0, tuple((1.0,) * number for number in range(1, 99)), (EVIL,) * 99)
+    return HeadTrace(
+        "layers.0.attention.weights",
+        0,
+        tuple((1.0,) * number for number in range(1, 99)),
+        (EVIL,) * 99,
+    )
 
 
 def certificate():
-    edits = [attnlab.ScaleHead(layer=layer, head=head, factor=2.0) for layer in range(4) for head in range(9)]
+    edits = [
+        attnlab.ScaleHead(layer=layer, head=head, factor=2.0)
+        for layer in range(4)
+        for head in range(9)
+    ]
     with attnlab.edit(model(), *edits, attnlab.ZeroSite(site="*feed_forward.output")) as found:
         model()(IDS)
     return found
@@ -84,7 +107,9 @@ def question():
 
 @cache
 def document():
-    return attnlab.summarise_document(copy.deepcopy(model()).double(), IDS[:1], out=Path(mkdtemp()) / "book")
+    return attnlab.summarize_document(
+        copy.deepcopy(model()).double(), IDS[:1], out=Path(mkdtemp()) / "book"
+    )
 
 
 @cache
@@ -103,7 +128,9 @@ EXAMPLES = {
     "Certificate": certificate,
     "Comparison": lambda: recording().compare(recording()),
     "Document": document,
-    "Effect": lambda: attnlab.effect(model(), IDS, attnlab.ZeroHead(layer=0, head=0), sites="*", num_tokens=2),
+    "Effect": lambda: attnlab.effect(
+        model(), IDS, attnlab.ZeroHead(layer=0, head=0), sites="*", num_tokens=2
+    ),
     "Example": lambda: found().examples(found().heads[0])[0],
     "Fork": lambda: attnlab.fork(question(), attnlab.ZeroHead(layer=0, head=0)),
     "Found": found,
@@ -111,9 +138,11 @@ EXAMPLES = {
     "HeadLens": lambda: attnlab.head_lens(model(), IDS),
     "HeadTrace": head_trace,
     "History": lambda: population().history,
-    "KnockOut": lambda: attnlab.knock_out(model(), IDS),
+    "Ablation": lambda: attnlab.ablate(model(), IDS),
     "Lens": lambda: attnlab.logit_lens(model(), IDS, vocabulary=NAMES),
-    "Matters": lambda: attnlab.does_it_matter(model(), IDS.tril(-1), parts="layers.0.attention"),
+    "PatternEffects": lambda: attnlab.pattern_effects(
+        model(), IDS.tril(-1), parts="layers.0.attention"
+    ),
     "Outcome": lambda: sweep().outcome,
     "Passage": lambda: question().passage(),
     "Patched": lambda: attnlab.patch_all(model(), IDS, IDS.flip(1), "heads"),
@@ -122,20 +151,31 @@ EXAMPLES = {
     "Question": question,
     "Recording": recording,
     "Report": report,
-    "Search": lambda: Search([Trial(number, {EVIL: number}, 8, 8) for number in range(99)], sweep().report),
+    "Search": lambda: Search(
+        [Trial(number, {EVIL: number}, 8, 8) for number in range(99)], sweep().report
+    ),
     "Shown": lambda: attnlab.draw.view.page.Shown(EVIL * 9999),
     "Sides": lambda: Sides(NAMES * 99, NAMES * 99),
-    "Summary": lambda: attnlab.Summarise().of_weights(torch.full((2, 3, 9, 9), 1 / 9)),
+    "Summary": lambda: attnlab.Summarize().of_weights(torch.full((2, 3, 9, 9), 1 / 9)),
     "Sweep": sweep,
     "Tile": lambda: attnlab.Zoom(*torch.rand(2, 99, 8).double()).tile(0, 0, 0),
     "Trace": trace,
     "Trained": lambda: population().trained(0),
     "Trial": lambda: Trial(0, {EVIL: 1}, 8, 8, refusal=EVIL * 99),
     "Zoom": lambda: attnlab.Zoom(torch.rand(99, 8), torch.rand(99, 8)),
-}  # fmt: skip
+}
 
 # Values of a line or less, which say all that they are; modules print as PyTorch prints them.
-SMALL = {"Claim", "Cell", "Difference", "Goal", "Interval", "Lesson", "Place"}
+SMALL = {
+    "Claim",
+    "Cell",
+    "Difference",
+    "Interval",
+    "MemberId",
+    "Place",
+    "Problem",
+    "ProblemDescription",
+}
 
 
 def classes_in(annotation):
@@ -144,32 +184,43 @@ def classes_in(annotation):
     if inner:
         return set().union(*map(classes_in, inner))
     is_ours = inspect.isclass(annotation) and annotation.__module__.startswith("attnlab.")
-    return {annotation} if is_ours and not issubclass(annotation, nn.Module | Config | Edit) else set()
+    return (
+        {annotation} if is_ours and not issubclass(annotation, nn.Module | Config | Edit) else set()
+    )
 
 
 def given_back(function):
     annotation = inspect.signature(function).return_annotation
     if isinstance(annotation, str):  # names that are imported for types alone are not there
         known = vars(sys.modules[function.__module__])
-        return set().union(*(classes_in(known.get(word)) for word in re.findall(r"\w+", annotation)))
+        return set().union(
+            *(classes_in(known.get(word)) for word in re.findall(r"\w+", annotation))
+        )
     return classes_in(annotation)
 
 
 def results():
-    """Return what public functions give back, and what the methods and properties of that give back."""
+    """Return what public functions give back, and what the methods and properties of that give
+    back."""
     functions = [getattr(attnlab, name) for name in attnlab.__all__]
     first = set().union(*(given_back(each) for each in functions if inspect.isfunction(each)))
     second = set()
     for kind in first:
         for name, member in inspect.getmembers(kind):
             member = getattr(member, "fget", None) or getattr(member, "func", None) or member
-            if not name.startswith("_") and inspect.isroutine(member) and hasattr(member, "__globals__"):
+            if (
+                not name.startswith("_")
+                and inspect.isroutine(member)
+                and hasattr(member, "__globals__")
+            ):
                 second |= given_back(member)
     return {kind.__name__ for kind in first | second}
 
 
 def test_every_result_has_an_example_here():
-    assert results() - SMALL <= set(EXAMPLES), "a new kind of result: decorate it with @displayed and add an example"
+    assert results() - SMALL <= set(EXAMPLES), (
+        "a new kind of result: decorate it with @displayed and add an example"
+    )
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -211,22 +262,31 @@ def test_a_result_that_cannot_be_read_says_why_instead_of_failing():
 
 def test_what_is_left_out_is_counted():
     card = Card("Many", columns=("a", "b"), rows=[[number, "x"] for number in range(100)])
-    assert card_text(card, 5).splitlines() == ["Many", "  a  b", "  0  x", "  1  x", "  2  x", "… 97 more lines"]
+    assert card_text(card, 5).splitlines() == [
+        "Many",
+        "  a  b",
+        "  0  x",
+        "  1  x",
+        "  2  x",
+        "… 97 more lines",
+    ]
     assert len(card_text(card).splitlines()) == 102
 
 
 def test_knock_outs_print_a_labelled_table():
-    found = attnlab.knock_out(model(), IDS, parts="layers.0.attention", heads=[0, 1])
+    found = attnlab.ablate(model(), IDS, parts="layers.0.attention", heads=[0, 1])
     title, head, row = str(found).splitlines()
     assert "mean changes where a head is taken out" in title
     assert head.split() == ["layer", "head", "0", "head", "1"]
-    assert [float(cell) for cell in row.split()[1:]] == pytest.approx(found.table()[0].tolist(), rel=1e-3)
-    edges = attnlab.knock_out(model(), IDS, "edges", parts="layers.0.attention")
+    assert [float(cell) for cell in row.split()[1:]] == pytest.approx(
+        found.table()[0].tolist(), rel=1e-3
+    )
+    edges = attnlab.ablate(model(), IDS, "edges", parts="layers.0.attention")
     assert len(str(edges).splitlines()) == 12  # the ten largest of 210
 
 
 def test_results_with_rows_become_a_data_frame_where_pandas_is(monkeypatch):
-    found = attnlab.knock_out(model(), IDS, parts="layers.0.attention")
+    found = attnlab.ablate(model(), IDS, parts="layers.0.attention")
     monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=list))
     assert found.frame() == found.rows()
     assert found.rows()[3]["head"] == 3

@@ -44,7 +44,9 @@ def test_heads_of_untrained_sorters_are_written_and_drawn_too(tmp_path, monkeypa
     module, config = example("which_heads_sort"), SortingConfig()
     with isolated(0, "tests", "sorters"):
         models = [Decoder(config.model_config()).eval() for _ in range(3)]
-    untrained = SimpleNamespace(config=config, seeds=(0, 1, 2), solved_at=(5, None, 5), model=models.__getitem__)
+    untrained = SimpleNamespace(
+        config=config, seeds=(0, 1, 2), solved_at=(5, None, 5), model=models.__getitem__
+    )
     monkeypatch.setattr(module, "train_population", lambda *told, **more: untrained)
     module.main(["--seeds", "3", "--out", str(tmp_path)])
     assert len(written(tmp_path, "heads")) == 2 * 2 * 7
@@ -53,7 +55,9 @@ def test_heads_of_untrained_sorters_are_written_and_drawn_too(tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_the_edge_to_the_key_carries_the_answer(tmp_path, capsys):
-    rows = example("lookup_edges").main(["--seeds", "6", "--fact-seeds", "2", "--facts", "2", "--out", str(tmp_path)])
+    rows = example("lookup_edges").main(
+        ["--seeds", "6", "--fact-seeds", "2", "--facts", "2", "--out", str(tmp_path)]
+    )
     assert len(rows) == len(written(tmp_path, "edges")) == 5 * 5 + 5 * 5
     effects = {(row["task"], row["heads"], row["edge to"]): row["effect"] for row in rows}
     carries = effects["2 new facts", "all", "asked key"]
@@ -63,11 +67,14 @@ def test_the_edge_to_the_key_carries_the_answer(tmp_path, capsys):
 
 
 def test_the_edges_of_one_model_are_cut_one_by_one(tmp_path):
-    """As the whole script does, on models that have learned nothing: effects and weights in their places."""
+    """As the whole script does, on models that have learned nothing: effects and weights in their
+    places."""
     module = example("lookup_edges")
     with isolated(0, "tests", "lookup edges"):
         model = EncoderDecoder(
-            EncoderDecoderConfig(vocab_size=14, max_length=10, d_model=16, num_heads=2, encoder_positions="none")
+            EncoderDecoderConfig(
+                vocab_size=14, max_length=10, d_model=16, num_heads=2, encoder_positions="none"
+            )
         ).eval()
     sources = lookup.all_sources()[::24]
     answers = lookup.answer(sources)
@@ -77,7 +84,9 @@ def test_the_edges_of_one_model_are_cut_one_by_one(tmp_path):
     assert effects.shape == weights.shape == (3, 5)
     assert torch.allclose(weights.sum(1), torch.ones(3, dtype=torch.float64), atol=1e-6)
     assert torch.allclose(weights[0], weights[1:].mean(0))
-    found = module.Found("untrained", module.FIXED, *(torch.stack([each] * 6, -1) for each in (effects, weights)))
+    found = module.Found(
+        "untrained", module.FIXED, *(torch.stack([each] * 6, -1) for each in (effects, weights))
+    )
     assert [row["edge to"] for row in module.table([found])[:5]] == list(module.FIXED)
     module.draw([found], tmp_path / "edges.png")
     assert (tmp_path / "edges.svg").stat().st_size > 5_000

@@ -5,7 +5,16 @@ import threading
 import pytest
 
 from attnlab.errors import CouldNotRun
-from attnlab.files import LOCK, locked, read_json, read_json_lines, write_bytes, write_json, write_text, writer_of
+from attnlab.files import (
+    LOCK,
+    locked,
+    read_json,
+    read_json_lines,
+    write_bytes,
+    write_json,
+    write_text,
+    writer_of,
+)
 
 
 def test_a_file_is_replaced_whole(tmp_path):

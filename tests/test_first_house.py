@@ -1,7 +1,8 @@
 """Folders, recordings and edits that an earlier version wrote still open and say the same.
 
-`tests/fixtures/first_house` was written by version 0.1.0 at commit 60b3197 (figures and pages left out); its numbers
-stay as they are. The model's weights are random: what is held is that its numbers come back.
+`tests/fixtures/first_house` was written by version 0.1.0 at commit 60b3197 (figures and pages left
+out); its numbers stay as they are. The model's weights are random: what is held is that its numbers
+come back.
 """
 
 import json

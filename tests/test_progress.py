@@ -1,4 +1,5 @@
-"""In a notebook whatever takes long shows one line that is rewritten; elsewhere nothing is shown."""
+"""In a notebook whatever takes long shows one line that is rewritten; elsewhere nothing is
+shown."""
 
 import sys
 from types import ModuleType, SimpleNamespace
@@ -47,16 +48,26 @@ IDS = torch.tensor([[3, 1, 2, 0], [1, 2, 3, 0]])
 LONG = {
     "run": (lambda out: attnlab.run("sorting", steps=2, most_judged=3), "sorting  2 of 2  loss "),
     "population": (
-        lambda out: attnlab.train_population("sorting", [0], steps=2, layout="solo"), "sorting  2 of 2  loss "
+        lambda out: attnlab.train_population("sorting", [0], steps=2, layout="sequential"),
+        "sorting  2 of 2  loss ",
     ),
-    "sweep": (lambda out: attnlab.sweep("sorting", seeds=[0], rank=[1], steps=2, layout="solo"), "sweep of sorting"),
-    "knock-outs": (lambda out: attnlab.knock_out(decoder(), IDS), "knock-outs  2 of 2"),
-    "controls": (lambda out: attnlab.does_it_matter(decoder(), IDS), "controls  14 of 14"),
-    "patches": (lambda out: attnlab.patch_all(decoder(), IDS, IDS.flip(1), "heads"), "patches  2 of 2"),
+    "sweep": (
+        lambda out: attnlab.sweep("sorting", seeds=[0], rank=[1], steps=2, layout="sequential"),
+        "sweep of sorting",
+    ),
+    "ablations": (lambda out: attnlab.ablate(decoder(), IDS), "ablations  2 of 2"),
+    "controls": (lambda out: attnlab.pattern_effects(decoder(), IDS), "controls  14 of 14"),
+    "patches": (
+        lambda out: attnlab.patch_all(decoder(), IDS, IDS.flip(1), "heads"),
+        "patches  2 of 2",
+    ),
     "paths": (lambda out: attnlab.patch_paths(decoder(), IDS, IDS.flip(1)), "paths  2 of 2"),
-    "document": (lambda out: attnlab.summarise_document(decoder(), IDS[:1], out=out), "attentions summarised  1 of 1"),
+    "document": (
+        lambda out: attnlab.summarize_document(decoder(), IDS[:1], out=out),
+        "attentions summarized  1 of 1",
+    ),
     "corpus": (lambda out: attnlab.search_corpus(decoder(), corpus(), "previous"), "texts read  2"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LONG)
@@ -68,7 +79,7 @@ def test_whatever_takes_long_shows_a_bar_in_a_notebook(name, shown, tmp_path):
 
 def test_elsewhere_nothing_is_shown(capsys):
     assert notebook_bar("sorting") is None
-    attnlab.knock_out(decoder(), IDS)
+    attnlab.ablate(decoder(), IDS)
     assert capsys.readouterr() == ("", "")
 
 
@@ -86,7 +97,7 @@ def test_the_bar_is_one_line_that_says_what_it_knows(shown):
 
 def test_what_is_quick_shows_no_bar(shown, monkeypatch):
     monkeypatch.setattr(progress, "_PATIENCE", 1e9)
-    attnlab.knock_out(decoder(), IDS)
+    attnlab.ablate(decoder(), IDS)
     assert shown == []
 
 

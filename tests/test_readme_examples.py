@@ -1,58 +1,239 @@
-"""What the README says of its examples: the sweep has a boundary, the edits change the answer."""
+"""What the README and the pages of docs/ show is so: commands, Python, outputs, links."""
 
 import re
 import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from tests.pretrained.families import FAMILIES
 
 import attnlab
 from attnlab.cli import main
+from attnlab.cli.commands import app
+from attnlab.edits.edit import edit_kinds
+from attnlab.experiments import registry
 from attnlab.experiments.sorting import SortingConfig
 from attnlab.experiments.sweeps.axes import read_axes
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+IDS = [page.stem for page in PAGES]
+
+pytestmark = pytest.mark.xdist_group("pages")  # one worker, so that the sorter is trained once
 
 
-def commands(start):
-    """Return the README's commands that begin so, as lists of words."""
-    lines = re.findall(rf"^({re.escape(start)}[^\n]*)$", README, re.M)
-    assert lines
-    return [shlex.split(line, comments=True) for line in lines]
+class Block(NamedTuple):
+    """A fenced block of a page, and the note in the comment before it: slow, or not run: why."""
+
+    page: Path
+    note: str
+    kind: str
+    body: str
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The attnlab commands of a block of shell lines, as lists of words."""
+        text = self.body.replace("\\\n", " ")
+        lines = [shlex.split(line, comments=True) for line in text.splitlines()]
+        return [words for words in lines if words[:1] == ["attnlab"]]
 
 
-def settings_of(words):
+def blocks(page: Path) -> list[Block]:
+    found = re.findall(
+        r"(?:<!-- (slow|not run: [^>]*) -->\n)?^```(\w+)\n(.*?)^```$", page.read_text(), re.S | re.M
+    )
+    return [Block(page, *each) for each in found]
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+COMMANDS = [words for block in BLOCKS if block.kind == "sh" for words in block.commands]
+
+
+def settings_of(words: list[str]) -> dict[str, str]:
     """Return what a command's --set says."""
-    pairs = [word.split("=") for word in words[words.index("--set") + 1 :] if "=" in word]
-    return dict(pairs)
+    if "--set" not in words:
+        return {}
+    after = words[words.index("--set") + 1 :]
+    return dict(word.split("=", 1) for word in after if re.match(r"[\w.]+=", word))
+
+
+def words_missing(shown: str, printed: str) -> list[str]:
+    """Return the words of an output on a page that were not printed.
+
+    Numbers are left out: they are those of one machine, as the last bits of a training are.
+    """
+    return sorted(
+        set(re.findall(r"[A-Za-z]{3,}", shown)) - set(re.findall(r"[A-Za-z]{3,}", printed))
+    )
+
+
+def with_outputs(page: Path, kind: str) -> list[tuple[Block, str]]:
+    """Return a page's blocks of a kind, each with the output shown right below it."""
+    found = blocks(page)
+    return [
+        (block, below.body if below is not None and below.kind == "text" else "")
+        for block, below in zip_longest(found, found[1:])
+        if block.kind == kind
+    ]
 
 
 @pytest.fixture(scope="module")
-def sorting(tmp_path_factory):
-    return attnlab.run("sorting", quick=True, out=tmp_path_factory.mktemp("runs") / "sorting").folder
+def sorter(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages") / "runs" / "sorting"
+    assert main(["run", "sorting", "--out", str(folder), "--quiet"]) == 0
+    return folder
 
 
-@pytest.mark.parametrize("words", commands("attnlab edit sorting"), ids=" ".join)
-def test_every_edit_of_the_sorter_changes_its_answer(words, sorting, capsys):
-    assert main(["edit", str(sorting), *words[3:]]) == 0
+@pytest.fixture(scope="module")
+def all_runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages") / "runs"
+    assert main(["run", "all", "--quick", "--out", str(folder), "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture
+def _here(tmp_path, monkeypatch):
+    """Work in an empty folder, in a terminal of 80 columns, with a browser that opens nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("webbrowser.open", lambda page: True)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+
+
+def run_commands(page: Path, is_slow: bool, capsys: pytest.CaptureFixture) -> None:
+    """Run a page's commands, and hold what they print against the page."""
+    for block, shown in with_outputs(page, "sh"):
+        if block.note != ("slow" if is_slow else ""):
+            continue
+        printed = ""
+        for words in block.commands:
+            capsys.readouterr()
+            status = main(words[1:])
+            printed += capsys.readouterr().out
+            assert status in ((0, 1) if words[1] == "run" else (0,)), (
+                f"{page.name}: {shlex.join(words)} ended with {status}"
+            )
+        assert words_missing(shown, printed) == [], f"{page.name}: {block.body}{printed}"
+
+
+def run_python(page: Path) -> None:
+    """Run a page's Python from top to bottom, and hold what it prints against the page."""
+    parts = with_outputs(page, "python")
+    if not parts or page.name == "families.md":  # generated; names a model of the hub
+        return
+    code = "import webbrowser\nwebbrowser.open = lambda page: True\n"
+    code += "".join(f"{block.body}\nprint(chr(30))\n" for block, _ in parts)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for (block, shown), printed in zip(parts, done.stdout.split(chr(30)), strict=False):
+        assert words_missing(shown, printed) == [], f"{page.name}: {block.body}{printed}"
+        if "as certificate" in block.body:
+            assert "parameters: unchanged" in printed
+
+
+@pytest.mark.usefixtures("_here")
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_the_python_and_the_commands_of_a_page_run_and_print_what_it_shows(page, sorter, capsys):
+    shutil.copytree(sorter, "runs/sorting")
+    run_python(page)
+    run_commands(page, False, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_here")
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_the_long_commands_of_a_page_run_and_print_what_it_shows(page, all_runs, capsys):
+    shutil.copytree(all_runs, "runs")
+    run_python(page)
+    run_commands(page, True, capsys)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_is_one_that_there_is_with_options_and_settings_that_there_are(words):
+    app.parse_args(words[1:], exit_on_error=False, print_error=False)
+    if words[1] == "run" and words[2] != "all":
+        registry.config(words[2], settings_of(words), quick="--quick" in words)
+    if words[1] in {"sweep", "search"}:
+        names = {field.name for field in fields(registry.find(words[2]).config_class)}
+        assert settings_of(words).keys() <= names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_the_links_of_a_page_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
+    for link in (first or second for first, second in links):
+        path, _, place = link.partition("#")
+        if "://" in link:
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        headings = re.findall(r"^#+ (.*)$", target.read_text() if place else "", re.M)
+        anchors = {re.sub(r"[^\w\- ]", "", each).lower().replace(" ", "-") for each in headings}
+        assert not place or place in anchors, f"{page.name} links to {link}"
+
+
+def test_the_readme_is_short_and_names_the_two_commands():
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 150
+    assert "make run" in readme
+    assert "make test" in readme
+
+
+def test_every_page_is_linked_from_the_readme():
+    readme = (ROOT / "README.md").read_text()
+    assert [page.name for page in PAGES[1:] if f"(docs/{page.name}" not in readme] == []
+
+
+def test_a_word_that_was_not_printed_is_missed():
+    assert words_missing("c a b → wrong 0.5", "c a b → right 0.7") == ["wrong"]
+
+
+EDITS_OF_THE_SORTER = [
+    words for words in COMMANDS if words[:4] == ["attnlab", "edit", "sorting", "cab"]
+]
+
+
+@pytest.mark.parametrize("words", EDITS_OF_THE_SORTER, ids=" ".join)
+def test_every_edit_of_the_sorter_changes_its_answer(words, sorter, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["edit", str(sorter), *words[3:]]) == 0
     out = capsys.readouterr().out
     assert "c a b → a b c" in out
     assert "they part at step 2" in out
 
 
 def test_inputs_kept_out_are_as_many_as_said():
-    (words,) = (each for each in commands("attnlab run sorting --set") if any("holdout" in word for word in each))
-    config = SortingConfig().with_settings(settings_of(words))
-    trained, held_out = config.split()
+    (words,) = {tuple(words) for words in COMMANDS if any("holdout" in word for word in words)}
+    trained, held_out = SortingConfig().with_settings(settings_of(list(words))).split()
     assert (len(held_out), len(trained) + len(held_out)) == (64, 256)
-    assert "# 64 of 256 inputs kept out of training" in README
+    assert any("# 64 of 256 inputs kept out of training" in block.body for block in BLOCKS)
+
+
+def test_there_are_as_many_edits_and_families_as_the_pages_say():
+    edit, real = ((ROOT / "docs" / name).read_text() for name in ("edit.md", "real-models.md"))
+    assert f"the {len(edit_kinds())} edits there are" in edit
+    assert f"[{len(FAMILIES)} families](families.md)" in real
+
+
+def sweep_of_the_sorter() -> dict[str, str]:
+    """Return the settings of the first sweep over letters and widths."""
+    words = next(words for words in COMMANDS if words[1] == "sweep" and "letters=4,6,8" in words)
+    return settings_of(words)
 
 
 def test_the_sweep_of_the_sorter_spans_widths_that_are_told_to_be_too_small_and_one_that_is_not():
-    axes, fixed = read_axes(SortingConfig, settings_of(commands("attnlab sweep sorting")[0]))
+    axes, fixed = read_axes(SortingConfig, sweep_of_the_sorter())
     values = {axis.name: axis.values for axis in axes}
     told = {
-        (letters, width): SortingConfig(**fixed, letters=letters, d_model=width).too_small() is not None
+        (letters, width): SortingConfig(**fixed, letters=letters, d_model=width).too_small()
+        is not None
         for letters in values["letters"]
         for width in values["d_model"]
     }
@@ -62,7 +243,7 @@ def test_the_sweep_of_the_sorter_spans_widths_that_are_told_to_be_too_small_and_
 
 @pytest.mark.slow
 def test_the_sweep_of_the_sorter_has_a_boundary():
-    settings = settings_of(commands("attnlab sweep sorting")[0])
+    settings = sweep_of_the_sorter()
     for width, share in ((6, 0.0), (10, 1.0)):
         cell = settings | {"letters": "8", "d_model": str(width)}
         assert attnlab.train_population("sorting", range(8), settings=cell).success.value == share

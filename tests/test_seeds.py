@@ -6,7 +6,10 @@ from attnlab.seeds import generator, isolated, stream_seed
 
 
 def test_each_purpose_has_its_own_stream():
-    draws = {name: tuple(torch.rand(4, generator=generator(0, name)).tolist()) for name in ("data", "model", "judge")}
+    draws = {
+        name: tuple(torch.rand(4, generator=generator(0, name)).tolist())
+        for name in ("data", "model", "judge")
+    }
     assert len(set(draws.values())) == 3
     assert tuple(torch.rand(4, generator=generator(0, "data")).tolist()) == draws["data"]
 

@@ -1,4 +1,4 @@
-"""The door: what an instrument sees and changes, and that looking changes nothing."""
+"""The hook point: what a hook sees and changes, and that looking changes nothing."""
 
 import copy
 import itertools
@@ -14,13 +14,22 @@ from attnlab.parts.feed_forward import FeedForward
 from attnlab.parts.heads import multi_head_attention, share_heads
 from attnlab.parts.positions import Alibi, Rotary
 from attnlab.seeds import isolated
-from attnlab.sites import SITES, AttentionCall, Instrument, installed, instruments_of, matches, site_names
+from attnlab.sites import (
+    SITES,
+    AttentionCall,
+    Hook,
+    hooks_of,
+    installed,
+    matches,
+    site_names,
+)
 
 POSITIONS = {"none": lambda: None, "rotary": Rotary, "alibi": lambda: Alibi(4)}
 
 
-class Recorder(Instrument):
-    """Wants what it is told to, keeps what it sees, and returns it unchanged (or as `change` says)."""
+class Recorder(Hook):
+    """Wants what it is told to, keeps what it sees, and returns it unchanged (or as `change`
+    says)."""
 
     def __init__(self, wanted=None, change=lambda site, value: value):
         self.wanted, self.change, self.seen = wanted, change, {}
@@ -42,7 +51,9 @@ class Stack(nn.Module):
         with isolated(3):
             self.layers = nn.ModuleList(
                 Block(
-                    multi_head_attention(28, 4, num_kv_heads=2, position=POSITIONS[position](), dropout=dropout),
+                    multi_head_attention(
+                        28, 4, num_kv_heads=2, position=POSITIONS[position](), dropout=dropout
+                    ),
                     FeedForward(28, 31, dropout=dropout),
                     d_model=28,
                     cross_attention=multi_head_attention(28, 4) if is_decoder else None,
@@ -54,7 +65,12 @@ class Stack(nn.Module):
 
     def forward(self, x, mask="causal", memory=None):
         for layer in self.layers:
-            x = layer(x, mask=mask, memory=memory, memory_mask=None if memory is None else torch.ones(1, 7).bool())
+            x = layer(
+                x,
+                mask=mask,
+                memory=memory,
+                memory_mask=None if memory is None else torch.ones(1, 7).bool(),
+            )
         return x
 
 
@@ -73,8 +89,12 @@ VARIANTS = list(itertools.product(POSITIONS, ("pre", "post", "none"), (False, Tr
 def test_looking_at_every_site_changes_nothing(position, norm_place, is_decoder):
     model = Stack(position, norm_place=norm_place, is_decoder=is_decoder)
     arguments = {"memory": memory_of(is_decoder)}
-    with installed(model, Recorder({name for name in site_names(model) if name.endswith("weights")})):
-        explicit = model(tokens(), **arguments)  # the same path, with as little looked at as asks for it
+    with installed(
+        model, Recorder({name for name in site_names(model) if name.endswith("weights")})
+    ):
+        explicit = model(
+            tokens(), **arguments
+        )  # the same path, with as little looked at as asks for it
     recorder = Recorder()
     with installed(model, recorder):
         watched = model(tokens(), **arguments)
@@ -123,20 +143,36 @@ def test_a_part_by_itself_has_names_without_a_path():
     part, recorder = multi_head_attention(28, 4), Recorder()
     with installed(part, recorder):
         part(tokens(), mask="causal")
-    assert list(recorder.seen) == ["query", "key", "value", "mask", "scores", "weights", "heads", "output"]
+    assert list(recorder.seen) == [
+        "query",
+        "key",
+        "value",
+        "mask",
+        "scores",
+        "weights",
+        "heads",
+        "output",
+    ]
 
 
 def test_values_have_the_shapes_the_vocabulary_gives():
     model, recorder = Stack(is_decoder=True), Recorder()
     with installed(model, recorder):
         model(tokens(), memory=memory_of(True))
-    shapes = {name.removeprefix("layers.0."): tuple(value.shape) for name, value in recorder.seen.items()}
+    shapes = {
+        name.removeprefix("layers.0."): tuple(value.shape) for name, value in recorder.seen.items()
+    }
     assert shapes["attention.query"] == (2, 4, 5, 7)
     assert shapes["attention.key"] == shapes["attention.value"] == (2, 2, 5, 7)
     assert shapes["attention.weights"] == shapes["attention.scores"] == (2, 4, 5, 5)
     assert shapes["cross_attention.weights"] == (2, 4, 5, 7)
     assert shapes["attention.heads"] == (2, 4, 5, 7)
-    assert shapes["attention.output"] == shapes["residual_before"] == shapes["residual_after"] == (2, 5, 28)
+    assert (
+        shapes["attention.output"]
+        == shapes["residual_before"]
+        == shapes["residual_after"]
+        == (2, 5, 28)
+    )
     assert shapes["feed_forward.hidden"] == (2, 5, 31)
 
 
@@ -145,7 +181,9 @@ def test_the_sites_fit_together():
     with installed(model, recorder):
         output = model(tokens())
     seen = recorder.seen
-    assert torch.equal(seen["layers.0.attention.weights"], seen["layers.0.attention.scores"].softmax(-1))
+    assert torch.equal(
+        seen["layers.0.attention.weights"], seen["layers.0.attention.scores"].softmax(-1)
+    )
     blocked = torch.ones(5, 5).triu(1).bool()
     assert (seen["layers.0.attention.scores"][..., blocked] == float("-inf")).all()
     assert (seen["layers.0.attention.mask"][..., blocked] == float("-inf")).all()
@@ -156,23 +194,30 @@ def test_the_sites_fit_together():
 
 
 @pytest.mark.parametrize(
-    "site", sorted(set(site_names(Stack())) - {"layers.0.attention.mask", "layers.1.attention.mask"})
+    "site",
+    sorted(set(site_names(Stack())) - {"layers.0.attention.mask", "layers.1.attention.mask"}),
 )
-def test_what_an_instrument_returns_is_what_the_model_goes_on_with(site):
+def test_what_an_hook_returns_is_what_the_model_goes_on_with(site):
     model = Stack()
     plain = model(tokens())
 
     def scramble(name, value):
-        return (value.flip(-1) if value.isfinite().all() else value.roll(1, 0)) if name == site else value
+        return (
+            (value.flip(-1) if value.isfinite().all() else value.roll(1, 0))
+            if name == site
+            else value
+        )
 
     with installed(model, Recorder({site}, scramble)):
         assert (model(tokens()) - plain).abs().max() > 1e-3
     assert torch.equal(model(tokens()), plain)
 
 
-def test_an_instrument_may_change_the_mask():
+def test_an_hook_may_change_the_mask():
     model = Stack()
-    with installed(model, Recorder(change=lambda name, v: torch.ones_like(v) if name.endswith("mask") else v)):
+    with installed(
+        model, Recorder(change=lambda name, v: torch.ones_like(v) if name.endswith("mask") else v)
+    ):
         opened = model(tokens())
     assert (opened - model(tokens(), mask=None)).abs().max() < 1e-5
     assert (opened - model(tokens())).abs().max() > 1e-3
@@ -190,7 +235,7 @@ def test_nothing_stays_behind_also_after_an_error():
     with pytest.raises(KeyError), installed(model, recorder):
         raise KeyError("on the way")
     parts = [part for part in model.modules() if hasattr(part, "sites")]
-    assert all(part._standing == () for part in parts)
+    assert all(part._installed == () for part in parts)
 
     def fail(*_):
         raise RuntimeError("in the model")
@@ -199,7 +244,7 @@ def test_nothing_stays_behind_also_after_an_error():
         model(tokens())
     model(tokens())
     assert recorder.seen == {}
-    assert all(part._standing == () for part in parts)
+    assert all(part._installed == () for part in parts)
 
 
 def test_two_models_do_not_disturb_each_other():
@@ -218,30 +263,34 @@ def test_two_models_do_not_disturb_each_other():
         assert set(ours.seen) == set(site_names(first))
 
 
-def test_instruments_stand_side_by_side_and_looking_comes_after_changing():
-    model, before, after = Stack(), Recorder({"layers.0.attention.heads"}), Recorder({"layers.0.attention.heads"})
+def test_hooks_stand_side_by_side_and_looking_comes_after_changing():
+    model, before, after = (
+        Stack(),
+        Recorder({"layers.0.attention.heads"}),
+        Recorder({"layers.0.attention.heads"}),
+    )
     change = Recorder({"layers.0.attention.heads"}, lambda _, value: value * 0)
     before.changes = after.changes = False
     with installed(model, before), installed(model, change), installed(model, after):
-        assert instruments_of(model) == [change, before, after]
+        assert hooks_of(model) == [change, before, after]
         model(tokens())
     assert not before.seen["layers.0.attention.heads"].any()
     assert not after.seen["layers.0.attention.heads"].any()
     assert change.seen["layers.0.attention.heads"].any()
-    assert all(part._standing == () for part in model.modules() if hasattr(part, "sites"))
+    assert all(part._installed == () for part in model.modules() if hasattr(part, "sites"))
 
 
-def test_one_instrument_stands_at_a_door_once():
+def test_one_hook_stands_at_a_door_once():
     model, recorder = Stack(), Recorder()
     with installed(model, recorder):
         with pytest.raises(WrongUsage) as caught, installed(model.layers[1], recorder):
             pass
         model(tokens())
-    assert str(caught.value) == "this instrument is already installed at 'Block'; make another one."
+    assert str(caught.value) == "this hook is already installed at 'Block'; make another one."
     assert set(recorder.seen) == set(site_names(model))
 
 
-def test_a_copy_made_under_an_instrument_is_another_model():
+def test_a_copy_made_under_an_hook_is_another_model():
     model, recorder = Stack(), Recorder()
     with installed(model, recorder):
         copy.deepcopy(model)(tokens())
@@ -262,7 +311,9 @@ def test_only_who_may_change_the_weights_opens_the_attention(changes, monkeypatc
     assert torch.equal(output, plain) is not changes
     first = calls[0][1]
     assert isinstance(first, AttentionCall)
-    weights = attention_weights(attention_scores(first.query, share_heads(first.key, 4), first.mask, scale=first.scale))
+    weights = attention_weights(
+        attention_scores(first.query, share_heads(first.key, 4), first.mask, scale=first.scale)
+    )
     with installed(model, other := Recorder({"layers.0.attention.weights"})):
         model(tokens())
     assert torch.equal(weights, other.seen["layers.0.attention.weights"])
@@ -285,7 +336,14 @@ def test_what_is_known_already_is_not_computed():
         for name, value in recorder.seen.items()
         if name in ("layers.0.residual_after", "layers.1.attention.heads")
     }
-    supplier = Recorder({"layers.0.residual_after", "layers.0.attention.query", "layers.1.attention.query", "logits"})
+    supplier = Recorder(
+        {
+            "layers.0.residual_after",
+            "layers.0.attention.query",
+            "layers.1.attention.query",
+            "logits",
+        }
+    )
     supplier.supply = known.get
     with installed(model, supplier):
         assert torch.equal(model(tokens()), plain)
@@ -300,13 +358,17 @@ def test_a_value_of_another_shape_is_refused_with_the_site_named():
     ):
         model(tokens())
     assert (
-        str(caught.value) == "what goes on at layers.0.attention.heads must have shape (2, 4, 5, 7); got (1, 4, 5, 7)."
+        str(caught.value)
+        == "what goes on at layers.0.attention.heads must have shape (2, 4, 5, 7); got (1, 4, "
+        "5, 7)."
     )
 
 
 def test_patterns_name_sites_and_one_that_names_none_is_an_error():
     model = Stack()
-    assert matches("layers.*.attention.weights", model) == [f"layers.{i}.attention.weights" for i in (0, 1)]
+    assert matches("layers.*.attention.weights", model) == [
+        f"layers.{i}.attention.weights" for i in (0, 1)
+    ]
     assert matches("*", model) == site_names(model)
     with pytest.raises(
         WrongUsage,
@@ -314,5 +376,7 @@ def test_patterns_name_sites_and_one_that_names_none_is_an_error():
         r"did you mean 'layers\.0\.attention\.weights'\? Known: layers\.0\.attention\.heads, ",
     ):
         matches("layers.0.attention.wieghts", model)
-    with pytest.raises(WrongUsage, match="Linear has no sites: none of its modules is a part of attnlab"):
+    with pytest.raises(
+        WrongUsage, match="Linear has no sites: none of its modules is a part of attnlab"
+    ):
         matches("*", nn.Linear(2, 3))

@@ -1,10 +1,12 @@
-"""attnlab, the attention workbench: build, design, train, look at, operate on and teach small transformers.
+"""attnlab, the attention workbench: build, design, train, look at, edit and teach small
+transformers.
 
-The names below are the whole face. They are looked up when first used, so that `import attnlab` is quick and needs
-torch and NumPy alone.
+The names below are the whole face. They are looked up when first used, so that `import attnlab` is
+quick and needs torch and NumPy alone.
 """
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -12,45 +14,50 @@ __version__ = "0.1.0"
 _FACE = {
     "attnlab.design": "prove",
     "attnlab.draw.attention": (
-        "draw_difference draw_head draw_heads draw_long_map draw_measure draw_rows draw_trace save_figure"
+        "draw_difference draw_head draw_heads draw_long_map draw_measure draw_rows "
+        "draw_trace save_figure"
     ),
     "attnlab.draw.corpus": "write_corpus_page",
-    "attnlab.draw.documents": "write_document",
+    "attnlab.draw.long_text_report": "write_document",
     "attnlab.draw.view": "view_page write_view",
     "attnlab.errors": "AttnlabError",
-    "attnlab.experiments.asking": "ask",
-    "attnlab.experiments.loading": "load",
+    "attnlab.experiments.prompts": "ask",
+    "attnlab.experiments.model_loader": "load",
     "attnlab.experiments.population": "open_population open_run train_population",
     "attnlab.experiments.registry": "run",
-    "attnlab.experiments.resuming": "resume",
+    "attnlab.experiments.resumption": "resume",
     "attnlab.experiments.search": "search",
     "attnlab.experiments.sweeps": "sweep",
     "attnlab.experiments.viewer": "show",
     "attnlab.look": "open_recording record",
     "attnlab.look.corpus": "Corpus open_search search_corpus",
-    "attnlab.look.documents": "open_document summarise_document",
+    "attnlab.look.long_text": "open_document summarize_document",
     "attnlab.look.questions": "recorded",
     "attnlab.look.lens": "direct_logits head_lens logit_lens",
-    "attnlab.look.summaries": "Summarise Zoom head_similarity summarise",
+    "attnlab.look.summaries": "Summarize Zoom head_similarity summarize",
     "attnlab.models": (
-        "Decoder DecoderConfig Encoder EncoderConfig EncoderDecoder EncoderDecoderConfig SingleHead "
-        "SingleHeadConfig generate save_model"
+        "Decoder DecoderConfig Encoder EncoderConfig EncoderDecoder EncoderDecoderConfig "
+        "SingleHead SingleHeadConfig generate save_model"
     ),
-    "attnlab.operate": (
-        "AddToScores AddVector Certificate CutEdge CutTokens Edit FreezePattern MeanHead MeanSite Patch "
-        "RedirectToFirst RelaxMask ResampleHead ScaleHead ScaleScores ScaleSite SetMask SetPattern ShiftMask "
-        "ShufflePattern SwapHeads Temperature UniformPattern ZeroHead ZeroSite ZeroValue edit edits_from_json "
-        "edits_to_json"
+    "attnlab.edits": (
+        "AddToScores AddVector Certificate CutEdge CutTokens Edit FreezePattern MeanHead "
+        "MeanSite Patch RedirectToFirst RelaxMask ResampleHead ScaleHead ScaleScores ScaleSite "
+        "SetMask SetPattern ShiftMask ShufflePattern SwapHeads Temperature UniformPattern "
+        "ZeroHead ZeroSite ZeroValue edit edits_from_json edits_to_json"
     ),
-    "attnlab.operate.effects": "How Metric Place Rule assess does_it_matter effect knock_out patch_all patch_paths",
-    "attnlab.operate.forking": "fork",
+    "attnlab.edits.effects": (
+        "How Metric Place Rule assess pattern_effects effect ablate patch_all patch_paths"
+    ),
+    "attnlab.edits.forks": "fork",
     "attnlab.pretrained.family": "Family register_family",
     "attnlab.pretrained.products": "faster_products",
     "attnlab.parts.attend": "attend",
     "attnlab.parts.fused": "use_attention_path",
     "attnlab.parts.heads": "multi_head_attention",
     "attnlab.parts.linear": "use_matrix_path",
-    "attnlab.parts.masks": "anti_causal_mask block_mask causal_mask padding_mask prefix_mask sliding_window_mask",
+    "attnlab.parts.masks": (
+        "anti_causal_mask block_mask causal_mask padding_mask prefix_mask sliding_window_mask"
+    ),
 }
 """Every public name, by the module it lives in."""
 
@@ -69,17 +76,57 @@ if TYPE_CHECKING:
     from attnlab.draw.attention import draw_trace as draw_trace
     from attnlab.draw.attention import save_figure as save_figure
     from attnlab.draw.corpus import write_corpus_page as write_corpus_page
-    from attnlab.draw.documents import write_document as write_document
+    from attnlab.draw.long_text_report import write_document as write_document
     from attnlab.draw.view import view_page as view_page
     from attnlab.draw.view import write_view as write_view
+    from attnlab.edits import AddToScores as AddToScores
+    from attnlab.edits import AddVector as AddVector
+    from attnlab.edits import Certificate as Certificate
+    from attnlab.edits import CutEdge as CutEdge
+    from attnlab.edits import CutTokens as CutTokens
+    from attnlab.edits import Edit as Edit
+    from attnlab.edits import FreezePattern as FreezePattern
+    from attnlab.edits import MeanHead as MeanHead
+    from attnlab.edits import MeanSite as MeanSite
+    from attnlab.edits import Patch as Patch
+    from attnlab.edits import RedirectToFirst as RedirectToFirst
+    from attnlab.edits import RelaxMask as RelaxMask
+    from attnlab.edits import ResampleHead as ResampleHead
+    from attnlab.edits import ScaleHead as ScaleHead
+    from attnlab.edits import ScaleScores as ScaleScores
+    from attnlab.edits import ScaleSite as ScaleSite
+    from attnlab.edits import SetMask as SetMask
+    from attnlab.edits import SetPattern as SetPattern
+    from attnlab.edits import ShiftMask as ShiftMask
+    from attnlab.edits import ShufflePattern as ShufflePattern
+    from attnlab.edits import SwapHeads as SwapHeads
+    from attnlab.edits import Temperature as Temperature
+    from attnlab.edits import UniformPattern as UniformPattern
+    from attnlab.edits import ZeroHead as ZeroHead
+    from attnlab.edits import ZeroSite as ZeroSite
+    from attnlab.edits import ZeroValue as ZeroValue
+    from attnlab.edits import edit as edit
+    from attnlab.edits import edits_from_json as edits_from_json
+    from attnlab.edits import edits_to_json as edits_to_json
+    from attnlab.edits.effects import How as How
+    from attnlab.edits.effects import Metric as Metric
+    from attnlab.edits.effects import Place as Place
+    from attnlab.edits.effects import Rule as Rule
+    from attnlab.edits.effects import assess as assess
+    from attnlab.edits.effects import patch_all as patch_all
+    from attnlab.edits.effects import patch_paths as patch_paths
+    from attnlab.edits.effects import pattern_effects as pattern_effects
+    from attnlab.edits.effects.ablate import ablate as ablate
+    from attnlab.edits.effects.effect import effect as effect
+    from attnlab.edits.forks import fork as fork
     from attnlab.errors import AttnlabError as AttnlabError
-    from attnlab.experiments.asking import ask as ask
-    from attnlab.experiments.loading import load as load
+    from attnlab.experiments.model_loader import load as load
     from attnlab.experiments.population import open_population as open_population
     from attnlab.experiments.population import open_run as open_run
     from attnlab.experiments.population import train_population as train_population
+    from attnlab.experiments.prompts import ask as ask
     from attnlab.experiments.registry import run as run
-    from attnlab.experiments.resuming import resume as resume
+    from attnlab.experiments.resumption import resume as resume
     from attnlab.experiments.search import search as search
     from attnlab.experiments.sweeps import sweep as sweep
     from attnlab.experiments.viewer import show as show
@@ -88,16 +135,16 @@ if TYPE_CHECKING:
     from attnlab.look.corpus import Corpus as Corpus
     from attnlab.look.corpus import open_search as open_search
     from attnlab.look.corpus import search_corpus as search_corpus
-    from attnlab.look.documents import open_document as open_document
-    from attnlab.look.documents import summarise_document as summarise_document
     from attnlab.look.lens import direct_logits as direct_logits
     from attnlab.look.lens import head_lens as head_lens
     from attnlab.look.lens import logit_lens as logit_lens
+    from attnlab.look.long_text import open_document as open_document
+    from attnlab.look.long_text import summarize_document as summarize_document
     from attnlab.look.questions import recorded as recorded
-    from attnlab.look.summaries import Summarise as Summarise
+    from attnlab.look.summaries import Summarize as Summarize
     from attnlab.look.summaries import Zoom as Zoom
     from attnlab.look.summaries import head_similarity as head_similarity
-    from attnlab.look.summaries import summarise as summarise
+    from attnlab.look.summaries import summarize as summarize
     from attnlab.models import Decoder as Decoder
     from attnlab.models import DecoderConfig as DecoderConfig
     from attnlab.models import Encoder as Encoder
@@ -108,46 +155,6 @@ if TYPE_CHECKING:
     from attnlab.models import SingleHeadConfig as SingleHeadConfig
     from attnlab.models import generate as generate
     from attnlab.models import save_model as save_model
-    from attnlab.operate import AddToScores as AddToScores
-    from attnlab.operate import AddVector as AddVector
-    from attnlab.operate import Certificate as Certificate
-    from attnlab.operate import CutEdge as CutEdge
-    from attnlab.operate import CutTokens as CutTokens
-    from attnlab.operate import Edit as Edit
-    from attnlab.operate import FreezePattern as FreezePattern
-    from attnlab.operate import MeanHead as MeanHead
-    from attnlab.operate import MeanSite as MeanSite
-    from attnlab.operate import Patch as Patch
-    from attnlab.operate import RedirectToFirst as RedirectToFirst
-    from attnlab.operate import RelaxMask as RelaxMask
-    from attnlab.operate import ResampleHead as ResampleHead
-    from attnlab.operate import ScaleHead as ScaleHead
-    from attnlab.operate import ScaleScores as ScaleScores
-    from attnlab.operate import ScaleSite as ScaleSite
-    from attnlab.operate import SetMask as SetMask
-    from attnlab.operate import SetPattern as SetPattern
-    from attnlab.operate import ShiftMask as ShiftMask
-    from attnlab.operate import ShufflePattern as ShufflePattern
-    from attnlab.operate import SwapHeads as SwapHeads
-    from attnlab.operate import Temperature as Temperature
-    from attnlab.operate import UniformPattern as UniformPattern
-    from attnlab.operate import ZeroHead as ZeroHead
-    from attnlab.operate import ZeroSite as ZeroSite
-    from attnlab.operate import ZeroValue as ZeroValue
-    from attnlab.operate import edit as edit
-    from attnlab.operate import edits_from_json as edits_from_json
-    from attnlab.operate import edits_to_json as edits_to_json
-    from attnlab.operate.effects import How as How
-    from attnlab.operate.effects import Metric as Metric
-    from attnlab.operate.effects import Place as Place
-    from attnlab.operate.effects import Rule as Rule
-    from attnlab.operate.effects import assess as assess
-    from attnlab.operate.effects import does_it_matter as does_it_matter
-    from attnlab.operate.effects import patch_all as patch_all
-    from attnlab.operate.effects import patch_paths as patch_paths
-    from attnlab.operate.effects.effect import effect as effect
-    from attnlab.operate.effects.knock_out import knock_out as knock_out
-    from attnlab.operate.forking import fork as fork
     from attnlab.parts.attend import attend as attend
     from attnlab.parts.fused import use_attention_path as use_attention_path
     from attnlab.parts.heads import multi_head_attention as multi_head_attention
@@ -163,7 +170,25 @@ if TYPE_CHECKING:
     from attnlab.pretrained.products import faster_products as faster_products
 
 
+_RENAMED = {
+    "Summarise": "Summarize",
+    "does_it_matter": "pattern_effects",
+    "knock_out": "ablate",
+    "summarise": "summarize",
+    "summarise_document": "summarize_document",
+}
+"""Names of the version before, which still work for one version."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        warnings.warn(
+            f"attnlab.{name} is now called attnlab.{_RENAMED[name]}; "
+            "the old name goes with the next version.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        name = _RENAMED[name]
     if name not in _HOME:
         raise AttributeError(f"module 'attnlab' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

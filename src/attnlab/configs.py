@@ -1,8 +1,9 @@
 """Configs: frozen, validated values with a comment per field.
 
-A config is a frozen dataclass derived from `Config`, its fields made with `option`. Nothing is swallowed: an
-unknown key, a wrong type or a value out of range raises `WrongUsage` with what was expected, what came and, for
-a misspelt key, what was probably meant. `with_settings` reads the `key=value` texts of the command line.
+A config is a frozen dataclass derived from `Config`, its fields made with `option`. Nothing is
+swallowed: an unknown key, a wrong type or a value out of range raises `WrongUsage` with what was
+expected, what came and, for a misspelt key, what was probably meant. `with_settings` reads the
+`key=value` texts of the command line.
 """
 
 import dataclasses
@@ -15,14 +16,15 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, ge
 
 from attnlab.errors import WrongUsage, did_you_mean
 
-__all__ = ["Config", "Option", "option", "parse_settings"]
+__all__ = ["Config", "Option", "option", "parse_settings", "renamed_layout"]
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of one field: its name, type, default, comment and range, as tables and messages show them."""
+    """One field of a config: name, type, default, comment and range, as tables and messages show
+    it."""
 
     name: str
     kind: type
@@ -55,7 +57,9 @@ class Option:
         given = value
         if self.kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = _as_float(value)
-        is_right_type = isinstance(value, self.kind) and not (self.kind is int and isinstance(value, bool))
+        is_right_type = isinstance(value, self.kind) and not (
+            self.kind is int and isinstance(value, bool)
+        )
         if not is_right_type or (isinstance(value, float) and not math.isfinite(value)):
             raise WrongUsage(f"{self.name} must be {self.expected}; got {_shown(given)}.")
         is_low = self.low is not None and value < self.low
@@ -88,7 +92,8 @@ def option(
     low: float | None = None,
     high: float | None = None,
 ) -> Any:
-    """Declare a config field: its default, one comment, and its range (inclusive); choices are its `Literal` type."""
+    """Declare a config field: default, comment, and inclusive range; choices are its `Literal`
+    type."""
     return field(default=default, metadata={"comment": comment, "low": low, "high": high})
 
 
@@ -141,7 +146,9 @@ class Config:
         """Return a copy with some fields read from text, as `--set key=value` gives them."""
         self._check_names(settings)
         known = {each.name: each for each in self.options()}
-        return dataclasses.replace(self, **{name: known[name].parse(text) for name, text in settings.items()})
+        return dataclasses.replace(
+            self, **{name: known[name].parse(text) for name, text in settings.items()}
+        )
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the fields as plain values for JSON."""
@@ -185,7 +192,19 @@ def _as_float(number: int) -> float:
 
 def _shown(value: Any) -> str:
     """Write a wrong value into a message: as Python does, but never longer than a line."""
-    if isinstance(value, int) and value.bit_length() > 200:  # Python refuses to write integers of thousands of digits
+    # Python refuses to write integers of thousands of digits
+    if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length():,} bits"
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+_OLD_LAYOUTS = {"lanes": "simd", "solo": "sequential"}  # as the first version wrote them
+
+
+def renamed_layout(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return a stored config with the present name of its layout."""
+    name = facts.get("layout")
+    if isinstance(name, str) and name in _OLD_LAYOUTS:
+        return {**facts, "layout": _OLD_LAYOUTS[name]}
+    return facts

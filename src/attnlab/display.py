@@ -1,10 +1,11 @@
-"""How results show themselves: a few lines at the prompt, a small table in a notebook, both made from one card.
+"""How results show themselves: a few lines at the prompt, a small table in a notebook.
 
 @displayed
 class Lens(NamedTuple): ...
 
-A class says what it shows in a method `_card`. Without one its own `__str__` is shown, and where it has none, its
-fields in short. Nothing large is shown whole, and no text from a file can end a tag or steer a terminal.
+A class says what it shows in a method `_card`. Without one its own `__str__` is shown, and where it
+has none, its fields in short. Nothing large is shown whole, and no text from a file can end a tag
+or steer a terminal.
 """
 
 import html
@@ -20,9 +21,17 @@ _LINES, _WIDTH, _LETTERS = 15, 100, 950  # of a repr
 _ROWS, _COLUMNS = 20, 12  # of a table in a notebook
 _CELL = 60  # letters
 _LISTED = 6  # items of a list that are named one by one
-_BIDI = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))  # and the ends of lines of Unicode
+_BIDI = (
+    0x61C,
+    0x200E,
+    0x200F,
+    *range(0x2028, 0x202F),
+    *range(0x2066, 0x206A),
+)  # and the ends of lines of Unicode
 _HARMLESS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"}
-_HARMLESS |= {0x7F: "␡"} | dict.fromkeys((*range(0x80, 0xA0), *_BIDI, *range(0xD800, 0xE000)), "\ufffd")
+_HARMLESS |= {0x7F: "␡"} | dict.fromkeys(
+    (*range(0x80, 0xA0), *_BIDI, *range(0xD800, 0xE000)), "\ufffd"
+)
 """What a terminal would obey or order text by, or could not write, and what is shown instead."""
 
 
@@ -56,7 +65,11 @@ def short(value: Any) -> str:
         return f"{value:.4g}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{str(value.dtype).removeprefix('torch.')} ({', '.join(map(str, value.shape))})"
-    if isinstance(value, Mapping | Sequence) and not isinstance(value, str) and not hasattr(value, "_fields"):
+    if (
+        isinstance(value, Mapping | Sequence)
+        and not isinstance(value, str)
+        and not hasattr(value, "_fields")
+    ):
         if len(value) > _LISTED or isinstance(value, Mapping) or not all(map(_is_plain, value)):
             return f"{len(value):,} item{'s' * (len(value) != 1)}"
         return _clipped(", ".join(map(short, value)), _CELL)
@@ -90,7 +103,8 @@ def card_text(card: Card, lines: int | None = None) -> str:
 
 
 def harmless(text: str) -> str:
-    """Show the characters in a text that command a terminal or turn the direction of writing, but line ends and tabs.
+    """Replace characters that could command a terminal or reverse the text; keep line ends and
+    tabs.
 
     >>> harmless("\\x1b[31mred")
     '␛[31mred'
@@ -107,12 +121,14 @@ def frame(rows: Iterable[Mapping[str, Any]]) -> Any:
     try:
         import pandas
     except ImportError:
-        raise CouldNotRun("a DataFrame needs pandas, which is not installed; get it with: pip install pandas") from None
+        raise CouldNotRun(
+            "a DataFrame needs pandas, which is not installed; get it with: pip install pandas"
+        ) from None
     return pandas.DataFrame(list(rows))
 
 
 def _card_of(result: Any) -> Card:
-    """Return what a result shows of itself; a result that cannot tell, as one with a damaged file, says why."""
+    """Return the card of a result, or one that says why it cannot be shown."""
     kind = type(result)
     try:
         if hasattr(result, "_card"):
@@ -122,7 +138,11 @@ def _card_of(result: Any) -> Card:
             return Card(kind.__name__, lines=str(result).splitlines())
     except AttnlabError as error:
         return Card(f"{kind.__name__}: {error}")
-    names = getattr(kind, "_fields", None) or getattr(kind, "__dataclass_fields__", None) or vars(result)
+    names = (
+        getattr(kind, "_fields", None)
+        or getattr(kind, "__dataclass_fields__", None)
+        or vars(result)
+    )
     told = [(name, getattr(result, name)) for name in names if not name.startswith("_")]
     return Card(kind.__name__, [(name, value) for name, value in told if value is not None])
 
@@ -142,8 +162,12 @@ def _repr_html(self: Any) -> str:
         )
         parts.append(f"<table>{rows}</table>")
     if card.rows:
-        table = [[short(cell) for cell in row[:_COLUMNS]] for row in [card.columns, *card.rows[:_ROWS]]]
-        sides = ["right" if _are_numbers(column[1:]) else "left" for column in zip(*table, strict=True)]
+        table = [
+            [short(cell) for cell in row[:_COLUMNS]] for row in [card.columns, *card.rows[:_ROWS]]
+        ]
+        sides = [
+            "right" if _are_numbers(column[1:]) else "left" for column in zip(*table, strict=True)
+        ]
         lines = [
             "".join(
                 f'<{tag} style="text-align:{side}">{_escaped(cell)}</{tag}>'
@@ -169,12 +193,17 @@ def _left_out(number: int, most: int, noun: str) -> list[str]:
 def _aligned(column: Sequence[str], has_head: bool) -> list[str]:
     """Pad the cells of a column: words begin at its left, numbers end at its right."""
     width = max(map(len, column))
-    return [cell.rjust(width) if _are_numbers(column[has_head:]) else cell.ljust(width) for cell in column]
+    return [
+        cell.rjust(width) if _are_numbers(column[has_head:]) else cell.ljust(width)
+        for cell in column
+    ]
 
 
 def _are_numbers(cells: Sequence[str]) -> bool:
     try:
-        return all(float(cell.replace(",", "").replace("none", "nan") or 0) is not None for cell in cells)
+        return all(
+            float(cell.replace(",", "").replace("none", "nan") or 0) is not None for cell in cells
+        )
     except ValueError:
         return False
 

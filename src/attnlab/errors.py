@@ -1,7 +1,7 @@
 """One family of errors: what was expected, what came, what to do.
 
-Everything a user can cause raises `AttnlabError` or a child of it, and the command line turns it into one
-sentence and an exit status. Failed assertions are our own mistakes and stay assertions.
+Everything a user can cause raises `AttnlabError` or a child of it, and the command line turns it
+into one sentence and an exit status. Failed assertions are our own mistakes and stay assertions.
 """
 
 import difflib
@@ -27,13 +27,14 @@ class WrongUsage(AttnlabError, ValueError):
 
 
 class CouldNotRun(AttnlabError, RuntimeError):
-    """The request is fine, the world is not: a full disk, a missing file, a folder that is taken."""
+    """The request is fine, the world is not: a full disk, a missing file, a folder that is
+    taken."""
 
     exit_status = 3
 
 
 def in_order(name: str) -> list[tuple[int, int, str]]:
-    """Return what to sort names by so that their numbers stand as numbers do.
+    """Return a sort key that orders the numbers within names as numbers.
 
     >>> sorted(["layers.10", "layers.9"], key=in_order)
     ['layers.9', 'layers.10']

@@ -1,7 +1,8 @@
 """Files that are either whole or not there, in folders with one writer.
 
-Everything is written to a temporary neighbour, synced, and renamed over its goal, so that neither a kill nor a full
-disk can leave half a file or destroy the one before it. JSON is read strictly: no NaN, no key twice.
+Everything is written to a temporary neighbour, synced, and renamed over its goal, so that neither a
+kill nor a full disk can leave half a file or destroy the one before it. JSON is read strictly: no
+NaN, no key twice.
 """
 
 import errno
@@ -34,18 +35,20 @@ __all__ = [
 ]
 
 LOCK = ".lock"
-"""The file that stands in a folder while somebody writes there."""
+"""The lock file of a folder while a process writes there."""
 
 
 class CouldNotWrite(CouldNotRun):
-    """The disk is full, or the place may not be written; what stood there before is as it was."""
+    """The disk is full or the place is read-only; the old file is unchanged."""
 
 
 class Taken(CouldNotRun):
-    """Somebody else writes into the folder; `writer` says who."""
+    """Another process is writing into the folder; `writer` names it."""
 
     def __init__(self, folder: Path, writer: str) -> None:
-        super().__init__(f"{writer} is writing into {folder}: wait until it has ended, or choose another folder.")
+        super().__init__(
+            f"{writer} is writing into {folder}: wait until it has ended, or choose another folder."
+        )
         self.writer = writer
 
 
@@ -53,10 +56,13 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Replace a file in one step; on any failure the old one is still there.
 
     Raises:
-        CouldNotWrite: the disk is full, the folder is missing or may not be written, with path and size.
+        CouldNotWrite: the disk is full, the folder is missing or may not be written, with path and
+            size.
     """
     with explained(path, len(content)):
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        handle, temporary = tempfile.mkstemp(
+            prefix=f".{path.name}.", suffix=".part", dir=path.parent
+        )
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -102,7 +108,9 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
         if line:
             value = _parsed(line, f"line {number} of {path}")
             if not isinstance(value, dict):
-                raise CouldNotRun(f"line {number} of {path} must be a JSON object; got {line[:60]!r}.")
+                raise CouldNotRun(
+                    f"line {number} of {path} must be a JSON object; got {line[:60]!r}."
+                )
             found.append(value)
     return found
 
@@ -116,17 +124,25 @@ def explained(path: Path, size: int | None = None) -> Iterator[None]:
         what = f"{path} ({size:,} bytes)" if size is not None else str(path)
         advice = {
             errno.ENOSPC: "The disk is full: free some space, or choose another folder with --out.",
-            errno.EDQUOT: "The disk quota is used up: free some space, or choose another folder with --out.",
+            errno.EDQUOT: (
+                "The disk quota is used up: free some space, or choose another folder with --out."
+            ),
             errno.EROFS: "The file system is read-only: choose another folder with --out.",
             errno.EACCES: "It may not be written by you: choose another folder with --out.",
             errno.EPERM: "It may not be written by you: choose another folder with --out.",
-            errno.ENOTDIR: "A file stands where a folder is needed: choose another folder with --out.",
-            errno.EEXIST: "A file stands where a folder is needed: choose another folder with --out.",
+            errno.ENOTDIR: (
+                "A file stands where a folder is needed: choose another folder with --out."
+            ),
+            errno.EEXIST: (
+                "A file stands where a folder is needed: choose another folder with --out."
+            ),
             errno.ENOENT: "The folder is not there.",
             errno.ENAMETOOLONG: "Choose a shorter name with --out.",
             errno.EFBIG: "Files this large are not allowed here: choose another folder with --out.",
         }.get(error.errno or 0, "")
-        raise CouldNotWrite(f"could not write {what}: {error.strerror or error}. {advice}".strip()) from None
+        raise CouldNotWrite(
+            f"could not write {what}: {error.strerror or error}. {advice}".strip()
+        ) from None
 
 
 def check_room(path: Path, size: int, what: str) -> None:
@@ -137,15 +153,16 @@ def check_room(path: Path, size: int, what: str) -> None:
     """
     standing = next(each for each in (path, *path.absolute().parents) if each.exists())
     usage = shutil.disk_usage(standing)
-    if usage.free < size and usage.total:  # a place of no size at all is no disk; writing there says why it fails
+    # a place of no size at all is no disk; writing there says why it fails
+    if usage.free < size and usage.total:
         raise CouldNotWrite(
-            f"could not write {path}: only {usage.free:,} bytes are free there and {what} needs {size:,}. "
-            "Free some space, or choose another folder with --out."
+            f"could not write {path}: only {usage.free:,} bytes are free there and {what} needs "
+            f"{size:,}. Free some space, or choose another folder with --out."
         )
 
 
 def remove_remains(folder: Path) -> None:
-    """Remove the temporary files that a killed writer left, here and below; only for who holds the lock."""
+    """Remove the temporary files that a killed writer left; call only while holding the lock."""
     with explained(folder):
         for path in folder.rglob(".*.part"):
             path.unlink(missing_ok=True)
@@ -155,23 +172,24 @@ def remove_remains(folder: Path) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Be the only one who writes into a folder, which must be there.
 
-    The system frees a lock when its process ends, however it ends: none is ever stale. Where the file system knows no
-    locks, there are none.
+    The system frees a lock when its process ends, however it ends: none is ever stale. Where the
+    file system knows no locks, there are none.
 
     Raises:
-        Taken: somebody else holds it.
+        Taken: another process holds it.
         CouldNotWrite: the folder may not be written.
     """
     handle = _lock(folder)
     try:
         yield
     finally:
-        (folder / LOCK).unlink(missing_ok=True)  # still ours, so nobody else's can be removed
+        (folder / LOCK).unlink(missing_ok=True)  # still ours, so no other process's lock is removed
         os.close(handle)
 
 
 def writer_of(folder: Path) -> str | None:
-    """Say who writes into a folder, such as "process 4711"; None where nobody does, or nobody can tell."""
+    """Say who writes into a folder, such as "process 4711"; None where none does, or none can
+    tell."""
     try:
         import fcntl
     except ImportError:  # not on every system
@@ -179,7 +197,7 @@ def writer_of(folder: Path) -> str | None:
     try:
         with open(folder / LOCK, "rb") as file:
             number = file.read(20).decode(errors="replace")
-            if not number:  # whoever made it is about to lock it, and must find it free
+            if not number:  # its maker is about to lock it, and must find it free
                 return None
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -193,7 +211,7 @@ def writer_of(folder: Path) -> str | None:
 def _lock(folder: Path) -> int:
     import fcntl  # not on every system
 
-    file, patience = folder / LOCK, 3  # somebody may just be asking who writes here
+    file, patience = folder / LOCK, 3  # another process may just be asking who writes here
     while True:
         with explained(file):
             handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
@@ -207,7 +225,13 @@ def _lock(folder: Path) -> int:
                     time.sleep(0.01)
                     continue
                 is_us = number == str(os.getpid())
-                writer = "this process" if is_us else f"process {number}" if number else "another process"
+                writer = (
+                    "this process"
+                    if is_us
+                    else f"process {number}"
+                    if number
+                    else "another process"
+                )
                 raise Taken(folder, writer) from None
             except OSError as error:
                 if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
@@ -220,7 +244,7 @@ def _lock(folder: Path) -> int:
 
 
 def _is_still_there(file: Path, handle: int) -> bool:
-    """Say whether a lock is that of the file: its holder may have let go of it just now, and taken the file along."""
+    """Is the lock we hold still the lock of the file on disk?"""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(file))
     except FileNotFoundError:

@@ -8,7 +8,8 @@ __all__ = ["free_memory"]
 
 
 def free_memory(device: torch.device | str = "cpu", system: Path = Path("/")) -> int | None:
-    """Return the bytes that can be taken without harm, or None where nobody says: the system's, or a GPU's."""
+    """Return the bytes that can be taken without harm, or None where unknown: the system's, or
+    a GPU's."""
     if torch.device(device).type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
@@ -20,7 +21,9 @@ def free_memory(device: torch.device | str = "cpu", system: Path = Path("/")) ->
         pass
     try:  # a container may be allowed less than the machine has
         group = system / "sys/fs/cgroup"
-        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+        found.append(
+            int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+        )
     except (OSError, ValueError):
         pass
     return max(0, min(found)) if found else None

@@ -1,4 +1,4 @@
-"""The bar that a notebook shows while something long is computed; a script shows none, the command line its own."""
+"""The progress bar of a notebook; scripts show none, and the command line has its own."""
 
 import html
 import sys
@@ -23,7 +23,8 @@ def notebook_bar(title: str) -> "Bar | None":
 
 
 class Bar:
-    """One line, rewritten in its place; it observes a training, and counts anything else by `count`."""
+    """One line, rewritten in its place; it observes a training, and counts anything else by
+    `count`."""
 
     def __init__(self, title: str) -> None:
         self._title, self._stage, self._told = title, "", ""
@@ -54,12 +55,21 @@ class Bar:
 
     def __repr__(self) -> str:
         stage = f"{self._title}: {self._stage}" if self._stage else self._title
-        far = f"{self._done:,} of {self._total:,}" if self._total else f"{self._done:,}" if self._done else ""
+        far = (
+            f"{self._done:,} of {self._total:,}"
+            if self._total
+            else f"{self._done:,}"
+            if self._done
+            else ""
+        )
         return "  ".join(filter(None, (stage, far, figures_text(self._figures), self._told)))
 
     def _repr_html_(self) -> str:
         value = f' value="{self._done}" max="{self._total}"' if self._total else ""
-        return f'<div><progress{value}></progress> <span role="status">{html.escape(repr(self))}</span></div>'
+        return (
+            f"<div><progress{value}></progress> <span "
+            f'role="status">{html.escape(repr(self))}</span></div>'
+        )
 
     def _draw(self, *, is_last: bool = False) -> None:
         now = time.monotonic()
@@ -82,7 +92,11 @@ def figures_text(figures: Mapping[str, float]) -> str:
     """Write the figures of a training in a few words."""
     shown = []
     if "loss" in figures:
-        spread = f" ({figures['loss_low']:.4f} to {figures['loss_high']:.4f})" if "loss_low" in figures else ""
+        spread = (
+            f" ({figures['loss_low']:.4f} to {figures['loss_high']:.4f})"
+            if "loss_low" in figures
+            else ""
+        )
         shown.append(f"loss {figures['loss']:.4f}{spread}")
     if "accuracy" in figures:
         shown.append(f"right {figures['accuracy']:.1%}")

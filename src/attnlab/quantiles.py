@@ -8,7 +8,7 @@ __all__ = ["student_quantile"]
 
 @functools.cache
 def student_quantile(freedom: int, level: float = 0.95) -> float:
-    """Return the t within which, on either side of 0, a share `level` of Student's distribution lies, by bisection.
+    """Return the t that encloses a share `level` of Student's distribution around 0.
 
     >>> round(student_quantile(9), 4)
     2.2622
@@ -24,7 +24,8 @@ def student_quantile(freedom: int, level: float = 0.95) -> float:
 
 
 def _student_below(t: float, freedom: int) -> float:
-    """Student's distribution function for whole degrees of freedom (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    """Student's distribution function for whole degrees of freedom (Abramowitz and Stegun 26.7.3,
+    26.7.4)."""
     angle = math.atan2(t, math.sqrt(freedom))
     cosine = math.cos(angle)
     if freedom % 2:

@@ -1,8 +1,8 @@
 """Randomness is passed, never global: one seed, and a generator of its own for each purpose.
 
-`generator(seed, "data")` and `generator(seed, "model")` are independent streams, so that asking for one more
-number here changes nothing there. `isolated` lends a seed to code that can only use torch's global generator
-(module initialisation, dropout) and gives the global state back untouched.
+`generator(seed, "data")` and `generator(seed, "model")` are independent streams, so that asking for
+one more number here changes nothing there. `isolated` lends a seed to code that can only use
+torch's global generator (module initialisation, dropout) and gives the global state back untouched.
 """
 
 import hashlib
@@ -17,10 +17,12 @@ __all__ = ["generator", "isolated", "stream_seed"]
 
 
 def stream_seed(seed: int, *purpose: str | int) -> int:
-    """Derive a 63-bit seed for one purpose (SHA-256 of the names, so it is the same on every machine).
+    """Derive a 63-bit seed for one purpose (SHA-256 of the names: the same on every machine).
 
-    >>> stream_seed(0, "data") == stream_seed(0, "data"), stream_seed(0, "data") == stream_seed(1, "data")
-    (True, False)
+    >>> stream_seed(0, "data") == stream_seed(0, "data")
+    True
+    >>> stream_seed(0, "data") == stream_seed(1, "data")
+    False
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise WrongUsage(f"a seed must be an integer from 0 to 2**63 - 1; got {seed!r}.")
@@ -28,7 +30,9 @@ def stream_seed(seed: int, *purpose: str | int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def generator(seed: int, *purpose: str | int, device: torch.device | str = "cpu") -> torch.Generator:
+def generator(
+    seed: int, *purpose: str | int, device: torch.device | str = "cpu"
+) -> torch.Generator:
     """Make the generator of one purpose."""
     return torch.Generator(device=device).manual_seed(stream_seed(seed, *purpose))
 

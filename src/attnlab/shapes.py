@@ -42,29 +42,20 @@ def check_attention_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tens
     mask broadcasting to (..., query, key).
     """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor):
-            kind = type(tensor).__name__
-            raise WrongUsage(f"{name} must be a tensor; got a {kind}. Convert it with torch.as_tensor.")
-        if tensor.dim() < 2:
-            raise WrongUsage(
-                f"{name} needs at least two axes, (..., length, width); got shape {shape_text(tensor.shape)}. "
-                f"Add a length axis with {name}.unsqueeze(-2)."
-            )
-        if not tensor.is_floating_point():
-            raise WrongUsage(
-                f"{name} must hold floating-point numbers; got {tensor.dtype}. Convert it with {name}.float()."
-            )
+        _check_numbers(name, tensor)
     if query.shape[-1] != key.shape[-1]:
         raise WrongUsage(
             f"query and key must have the same width; got {query.shape[-1]} and {key.shape[-1]}. "
             "Both are the d_k of the formula softmax(QKᵀ/√d_k) V."
         )
     if query.shape[-1] == 0:
-        raise WrongUsage("query and key must be at least 1 wide; got width 0, for which no scores exist.")
+        raise WrongUsage(
+            "query and key must be at least 1 wide; got width 0, for which no scores exist."
+        )
     if key.shape[-2] != value.shape[-2]:
         raise WrongUsage(
-            f"key and value must have the same length; got {key.shape[-2]} keys and {value.shape[-2]} values. "
-            "Each key needs its own value."
+            f"key and value must have the same length; got {key.shape[-2]} keys and "
+            f"{value.shape[-2]} values. Each key needs its own value."
         )
     if not query.dtype == key.dtype == value.dtype:
         raise WrongUsage(
@@ -74,17 +65,36 @@ def check_attention_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tens
     leading: Sequence[int] = query.shape[:-2]
     if not leading == key.shape[:-2] == value.shape[:-2]:
         leading = _broadcast(
-            {"query": query.shape[:-2], "key": key.shape[:-2], "value": value.shape[:-2]}, "leading axes"
+            {"query": query.shape[:-2], "key": key.shape[:-2], "value": value.shape[:-2]},
+            "leading axes",
         )
     if mask is not None:
-        scores = (*leading, query.shape[-2], key.shape[-2])
-        if mask.dim() > len(scores) or any(
-            got not in (1, expected) for got, expected in zip(reversed(mask.shape), reversed(scores), strict=False)
-        ):
-            raise WrongUsage(
-                f"mask must broadcast to the scores (..., query, key) = {shape_text(scores)}; "
-                f"got {shape_text(mask.shape)}. A padding mask per batch needs shape (batch, 1, 1, key)."
-            )
+        _check_mask(mask, (*leading, query.shape[-2], key.shape[-2]))
+
+
+def _check_numbers(name: str, tensor: object) -> None:
+    if not isinstance(tensor, Tensor):
+        kind = type(tensor).__name__
+        raise WrongUsage(f"{name} must be a tensor; got a {kind}. Convert it with torch.as_tensor.")
+    if tensor.dim() < 2:
+        raise WrongUsage(
+            f"{name} needs at least two axes, (..., length, width); got shape "
+            f"{shape_text(tensor.shape)}. Add a length axis with {name}.unsqueeze(-2)."
+        )
+    if not tensor.is_floating_point():
+        raise WrongUsage(
+            f"{name} must hold floating-point numbers; got {tensor.dtype}. Convert it "
+            f"with {name}.float()."
+        )
+
+
+def _check_mask(mask: Tensor, scores: Sequence[int]) -> None:
+    pairs = zip(reversed(mask.shape), reversed(scores), strict=False)
+    if mask.dim() > len(scores) or any(got not in (1, expected) for got, expected in pairs):
+        raise WrongUsage(
+            f"mask must broadcast to the scores (..., query, key) = {shape_text(scores)}; got "
+            f"{shape_text(mask.shape)}. A padding mask per batch needs shape (batch, 1, 1, key)."
+        )
 
 
 def require_integer(name: str, number: object, *, low: int = 1) -> int:

@@ -1,13 +1,12 @@
-"""Sites: the names under which everything inside a model can be seen and changed, and the door to them.
+"""Sites: the names of everything inside a model that can be seen and changed, and hooks on them.
 
-A site's full name is the path of the part that owns it plus the site's own name:
-`layers.3.attention.weights`, `decoder.layers.0.cross_attention.scores`. Because parts are ordinary modules,
-the path comes for free, in our models and in anybody's model built from our parts.
+A site's full name is the path of the module that owns it plus the site's own name:
+`layers.3.attention.weights`, `decoder.layers.0.cross_attention.scores`.
 
-An *instrument* stands at the door: it says which sites it wants and is handed each value as it appears; what it
-returns goes on through the model. Several may stand there, those that change before those that only look, so that a
-recording shows what went on. A part without an instrument pays one attribute look-up. Recordings and edits (the floors
-above) are instruments; this file knows neither.
+A `Hook` says which sites it wants, is handed each value as the model computes it, and returns what
+the model goes on with. Several hooks may be installed on one model: those that change values run
+before those that only look, so a recording shows the edited values. A module without hooks pays one
+attribute look-up. Recordings and edits, on the floors above, are hooks; this file knows neither.
 """
 
 import fnmatch
@@ -25,13 +24,13 @@ from attnlab.shapes import shape_text
 __all__ = [
     "SITES",
     "AttentionCall",
-    "Instrument",
+    "Hook",
     "OutputPlace",
     "Reading",
     "SitedModule",
     "entrances",
+    "hooks_of",
     "installed",
-    "instruments_of",
     "is_going_back",
     "matches",
     "set_aside",
@@ -42,7 +41,8 @@ SITES: dict[str, str] = {
     "query": "(batch, head, query, head_width), positions applied",
     "key": "(batch, kv_head, key, head_width), positions applied",
     "value": "(batch, kv_head, key, value_width)",
-    "mask": "what attention may look at: (..., query, key), boolean or added to the scores; absent when all may",
+    "mask": "what attention may look at: (..., query, key), boolean or added to the scores; absent "
+    "when all may",
     "scores": "(batch, head, query, key), scaled, before the softmax, -inf where blocked",
     "weights": "(batch, head, query, key), after the softmax, before dropout",
     "heads": "(batch, head, query, value_width), each head's output before the output projection",
@@ -50,7 +50,9 @@ SITES: dict[str, str] = {
     "embedding": "(batch, length, d_model), tokens with their positions",
     "residual_before": "(batch, length, d_model), the residual stream as a block receives it",
     "residual_between": "(batch, length, d_model), after attention, before the feed-forward part",
-    "residual_after_cross": "(batch, length, d_model), after cross-attention, in decoder blocks that have it",
+    "residual_after_cross": (
+        "(batch, length, d_model), after cross-attention, in decoder blocks that have it"
+    ),
     "residual_after": "(batch, length, d_model), as the block leaves it",
     "hidden": "(batch, length, d_ff), inside the feed-forward part, after its activation",
     "logits": "(batch, length, vocabulary) or (batch, classes)",
@@ -58,23 +60,24 @@ SITES: dict[str, str] = {
 
 
 class OutputPlace:
-    """Where whoever computes an attention's output on the way to something else leaves it, to the same bits.
+    """Holds an attention's output that a hook computed along the way, to the same bits.
 
-    output: (batch, head, query, value_width); it is not computed again.
+    output: (batch, head, query, value_width); attention does not compute it again.
     """
 
     output: Tensor | None = None
 
 
 class AttentionCall(NamedTuple):
-    """One attention, about to be computed: all that its scores and weights can be made from.
+    """One call of attention, about to be computed: what its scores and weights are made from.
 
-    query (batch, head, query, head_width) · key (batch, kv_head, key, head_width) · value (batch, kv_head, key,
-    value_width), with their positions · mask and scale as `attend` takes them, every bias in the mask · is_open: scores
-    and weights are computed openly, because somebody may change them; whoever wants them is handed them at `visit` ·
-    is_cross: keys and values are of something else than the queries · place: for the output, where it is to be
-    computed without weights and dropout · is_whole: False where scores and weights are made from more than this, as
-    in a foreign model with soft-capped scores or sinks.
+    query (batch, head, query, head_width) · key (batch, kv_head, key, head_width) · value (batch,
+    kv_head, key, value_width), with their positions · mask and scale as `attend` takes them, every
+    bias in the mask · is_open: scores and weights are computed openly, because a hook may change
+    them, and hooks are handed them at `visit` · is_cross: keys and values are of something
+    else than the queries · place: for the output, where it is to be computed without weights and
+    dropout · is_whole: False where scores and weights are made from more than this, as in a foreign
+    model with soft-capped scores or sinks.
     """
 
     query: Tensor
@@ -89,10 +92,11 @@ class AttentionCall(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a stack begins to read: ids (batch, length), or vectors (batch, length, width), from position `offset` on.
+    """The input of one forward pass of a stack, from position `offset` on.
 
-    real is (batch, length), False at padding; None where all are real, or where only a mask could tell. rows (batch,)
-    are the rows of the pass before that these go on from under a cache; None for their own, -1 where nobody can tell.
+    tokens are ids (batch, length) or vectors (batch, length, width). real is (batch, length), False
+    at padding; None where all are real, or where only a mask could tell. rows (batch,) are the rows
+    of the previous pass that these continue under a cache; None for the same rows, -1 if unknown.
     """
 
     tokens: Tensor
@@ -101,12 +105,13 @@ class Reading(NamedTuple):
     rows: Tensor | None = None
 
 
-class Instrument:
-    """What may stand at the door; a child says what it wants and does. This one wants nothing.
+class Hook:
+    """Base class of hooks: a subclass says which sites it wants, and what it does with them.
 
-    `changes` says whether it may return something else than it was given. Only then does wanting scores or weights make
-    attention compute them openly instead of with the fused kernel; whoever only looks is told of the call by `watch`.
-    `one_thread`: passes of two threads at once are refused, for whoever goes by their order; `reader` is the last one.
+    `changes`: may the hook return another value than it was given? Only then does wanting scores or
+    weights make attention compute them openly; a hook that only looks gets the fused kernel's
+    inputs by `watch`. `one_thread`: refuse forward passes of two threads at once, for hooks that
+    depend on the order of passes; `reader` is the last thread.
     """
 
     changes: bool = True
@@ -114,37 +119,39 @@ class Instrument:
     reader: threading.Thread | None = None
 
     def wants(self, site: str) -> bool:
-        """Say whether the value at this full site name is asked for; the answer may change from call to call."""
+        """Does the hook want the value of this site? The answer may change between calls."""
         return False
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        """Take the value at a site and return what the model shall go on with, of the same shape."""
+        """Take a site's value and return the value to go on with, of the same shape."""
         return value
 
     def watch(self, part: str, call: AttentionCall) -> None:
         """Learn what the attention at this path is about to compute, once for each of its calls."""
 
     def read(self, part: str, reading: Reading) -> None:
-        """Learn what the stack at this path begins to read, once for each forward pass through it."""
+        """Learn what the stack at this path begins to read, once for each forward pass through
+        it."""
 
     def supply(self, site: str) -> Tensor | None:
-        """Return the value of a `heads` or `residual_after` site if it is known, so that it is not computed."""
+        """Return the value of a `heads` or `residual_after` site if it is already known."""
         return None
 
     def describe(self) -> list[dict[str, Any]]:
-        """Say what it changes, as plain values for JSON; a recording made under it writes that down."""
+        """Return the changes as plain values for JSON, for recordings made under this hook."""
         return []
 
 
-class _Standing(NamedTuple):
-    """An instrument at a part's door, and the part's path in the model that the instrument was installed on."""
+class _Installed(NamedTuple):
+    """A hook at a part's hook point, and the part's path in the model that the hook was
+    installed on."""
 
     path: str
-    instrument: Instrument
+    hook: Hook
 
 
 class SitedModule(nn.Module):
-    """A module that shows some of its intermediates at the door.
+    """A module that shows some of its intermediates at the hook point.
 
     `sites` lists their short names; a test holds them to the vocabulary `SITES`.
     """
@@ -153,69 +160,75 @@ class SitedModule(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._standing: tuple[_Standing, ...] = ()
+        self._installed: tuple[_Installed, ...] = ()
 
     @property
-    def is_watched(self) -> bool:
-        """Whether anybody stands at the door."""
-        return bool(self._standing)
+    def is_hooked(self) -> bool:
+        """Is a hook installed here?"""
+        return bool(self._installed)
 
     def wants(self, *sites: str, to_change: bool = False) -> bool:
-        """Say whether an instrument asks for one of these sites of this part (`to_change`: one that may change it)."""
+        """Does a hook want one of these sites (`to_change`: a hook that may change it)?"""
         return any(
-            instrument.wants(_join(path, site))
-            for path, instrument in self._standing
-            if instrument.changes or not to_change
+            hook.wants(_join(path, site))
+            for path, hook in self._installed
+            if hook.changes or not to_change
             for site in sites
         )
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        """Hand a value to the instruments that want it, in order, and go on with what comes back."""
-        for path, instrument in self._standing:
+        """Hand a value to the hooks that want it, in order, and return the last result."""
+        for path, hook in self._installed:
             name = _join(path, site)
-            if instrument.wants(name):
-                value = _checked(instrument.visit(name, value), value, name)
+            if hook.wants(name):
+                value = _checked(hook.visit(name, value), value, name)
         return value
 
     def watch(self, call: AttentionCall) -> None:
-        """Tell the instruments of an attention that is about to be computed."""
-        for path, instrument in self._standing:
-            instrument.watch(path, call)
+        """Tell the hooks that an attention is about to be computed."""
+        for path, hook in self._installed:
+            hook.watch(path, call)
 
-    def announce(self, tokens: Tensor, offset: int = 0, real: Tensor | None = None, rows: Tensor | None = None) -> None:
-        """Tell the instruments what this stack begins to read; not again where `backward()` computes it again."""
-        for path, instrument in () if is_going_back() else self._standing:
-            _check_thread(instrument)
-            instrument.read(path, Reading(tokens, offset, real, rows))
+    def announce(
+        self,
+        tokens: Tensor,
+        offset: int = 0,
+        real: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> None:
+        """Tell the hooks what this stack reads; not again while `backward()` recomputes it."""
+        for path, hook in () if is_going_back() else self._installed:
+            _check_thread(hook)
+            hook.read(path, Reading(tokens, offset, real, rows))
 
     def supplied(self, site: str) -> Tensor | None:
-        """Return the value of a site that an instrument knows already, or None: it has to be computed."""
-        for path, instrument in self._standing:
-            value = instrument.supply(_join(path, site))
+        """Return a site's value if a hook already knows it; None if it must be computed."""
+        for path, hook in self._installed:
+            value = hook.supply(_join(path, site))
             if value is not None:
                 return value
         return None
 
     @property
     def entrance(self) -> nn.Module:
-        """The module that is called when this one is; another one where this only stands for it."""
+        """The module whose call runs this one: itself, or the foreign module it represents."""
         return self
 
-    def attended(self) -> AbstractContextManager[None]:
-        """Do what must be done while somebody stands at the doors; for whoever brings in values from elsewhere."""
+    def while_hooked(self) -> AbstractContextManager[None]:
+        """Prepare the model while hooks are installed; for models that bring in foreign values."""
         return nullcontext()
 
     def apart(self) -> AbstractContextManager[None]:
-        """Do what must be done while passes are nobody's: what is known of those before must not mix with them."""
+        """Keep passes made while hooks are set aside apart from those before."""
         return nullcontext()
 
     def unhooked(self) -> AbstractContextManager[None]:
-        """Let what is called run as it does when no hook of ours is in it."""
+        """Run the model without any of our hooks in it."""
         return nullcontext()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the instruments behind: a copy is another model."""
-        return {**self.__dict__, "_standing": ()}
+        """Leave the hooks behind: a copy is another model."""
+        return {**self.__dict__, "_installed": ()}
 
 
 def site_names(model: nn.Module) -> list[str]:
@@ -229,7 +242,7 @@ def site_names(model: nn.Module) -> list[str]:
 
 
 def entrances(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """List the modules by which a model is entered, with the paths of what they stand for: itself, and its stacks."""
+    """List the modules whose calls enter the model or one of its stacks, with their paths."""
     return [
         (path, module.entrance if isinstance(module, SitedModule) else module)
         for path, module in model.named_modules()
@@ -238,7 +251,7 @@ def entrances(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 
 def matches(pattern: str, model: nn.Module) -> list[str]:
-    """List the sites a pattern names; a pattern that names none is an error, not a silent zero.
+    """List the sites a pattern matches; a pattern that matches none is an error.
 
     `*` stands for anything, as in `layers.*.attention.weights`.
     """
@@ -248,92 +261,100 @@ def matches(pattern: str, model: nn.Module) -> list[str]:
         if not names:
             raise WrongUsage(
                 f"{type(model).__name__} has no sites: none of its modules is a part of attnlab; "
-                "attnlab.load(model) gives it doors."
+                "attnlab.load(model) gives it hook points."
             )
-        raise WrongUsage(f"no site of this model matches {pattern!r}; {did_you_mean(pattern, names)}")
+        raise WrongUsage(
+            f"no site of this model matches {pattern!r}; {did_you_mean(pattern, names)}"
+        )
     return found
 
 
-def instruments_of(model: nn.Module) -> list[Instrument]:
-    """List the instruments that stand at the doors of a model, in their order."""
+def hooks_of(model: nn.Module) -> list[Hook]:
+    """List the hooks installed on a model, in their order."""
     parts = (part for part in model.modules() if isinstance(part, SitedModule))
-    return list(dict.fromkeys(each.instrument for part in parts for each in part._standing))
+    return list(dict.fromkeys(each.hook for part in parts for each in part._installed))
 
 
 @contextmanager
-def installed(model: nn.Module, instrument: Instrument) -> Iterator[None]:
-    """Put an instrument at every door of one model, and take it away again whatever happens.
+def installed(model: nn.Module, hook: Hook) -> Iterator[None]:
+    """Install a hook on every module of one model while the `with` lasts.
 
-    Other models, also copies of this one, are not touched. Several instruments may stand at one door: first those that
-    change, in the order they came, then those that look.
+    Other models, also copies of this one, are not touched. Several hooks may stand at one
+    hook point: first those that change, in the order they came, then those that look.
 
     Raises:
-        WrongUsage: this very instrument stands there already.
+        WrongUsage: this very hook stands there already.
     """
     parts = [(path, part) for path, part in model.named_modules() if isinstance(part, SitedModule)]
     for path, part in parts:
-        if any(each.instrument is instrument for each in part._standing):
+        if any(each.hook is hook for each in part._installed):
             raise WrongUsage(
-                f"this instrument is already installed at {path or type(model).__name__!r}; make another one."
+                f"this hook is already installed at {path or type(model).__name__!r}; "
+                "make another one."
             )
     try:
         for path, part in parts:
-            standing = (*part._standing, _Standing(path, instrument))
-            part._standing = tuple(sorted(standing, key=lambda each: not each.instrument.changes))
+            standing = (*part._installed, _Installed(path, hook))
+            part._installed = tuple(sorted(standing, key=lambda each: not each.hook.changes))
         with ExitStack() as stack:
             for _, part in parts:
-                stack.enter_context(part.attended())
+                stack.enter_context(part.while_hooked())
             yield
     finally:
         for _, part in parts:
-            part._standing = tuple(each for each in part._standing if each.instrument is not instrument)
+            part._installed = tuple(each for each in part._installed if each.hook is not hook)
 
 
 @contextmanager
 def set_aside(model: nn.Module) -> Iterator[None]:
-    """Take every instrument from the doors of one model, and put them back whatever happens."""
-    parts = [(part, part._standing) for part in model.modules() if isinstance(part, SitedModule)]
+    """Remove every hook from one model while the `with` lasts."""
+    parts = [(part, part._installed) for part in model.modules() if isinstance(part, SitedModule)]
     try:
         for part, _ in parts:
-            part._standing = ()
+            part._installed = ()
         with ExitStack() as stack:
             for part, _ in parts:
                 stack.enter_context(part.apart())
             yield
     finally:
         for part, standing in parts:
-            part._standing = standing
+            part._installed = standing
 
 
 def is_going_back() -> bool:
-    """Say whether `backward()` is at work here."""
+    """Is `backward()` running in this thread?"""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
-def _check_thread(instrument: Instrument) -> None:
-    """Raise where two threads run one model under one instrument: it could not tell their passes apart."""
-    if not instrument.one_thread or torch.compiler.is_compiling():
+def _check_thread(hook: Hook) -> None:
+    """Raise where two threads run one model under one hook, whose passes would mix."""
+    if not hook.one_thread or torch.compiler.is_compiling():
         return
     here = threading.current_thread()
-    if instrument.reader is not None and instrument.reader is not here and instrument.reader.is_alive():
+    if hook.reader is not None and hook.reader is not here and hook.reader.is_alive():
         raise WrongUsage(
-            f"the threads {instrument.reader.name} and {here.name} run one model under one recording or edit, which "
-            "serves one thread at a time; give each a copy of the model (copy.deepcopy)."
+            f"the threads {hook.reader.name} and {here.name} run one model under one "
+            "recording or edit, which serves one thread at a time; give each a copy of the model "
+            "(copy.deepcopy)."
         )
-    instrument.reader = here
+    hook.reader = here
 
 
 def _checked(found: Tensor, value: Tensor, name: str) -> Tensor:
     if found is value:
         return value
-    if not isinstance(found, Tensor) or not _fits(found.shape, value.shape, name.rpartition(".")[2]):
+    if not isinstance(found, Tensor) or not _fits(
+        found.shape, value.shape, name.rpartition(".")[2]
+    ):
         came = shape_text(found.shape) if isinstance(found, Tensor) else f"a {type(found).__name__}"
-        raise WrongUsage(f"what goes on at {name} must have shape {shape_text(value.shape)}; got {came}.")
+        raise WrongUsage(
+            f"what goes on at {name} must have shape {shape_text(value.shape)}; got {came}."
+        )
     return found
 
 
 def _fits(found: Sequence[int], shape: Sequence[int], own: str) -> bool:
-    """Say whether a shape may go on; what heads share may come back with one for each."""
+    """May a value of this shape go on? Shared heads may come back as one for each."""
     if own == "mask":
         return True
     if own in ("key", "value") and len(found) == len(shape) and found[-3] % shape[-3] == 0:

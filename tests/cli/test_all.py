@@ -1,4 +1,5 @@
-"""`attnlab run all`, the table of all claims, and the gallery; two small sorters stand in for the experiments."""
+"""`attnlab run all`, the table of all claims, and the gallery; two small sorters stand in for the
+experiments."""
 
 import errno
 import json
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from attnlab.cli import main
-from attnlab.cli.finding import SYSTEMS
+from attnlab.cli.resolve_run import SYSTEMS
 from attnlab.experiments import registry
 from attnlab.experiments.sorting import SortingConfig
 
@@ -31,7 +32,9 @@ def run(capsys, *arguments):
     return status, *capsys.readouterr()
 
 
-def test_all_experiments_end_in_one_screen_or_in_a_table_of_all_claims_and_in_a_gallery(capsys, tmp_path):
+def test_all_experiments_end_in_one_screen_or_in_a_table_of_all_claims_and_in_a_gallery(
+    capsys, tmp_path
+):
     status, out, _ = run(capsys, "run", "all", "-q", "--out", "brief", "--set", *TINY)
     assert status == 1
     assert out.count("of 9 claims failed") == 2
@@ -101,7 +104,7 @@ def test_interrupting_names_the_run_that_was_stopped(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("steps=20", "written experiment.key=value"),
+        ("steps=20", "as experiment.key=value"),
         ("frist.steps=20", "did you mean 'first'"),
         ("first.stesp=20", "did you mean 'steps'"),
         ("second.steps=many", "steps must be an integer"),
@@ -179,12 +182,19 @@ def test_an_experiment_without_a_model_to_ask_says_so_with_the_runs_own_name(cap
     assert "has no model to ask; look at it with: attnlab open runs/first" in err
 
 
-@pytest.mark.parametrize("command", [["trace"], ["look"], ["edit", "--zero-head", "0.1"], ["show"], ["open"]])
+@pytest.mark.parametrize(
+    "command", [["trace"], ["look"], ["edit", "--zero-head", "0.1"], ["show"], ["open"]]
+)
 @pytest.mark.parametrize("name", ["lookup", "sentiment"])
-def test_a_system_that_has_not_run_yet_is_named_with_the_command_that_runs_it(capsys, command, name):
+def test_a_system_that_has_not_run_yet_is_named_with_the_command_that_runs_it(
+    capsys, command, name
+):
     words = ["a", "film"] if command[0] in ("trace", "look", "edit") else []
     status, _, err = run(capsys, command[0], name, *words, *command[1:])
-    assert (status, err) == (3, f"attnlab: there is no run in {name}; attnlab run {name} makes one.\n")
+    assert (status, err) == (
+        3,
+        f"attnlab: there is no run in {name}; attnlab run {name} makes one.\n",
+    )
 
 
 def test_the_systems_that_are_named_are_those_there_are(monkeypatch):

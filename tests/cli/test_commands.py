@@ -22,7 +22,12 @@ LEARNED = ["steps=1200", "learning_rate=1e-2", "evaluate_every=200"]
 def runs(tmp_path_factory):
     """A folder with one good run in it, made by the command itself."""
     parent = tmp_path_factory.mktemp("work")
-    assert main(["run", "sorting", "--quiet", "--out", str(parent / "runs" / "good"), "--set", *LEARNED]) == 0
+    assert (
+        main(
+            ["run", "sorting", "--quiet", "--out", str(parent / "runs" / "good"), "--set", *LEARNED]
+        )
+        == 0
+    )
     return parent
 
 
@@ -39,7 +44,9 @@ def run(capsys, *arguments):
 
 
 def test_a_run_ends_with_its_claims_and_the_path_of_its_report(capsys, tmp_path):
-    status, out, err = run(capsys, "run", "sorting", "--out", str(tmp_path / "r"), "--set", *LEARNED)
+    status, out, err = run(
+        capsys, "run", "sorting", "--out", str(tmp_path / "r"), "--set", *LEARNED
+    )
     assert status == 0
     assert "27/27" in out
     assert "9 of 9 claims hold" in out
@@ -93,13 +100,25 @@ def test_json_is_json_and_nothing_else(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
-        (["run", "sorting", "--set", "postions=none"], 2, "no setting 'postions'; did you mean 'positions'?"),
-        (["run", "sorting", "--set", "rank=0"], 2, "rank must be an integer from 1 to 4,096; got 0."),
+        (
+            ["run", "sorting", "--set", "postions=none"],
+            2,
+            "no setting 'postions'; did you mean 'positions'?",
+        ),
+        (
+            ["run", "sorting", "--set", "rank=0"],
+            2,
+            "rank must be an integer from 1 to 4,096; got 0.",
+        ),
         (["run", "sorting", "--set", "positions=nnoe"], 2, "one of none, sinusoidal, learned"),
         (["run", "sorting", "--set", "rank"], 2, "a setting is written key=value; got 'rank'."),
         (["run", "sorting", "--set", "rank=1", "rank=2"], 2, "given twice"),
         (["run", "sorting", "--set", "d_model=7"], 2, "multiple of num_heads; got 7 and 2"),
-        (["run", "sorting", "--set", "steps=9", "warmup_steps=9"], 2, "warmup_steps must be below steps"),
+        (
+            ["run", "sorting", "--set", "steps=9", "warmup_steps=9"],
+            2,
+            "warmup_steps must be below steps",
+        ),
         (["run", "srting"], 2, "no experiment 'srting'; did you mean 'sorting'?"),
         (["run"], 2, "NAME requires an argument"),
         (["run", "sorting", "--set"], 2, "--set needs at least one key=value"),
@@ -110,15 +129,31 @@ def test_json_is_json_and_nothing_else(capsys, tmp_path):
         (["run", "sorting", "--seed", "[/red]"], 2, "got '[/red]'."),
         (["run", "sorting", "--seed", "-1"], 2, "a seed must be"),
         (["rnu"], 2, 'Did you mean "run"?'),
-        (["run", "sorting", "--out", "runs/good"], 3, "holds a run already, and nothing is overwritten"),
-        (["run", "sorting", "--out", "afile", "--set", *TINY], 3, "A file stands where a folder is needed"),
-        (["run", "sorting", "--out", "afile/x", "--set", *TINY], 3, "A file stands where a folder is needed"),
+        (
+            ["run", "sorting", "--out", "runs/good"],
+            3,
+            "holds a run already, and nothing is overwritten",
+        ),
+        (
+            ["run", "sorting", "--out", "afile", "--set", *TINY],
+            3,
+            "A file stands where a folder is needed",
+        ),
+        (
+            ["run", "sorting", "--out", "afile/x", "--set", *TINY],
+            3,
+            "A file stands where a folder is needed",
+        ),
         (["show", "goood"], 3, "no run in goood; did you mean 'good'?"),
         (["show", "[/red]"], 3, "no run in [/red]; known: good"),
         (["show", "x" * 300], 3, "no run in xxx"),
         (["open", "x" * 300], 3, "no run in xxx"),
         (["list", "x" * 300], 3, "there is no folder xxx"),
-        (["run", "sorting", "--out", "x" * 300, "--set", *TINY], 3, "File name too long. Choose a shorter name"),
+        (
+            ["run", "sorting", "--out", "x" * 300, "--set", *TINY],
+            3,
+            "File name too long. Choose a shorter name",
+        ),
         (["show", "runs"], 2, "runs is no run but holds some; name one of them: good."),
         (["trace", "good", "xyz"], 2, "expected 3 letters from a to c, such as 'cba'; got 'xyz'."),
         (["trace"], 2, "RUN requires an argument"),
@@ -146,7 +181,10 @@ def mount(tmp_path):
         folder = tmp_path / f"mounted-{len(mounted)}"
         folder.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-        if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        if (
+            shutil.which("mount") is None
+            or subprocess.run(command, capture_output=True, check=False).returncode
+        ):
             pytest.skip("this user may not mount a file system")
         mounted.append(folder)
         return folder
@@ -167,7 +205,9 @@ def test_an_unwritable_folder_is_said(capsys, mount):
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
 def test_a_folder_of_somebody_else_is_said(capsys, tmp_path):
     (tmp_path / "theirs").mkdir(mode=0o500)
-    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(tmp_path / "theirs" / "r"), "--set", *TINY)
+    status, _, err = run(
+        capsys, "run", "sorting", "-q", "--out", str(tmp_path / "theirs" / "r"), "--set", *TINY
+    )
     assert status == 3
     assert "may not be written by you" in err
 
@@ -205,7 +245,9 @@ def test_a_disk_that_fills_while_running_is_said_and_loses_nothing(capsys, tmp_p
         whole(handle)
 
     monkeypatch.setattr(files.os, "fsync", filling)
-    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY)
+    status, _, err = run(
+        capsys, "run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY
+    )
     monkeypatch.undo()
     assert status == 3
     assert "The disk is full: free some space" in err
@@ -220,7 +262,9 @@ def test_interrupting_a_run_is_status_130_and_names_what_is_kept(capsys, tmp_pat
         raise KeyboardInterrupt
 
     monkeypatch.setattr("attnlab.train.loop.Schedule", interrupt)
-    status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY)
+    status, _, err = run(
+        capsys, "run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY
+    )
     assert status == 130
     assert "stopped" in err
     assert str(tmp_path / "r") in err
@@ -243,7 +287,9 @@ def test_a_trace_shows_probabilities_choice_and_each_head(capsys):
 
 
 @pytest.mark.parametrize("columns", ["80", "160"])
-@pytest.mark.parametrize("command", [["show", "good"], ["list"], ["trace", "good", "cab"], ["settings", "sorting"]])
+@pytest.mark.parametrize(
+    "command", [["show", "good"], ["list"], ["trace", "good", "cab"], ["settings", "sorting"]]
+)
 def test_no_line_is_wider_than_the_terminal(capsys, monkeypatch, columns, command):
     monkeypatch.setenv("COLUMNS", columns)
     _, out, _ = run(capsys, *command)
@@ -285,7 +331,9 @@ def test_the_doctor_finds_a_missing_package(capsys, monkeypatch):
     from attnlab.cli import doctor
 
     known = doctor._version
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "safetensors" else known(name))
+    monkeypatch.setattr(
+        doctor, "_version", lambda name: None if name == "safetensors" else known(name)
+    )
     status, out, _ = run(capsys, "doctor")
     assert status == 3
     assert "pip install" in out
@@ -293,7 +341,9 @@ def test_the_doctor_finds_a_missing_package(capsys, monkeypatch):
 
 def test_a_reader_that_leaves_early_is_no_error(runs):
     command = f"{sys.executable} -m attnlab settings sorting | head -1"
-    done = subprocess.run(command, shell=True, cwd=runs, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, shell=True, cwd=runs, capture_output=True, text=True, check=False
+    )
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
 
@@ -305,7 +355,9 @@ class _Unread(io.StringIO):
         raise BrokenPipeError(32, "Broken pipe")
 
 
-@pytest.mark.parametrize("arguments", [["settings", "sorting"], ["edits"], ["list"], ["--help"], ["look", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["settings", "sorting"], ["edits"], ["list"], ["--help"], ["look", "--help"]]
+)
 def test_a_reader_that_has_gone_ends_every_command_quietly(capsys, monkeypatch, arguments):
     monkeypatch.setattr(sys, "stdout", _Unread())
     assert main(arguments) == 0
@@ -350,7 +402,10 @@ def failing_with(monkeypatch, error):
     "error",
     [
         MemoryError(),
-        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried …"),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: "
+            "you tried …"
+        ),
         RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
         RuntimeError("unable to mmap 8 bytes from file <x>: Cannot allocate memory (12)"),
         RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB."),
@@ -361,7 +416,10 @@ def test_too_little_memory_is_one_sentence(capsys, monkeypatch, error):
     failing_with(monkeypatch, error)
     status, _, err = run(capsys, "list")
     assert status == 3
-    assert err == "attnlab: there is not enough memory for this; try a smaller model, domain or batch.\n"
+    assert (
+        err
+        == "attnlab: there is not enough memory for this; try a smaller model, domain or batch.\n"
+    )
 
 
 def test_the_words_of_torch_for_too_little_memory_are_known(capsys, monkeypatch):
@@ -384,7 +442,9 @@ def test_an_import_that_an_interrupt_broke_is_an_interrupt(capsys, monkeypatch):
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
-            raise ImportError("cannot import name 'x' from a partially initialised module") from None
+            raise ImportError(
+                "cannot import name 'x' from a partially initialised module"
+            ) from None
 
     monkeypatch.setattr("attnlab.experiments.folder.list_runs", broken)
     before = signal.getsignal(signal.SIGINT)
@@ -396,17 +456,21 @@ def test_an_import_that_an_interrupt_broke_is_an_interrupt(capsys, monkeypatch):
         main(["list"])
 
 
-def test_an_import_that_an_interrupt_broke_within_a_run_names_the_run_too(capsys, tmp_path, monkeypatch):
+def test_an_import_that_an_interrupt_broke_within_a_run_names_the_run_too(
+    capsys, tmp_path, monkeypatch
+):
     def broken(*args):
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
-            raise ImportError("cannot import name 'x' from a partially initialised module") from None
+            raise ImportError(
+                "cannot import name 'x' from a partially initialised module"
+            ) from None
 
     monkeypatch.setattr("attnlab.experiments.report.render_page", broken)
     folder = tmp_path / "r"
     status, _, err = run(capsys, "run", "sorting", "-q", "--out", str(folder), "--set", *TINY)
-    kept = f"what it has so far is in {folder}: go on with attnlab resume {folder}"
+    kept = f"the results so far are in {folder}; to go on: attnlab resume {folder}"
     assert (status, err) == (130, f"attnlab: stopped by you; {kept}\n")
     monkeypatch.undo()
     assert run(capsys, "resume", str(folder), "-q")[0] == 1
@@ -423,7 +487,9 @@ class Last:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_that_comes_while_an_object_ends_is_not_lost(number, status, monkeypatch, capsys):
+def test_an_interrupt_that_comes_while_an_object_ends_is_not_lost(
+    number, status, monkeypatch, capsys
+):
     def runs(*_, **__):
         last = Last(number)
         del last  # Python drops what is raised here
@@ -447,10 +513,12 @@ def test_an_ignored_interrupt_stays_ignored(monkeypatch):
 @pytest.mark.parametrize("command", ["list", "open runs", "open good"])
 def test_what_only_reads_the_files_of_runs_does_not_load_torch(runs, command):
     code = (
-        "import sys, webbrowser\nwebbrowser.open = lambda page: True\nfrom attnlab.cli import main\n"
-        f"assert main({command.split()!r}) == 0\nassert 'torch' not in sys.modules"
+        "import sys, webbrowser\nwebbrowser.open = lambda page: True\nfrom attnlab.cli import "
+        f"main\nassert main({command.split()!r}) == 0\nassert 'torch' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=runs, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=runs, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "runs/" in done.stdout
 
@@ -471,7 +539,13 @@ def test_commands_work_outside_the_main_thread():
 def shell(runs, command, **environment):
     command = command.replace("attnlab", f"{sys.executable} -m attnlab", 1)
     return subprocess.run(
-        command, shell=True, cwd=runs, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+        command,
+        shell=True,
+        cwd=runs,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
     )
 
 
@@ -480,11 +554,15 @@ def shell(runs, command, **environment):
 def test_an_output_that_is_full_is_one_sentence(runs, command):
     done = shell(runs, f"attnlab {command} >/dev/full")
     assert done.returncode == 3
-    assert done.stderr == "attnlab: could not use standard input or output: No space left on device.\n"
+    assert (
+        done.stderr == "attnlab: could not use standard input or output: No space left on device.\n"
+    )
     assert shell(runs, "attnlab show nothing 2>/dev/full").returncode == 3
 
 
-@pytest.mark.parametrize("command", ["list runs >&-", "list runs >&- 2>&-", "trace runs/good <&- 2>&-"])
+@pytest.mark.parametrize(
+    "command", ["list runs >&-", "list runs >&- 2>&-", "trace runs/good <&- 2>&-"]
+)
 def test_a_closed_stream_is_no_error(runs, command):
     done = shell(runs, f"attnlab {command}")
     assert (done.returncode, done.stderr) == (0, "")
@@ -515,8 +593,14 @@ def test_damage_is_status_3_for_every_look_and_a_state_in_the_list(capsys, runs,
     ("arguments", "sentence"),
     [
         (["--log"], "--log needs the name of a logger: tensorboard, mlflow"),
-        (["--seeds", "2", "--log", "tensorbord"], "there is no logger 'tensorbord'; did you mean 'tensorboard'"),
-        (["--set", "rank=1..6"], "Several values make a sweep: attnlab sweep sorting --set rank=1..6"),
+        (
+            ["--seeds", "2", "--log", "tensorbord"],
+            "there is no logger 'tensorbord'; did you mean 'tensorboard'",
+        ),
+        (
+            ["--set", "rank=1..6"],
+            "Several values make a sweep: attnlab sweep sorting --set rank=1..6",
+        ),
     ],
 )
 def test_a_mistyped_run_is_shown_the_way(capsys, arguments, sentence):
@@ -536,7 +620,7 @@ def test_a_finished_run_that_failed_says_why_its_status_is_1(capsys, tmp_path):
         status, out, err = run(capsys, *again)
         assert status == 1
         assert json.loads(out)["passed"] is False
-        assert "nothing was touched" in err
+        assert "nothing was changed" in err
         assert "claims failed, hence the exit status 1" in err
 
 

@@ -1,4 +1,5 @@
-"""`look --document` and `find`: what they print and keep is what the library says, and mistakes get one sentence."""
+"""`look --document` and `find`: what they print and keep is what the library says, and mistakes get
+one sentence."""
 
 import json
 
@@ -11,7 +12,7 @@ from tests.pretrained.speaking import SENTENCES, saved
 
 from attnlab.cli import main
 from attnlab.look.corpus import open_search
-from attnlab.look.documents import open_document, summarising
+from attnlab.look.long_text import open_document, summarizer
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,9 @@ def work(tmp_path_factory):
     parent = tmp_path_factory.mktemp("long")
     saved("llama", parent / "llama")
     (parent / "book.txt").write_text(" ".join(SENTENCES * 4), encoding="utf-8")
-    (parent / "texts.csv").write_text("text\n" + "".join(f'"{line.strip()}"\n' for line in SENTENCES), encoding="utf-8")
+    (parent / "texts.csv").write_text(
+        "text\n" + "".join(f'"{line.strip()}"\n' for line in SENTENCES), encoding="utf-8"
+    )
     (parent / "empty.txt").write_text(" \n")
     return parent
 
@@ -39,8 +42,19 @@ def said(capsys, *arguments):
 
 
 def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
-    asked = ["look", "llama", "--document", "book.txt", "--tiles", "16", "--head", "1.2", "--out", "book"]
-    whole = summarising.Watcher._finish
+    asked = [
+        "look",
+        "llama",
+        "--document",
+        "book.txt",
+        "--tiles",
+        "16",
+        "--head",
+        "1.2",
+        "--out",
+        "book",
+    ]
+    whole = summarizer.Summarizer._finish
 
     def stop(self, part, summary, call):
         if part == "layers.1.attention":
@@ -48,7 +62,7 @@ def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
         whole(self, part, summary, call)
 
     with monkeypatch.context() as patch:
-        patch.setattr(summarising.Watcher, "_finish", stop)
+        patch.setattr(summarizer.Summarizer, "_finish", stop)
         status, _, error = said(capsys, *asked)
     assert status == 130
     assert "--resume" in error
@@ -67,7 +81,18 @@ def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
 
 
 def test_find_prints_and_keeps_what_was_found(capsys):
-    asked = ["find", "llama", "--corpus", "texts.csv", "--measure", "induction", "--head", "1", "--out", "found"]
+    asked = [
+        "find",
+        "llama",
+        "--corpus",
+        "texts.csv",
+        "--measure",
+        "induction",
+        "--head",
+        "1",
+        "--out",
+        "found",
+    ]
     status, out, _ = said(capsys, *asked)
     found = open_search("found")
     row = found.table()[0]
@@ -94,13 +119,25 @@ def found_files(folder):
     ("arguments", "status", "told"),
     [
         (["look", "llama", "--document", "book.txt"], 2, "--out DIR"),
-        (["look", "llama", "words", "--document", "book.txt", "--out", "x"], 2, "leave the words out"),
+        (
+            ["look", "llama", "words", "--document", "book.txt", "--out", "x"],
+            2,
+            "leave the words out",
+        ),
         (["look", "llama", "--document", "none.txt", "--out", "x"], 3, "could not read none.txt"),
         (["look", "llama", "--document", "empty.txt", "--out", "x"], 2, "is empty"),
-        (["look", "llama", "--document", "book.txt", "--out", "x", "--head", "7.1"], 2, "is no head"),
+        (
+            ["look", "llama", "--document", "book.txt", "--out", "x", "--head", "7.1"],
+            2,
+            "is no head",
+        ),
         (["look", "llama", "--document", "book.txt", "--out", "x", "--tiles", "0"], 2, "tiles"),
         (["look", "llama", "words", "--tiles", "3"], 2, "--tiles"),
-        (["find", "llama", "--corpus", "texts.csv", "--measure", "previus"], 2, "did you mean 'previous'"),
+        (
+            ["find", "llama", "--corpus", "texts.csv", "--measure", "previus"],
+            2,
+            "did you mean 'previous'",
+        ),
         (["find", "llama", "--corpus", "none.csv"], 3, "there is no file none.csv"),
         (["find", "llama", "--corpus", "texts.csv", "--column", "txt"], 2, "did you mean 'text'"),
         (["find", "llama", "--corpus", "texts.csv", "--resume"], 2, "--resume needs --out"),

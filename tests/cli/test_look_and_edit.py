@@ -1,4 +1,5 @@
-"""attnlab look and attnlab edit: what they print is what the library says, and a mistake gets one sentence."""
+"""attnlab look and attnlab edit: what they print is what the library says, and a mistake gets one
+sentence."""
 
 import json
 import re
@@ -9,11 +10,11 @@ import torch
 import attnlab
 from attnlab.cli import main
 from attnlab.cli.answers import show_trace
-from attnlab.cli.asking import ask
-from attnlab.cli.edits import parse_edit, read_edits
+from attnlab.cli.edit_syntax import parse_edit, read_edits
+from attnlab.cli.prompts import ask
+from attnlab.edits import AddToScores, CutEdge, RedirectToFirst, ZeroHead, edit, edits_to_json
 from attnlab.errors import WrongUsage
 from attnlab.look import open_recording
-from attnlab.operate import AddToScores, CutEdge, RedirectToFirst, ZeroHead, edit, edits_to_json
 
 LEARNED = ["steps=1200", "learning_rate=1e-2", "evaluate_every=200"]
 
@@ -21,9 +22,16 @@ LEARNED = ["steps=1200", "learning_rate=1e-2", "evaluate_every=200"]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     parent = tmp_path_factory.mktemp("work")
-    assert main(["run", "sorting", "--quiet", "--out", str(parent / "runs" / "good"), "--set", *LEARNED]) == 0
+    assert (
+        main(
+            ["run", "sorting", "--quiet", "--out", str(parent / "runs" / "good"), "--set", *LEARNED]
+        )
+        == 0
+    )
     handmade = ["seeds=1", "steps=1", "draws=1", "positions=one_hot"]
-    assert main(["run", "handmade", "--quiet", "--out", str(parent / "runs" / "made"), "--set", *handmade]) in (0, 1)
+    assert main(
+        ["run", "handmade", "--quiet", "--out", str(parent / "runs" / "made"), "--set", *handmade]
+    ) in (0, 1)
     return parent
 
 
@@ -43,12 +51,16 @@ def test_look_says_what_a_recording_says(capsys):
     status, out, _ = said(capsys, "look", "good", "cab", "--json")
     found = json.loads(out)["layers.0.attention.weights"]
     model = attnlab.load("runs/good")
-    tokens = torch.tensor([[3, 1, 2, 0, *(" abc".index(each) for each in found["query_tokens"][4:])]])
+    tokens = torch.tensor(
+        [[3, 1, 2, 0, *(" abc".index(each) for each in found["query_tokens"][4:])]]
+    )
     with attnlab.record(model, "*weights") as recording:
         model(tokens)
     assert status == 0
     assert found["query_tokens"] == found["key_tokens"] == ["c", "a", "b", "SEP", "a", "b"]
-    for head, weights in zip(found["heads"], recording["layers.0.attention.weights"][0].tolist(), strict=True):
+    for head, weights in zip(
+        found["heads"], recording["layers.0.attention.weights"][0].tolist(), strict=True
+    ):
         for query, row in enumerate(head["rows"]):
             assert row[: query + 1] == pytest.approx(weights[query][: query + 1], abs=1e-6)
             assert row[query + 1 :] == [None] * (5 - query)
@@ -61,14 +73,19 @@ def without_blocks(text):
 
 def test_look_shows_each_head_with_its_tokens_and_masked_cells_as_masked(capsys):
     _, out, _ = said(capsys, "look", "good", "cab")
-    assert [line.split()[1] for line in out.splitlines() if line.startswith("head ")] == ["0.0", "0.1"]
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("head ")] == [
+        "0.0",
+        "0.1",
+    ]
     lines = without_blocks(out).splitlines()
     first = lines[next(number for number, line in enumerate(lines) if "query" in line) + 1]
     assert first.split() == ["c", "1.00", "·", "·", "·", "·", "·"]
 
 
 def test_look_shows_any_site(capsys):
-    status, out, _ = said(capsys, "look", "good", "cab", "--site", "*residual_after", "layers.0.attention.scores")
+    status, out, _ = said(
+        capsys, "look", "good", "cab", "--site", "*residual_after", "layers.0.attention.scores"
+    )
     assert status == 0
     assert "layers.0.residual_after  (6, 6), root mean square" in out
     assert "layers.0.attention.scores  (2, 6, 6)" in out
@@ -76,12 +93,14 @@ def test_look_shows_any_site(capsys):
 
 def test_look_says_of_a_mask_how_much_is_open(capsys):
     assert said(capsys, "look", "good", "cab", "--site", "*mask")[1].strip() == (
-        "layers.0.attention.mask  (6, 6), 21 of 36 are open"
+        "layers.0.attention.mask  (6, 6), 21 of 36 not masked"
     )
 
 
 @pytest.mark.parametrize("command", ["look", "trace"])
-def test_a_narrow_terminal_gets_other_tables_and_loses_no_token_or_number(command, capsys, monkeypatch):
+def test_a_narrow_terminal_gets_other_tables_and_loses_no_token_or_number(
+    command, capsys, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "38")
     out = without_blocks(said(capsys, command, "good", "cab")[1])
     assert "…" not in out
@@ -97,7 +116,9 @@ def test_a_narrow_terminal_gets_other_tables_and_loses_no_token_or_number(comman
 def test_a_wrong_choice_is_marked_in_words(capsys):
     for command in (["trace", "good", "cab"], ["trace", "made", "CAB"]):
         assert "wrong" not in said(capsys, *command)[1]
-    out = said(capsys, "edit", "good", "cab", "--edit", "add-vector site=logits vector=[0,0,0,90]")[1]
+    out = said(capsys, "edit", "good", "cab", "--edit", "add-vector site=logits vector=[0,0,0,90]")[
+        1
+    ]
     assert out.count("), wrong") == 2
     assert "c a b → a b c   edited → c c c" in out
     show_trace(ask("good", ["cab"]).trace().judged(["a", "c", "c"]))
@@ -112,9 +133,13 @@ def test_edit_says_the_same_as_the_library(capsys):
     with edit(model, ZeroHead(layer=0, head=1)):
         expected = attnlab.generate(model, torch.tensor([[3, 1, 2, 0]]), 3, forbidden=[0])
     assert status == 0
-    assert [" abc"[token] for token in expected.tokens[0, 4:]] == [step["choice"] for step in found["after"]["steps"]]
+    assert [" abc"[token] for token in expected.tokens[0, 4:]] == [
+        step["choice"] for step in found["after"]["steps"]
+    ]
     probabilities = [step["probabilities"] for step in found["after"]["steps"]]
-    assert torch.allclose(torch.tensor(probabilities), expected.probabilities[0, :, 1:].float(), atol=1e-6)
+    assert torch.allclose(
+        torch.tensor(probabilities), expected.probabilities[0, :, 1:].float(), atol=1e-6
+    )
     assert found["edits"] == [{"edit": "ZeroHead", "version": 1, "layer": 0, "head": 1}]
     assert found["before"]["tokens"][:4] == ["c", "a", "b", "SEP"]
     assert found["certificate"]
@@ -131,9 +156,17 @@ def test_edit_prints_both_answers_and_the_certificate(capsys):
 
 def test_edits_are_read_from_a_file_and_before_all_others(capsys, tmp_path):
     file = tmp_path / "edits.json"
-    file.write_text(edits_to_json([RedirectToFirst(layer=0, head=0), AddToScores(amount=-1.0, key=0)]))
-    _, out, _ = said(capsys, "edit", "good", "cab", "--edits", str(file), "--zero-head", "0.1", "--json")
-    assert [each["edit"] for each in json.loads(out)["edits"]] == ["RedirectToFirst", "AddToScores", "ZeroHead"]
+    file.write_text(
+        edits_to_json([RedirectToFirst(layer=0, head=0), AddToScores(amount=-1.0, key=0)])
+    )
+    _, out, _ = said(
+        capsys, "edit", "good", "cab", "--edits", str(file), "--zero-head", "0.1", "--json"
+    )
+    assert [each["edit"] for each in json.loads(out)["edits"]] == [
+        "RedirectToFirst",
+        "AddToScores",
+        "ZeroHead",
+    ]
 
 
 def test_a_handmade_head_can_be_looked_at_and_edited(capsys):
@@ -181,13 +214,16 @@ def test_an_edge_names_its_two_tokens_whatever_they_are_called(text, expected):
     (found,) = read_edits([], [text], [], None)
     assert found == expected
     if "-" not in f"{expected.query}{expected.key}" and "," not in text:
-        assert parse_edit(f"cut-edge query={text.partition('-')[0]} key={text.partition('-')[2]}") == expected
+        assert (
+            parse_edit(f"cut-edge query={text.partition('-')[0]} key={text.partition('-')[2]}")
+            == expected
+        )
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["look", "good"], "type what its model shall read: 3 letters from a to c"),
+        (["look", "good"], "type an input after the run, before any option: 3 letters from a to c"),
         (["look", "good", "cab", "--site", "layer.*"], "no site of this model matches 'layer.*'"),
         (["look", "good", "cax"], "expected"),
         (["edit", "good", "cab"], "name at least one edit"),
@@ -198,10 +234,13 @@ def test_an_edge_names_its_two_tokens_whatever_they_are_called(text, expected):
         (["edit", "good", "cab", "--edit", "zero-haed head=0"], "did you mean 'zero-head'"),
         (["edit", "good", "cab", "--edit", "zero-head hed=0"], "did you mean 'head'"),
         (["edit", "good", "cab", "--edit", "zero-head head"], "a setting of an edit is key=value"),
-        (["edit", "good", "cab", "--edit", " "], "an edit is its name and its settings"),
+        (["edit", "good", "cab", "--edit", " "], "an edit is a name and its settings"),
         (["edit", "good", "cab", "--edit", "temperature"], "Temperature needs temperature="),
-        (["edit", "good", "cab", "--edit", "zero-head head=0 head=1"], "head= is said twice"),
-        (["edit", "good", "cab", "--zero-head", "0.0", "--from-step", "4"], "this answer has 3 steps, from 1 to 3"),
+        (["edit", "good", "cab", "--edit", "zero-head head=0 head=1"], "head= is given twice"),
+        (
+            ["edit", "good", "cab", "--zero-head", "0.0", "--from-step", "4"],
+            "this answer has 3 steps, from 1 to 3",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence(arguments, sentence, capsys):
@@ -212,7 +251,10 @@ def test_a_mistake_is_told_in_one_sentence(arguments, sentence, capsys):
 
 def test_a_file_of_edits_that_is_not_there_is_told(capsys):
     status, _, err = said(capsys, "edit", "good", "cab", "--edits", "nowhere.json")
-    assert (status, err) == (3, "attnlab: could not read the edits in nowhere.json: No such file or directory.\n")
+    assert (status, err) == (
+        3,
+        "attnlab: could not read the edits in nowhere.json: No such file or directory.\n",
+    )
 
 
 def test_an_empty_text_is_no_edit():
@@ -222,23 +264,33 @@ def test_an_empty_text_is_no_edit():
 
 def test_look_keeps_the_recording_figures_and_a_page(capsys, tmp_path):
     folder = tmp_path / "kept"
-    status, out, _ = said(capsys, "look", "good", "cab", "--out", str(folder), "--site", "*weights", "*residual_after")
+    status, out, _ = said(
+        capsys, "look", "good", "cab", "--out", str(folder), "--site", "*weights", "*residual_after"
+    )
     assert status == 0
     assert out.rstrip().endswith(f"page     {folder / 'view.html'}")
     recording = open_recording(folder / "recording")
     assert list(recording) == ["layers.0.attention.weights", "layers.0.residual_after"]
     assert recording.tokens("layers.0.attention.weights").key == ["c", "a", "b", "SEP", "a", "b"]
     for name in ("all-heads", "layers.0.attention.0", "layers.0.attention.1"):
-        assert all((folder / "figures" / f"{name}.{kind}").is_file() for kind in ("png", "svg", "pdf"))
+        assert all(
+            (folder / "figures" / f"{name}.{kind}").is_file() for kind in ("png", "svg", "pdf")
+        )
     assert "good: cab" in (folder / "view.html").read_text()
 
 
 def test_edit_keeps_what_repeats_it(capsys, tmp_path):
     folder = tmp_path / "kept"
-    _, first, _ = said(capsys, "edit", "good", "cab", "--cut-edge", "SEP-a", "--out", str(folder), "--json")
-    _, again, _ = said(capsys, "edit", "good", "cab", "--edits", str(folder / "edits.json"), "--json")
+    _, first, _ = said(
+        capsys, "edit", "good", "cab", "--cut-edge", "SEP-a", "--out", str(folder), "--json"
+    )
+    _, again, _ = said(
+        capsys, "edit", "good", "cab", "--edits", str(folder / "edits.json"), "--json"
+    )
     assert json.loads(first) == json.loads(again)
-    before, after = (open_recording(folder / name)["layers.0.attention.weights"] for name in ("before", "after"))
+    before, after = (
+        open_recording(folder / name)["layers.0.attention.weights"] for name in ("before", "after")
+    )
     changed = (before != after).any(1)[0].nonzero().tolist()
     assert {query for query, _ in changed} == {3}  # SEP stands there, and nowhere else
     assert (after[0, :, 3, 1] == 0).all()
@@ -248,15 +300,35 @@ def test_edit_keeps_what_repeats_it(capsys, tmp_path):
 def test_edit_keeps_both_answers_as_figures_and_no_map_of_zeros(capsys, tmp_path):
     said(capsys, "edit", "good", "cab", "--zero-head", "0.1", "--out", str(tmp_path / "silenced"))
     silenced = {each.name for each in (tmp_path / "silenced" / "figures").glob("*.png")}
-    assert silenced == {"before.png", "after.png"}  # of a head without a voice no weight has changed
-    said(capsys, "edit", "good", "cab", "--edit", "uniform-pattern layer=0 head=1", "--out", str(tmp_path / "even"))
+    assert silenced == {
+        "before.png",
+        "after.png",
+    }  # of a head without a voice no weight has changed
+    said(
+        capsys,
+        "edit",
+        "good",
+        "cab",
+        "--edit",
+        "uniform-pattern layer=0 head=1",
+        "--out",
+        str(tmp_path / "even"),
+    )
     even = {each.name for each in (tmp_path / "even" / "figures").glob("*.png")}
     assert even == {"before.png", "after.png", "difference.layers.0.attention.1.png"}
 
 
 def test_cross_attention_is_shown_first(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    small = ["part=fixed", "seeds=1", "control_seeds=1", "samples=10", "epochs=1", "d_model=8", "d_ff=8"]
+    small = [
+        "part=fixed",
+        "seeds=1",
+        "control_seeds=1",
+        "samples=10",
+        "epochs=1",
+        "d_model=8",
+        "d_ff=8",
+    ]
     main(["run", "lookup", "-q", "--out", "runs/facts", "--set", *small])
     words = "NAME RED ITEM CHAIR COLOR"
     named = re.findall(r"^head (\w+) 0\.\d", said(capsys, "look", "facts", words)[1], re.M)
@@ -268,17 +340,25 @@ def test_cross_attention_is_shown_first(capsys, monkeypatch, tmp_path):
 def test_nothing_is_written_over(capsys, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     status, _, err = said(capsys, "look", "good", "cab", "--out", str(tmp_path))
-    assert (status, err) == (3, f"attnlab: {tmp_path} is there already; name another with --out.\n")
+    assert (status, err) == (
+        3,
+        f"attnlab: {tmp_path} is there already; name another folder with --out.\n",
+    )
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_a_mask_is_shown_whole(capsys):
-    assert "layers.0.attention.mask  (6, 6)" in said(capsys, "look", "good", "cab", "--site", "*mask")[1]
+    assert (
+        "layers.0.attention.mask  (6, 6)"
+        in said(capsys, "look", "good", "cab", "--site", "*mask")[1]
+    )
 
 
 def test_an_edit_that_lands_nowhere_leaves_no_folder(capsys, tmp_path):
     folder = tmp_path / "kept"
-    late = "zero-head layer=0 head=0 step=3"  # the recording, unlike the answer, is made in one pass
+    late = (
+        "zero-head layer=0 head=0 step=3"  # the recording, unlike the answer, is made in one pass
+    )
     status, _, err = said(capsys, "edit", "good", "cab", "--edit", late, "--out", str(folder))
     assert status == 2
     assert "step=3 was never reached" in err
@@ -298,8 +378,13 @@ def test_the_edits_are_listed_with_what_they_are_told(capsys):
 def test_a_run_can_be_asked_in_python_as_on_the_command_line(capsys):
     question = attnlab.ask("runs/good", "cab")
     assert question.trace() == attnlab.ask(attnlab.open_run("runs/good"), "cab").trace()
-    found = json.loads(said(capsys, "look", "good", "cab", "--json")[1])["layers.0.attention.weights"]
-    assert attnlab.recorded(question).tokens("layers.0.attention.weights").query == found["query_tokens"]
+    found = json.loads(said(capsys, "look", "good", "cab", "--json")[1])[
+        "layers.0.attention.weights"
+    ]
+    assert (
+        attnlab.recorded(question).tokens("layers.0.attention.weights").query
+        == found["query_tokens"]
+    )
 
 
 def test_site_without_a_site_is_a_mistake(capsys):
@@ -356,7 +441,11 @@ def test_open_finds_the_page_that_look_find_or_a_document_left(capsys, monkeypat
 
 @pytest.mark.parametrize(
     ("text", "options", "told"),
-    [(["cab"], {}, "a question is one text; got a list"), (None, {}, "got a NoneType"), ("cab", {"step": 3}, "steps")],
+    [
+        (["cab"], {}, "a question is one text; got a list"),
+        (None, {}, "got a NoneType"),
+        ("cab", {"step": 3}, "steps"),
+    ],
 )
 def test_ask_says_what_it_takes(text, options, told):
     model = attnlab.load("runs/good") if options else "runs/good"

@@ -9,17 +9,31 @@ import pytest
 
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.population import training
+from attnlab.experiments.population import fit
 
 TINY = ["steps=20", "evaluate_every=10"]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A folder with a population of three in runs/, made by the command itself, of which none can sort yet."""
+    """A folder with a population of three in runs/, made by the command itself, of which none can
+    sort yet."""
     parent = tmp_path_factory.mktemp("work")
     folder = parent / "runs" / "three"
-    command = ["run", "sorting", "--seeds", "3", "--seed", "7", "-q", "--layout", "vmap", "--out", str(folder), "--set"]
+    command = [
+        "run",
+        "sorting",
+        "--seeds",
+        "3",
+        "--seed",
+        "7",
+        "-q",
+        "--layout",
+        "vmap",
+        "--out",
+        str(folder),
+        "--set",
+    ]
     assert main([*command, *TINY]) == 1
     return parent
 
@@ -38,7 +52,9 @@ def run(capsys, *arguments):
 
 def test_a_population_shows_its_claims_and_its_progress(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    status, out, err = run(capsys, "run", "sorting", "--seeds", "2", "--layout", "vmap", "--set", *TINY)
+    status, out, err = run(
+        capsys, "run", "sorting", "--seeds", "2", "--layout", "vmap", "--set", *TINY
+    )
     assert status == 1
     assert "0 of 2, 0.0%" in out
     assert "report   runs/sorting-2-seeds/report.html" in out
@@ -48,7 +64,18 @@ def test_a_population_shows_its_claims_and_its_progress(capsys, tmp_path, monkey
 
 
 def test_json_gives_the_share_and_who_solved_it_when(capsys, tmp_path):
-    command = ["run", "sorting", "--seeds", "2", "--layout", "vmap", "--json", "--out", str(tmp_path / "r"), "--set"]
+    command = [
+        "run",
+        "sorting",
+        "--seeds",
+        "2",
+        "--layout",
+        "vmap",
+        "--json",
+        "--out",
+        str(tmp_path / "r"),
+        "--set",
+    ]
     status, out, err = run(capsys, *command, *TINY)
     found = json.loads(out)
     assert (status, err) == (1, "")
@@ -85,7 +112,9 @@ def test_a_member_that_is_opened_becomes_a_folder(capsys, runs, monkeypatch):
 def test_a_member_whose_folder_may_not_be_written_is_opened_elsewhere(capsys, runs, monkeypatch):
     whole = Path.mkdir
 
-    def mkdir(path, *arguments, **options):  # root may write everywhere, so the system's refusal is played
+    def mkdir(
+        path, *arguments, **options
+    ):  # root may write everywhere, so the system's refusal is played
         if "three" in path.parts:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         whole(path, *arguments, **options)
@@ -116,7 +145,7 @@ def test_the_population_itself_is_shown_and_opened(capsys, monkeypatch):
         (["run", "sortin", "--seeds", "2"], 2, "did you mean 'sorting'"),
         (["run", "anatomy", "--seeds", "2"], 2, "no model to train for many seeds"),
         (["run", "all", "--seeds", "2"], 2, "--seeds is for one experiment at a time"),
-        (["run", "sorting", "--stop-when-solved"], 2, "say how many with --seeds"),
+        (["run", "sorting", "--stop-when-solved"], 2, "--stop-when-solved needs --seeds"),
         (["run", "sorting", "--seeds", "2", "--layout", "sideways"], 2, "sideways"),
         (["show", "three/10"], 2, "no member '10'; it has the seeds 7 to 9"),
         (["trace", "runs/three/99", "cab"], 2, "no member '99'"),
@@ -132,7 +161,7 @@ def test_mistakes_are_one_sentence(capsys, arguments, status, sentence):
 
 
 def test_a_population_that_cannot_be_held_is_status_3(capsys, monkeypatch):
-    monkeypatch.setattr(training, "free_memory", lambda: 10**6)
+    monkeypatch.setattr(fit, "free_memory", lambda: 10**6)
     status, _, err = run(capsys, "run", "sorting", "--seeds", "5000")
     assert status == CouldNotRun.exit_status
     assert "train at most" in err
@@ -147,13 +176,19 @@ def test_what_is_inside_a_population_is_said(capsys, runs, tmp_path):
     (unfinished / "population.safetensors").unlink()
     status, _, err = run(capsys, "show", str(unfinished / "8"))
     assert (status, f"attnlab resume {unfinished}" in err) == (3, True)
-    status, _, err = run(capsys, "run", "sorting", "--resume", "--out", str(unfinished), "--set", *TINY)
+    status, _, err = run(
+        capsys, "run", "sorting", "--resume", "--out", str(unfinished), "--set", *TINY
+    )
     assert status == 3
     assert "a population of sorting, made with --seeds 3, not a run of one seed" in err
-    assert f"go on with it by attnlab resume {unfinished}" in err
+    assert f"resume it with attnlab resume {unfinished}" in err
 
 
 def test_it_is_said_which_member_of_a_population_answers(capsys):
     _, out, _ = run(capsys, "trace", "three", "cab")
-    assert re.match(r"seed [789] answers, the most typical member; another one: attnlab trace runs/three/SEED", out)
+    assert re.match(
+        r"seed [789] answers, the most typical model of the population; for another: attnlab trace "
+        r"runs/three/SEED",
+        out,
+    )
     assert "answers" not in run(capsys, "trace", "three/8", "cab")[1]

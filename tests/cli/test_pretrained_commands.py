@@ -53,7 +53,9 @@ def test_look_says_what_a_recording_says(capsys):
     assert head["head"] == 2
     for query, row in enumerate(head["rows"]):
         right = recording["layers.1.attention.weights"][0, 2, query].tolist()
-        assert row == [pytest.approx(each, abs=1e-6) for each in right[: query + 1]] + [None] * (5 - query)
+        assert row == [pytest.approx(each, abs=1e-6) for each in right[: query + 1]] + [None] * (
+            5 - query
+        )
 
 
 def test_many_heads_are_one_table_that_fits_the_terminal(capsys, monkeypatch):
@@ -62,7 +64,9 @@ def test_many_heads_are_one_table_that_fits_the_terminal(capsys, monkeypatch):
         status, out, _ = said(capsys, "look", "t5", "the cat sat", "--steps", "2")
         assert status == 0
         assert "decoder.layers.*.cross_attention.weights" in out
-        assert max(map(len, out.splitlines())) <= max(width, len("one of them: attnlab look t5 … --head ") + 40)
+        assert max(map(len, out.splitlines())) <= max(
+            width, len("one of them: attnlab look t5 … --head ") + 40
+        )
 
 
 def check_habits(measured, weights):
@@ -85,20 +89,26 @@ def test_the_check_of_habits_finds_a_mean_over_the_wrong_queries(monkeypatch, ca
     from attnlab.cli import look
 
     habits = look.habits
-    monkeypatch.setattr(look, "habits", lambda weights, is_own: habits(weights[1:, 1:], is_own=is_own))
+    monkeypatch.setattr(
+        look, "habits", lambda weights, is_own: habits(weights[1:, 1:], is_own=is_own)
+    )
     with pytest.raises(AssertionError):
         test_what_a_head_mostly_does_is_the_mean_of_its_weights(capsys)
 
 
 def test_edit_and_trace_answer_as_the_library_does(capsys):
     cut = ["--cut-edge", "the-Mary", "--zero-head", "1.1"]
-    status, out, _ = said(capsys, "edit", "gpt2", TEXT, *cut, "--steps", "3", "--target", "store", "--json")
+    status, out, _ = said(
+        capsys, "edit", "gpt2", TEXT, *cut, "--steps", "3", "--target", "store", "--json"
+    )
     found = json.loads(out)
     edits = (attnlab.ZeroHead(layer=1, head=1), attnlab.CutEdge(query="the", key="Mary"))
     right = attnlab.fork(attnlab.ask("gpt2", TEXT, steps=3, target="store"), *edits)
     assert status == 0
     assert found["after"]["steps"] == json.loads(json.dumps(right.after.to_mapping()["steps"]))
-    status, out, _ = said(capsys, "trace", "gpt2", TEXT, "--steps", "3", "--target", "store", "--json")
+    status, out, _ = said(
+        capsys, "trace", "gpt2", TEXT, "--steps", "3", "--target", "store", "--json"
+    )
     assert json.loads(out)["steps"] == json.loads(json.dumps(right.before.to_mapping()["steps"]))
     _, out, _ = said(capsys, "trace", "gpt2", TEXT, "--head", "0.3")
     assert "  0.3 " in out
@@ -108,16 +118,18 @@ def test_edit_and_trace_answer_as_the_library_does(capsys):
 def test_an_encoder_that_chooses_nothing_says_so(capsys):
     status, out, _ = said(capsys, "edit", "bert", TEXT, "--zero-head", "1.1")
     assert status == 0
-    assert "it chooses nothing" in out
+    assert "no token is chosen" in out
     assert "changed by" in out
-    assert "it reads, and chooses nothing" in said(capsys, "trace", "bert", TEXT)[1]
+    assert "it reads the input and chooses no token" in said(capsys, "trace", "bert", TEXT)[1]
 
 
 def test_a_page_is_written_without_a_figure_for_each_of_many_heads(capsys, tmp_path):
     status, _, _ = said(capsys, "look", "t5", "the cat sat", "--out", str(tmp_path / "out"))
     assert status == 0
     assert (tmp_path / "out" / "view.html").is_file()
-    assert len(list((tmp_path / "out" / "figures").iterdir())) == 3  # all heads together, in three forms
+    assert (
+        len(list((tmp_path / "out" / "figures").iterdir())) == 3
+    )  # all heads together, in three forms
 
 
 def test_the_doctor_tells_the_seams_and_what_can_be_seen(capsys):
@@ -131,7 +143,7 @@ def test_the_doctor_tells_the_seams_and_what_can_be_seen(capsys):
         "decoder.layers.*.cross_attention",
     ]
     assert all(each["heads"] == 4 and each["calls"] == [1] for each in found["attentions"])
-    assert found["attentions"][0]["made"] == max(each.made for each in model.seams[:2])
+    assert found["attentions"][0]["made"] == max(each.made for each in model.backends[:2])
     assert "decoder.layers.*.cross_attention.weights" in found["sites"]
     _, out, _ = said(capsys, "doctor", "gpt2")
     assert "layers.*.attention: 2 layers of 4 heads" in out
@@ -141,10 +153,12 @@ def test_the_doctor_tells_the_seams_and_what_can_be_seen(capsys):
 
 def test_the_doctor_tells_how_far_torch_s_fast_path_is(capsys, monkeypatch):
     layer = torch.nn.TransformerEncoderLayer(16, 4, 24, batch_first=True)
-    model = attnlab.load(torch.nn.TransformerEncoder(layer, 2).eval(), example=(torch.randn(2, 5, 16),))
-    monkeypatch.setattr("attnlab.cli.seams.open_model", lambda name, head: model)
+    model = attnlab.load(
+        torch.nn.TransformerEncoder(layer, 2).eval(), example=(torch.randn(2, 5, 16),)
+    )
+    monkeypatch.setattr("attnlab.cli.model_doctor.open_model", lambda name, head: model)
     _, out, _ = said(capsys, "doctor", "gpt2")
-    assert "torch's fast path, which a call without gradients takes, cannot be watched" in out
+    assert "torch's fast path, which a call without gradients takes, cannot be hooked" in out
     assert f"{model.fast_path:.2g} apart" in " ".join(out.split())
 
 
@@ -159,7 +173,7 @@ def test_the_doctor_of_the_machine_knows_what_pretrained_models_need(capsys):
         (["look", "nowhere", "a"], 3, "no run called nowhere"),
         (["look", "nowhere.gguf", "a"], 3, "no folder or file 'nowhere.gguf'"),
         (["look", "sortin", "cab"], 3, "did you mean 'sorting'"),
-        (["look", "gpt2"], 2, "type what it shall read"),
+        (["look", "gpt2"], 2, "type an input after the model"),
         (["look", "gpt2", " "], 2, "the text is empty"),
         (["look", "gpt2", "the cat " * 40], 2, "reads at most 40"),
         (["look", "gpt2", "a", "--head", "0.9"], 2, "no head 0.9"),
@@ -169,12 +183,25 @@ def test_the_doctor_of_the_machine_knows_what_pretrained_models_need(capsys):
         (["look", "gpt2", "a", "--site", "*nothing"], 2, "no site of this model matches"),
         (["edit", "gpt2", TEXT, "--cut-edge", "the-cat"], 2, "never among the keys"),
         (["edit", "gpt2", TEXT, "--zero-head", "0.9"], 2, "out of range"),
-        (["edit", "bert-judge", TEXT, "--zero-head", "0.1", "--target", "nice"], 2, "bad, good, odd"),
+        (
+            ["edit", "bert-judge", TEXT, "--zero-head", "0.1", "--target", "nice"],
+            2,
+            "bad, good, odd",
+        ),
         (["edit", "t5", TEXT, "--zero-head", "0.1"], 2, "say which with site="),
+        (
+            ["edit", "t5", TEXT, "--zero-head", "0.1"],
+            2,
+            "'encoder 0.0', 'decoder 0.0', 'cross 0.0'",
+        ),
         (["trace", "bert-judge", TEXT, "--steps", "2"], 2, "no steps to count"),
         (["trace", "sorting", "cab", "--steps", "2"], 2, "for pretrained models only"),
-        (["look", "sorting", "cab", "--ends-in", "none"], 2, "--ends-in: for pretrained models only"),
-        (["doctor", "--ends-in", "none"], 2, "--ends-in is of a model"),
+        (
+            ["look", "sorting", "cab", "--ends-in", "none"],
+            2,
+            "--ends-in: for pretrained models only",
+        ),
+        (["doctor", "--ends-in", "none"], 2, "--ends-in is for a model"),
         (["doctor", "sorting"], 2, "attnlab show sorting"),
         (["doctor", "gpt2", "--ends-in", "nothing"], 2, "there is no head 'nothing'"),
     ],
@@ -189,8 +216,8 @@ def test_mistakes_get_one_sentence_and_a_status(capsys, arguments, status, told)
 def test_a_long_text_is_shown_by_its_ends_and_head_by_head_in_rows(capsys, monkeypatch):
     from attnlab.cli import answers, look
 
-    monkeypatch.setattr(answers, "_MOST_WORDS", 10)
-    monkeypatch.setattr(look, "_MOST_WEIGHTS", 100)
+    monkeypatch.setattr(answers, "_MAX_WORDS", 10)
+    monkeypatch.setattr(look, "_MAX_WEIGHTS", 100)
     text = " ".join(["the cat"] * 9)
     _, out, _ = said(capsys, "trace", "gpt2", text)
     assert "the ␣cat ␣the ␣cat ␣the ␣cat ␣the ␣cat … ␣the ␣cat → " in out
@@ -222,16 +249,18 @@ def test_a_name_that_is_almost_there_is_guessed(capsys):
     assert "Did you mean bert-judge?" in err
 
 
-def test_what_the_library_says_while_it_opens_is_passed_on_and_no_longer_afterwards(capsys, monkeypatch):
-    from attnlab.experiments import loading
+def test_what_the_library_says_while_it_opens_is_passed_on_and_no_longer_afterwards(
+    capsys, monkeypatch
+):
+    from attnlab.experiments import model_loader
 
-    log, opened = logging.getLogger("attnlab.pretrained.somewhere"), loading.load_pretrained
+    log, opened = logging.getLogger("attnlab.pretrained.somewhere"), model_loader.load_pretrained
 
     def opening(*arguments, **options):
         log.info("a file is spread out")
         return opened(*arguments, **options)
 
-    monkeypatch.setattr(loading, "load_pretrained", opening)
+    monkeypatch.setattr(model_loader, "load_pretrained", opening)
     status, _, err = said(capsys, "look", "gpt2", "the cat")
     assert status == 0
     assert "a file is spread out" in err
@@ -242,5 +271,5 @@ def test_a_pattern_that_no_token_matches_as_a_whole_says_so(capsys, models):
     (models / "texts.txt").write_text("the cat sat on the mat\n")
     status, out, _ = said(capsys, "find", "gpt2", "--corpus", "texts.txt", "--measure", "token:ca")
     assert status == 0
-    assert "A pattern is of the whole token" in out
+    assert "A pattern must match a whole token" in out
     assert said(capsys, "find", "gpt2", "--corpus", "texts.txt", "--measure", "token:")[0] == 2

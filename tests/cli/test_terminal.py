@@ -1,4 +1,5 @@
-"""Text from files in the terminal: of whatever stands in a label, a word, a claim or a path it obeys nothing."""
+"""Text from files in the terminal: of whatever stands in a label, a word, a claim or a path it
+obeys nothing."""
 
 import json
 import re
@@ -24,7 +25,21 @@ FORGED = "\nattnlab: every claim holds"
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     folder = tmp_path_factory.mktemp("work") / "runs" / "good"
-    assert main(["run", "sorting", "--quiet", "--out", str(folder), "--set", "steps=20", "evaluate_every=10"]) == 1
+    assert (
+        main(
+            [
+                "run",
+                "sorting",
+                "--quiet",
+                "--out",
+                str(folder),
+                "--set",
+                "steps=20",
+                "evaluate_every=10",
+            ]
+        )
+        == 1
+    )
     return folder
 
 
@@ -34,7 +49,8 @@ def _wide(monkeypatch):
 
 
 def shown(capsys, *arguments):
-    """Run a command; return all that it wrote, after checking that the terminal would obey nothing of it."""
+    """Run a command; return all that it wrote, after checking that the terminal would obey nothing
+    of it."""
     capsys.readouterr()
     main(list(arguments))
     out, err = capsys.readouterr()
@@ -83,7 +99,13 @@ def test_no_label_or_word_of_a_model_commands_the_terminal(capsys, evil):
     head = HeadTrace(f"layers.0.{words[0]}.weights", 0, ((1.0, 0.0), (0.5, 0.5)))
     step = Step(None, tuple(words), (0.25, 0.75), words[1], expected=words[0])
     show_trace(Trace(tuple(words), tuple(words), (step,), (head,)))
-    each = {"head": 0, "entropy": 0.1, "largest_weight": 1.0, "looks_most_at": words, "rows": [[1.0, 0.0], [0.5, None]]}
+    each = {
+        "head": 0,
+        "entropy": 0.1,
+        "largest_weight": 1.0,
+        "looks_most_at": words,
+        "rows": [[1.0, 0.0], [0.5, None]],
+    }
     show_weights(words[0], {"query_tokens": words, "key_tokens": words, "heads": [each]})
     terminal.say(words[0])
     terminal.complain(words[0], 2)
@@ -112,10 +134,14 @@ def test_a_larger_weight_looks_larger_with_any_colours_and_on_any_ground(colours
     from attnlab.cli.answers import _shaded
 
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=colours is not None, color_system=colours, _environ={})
+    console = Console(
+        file=stream, force_terminal=colours is not None, color_system=colours, _environ={}
+    )
     for weight in (0.0, 0.1, 0.3, 0.6, 1.0):
         console.print(_shaded(weight))
     written = stream.getvalue()
-    assert re.search(r"\x1b\[[\d;]*(4[0-8]|10[0-7])[m;]", written) is None  # the ground is left as it is
+    assert (
+        re.search(r"\x1b\[[\d;]*(4[0-8]|10[0-7])[m;]", written) is None
+    )  # the ground is left as it is
     plain = re.sub(r"\x1b\[[\d;]*m", "", written)
     assert plain.split("\n")[:-1] == ["0.00 ", "0.10▁", "0.30▂", "0.60▅", "1.00█"]

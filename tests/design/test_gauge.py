@@ -7,7 +7,9 @@ from attnlab.models.single_head import SingleHead
 
 
 def random_change(size, seed=0):
-    return torch.randn(size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 @pytest.mark.parametrize("make", [identity, copy_first, unique])
@@ -16,7 +18,10 @@ def test_a_gauge_change_is_other_matrices_of_the_same_head(make):
     matrices = design.model().matrices()
     changed = gauge_change(matrices, random_change(matrices.Km.shape[1]))
     assert (changed.Km - matrices.Km).norm() > 0.5 * matrices.Km.norm()
-    before, after = score_table(matrices, design.task).scores, score_table(changed, design.task).scores
+    before, after = (
+        score_table(matrices, design.task).scores,
+        score_table(changed, design.task).scores,
+    )
     torch.testing.assert_close(after, before, atol=1e-12, rtol=1e-12, equal_nan=True)
     proof = prove(SingleHead.from_matrices(*changed), design.task, tolerance=1e-3)
     assert proof.worst_error == pytest.approx(prove(design).worst_error, rel=1e-9)
@@ -27,7 +32,8 @@ def test_what_is_added_to_all_keys_of_a_query_does_not_show():
     matrices = design.model().matrices()
     # Ones in a channel of every key: each query adds its own number to all of them.
     shifted = matrices._replace(
-        Km=torch.cat((matrices.Km, torch.ones(3, 1)), 1), Qm=torch.cat((matrices.Qm, random_change(3)[:, :1]), 1)
+        Km=torch.cat((matrices.Km, torch.ones(3, 1)), 1),
+        Qm=torch.cat((matrices.Qm, random_change(3)[:, :1]), 1),
     )
     scale = (4 / 3) ** 0.5  # one channel more, so another √d_qk
     torch.testing.assert_close(

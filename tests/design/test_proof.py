@@ -19,10 +19,16 @@ def test_a_gap_of_5_7_is_refuted_with_its_first_counterexample():
     assert not proof.holds
     # All but the 18 inputs of one letter alone: A, AA, …, CCCCCC.
     assert (proof.inputs, proof.failures) == (1092, 1074)
-    assert (proof.counterexample.input, proof.counterexample.place, proof.counterexample.token) == ("AB", 1, "A")
+    assert (proof.counterexample.input, proof.counterexample.place, proof.counterexample.token) == (
+        "AB",
+        1,
+        "A",
+    )
     assert proof.counterexample.got[1] == pytest.approx(1 / (1 + np.exp(5.7)), rel=1e-9)
     assert "1,074 of 1,092 fail" in str(proof)
-    assert "first failure AB, at A in place 1: expected 1 0 0; got 0.996665 0.00333481 0" in str(proof)
+    assert "first failure AB, at A in place 1: expected 1 0 0; got 0.996665 0.00333481 0" in str(
+        proof
+    )
 
 
 class Complex(torch.nn.Module):
@@ -77,13 +83,21 @@ def test_a_torch_module_of_somebody_else_is_proved_too():
 
 def test_the_digest_is_of_what_was_checked_and_can_be_repeated():
     design = copy_first(1e-3)
-    asked = {"task": {"rule": "copy_first", "letters": 3, "longest": 4}, "tolerance": 1e-3, "arithmetic": "float64"}
+    asked = {
+        "task": {"rule": "copy_first", "letters": 3, "longest": 4},
+        "tolerance": 1e-3,
+        "arithmetic": "float64",
+    }
     content = json.dumps(asked, sort_keys=True).encode()
     for name in ("Km", "Qm", "Vm", "pos"):
         matrix = np.array(getattr(design, name))
-        content += (json.dumps(name) + json.dumps(list(matrix.shape))).encode() + matrix.astype("<f8").tobytes()
+        content += (json.dumps(name) + json.dumps(list(matrix.shape))).encode() + matrix.astype(
+            "<f8"
+        ).tobytes()
     for length in range(1, 5):
-        inputs = np.array([np.eye(3)[list(word)] for word in itertools.product(range(3), repeat=length)])
+        inputs = np.array(
+            [np.eye(3)[list(word)] for word in itertools.product(range(3), repeat=length)]
+        )
         targets = np.repeat(inputs[:, :1], length, axis=1)
         for array in (inputs, targets):
             content += json.dumps(list(array.shape)).encode() + array.astype("<f8").tobytes()
@@ -95,16 +109,24 @@ def test_the_digest_is_of_what_was_checked_and_can_be_repeated():
 def test_one_digest_never_stands_beside_two_verdicts():
     # Between the two worst errors, so that the arithmetic alone decides.
     model = identity(1e-3).model(torch.float32)
-    errors = {dtype: prove(model, "identity", dtype=dtype).worst_error for dtype in (torch.float32, torch.float64)}
+    errors = {
+        dtype: prove(model, "identity", dtype=dtype).worst_error
+        for dtype in (torch.float32, torch.float64)
+    }
     tolerance = sum(errors.values()) / 2
-    single, double = (prove(model, "identity", tolerance=tolerance, dtype=dtype) for dtype in errors)
+    single, double = (
+        prove(model, "identity", tolerance=tolerance, dtype=dtype) for dtype in errors
+    )
     assert single.holds != double.holds
     assert single.digest != double.digest
     assert not single.is_sure
 
 
 def test_functions_and_modules_that_answer_otherwise_have_other_digests():
-    same, again, zero = (prove(f, "identity", tolerance=1e-3) for f in (lambda x: x, lambda x: x + 0, lambda x: 0 * x))
+    same, again, zero = (
+        prove(f, "identity", tolerance=1e-3)
+        for f in (lambda x: x, lambda x: x + 0, lambda x: 0 * x)
+    )
     assert (same.holds, zero.holds) == (True, False)
     assert same.digest == again.digest != zero.digest
     layers = [torch.nn.Linear(3, 3) for _ in range(2)]
@@ -121,11 +143,17 @@ def test_a_child_that_computes_otherwise_is_judged_by_its_answers_alone():
             return super().panels(x)._replace(output=np.asarray(x))
 
     zeros = [np.zeros((3, 3))] * 3
-    for cheat, honest in ((Cheat.from_matrices(*zeros), SingleHead.from_matrices(*zeros)), (Late(*zeros), None)):
+    for cheat, honest in (
+        (Cheat.from_matrices(*zeros), SingleHead.from_matrices(*zeros)),
+        (Late(*zeros), None),
+    ):
         proof = prove(cheat, "identity", tolerance=1e-3)
         assert proof.holds
         assert proof.rounding is None
-        assert proof.digest != prove(honest or NumpyTransformer(*zeros), "identity", tolerance=1e-3).digest
+        assert (
+            proof.digest
+            != prove(honest or NumpyTransformer(*zeros), "identity", tolerance=1e-3).digest
+        )
 
 
 def test_proved_is_said_only_where_rounding_cannot_change_the_verdict():
@@ -143,7 +171,9 @@ def test_a_margin_between_two_components_must_exceed_twice_the_rounding():
     proof = prove(identity().model(), "identity")
     assert not dataclasses.replace(proof, margin=1.5 * proof.rounding).is_sure
     assert dataclasses.replace(proof, margin=2.5 * proof.rounding).is_sure
-    assert dataclasses.replace(prove(identity()), margin=1.5 * proof.rounding, rounding=proof.rounding).is_sure
+    assert dataclasses.replace(
+        prove(identity()), margin=1.5 * proof.rounding, rounding=proof.rounding
+    ).is_sure
 
 
 def test_the_matrices_of_a_coarse_head_are_proved_in_float64():
@@ -197,15 +227,25 @@ def test_the_sign_alone_counts_where_no_tolerance_is_given():
 
 
 def test_rounding_stays_below_its_bound():
-    for design in (identity(), copy_first(), unique(), unique(1e-9), identity(0.3, letters=4, longest=4)):
+    for design in (
+        identity(),
+        copy_first(),
+        unique(),
+        unique(1e-9),
+        identity(0.3, letters=4, longest=4),
+    ):
         task = design.task
         double, single = design.model(), design.model(torch.float32)
-        # The design's own matrices rounded to float32 are what the float32 model holds: compare from there.
+        # The design's own matrices rounded to float32 are what the float32 model holds: compare
+        # from there.
         double = SingleHead.from_matrices(*single.matrices())
         bound = prove(single, task, tolerance=1.0).rounding
         for ids in task.inputs_by_length():
             with torch.no_grad():
-                apart = double(task.vectors(ids, torch.float64)).output - single(task.vectors(ids)).output.double()
+                apart = (
+                    double(task.vectors(ids, torch.float64)).output
+                    - single(task.vectors(ids)).output.double()
+                )
             assert float(apart.abs().max()) <= bound
 
 
@@ -228,20 +268,41 @@ def test_rounding_stays_below_its_bound():
             "copy_first has inputs of 4 tokens; this head has 2 positions",
         ),
         (lambda: prove(lambda x: x[0], "identity"), r"on the input A .* = \(1, 3\); got \(3,\)"),
-        (lambda: prove(lambda x: 1 / 0, "identity"), "on the input A the function raised ZeroDivisionError"),
+        (
+            lambda: prove(lambda x: 1 / 0, "identity"),
+            "on the input A the function raised ZeroDivisionError",
+        ),
         (lambda: prove(lambda x: "x", "identity"), "on the input A expected real numbers; got 'x'"),
         (lambda: prove(lambda x: None, "identity"), "expected real numbers; got None"),
         (lambda: prove(lambda x: x * (1 + 1j), "identity"), "expected real numbers; got array"),
-        (lambda: prove(lambda x: torch.from_numpy(x) * 1j, "identity"), "expected real numbers; got tensor"),
-        (lambda: prove(raising("one\ntwo\n  three"), "identity"), "raised ValueError: one two three$"),
+        (
+            lambda: prove(lambda x: torch.from_numpy(x) * 1j, "identity"),
+            "expected real numbers; got tensor",
+        ),
+        (
+            lambda: prove(raising("one\ntwo\n  three"), "identity"),
+            "raised ValueError: one two three$",
+        ),
         (lambda: prove(raising("x" * 5_000), "identity"), "raised ValueError: x{200} …$"),
-        (lambda: prove(identity(), dtype=torch.int32), "dtype must be torch.float32 or torch.float64; got torch.int32"),
+        (
+            lambda: prove(identity(), dtype=torch.int32),
+            "dtype must be torch.float32 or torch.float64; got torch.int32",
+        ),
         (lambda: prove(identity(), dtype=torch.complex64), "got torch.complex64"),
         (lambda: prove(identity(), dtype=torch.bfloat16), "got torch.bfloat16"),
         (lambda: prove(identity(), dtype="float32"), "got 'float32'"),
-        (lambda: prove(lambda x: x, "identity", dtype=torch.float32), "dtype is for a design or a SingleHead"),
-        (lambda: prove(identity().model(torch.bfloat16), "identity"), "this model computes in bfloat16. Cast it"),
-        (lambda: prove(torch.nn.Linear(3, 3).half(), "identity"), "this model computes in float16. Cast it"),
+        (
+            lambda: prove(lambda x: x, "identity", dtype=torch.float32),
+            "dtype is for a design or a SingleHead",
+        ),
+        (
+            lambda: prove(identity().model(torch.bfloat16), "identity"),
+            "this model computes in bfloat16. Cast it",
+        ),
+        (
+            lambda: prove(torch.nn.Linear(3, 3).half(), "identity"),
+            "this model computes in float16. Cast it",
+        ),
         (lambda: prove(Complex(), "identity"), "this model computes in complex64.$"),
         (lambda: prove(identity().model().to("meta"), "identity"), "on the device meta"),
         (lambda: prove(torch.nn.Linear(3, 3, device="meta"), "identity"), "on the device meta"),
@@ -249,7 +310,10 @@ def test_rounding_stays_below_its_bound():
         (lambda: prove(identity(), tolerance=True), "got True"),
         (lambda: prove(identity(), tolerance=10**400), "a tolerance is a number"),
         (lambda: prove(SingleHead, "identity"), "got the class SingleHead"),
-        (lambda: prove(copy_first(), "identity"), "identity has inputs of 6 tokens; this head has 4 positions"),
+        (
+            lambda: prove(copy_first(), "identity"),
+            "identity has inputs of 6 tokens; this head has 4 positions",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(call, message):

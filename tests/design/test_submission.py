@@ -9,7 +9,15 @@ import torch
 from torch import nn
 
 import attnlab
-from attnlab.design import Design, check_record, copy_first, identity, submission, submission_record, unique
+from attnlab.design import (
+    Design,
+    check_record,
+    copy_first,
+    identity,
+    submission,
+    submission_record,
+    unique,
+)
 from attnlab.errors import WrongUsage
 
 DESIGNS = [identity(), copy_first(), unique()]
@@ -23,7 +31,9 @@ def student_class(order, *, name="Student", scale=True):
             super().__init__()
             sizes = {"Qm": qk_dim, "Km": qk_dim, "Vm": v_dim}
             for layer in order:
-                setattr(self, layer, nn.Linear(input_dim + (pos_dim or 0), sizes[layer], bias=False))
+                setattr(
+                    self, layer, nn.Linear(input_dim + (pos_dim or 0), sizes[layer], bias=False)
+                )
             self.pos = None if pos_dim is None else nn.Parameter(torch.randn(max_seq_len, pos_dim))
 
         def forward(self, seq):
@@ -41,7 +51,10 @@ def read_back(record):
 
 
 def test_the_values_do_not_depend_on_the_order_in_which_layers_are_made():
-    records = [submission_record(student_class(order), DESIGNS) for order in (("Qm", "Km", "Vm"), ("Vm", "Qm", "Km"))]
+    records = [
+        submission_record(student_class(order), DESIGNS)
+        for order in (("Qm", "Km", "Vm"), ("Vm", "Qm", "Km"))
+    ]
     assert records[0]["values"] == records[1]["values"]
     ours = submission_record(attnlab.SingleHead, DESIGNS)
     assert all(check_record(read_back(record)) == [] for record in (*records, ours))
@@ -89,7 +102,9 @@ def test_a_forward_that_is_a_lambda_is_named():
 
     problems = check_record(read_back(submission_record(Short, DESIGNS)))
     assert len(problems) == 1
-    assert problems[0].startswith("the source of forward must be its definition, def forward(…); got")
+    assert problems[0].startswith(
+        "the source of forward must be its definition, def forward(…); got"
+    )
 
 
 @pytest.mark.parametrize("has_positions", [True, False])
@@ -102,9 +117,9 @@ def test_a_design_written_in_another_way_has_the_gain_of_its_scores(has_position
     own = Design.from_mapping(identity().to_mapping() | fields | {"gain": 36.0})
     assert check_record(read_back(submission_record(attnlab.SingleHead, [own, *DESIGNS[1:]]))) == []
     wrong = dataclasses.replace(own, gain=35.0)
-    assert check_record(read_back(submission_record(attnlab.SingleHead, [wrong, *DESIGNS[1:]]))) == [
-        "the gain of identity is stated as 35; its matrices have 36."
-    ]
+    assert check_record(
+        read_back(submission_record(attnlab.SingleHead, [wrong, *DESIGNS[1:]]))
+    ) == ["the gain of identity is stated as 35; its matrices have 36."]
 
 
 def test_numbers_that_differ_by_rounding_alone_are_confirmed():
@@ -120,42 +135,99 @@ def test_numbers_that_differ_by_rounding_alone_are_confirmed():
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda r: r["values"][2]["output"][0].__setitem__(0, 9.0), "output of case 2 is .* from the reference"),
+        (
+            lambda r: r["values"][2]["output"][0].__setitem__(0, 9.0),
+            "output of case 2 is .* from the reference",
+        ),
         (lambda r: r["values"][1]["output"].pop(), "output of case 1 must have shape"),
         (lambda r: r["values"][1].update(output="x"), "output of case 1 is no matrix"),
         (lambda r: r["values"].pop(), "expected the values of 4 cases"),
         (lambda r: r["values"][0].update(qk_dim=4), "case 0 is not"),
-        (lambda r: r["designs"][1]["Qm"][3].__setitem__(0, 1.0), "proof of copy_first says digest is"),
-        (lambda r: r["designs"][1]["proof"].update(failures=3), "says failures is 3; checked again it is 0"),
+        (
+            lambda r: r["designs"][1]["Qm"][3].__setitem__(0, 1.0),
+            "proof of copy_first says digest is",
+        ),
+        (
+            lambda r: r["designs"][1]["proof"].update(failures=3),
+            "says failures is 3; checked again it is 0",
+        ),
         (lambda r: r["designs"][0].update(shapes={}), "the shapes of identity are not those"),
         (lambda r: r["designs"][0].update(task={"rule": "sort"}), "there is no task 'sort'"),
         (lambda r: r["designs"][0].pop("proof"), "lacks its shapes or its proof"),
         (lambda r: r.update(designs=[]), "expected one design for each task"),
         (lambda r: r.update(source={}), "expected the source of __init__ and forward"),
-        (lambda r: r["designs"][0].update(gain=1.0), "gain of identity is stated as 1; its matrices have 14.7652"),
+        (
+            lambda r: r["designs"][0].update(gain=1.0),
+            "gain of identity is stated as 1; its matrices have 14.7652",
+        ),
         (lambda r: r["designs"][0].update(gain=float("nan")), "a gain is a finite number; got nan"),
-        (lambda r: r["designs"][0].update(tolerance=0.9), "a tolerance is a number from 1e-12 to 0.4"),
-        (lambda r: r["designs"][0].update(Km=[[10**400] * 3] * 3), "this is no design: int too large"),
-        (lambda r: r["designs"][0]["proof"].update(margin=99), "says margin is 99; checked again it is 8.47"),
-        (lambda r: r["designs"][0]["proof"].update(margin=10**400), "says margin is 1000.*; checked again it is 8.47"),
-        (lambda r: r["designs"][0]["proof"].update(worst_error=0), "says worst_error is 0; checked again"),
-        (lambda r: r["designs"][0]["proof"].update(rounding=0.5), "says rounding is 0.5; checked again"),
-        (lambda r: r["designs"][2]["proof"].update(least_size=True), "says least_size is True; checked again"),
-        (lambda r: r["designs"][0]["proof"].update(inputs=5), "says inputs is 5; checked again it is 1092"),
-        (lambda r: r["designs"][0]["proof"].update(holds=1), "says holds is 1; checked again it is True"),
-        (lambda r: r["designs"][0]["proof"].update(dtype="float32"), "says dtype is 'float32'; checked again"),
-        (lambda r: r["designs"][0]["proof"].pop("margin"), "the proof of identity must have exactly the keys"),
-        (lambda r: r["designs"][0].update(proof=3), "the proof of identity must have exactly the keys"),
+        (
+            lambda r: r["designs"][0].update(tolerance=0.9),
+            "a tolerance is a number from 1e-12 to 0.4",
+        ),
+        (
+            lambda r: r["designs"][0].update(Km=[[10**400] * 3] * 3),
+            "this is no design: int too large",
+        ),
+        (
+            lambda r: r["designs"][0]["proof"].update(margin=99),
+            "says margin is 99; checked again it is 8.47",
+        ),
+        (
+            lambda r: r["designs"][0]["proof"].update(margin=10**400),
+            "says margin is 1000.*; checked again it is 8.47",
+        ),
+        (
+            lambda r: r["designs"][0]["proof"].update(worst_error=0),
+            "says worst_error is 0; checked again",
+        ),
+        (
+            lambda r: r["designs"][0]["proof"].update(rounding=0.5),
+            "says rounding is 0.5; checked again",
+        ),
+        (
+            lambda r: r["designs"][2]["proof"].update(least_size=True),
+            "says least_size is True; checked again",
+        ),
+        (
+            lambda r: r["designs"][0]["proof"].update(inputs=5),
+            "says inputs is 5; checked again it is 1092",
+        ),
+        (
+            lambda r: r["designs"][0]["proof"].update(holds=1),
+            "says holds is 1; checked again it is True",
+        ),
+        (
+            lambda r: r["designs"][0]["proof"].update(dtype="float32"),
+            "says dtype is 'float32'; checked again",
+        ),
+        (
+            lambda r: r["designs"][0]["proof"].pop("margin"),
+            "the proof of identity must have exactly the keys",
+        ),
+        (
+            lambda r: r["designs"][0].update(proof=3),
+            "the proof of identity must have exactly the keys",
+        ),
         (lambda r: r["designs"].pop(), "the record lacks a design for unique"),
         (lambda r: r["designs"].append(r["designs"][1]), "more than one design for copy_first"),
-        (lambda r: r["values"][0].update(output=[[10**400] * 3]), "output of case 0 is no matrix of numbers"),
+        (
+            lambda r: r["values"][0].update(output=[[10**400] * 3]),
+            "output of case 0 is no matrix of numbers",
+        ),
         (lambda r: r.update(time=None), "the time must be ISO 8601, such as 2025.*; got None"),
         (lambda r: r.update(time="yesterday"), "the time must be ISO 8601.*; got 'yesterday'"),
         (lambda r: r.update({"class": 7}), "class must be the name of a class; got 7"),
         (lambda r: r["source"].update(__init__=None), "the source of __init__ is missing"),
-        (lambda r: r["source"].update(forward="pass"), r"must be its definition, def forward\(…\); got 'pass'"),
+        (
+            lambda r: r["source"].update(forward="pass"),
+            r"must be its definition, def forward\(…\); got 'pass'",
+        ),
         (lambda r: r["source"].update(forward="def forward("), "must be its definition"),
-        (lambda r: r["source"].update(forward=r["source"]["__init__"]), "source of forward must be its definition"),
+        (
+            lambda r: r["source"].update(forward=r["source"]["__init__"]),
+            "source of forward must be its definition",
+        ),
         (lambda r: r["source"].update(forward=["x"]), "source of forward must be its definition"),
         (lambda r: r.pop("time"), "the record lacks time"),
         (lambda r: r.clear(), "no record of the form"),
@@ -175,9 +247,12 @@ def test_a_student_who_forgets_the_scale_is_found():
 
 
 def test_a_design_that_fails_is_named_with_its_counterexample():
-    record = read_back(submission_record(attnlab.SingleHead, [identity().with_gap(5.7), *DESIGNS[1:]]))
+    record = read_back(
+        submission_record(attnlab.SingleHead, [identity().with_gap(5.7), *DESIGNS[1:]])
+    )
     assert check_record(record) == [
-        "the design of identity fails: AB, at A in place 1: expected 1 0 0; got 0.996665 0.00333481 0."
+        "the design of identity fails: AB, at A in place 1: expected 1 0 0; got 0.996665 "
+        "0.00333481 0."
     ]
 
 
@@ -189,7 +264,9 @@ def test_a_class_that_cannot_be_used_is_refused_in_words():
     class Strange(nn.Module):
         pass
 
-    with pytest.raises(WrongUsage, match="Empty must have a linear layer without bias named Km or key"):
+    with pytest.raises(
+        WrongUsage, match="Empty must have a linear layer without bias named Km or key"
+    ):
         submission_record(Empty, DESIGNS)
     with pytest.raises(WrongUsage, match="Strange failed with"):
         submission_record(Strange, DESIGNS)
@@ -198,7 +275,10 @@ def test_a_class_that_cannot_be_used_is_refused_in_words():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: submission_record(3, DESIGNS), "expected a class of torch modules.*; got a value of type int"),
+        (
+            lambda: submission_record(3, DESIGNS),
+            "expected a class of torch modules.*; got a value of type int",
+        ),
         (
             lambda: submission_record(functools.partial(attnlab.SingleHead), DESIGNS),
             "not a model made of it; got a value of type partial",
@@ -209,12 +289,18 @@ def test_a_class_that_cannot_be_used_is_refused_in_words():
         ),
         (lambda: submission_record(lambda **widths: None, DESIGNS), "got a value of type function"),
         (lambda: submission_record(dict, DESIGNS), "expected a class of torch modules.*; got dict"),
-        (lambda: submission_record(attnlab.SingleHead, None), "expected a list of designs.*; got None"),
+        (
+            lambda: submission_record(attnlab.SingleHead, None),
+            "expected a list of designs.*; got None",
+        ),
         (
             lambda: submission_record(attnlab.SingleHead, ["identity"]),
             r"expected a list of designs.*; got \['identity'\]",
         ),
-        (lambda: submission_record(attnlab.SingleHead, DESIGNS, time="now"), "time is a datetime.*; got 'now'"),
+        (
+            lambda: submission_record(attnlab.SingleHead, DESIGNS, time="now"),
+            "time is a datetime.*; got 'now'",
+        ),
     ],
 )
 def test_what_is_no_class_or_no_design_is_refused_in_one_line(call, message):

@@ -55,7 +55,9 @@ def open_html(browser: Any, tmp_path: Path) -> Iterator[Open]:
     yield open_it
     for context in contexts:
         context.close()
-    assert [url for url in requests if not url.startswith(("file://", "data:,", "data:image/png;"))] == []
+    assert [
+        url for url in requests if not url.startswith(("file://", "data:,", "data:image/png;"))
+    ] == []
     assert any(url.startswith("file://") for url in requests)
     assert complaints == []
 
@@ -63,4 +65,6 @@ def open_html(browser: Any, tmp_path: Path) -> Iterator[Open]:
 @pytest.fixture
 def open_page(open_html: Open) -> Open:
     """Open a document as its page."""
-    return lambda document, width=1000, **options: open_html(render_page(document), width, **options)
+    return lambda document, width=1000, **options: open_html(
+        render_page(document), width, **options
+    )

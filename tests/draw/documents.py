@@ -1,7 +1,7 @@
 """Documents to draw: made up, yet of the size and form of real ones.
 
-A sorter of three letters with all 27 inputs, two heads and 15000 steps of loss; a tiny translator; and one section of
-every further kind.
+A sorter of three letters with all 27 inputs, two heads and 15000 steps of loss; a tiny translator;
+and one section of every further kind.
 """
 
 import itertools
@@ -24,7 +24,9 @@ def softmax_row(rng: random.Random, length: int, peak: int) -> list[float]:
     return [math.exp(score) / total for score in scores]
 
 
-def make_trace(letters: list[str], alphabet: list[str], num_heads: int, rng: random.Random) -> dict[str, Any]:
+def make_trace(
+    letters: list[str], alphabet: list[str], num_heads: int, rng: random.Random
+) -> dict[str, Any]:
     ordered = sorted(letters)
     tokens = [*letters, "SEP", *ordered]
     steps = []
@@ -42,7 +44,9 @@ def make_trace(letters: list[str], alphabet: list[str], num_heads: int, rng: ran
         {
             "site": f"layers.{head // 2}.attention.weights",
             "head": head % 2,
-            "rows": [softmax_row(rng, i + 1, (3 * i + head) % (i + 1)) for i in range(len(tokens) - 1)],
+            "rows": [
+                softmax_row(rng, i + 1, (3 * i + head) % (i + 1)) for i in range(len(tokens) - 1)
+            ],
         }
         for head in range(num_heads)
     ]
@@ -68,35 +72,73 @@ def make_document(num_wrong: int = 0, num_steps: int = 15000) -> dict[str, Any]:
             }
         )
     x = list(range(num_steps))
-    y = [floor + 1.9 * math.exp(-step / 1300) + abs(rng.gauss(0, 0.03 + 0.25 * math.exp(-step / 2500))) for step in x]
+    y = [
+        floor
+        + 1.9 * math.exp(-step / 1300)
+        + abs(rng.gauss(0, 0.03 + 0.25 * math.exp(-step / 2500)))
+        for step in x
+    ]
     held_out = list(range(0, num_steps, 500))
     right = len(inputs) - num_wrong
     claims = [
-        ("all_inputs_sorted", "every one of the 27 inputs comes out sorted", f"{right}/27", "27/27", not num_wrong),
-        ("loss_at_floor", "the loss ends within 0.02 nats of the smallest possible", "0.0071", "≤ 0.02", True),
-        ("heads_are_sharp", "each head puts at least 0.9 of its weight on one letter", "0.934", "≥ 0.9", True),
+        (
+            "all_inputs_sorted",
+            "every one of the 27 inputs comes out sorted",
+            f"{right}/27",
+            "27/27",
+            not num_wrong,
+        ),
+        (
+            "loss_at_floor",
+            "the loss ends within 0.02 nats of the smallest possible",
+            "0.0071",
+            "≤ 0.02",
+            True,
+        ),
+        (
+            "heads_are_sharp",
+            "each head puts at least 0.9 of its weight on one letter",
+            "0.934",
+            "≥ 0.9",
+            True,
+        ),
         ("rows_sum_to_one", "every attention row sums to one", "1.2e-07", "≤ 1e-06", True),
         ("nothing_looks_ahead", "no weight on a later token", 0.0, "= 0", True),
-        ("needs_both_heads", "with either head zeroed it fails on some input", "9/27 and 11/27", "< 27/27", True),
+        (
+            "needs_both_heads",
+            "with either head zeroed it fails on some input",
+            "9/27 and 11/27",
+            "< 27/27",
+            True,
+        ),
     ]
     names = ("name", "statement", "measured", "bound", "passed")
     return {
         "title": "sorting",
-        "subtitle": "One layer with two heads learns to sort three letters, and shows how it does it.",
-        "facts": [["seed", 0], ["parameters", 480], ["steps", "15,000"], ["device", "cpu"], ["took", "41 s"]],
+        "subtitle": (
+            "One layer with two heads learns to sort three letters, and shows how it does it."
+        ),
+        "facts": [
+            ["seed", 0],
+            ["parameters", 480],
+            ["steps", "15,000"],
+            ["device", "cpu"],
+            ["took", "41 s"],
+        ],
         "claims": [dict(zip(names, claim, strict=True)) for claim in claims],
         "sections": [
             {
                 "kind": "text",
                 "title": "What is going on",
-                "text": "The model reads three letters and a separator, then writes them in order.\n\n"
-                "It never sees the answer: at each step it looks back over the letters and picks one.",
+                "text": "The model reads three letters and a separator, then writes them in "
+                "order.\n\nIt never sees the answer: at each step it looks back over the "
+                "letters and picks one.",
             },
             {
                 "kind": "lines",
                 "title": "Learning",
-                "caption": "The loss falls until nothing is left to learn: the floor is what a perfect sorter pays "
-                "for letters it cannot foresee.",
+                "caption": "The loss falls until nothing is left to learn: the floor is what a "
+                "perfect sorter pays for letters it cannot foresee.",
                 "x_label": "step",
                 "y_label": "loss (nats)",
                 "series": [
@@ -119,7 +161,8 @@ def make_document(num_wrong: int = 0, num_steps: int = 15000) -> dict[str, Any]:
             {
                 "kind": "trace",
                 "title": "Step by step",
-                "caption": "Follow one input through the model: where each head looks, and what is picked.",
+                "caption": "Follow one input through the model: where each head looks, and what is "
+                "picked.",
                 "traces": [make_trace(letters, ["a", "b", "c"], 2, rng) for letters in inputs],
             },
             {
@@ -127,14 +170,19 @@ def make_document(num_wrong: int = 0, num_steps: int = 15000) -> dict[str, Any]:
                 "title": "Heads taken away",
                 "caption": "How many of the 27 inputs still come out sorted.",
                 "columns": ["what is zeroed", "sorted inputs", "loss"],
-                "rows": [["nothing", 27, 0.3733], ["head 0", 9, 1.2041], ["head 1", 11, float("nan")]],
+                "rows": [
+                    ["nothing", 27, 0.3733],
+                    ["head 0", 9, 1.2041],
+                    ["head 1", 11, float("nan")],
+                ],
             },
         ],
     }
 
 
 def make_cross_document() -> dict[str, Any]:
-    """A tiny translator: one self head, one cross head over the source, gaps, and many candidates."""
+    """A tiny translator: one self head, one cross head over the source, gaps, and many
+    candidates."""
     document = make_document(num_steps=10)
     source = ["the", "cat", "sleeps", "<end>"]
     tokens = ["BOS", "le", "chat", "dort"]
@@ -143,7 +191,9 @@ def make_cross_document() -> dict[str, Any]:
         {
             "position": i,
             "candidates": candidates,
-            "probabilities": [0.0] * 19 + [None] + [0.9 if c == tokens[i + 1] else 0.05 for c in candidates[20:]],
+            "probabilities": [0.0] * 19
+            + [None]
+            + [0.9 if c == tokens[i + 1] else 0.05 for c in candidates[20:]],
             "choice": tokens[i + 1],
         }
         for i in range(3)
@@ -223,7 +273,12 @@ def make_kinds_document() -> dict[str, Any]:
         "y_label": "accuracy",
         "groups": ["full model", "no positions"],
         "series": [
-            {"name": "seen lengths", "values": [0.96, 0.5], "low": [0.94, 0.4], "high": [0.98, 0.6]},
+            {
+                "name": "seen lengths",
+                "values": [0.96, 0.5],
+                "low": [0.94, 0.4],
+                "high": [0.98, 0.6],
+            },
             {"name": "longer", "values": [0.9, None], "low": [0.88, 0.1], "high": [0.92, 0.2]},
         ],
         "levels": [{"name": "chance", "y": 0.25}],
@@ -266,14 +321,33 @@ def make_kinds_document() -> dict[str, Any]:
         "height": 260,
         "boxes": [
             {"x": 60, "y": 20, "width": 300, "height": 180, "title": "Layer", "note": "twice"},
-            {"x": 110, "y": 60, "width": 200, "height": 50, "title": "Feed-forward", "tone": "plain"},
-            {"x": 110, "y": 140, "width": 200, "height": 50, "title": "Attention", "note": "2 heads", "tone": "accent"},
+            {
+                "x": 110,
+                "y": 60,
+                "width": 200,
+                "height": 50,
+                "title": "Feed-forward",
+                "tone": "plain",
+            },
+            {
+                "x": 110,
+                "y": 140,
+                "width": 200,
+                "height": 50,
+                "title": "Attention",
+                "note": "2 heads",
+                "tone": "accent",
+            },
             {"x": 160, "y": 225, "width": 100, "height": 30, "title": "input", "tone": "quiet"},
         ],
         "arrows": [
             {"points": [[210, 225], [210, 190]], "label": "vectors"},
             {"points": [[210, 140], [210, 110]]},
-            {"points": [[210, 205], [400, 205], [400, 125], [210, 125]], "dashed": True, "label": "+"},
+            {
+                "points": [[210, 205], [400, 205], [400, 125], [210, 125]],
+                "dashed": True,
+                "label": "+",
+            },
         ],
         "figure": "block",
     }

@@ -31,7 +31,9 @@ def test_a_box_around_others_wears_its_title_at_the_top() -> None:
 
 
 def test_words_stand_in_the_middle_of_their_box_in_lines_that_fit() -> None:
-    (only,) = lay_out(diagram(boxes=[box(width=100, height=90, title="a title of many words", note="note")])).boxes
+    (only,) = lay_out(
+        diagram(boxes=[box(width=100, height=90, title="a title of many words", note="note")])
+    ).boxes
     assert len(only.lines) > 2
     assert all(line.x == 50 for line in only.lines)
     # Letters reach three quarters of a line above their baseline, and a quarter below it.
@@ -42,7 +44,9 @@ def test_words_stand_in_the_middle_of_their_box_in_lines_that_fit() -> None:
 
 def test_what_has_no_room_is_cut_and_kept_in_the_tooltip() -> None:
     long = box(title="a title of many words", note="a long note indeed")
-    (only,), (taller,) = (lay_out(diagram(boxes=[long | {"height": height}])).boxes for height in (40, 60))
+    (only,), (taller,) = (
+        lay_out(diagram(boxes=[long | {"height": height}])).boxes for height in (40, 60)
+    )
     assert [line.text for line in only.lines] == ["a title of", "many words …"]
     assert [line.text for line in taller.lines] == ["a title of", "many words", "a long note…"]
     assert only.words == "a title of many words: a long note indeed"
@@ -66,7 +70,10 @@ def test_an_arrow_without_a_length_has_no_head() -> None:
 
 
 def test_a_label_at_the_edge_turns_inward() -> None:
-    arrows = [{"points": [[450, 10], [450, 200]], "label": "residual"}, {"points": [[9, 9], [20, 9]], "label": "start"}]
+    arrows = [
+        {"points": [[450, 10], [450, 200]], "label": "residual"},
+        {"points": [[9, 9], [20, 9]], "label": "start"},
+    ]
     upright, flat = (arrow.label for arrow in lay_out(diagram(boxes=[], arrows=arrows)).arrows)
     assert upright is not None
     assert flat is not None
@@ -74,7 +81,9 @@ def test_a_label_at_the_edge_turns_inward() -> None:
     assert flat.x == pytest.approx(5 * 6.5 / 2)
 
 
-def test_a_diagram_is_there_without_javascript_and_keeps_its_size_on_narrow_screens(open_page: Open) -> None:
+def test_a_diagram_is_there_without_javascript_and_keeps_its_size_on_narrow_screens(
+    open_page: Open,
+) -> None:
     page = open_page(make_kinds_document(), width=360, java_script_enabled=False)
     drawing = page.locator("svg.drawing")
     size = drawing.bounding_box()
@@ -82,13 +91,22 @@ def test_a_diagram_is_there_without_javascript_and_keeps_its_size_on_narrow_scre
     assert drawing.locator("rect").count() == 4
     assert drawing.locator("polygon").count() == 3
     assert page.locator(".diagram-section .scroll").bounding_box()["width"] < 360
-    assert page.get_by_role("img", name="Layer: twice; Feed-forward; Attention: 2 heads; input").count() == 1
+    assert (
+        page.get_by_role(
+            "img", name="Layer: twice; Feed-forward; Attention: 2 heads; input"
+        ).count()
+        == 1
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_of_a_diagram_stand_out_and_stay_inside_their_boxes(open_page: Open, scheme: str) -> None:
+def test_words_of_a_diagram_stand_out_and_stay_inside_their_boxes(
+    open_page: Open, scheme: str
+) -> None:
     page = open_page(make_kinds_document(), color_scheme=scheme)
-    inks = page.locator("svg.drawing text").evaluate_all("all => all.map(t => getComputedStyle(t).fill)")
+    inks = page.locator("svg.drawing text").evaluate_all(
+        "all => all.map(t => getComputedStyle(t).fill)"
+    )
     paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     light = [sum(map(int, re.findall(r"\d+", ink)[:3])) / 765 for ink in [paper, *inks]]
     assert all(abs(ink - light[0]) > 0.35 for ink in light[1:])
@@ -96,7 +114,8 @@ def test_words_of_a_diagram_stand_out_and_stay_inside_their_boxes(open_page: Ope
         """all => all.filter(group => {
           const box = group.querySelector('rect').getBBox();
           return [...group.querySelectorAll('text')].map(t => t.getBBox()).some(t =>
-            t.x < box.x || t.y < box.y || t.x + t.width > box.x + box.width || t.y + t.height > box.y + box.height);
+            t.x < box.x || t.y < box.y || t.x + t.width > box.x + box.width
+            || t.y + t.height > box.y + box.height);
         }).length"""
     )
     assert outside == 0
@@ -104,7 +123,9 @@ def test_words_of_a_diagram_stand_out_and_stay_inside_their_boxes(open_page: Ope
 
 def test_hostile_words_in_a_diagram_stay_words() -> None:
     document = make_kinds_document()
-    document["sections"][3]["boxes"] = [box(x=0, y=0, width=460, height=260, title="".join(PAYLOADS), note=PAYLOADS[2])]
+    document["sections"][3]["boxes"] = [
+        box(x=0, y=0, width=460, height=260, title="".join(PAYLOADS), note=PAYLOADS[2])
+    ]
     document["sections"][3]["arrows"][0]["label"] = PAYLOADS[0]
     html = render_page(document)
     assert "<script>window.canary" not in html

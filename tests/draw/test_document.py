@@ -16,25 +16,59 @@ from .documents import edited, make_document, make_kinds_document
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("title", ..., r"document: expected the key 'title' in a document, got the keys \['claims'"),
-        ("colour", "red", r"document: expected only known keys in a document, got 'colour'; .*nown: claims"),
-        ("sections.0.kind", "txt", r"sections\[0\]: expected a known kind of section, got 'txt'; did you mean 'text'"),
+        (
+            "title",
+            ...,
+            r"document: expected the key 'title' in a document, got the keys \['claims'",
+        ),
+        (
+            "colour",
+            "red",
+            r"document: expected only known keys in a document, got 'colour'; .*nown: claims",
+        ),
+        (
+            "sections.0.kind",
+            "txt",
+            r"sections\[0\]: expected a known kind of section, got 'txt'; did you mean 'text'",
+        ),
         ("sections.0.kind", ["text"], r"expected a known kind of section, got \['text'\]"),
         ("sections.0.kind", ..., r"sections\[0\]: expected the key 'kind'"),
         ("sections.1.y_label", ..., r"sections\[1\]: expected the key 'y_label' in a lines"),
         ("sections.1.series.0.y", [1.0], r"series\[0\]: expected as many y as x, 10, got 1"),
         ("sections.4.rows.0", [1], r"rows\[0\]: expected one cell per column, 3, got 1"),
-        ("claims.0.passed", "yes", r"claims\[0\].passed: expected True, False or None, got str 'yes'"),
+        (
+            "claims.0.passed",
+            "yes",
+            r"claims\[0\].passed: expected True, False or None, got str 'yes'",
+        ),
         ("claims", {"name": "x"}, r"document.claims: expected a list, got dict"),
         ("facts.0", ["seed"], r"facts\[0\]: expected a name and a value, 2, got 1"),
-        ("sections.3.traces.0.steps.0.position", 6, r"position: expected a token after it, below 6, got 6"),
-        ("sections.3.traces.0.steps.0.probabilities", [1.0], r"one probability per candidate, 3, got 1"),
-        ("sections.3.traces.0.attention.0.rows.0", [0.1] * 8, r"rows: expected rows of at most 7 keys, got 8"),
-        ("sections.3.traces.0.attention.0.rows.0", ["1"], r"rows\[0\]\[0\]: expected a plain number or None, got str"),
+        (
+            "sections.3.traces.0.steps.0.position",
+            6,
+            r"position: expected a token after it, below 6, got 6",
+        ),
+        (
+            "sections.3.traces.0.steps.0.probabilities",
+            [1.0],
+            r"one probability per candidate, 3, got 1",
+        ),
+        (
+            "sections.3.traces.0.attention.0.rows.0",
+            [0.1] * 8,
+            r"rows: expected rows of at most 7 keys, got 8",
+        ),
+        (
+            "sections.3.traces.0.attention.0.rows.0",
+            ["1"],
+            r"rows\[0\]\[0\]: expected a plain number or None, got str",
+        ),
         ("sections.3.traces.0.tokens.0", 3, r"tokens\[0\]: expected a string, got int '3'"),
     ],
 )
-def test_malformed_document_is_refused_with_expected_and_got(path: str, value: Any, message: str) -> None:
+def test_malformed_document_is_refused_with_expected_and_got(
+    path: str, value: Any, message: str
+) -> None:
     with pytest.raises(WrongUsage, match=message):
         render_page(edited(path, value))
 
@@ -52,14 +86,30 @@ MAP = "sections.2.choices.0.maps.1"
             r"figure: expected a name for files: small letters, digits, - and _, got",
         ),
         ("sections.0.figure", "../x", r"figure: expected a name for files"),
-        ("sections.0.figure", "maps", r"sections\[2\].figure: expected a name of its own, got 'maps' as in .*\[0\]"),
+        (
+            "sections.0.figure",
+            "maps",
+            r"sections\[2\].figure: expected a name of its own, got 'maps' as in .*\[0\]",
+        ),
         (f"{SERIES}.values", [1.0], r"series\[0\].values: expected one value per group, 2, got 1"),
-        (f"{SERIES}.low", ..., r"series\[0\]: expected low and high together, got 'high' without 'low'"),
+        (
+            f"{SERIES}.low",
+            ...,
+            r"series\[0\]: expected low and high together, got 'high' without 'low'",
+        ),
         (f"{SERIES}.low", [0.1], r"series\[0\].low: expected one number per value, 2, got 1"),
         (f"{SERIES}.high", [0.1] * 3, r"series\[0\].high: expected one number per value, 2, got 3"),
         (f"{SERIES}.low.1", 0.7, r"series\[0\].low\[1\]: expected low at most high, 0.6, got 0.7"),
-        ("sections.0.groups", ["group"] * 501, r"expected at most 1,000 bars, which a page can show, got 1,002"),
-        ("sections.1.series.0.high", [1.0], r"series\[0\].high: expected one number per y, 4, got 1"),
+        (
+            "sections.0.groups",
+            ["group"] * 501,
+            r"expected at most 1,000 bars, which a page can show, got 1,002",
+        ),
+        (
+            "sections.1.series.0.high",
+            [1.0],
+            r"series\[0\].high: expected one number per y, 4, got 1",
+        ),
         ("sections.1.x_log", 1, r"x_log: expected True or False, got int"),
         ("sections.2.choices", [], r"choices: expected one choice or more, got none"),
         ("sections.2.choices.1.maps", [], r"choices\[1\].maps: expected one map or more, got none"),
@@ -67,20 +117,52 @@ MAP = "sections.2.choices.0.maps.1"
         (f"{MAP}.rows.0", [1.0], r"maps\[1\].rows\[0\]: expected one number per column, 2, got 1"),
         (f"{MAP}.row_labels", [], r"maps\[1\]: expected one row and one column or more, got none"),
         (f"{MAP}.low", 2.0, r"maps\[1\].low: expected a number below high, 2.0, got 2.0"),
-        (f"{MAP}.low", -1.0, r"maps\[1\].high: expected two colours around 0, so high = 1.0, as low is -1.0; got 2.0"),
-        (f"{MAP}.low", float("nan"), r"maps\[1\].low: expected a plain finite number, got float 'nan'"),
+        (
+            f"{MAP}.low",
+            -1.0,
+            r"maps\[1\].high: expected two colors around 0, so high = 1.0, as low is -1.0; got 2.0",
+        ),
+        (
+            f"{MAP}.low",
+            float("nan"),
+            r"maps\[1\].low: expected a plain finite number, got float 'nan'",
+        ),
         (f"{MAP}.high", None, r"maps\[1\].high: expected a plain finite number, got NoneType"),
-        ("sections.3.width", 0, r"sections\[3\].width: expected pixels above 0, at most 4,000, got 0"),
+        (
+            "sections.3.width",
+            0,
+            r"sections\[3\].width: expected pixels above 0, at most 4,000, got 0",
+        ),
         (
             "sections.3.boxes.1.x",
             300,
             r"boxes\[1\]: expected all of it inside the 460 x 260 picture, got .* 500, 110",
         ),
-        ("sections.3.boxes.1.width", 0, r"boxes\[1\]: expected a width and a height above 0, got 0 x 50"),
-        ("sections.3.boxes.1.tone", "loud", r"tone: expected one of plain, accent, quiet, got str 'loud'"),
-        ("sections.3.arrows.1.points", [[1, 2]], r"arrows\[1\].points: expected two points or more, got 1"),
-        ("sections.3.arrows.1.points.0", [1], r"arrows\[1\].points: expected points of x and y, 2, got 1"),
-        ("sections.3.arrows.1.points.0", [0, 261], r"arrows\[1\].points: expected all of it inside"),
+        (
+            "sections.3.boxes.1.width",
+            0,
+            r"boxes\[1\]: expected a width and a height above 0, got 0 x 50",
+        ),
+        (
+            "sections.3.boxes.1.tone",
+            "loud",
+            r"tone: expected one of plain, accent, quiet, got str 'loud'",
+        ),
+        (
+            "sections.3.arrows.1.points",
+            [[1, 2]],
+            r"arrows\[1\].points: expected two points or more, got 1",
+        ),
+        (
+            "sections.3.arrows.1.points.0",
+            [1],
+            r"arrows\[1\].points: expected points of x and y, 2, got 1",
+        ),
+        (
+            "sections.3.arrows.1.points.0",
+            [0, 261],
+            r"arrows\[1\].points: expected all of it inside",
+        ),
     ],
 )
 def test_contradictions_inside_new_kinds_are_refused(path: str, value: Any, message: str) -> None:
@@ -100,39 +182,53 @@ def test_a_map_that_no_page_could_hold_is_refused() -> None:
     document = make_kinds_document()
     one = document["sections"][2]["choices"][0]["maps"][0]
     one |= {"rows": [[0.5] * 201] * 200, "row_labels": ["r"] * 200, "column_labels": ["c"] * 201}
-    with pytest.raises(WrongUsage, match=r"maps\[0\].rows: expected at most 40,000 cells, .* got 40,200"):
+    with pytest.raises(
+        WrongUsage, match=r"maps\[0\].rows: expected at most 40,000 cells, .* got 40,200"
+    ):
         check_document(document)
     one |= {"rows": [[0.5] * 200] * 200, "column_labels": ["c"] * 200}
     check_document(document)
     document["sections"][2]["choices"][0]["maps"] = [one] * 26
-    with pytest.raises(WrongUsage, match=r"at most 1,000,000 cells in all maps together, .* got 1,040,009"):
+    with pytest.raises(
+        WrongUsage, match=r"at most 1,000,000 cells in all maps together, .* got 1,040,009"
+    ):
         check_document(document)
 
 
 def test_array_in_the_document_is_refused_with_the_way_out() -> None:
     numpy = pytest.importorskip("numpy")
-    with pytest.raises(WrongUsage, match=r"series\[0\].y: expected a list, got ndarray .*\.tolist\(\)"):
+    with pytest.raises(
+        WrongUsage, match=r"series\[0\].y: expected a list, got ndarray .*\.tolist\(\)"
+    ):
         render_page(edited("sections.1.series.0.y", numpy.ones(10)))
 
 
 def test_stored_numbers_keep_the_stated_precision() -> None:
     document = make_document(num_steps=50)
     html = render_page(document)
-    data = re.search(r'<script type="application/json" id="document">(.*?)</script>', html, re.DOTALL)
+    data = re.search(
+        r'<script type="application/json" id="document">(.*?)</script>', html, re.DOTALL
+    )
     assert data is not None
     stored = json.loads(data[1])
     for kept, given in zip(stored[3]["traces"], document["sections"][3]["traces"], strict=True):
         for one, other in zip(kept["attention"], given["attention"], strict=True):
             for row, exact in zip(one["rows"], other["rows"], strict=True):
                 assert row == pytest.approx(exact, abs=0.5000001e-5)
-    assert stored[1]["series"][0]["y"] == pytest.approx(document["sections"][1]["series"][0]["y"], rel=5e-7)
+    assert stored[1]["series"][0]["y"] == pytest.approx(
+        document["sections"][1]["series"][0]["y"], rel=5e-7
+    )
 
 
 def test_drawn_numbers_of_every_kind_keep_seven_digits() -> None:
     document = make_kinds_document()
     document["sections"][0]["series"][0]["low"] = [1 / 3, 1 / 7]
     document["sections"][2]["choices"][0]["maps"][0]["rows"][0] = [1 / 3, float("inf"), None]
-    data = re.search(r'<script type="application/json" id="document">(.*?)</script>', render_page(document), re.DOTALL)
+    data = re.search(
+        r'<script type="application/json" id="document">(.*?)</script>',
+        render_page(document),
+        re.DOTALL,
+    )
     assert data is not None
     bars, _, maps, diagram = json.loads(data[1])
     assert bars["series"][0]["low"] == [0.3333333, 0.1428571]

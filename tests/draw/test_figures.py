@@ -1,4 +1,5 @@
-"""Figures: what is drawn, read back from matplotlib's own objects; and the files, the same each time."""
+"""Figures: what is drawn, read back from matplotlib's own objects; and the files, the same each
+time."""
 
 import itertools
 import math
@@ -27,7 +28,9 @@ from .documents import make_cross_document, make_document, make_kinds_document, 
 
 
 def section(kind: str, **changes: Any) -> dict[str, Any]:
-    return next(each for each in make_kinds_document()["sections"] if each["kind"] == kind) | changes
+    return (
+        next(each for each in make_kinds_document()["sections"] if each["kind"] == kind) | changes
+    )
 
 
 def texts(axes: Any) -> list[str]:
@@ -61,18 +64,18 @@ def test_a_document_may_lack_its_claims_but_nothing_else() -> None:
 
 def test_without_matplotlib_there_are_no_figures() -> None:
     code = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "from attnlab.draw.figures import is_available, section_figures\n"
-        "section = {'kind': 'lines', 'title': '', 'caption': '', 'x_label': '', 'y_label': '', 'series': []}\n"
-        "section['figure'] = 'a'\n"
-        "document = {'title': '', 'subtitle': '', 'facts': [], 'claims': [], 'sections': [section]}\n"
-        "assert not is_available()\n"
-        "assert section_figures(document) == {}\n"
-        "from attnlab.draw.pictures.charts import lines_figure\n"
-        "lines_figure(section)\n"
+        "import sys; sys.modules['matplotlib'] = None\nfrom attnlab.draw.figures import "
+        "is_available, section_figures\nsection = {'kind': 'lines', 'title': '', 'caption': '', "
+        "'x_label': '', 'y_label': '', 'series': []}\nsection['figure'] = 'a'\ndocument = "
+        "{'title': '', 'subtitle': '', 'facts': [], 'claims': [], 'sections': [section]}\n"
+        "assert not is_available()\nassert section_figures(document) == {}\nfrom "
+        "attnlab.draw.pictures.charts import lines_figure\nlines_figure(section)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "CouldNotRun: figures need matplotlib; install it with: pip install 'attnlab[plot]'" in done.stderr
+    assert (
+        "CouldNotRun: figures need matplotlib; install it with: pip install 'attnlab[plot]'"
+        in done.stderr
+    )
 
 
 def test_lines_hold_the_data_bands_levels_and_a_logarithmic_axis() -> None:
@@ -111,7 +114,9 @@ def test_bars_hold_values_whiskers_and_gaps() -> None:
     assert heights == [0.96, 0.5, 0.9, 0]
     assert [to_hex(bar.get_facecolor()) for bar in axes.patches] == [HUES[0]] * 2 + [HUES[1]] * 2
     whiskers = [
-        tuple(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2 and line.get_marker() == "_"
+        tuple(line.get_ydata())
+        for line in axes.lines
+        if len(line.get_ydata()) == 2 and line.get_marker() == "_"
     ]
     assert whiskers == [(0.94, 0.98), (0.4, 0.6), (0.88, 0.92)]
     assert "n/a" in texts(axes)
@@ -122,7 +127,9 @@ def test_bars_hold_values_whiskers_and_gaps() -> None:
 
 def test_names_of_many_groups_lean() -> None:
     names = [f"a rather long name {i}" for i in range(20)]
-    (axes,) = bars_figure(section("bars", groups=names, series=[{"name": "", "values": [0.5] * 20}])).axes
+    (axes,) = bars_figure(
+        section("bars", groups=names, series=[{"name": "", "values": [0.5] * 20}])
+    ).axes
     assert {label.get_rotation() for label in axes.get_xticklabels()} == {45}
 
 
@@ -142,7 +149,9 @@ def test_maps_hold_rows_names_and_ranges_with_numbers_where_they_are_few() -> No
 
 def test_two_colours_stand_around_zero_and_none_at_it() -> None:
     figure = maps_figure(section("maps"))
-    shades = next(axes for axes in figure.axes if axes.get_title(loc="left") == "scores").images[0].cmap
+    shades = (
+        next(axes for axes in figure.axes if axes.get_title(loc="left") == "scores").images[0].cmap
+    )
     low, zero, high = (shades(value) for value in (0.0, 0.5, 1.0))
     assert low[0] > low[2]  # brown
     assert high[2] > high[0]  # blue
@@ -173,7 +182,12 @@ def test_the_trace_pictured_is_the_one_asked_for_else_the_first() -> None:
 
 def test_cross_attention_is_pictured_with_its_own_keys() -> None:
     figure = trace_figure(make_cross_document()["sections"][0])
-    assert [label.get_text() for label in figure.axes[1].get_xticklabels()] == ["the", "cat", "sleeps", "<end>"]
+    assert [label.get_text() for label in figure.axes[1].get_xticklabels()] == [
+        "the",
+        "cat",
+        "sleeps",
+        "<end>",
+    ]
     assert figure.axes[1].get_title(loc="left") == "Head cross 0.0"
     section = make_cross_document()["sections"][0]
     section["traces"][0]["attention"][1]["site"] = "decoder.layers.0.cross_attention.weights"
@@ -182,7 +196,9 @@ def test_cross_attention_is_pictured_with_its_own_keys() -> None:
 
 def test_a_trace_section_without_traces_has_no_figure() -> None:
     document = make_kinds_document()
-    document["sections"] = [{"kind": "trace", "title": "", "caption": "", "traces": [], "figure": "attention"}]
+    document["sections"] = [
+        {"kind": "trace", "title": "", "caption": "", "traces": [], "figure": "attention"}
+    ]
     assert figures.section_figures(document) == {}
 
 
@@ -191,7 +207,16 @@ def test_a_diagram_holds_its_boxes_arrows_and_words() -> None:
     assert (axes.get_xlim(), axes.get_ylim()) == ((0, 460), (260, 0))  # y down, as on the page
     assert len([patch for patch in axes.patches if type(patch).__name__ == "FancyBboxPatch"]) == 4
     assert len([patch for patch in axes.patches if type(patch).__name__ == "Polygon"]) == 3
-    assert {"Layer", "twice", "Feed-forward", "Attention", "2 heads", "input", "vectors", "+"} == set(texts(axes))
+    assert {
+        "Layer",
+        "twice",
+        "Feed-forward",
+        "Attention",
+        "2 heads",
+        "input",
+        "vectors",
+        "+",
+    } == set(texts(axes))
     assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "--"]
 
 
@@ -223,7 +248,10 @@ def test_a_person_s_own_settings_change_nothing() -> None:
 
 
 def test_empty_charts_are_drawn_empty() -> None:
-    for empty in (section("lines", series=[], levels=[]), section("bars", groups=[], series=[], levels=[])):
+    for empty in (
+        section("lines", series=[], levels=[]),
+        section("bars", groups=[], series=[], levels=[]),
+    ):
         document = make_kinds_document() | {"sections": [empty]}
         assert len(figures.section_figures(document)) == 2
     none = [{"name": "", "x": [0, -1], "y": [None, float("inf")]}]
@@ -245,7 +273,9 @@ def test_the_legend_of_bars_names_the_series_in_order_and_levels_last() -> None:
     across = legend._ncols
     # Filled column after column, and read row after row.
     columns = [list(part) for part in np.array_split(names, across)]
-    read = [column[row] for row in range(len(columns[0])) for column in columns if row < len(column)]
+    read = [
+        column[row] for row in range(len(columns[0])) for column in columns if row < len(column)
+    ]
     assert read == ["mini", "best", "words", "pairs", "always the most frequent class"]
 
 
@@ -269,7 +299,8 @@ def test_numbers_of_bars_stand_above_all_whiskers() -> None:
     for text in numbers:
         box = text.get_window_extent()
         assert not any(
-            box.x0 < whisker.get_window_extent().x0 < box.x1 and whisker.get_window_extent().y1 > box.y0
+            box.x0 < whisker.get_window_extent().x0 < box.x1
+            and whisker.get_window_extent().y1 > box.y0
             for whisker in whiskers
         )
 
@@ -303,7 +334,12 @@ def test_points_steps_and_named_bands_are_drawn_as_such() -> None:
     series = [
         {"name": "each", "x": x, "y": y, **ends, "style": "points"},
         {"name": "best", "x": x, "y": [0.2, 0.6, 0.6], "style": "steps"},
-        {"name": "median", "x": x, "y": y, "bands": [{"name": "nine in ten", **ends}, {"name": "half", **ends}]},
+        {
+            "name": "median",
+            "x": x,
+            "y": y,
+            "bands": [{"name": "nine in ten", **ends}, {"name": "half", **ends}],
+        },
     ]
     figure = lines_figure(section("lines", series=series, levels=[], x_log=False, from_zero=True))
     (axes,) = figure.axes
@@ -312,7 +348,13 @@ def test_points_steps_and_named_bands_are_drawn_as_such() -> None:
     assert sum(list(each.get_xdata()) in ([0, 0], [1, 1], [2, 2]) for each in axes.lines) == 3
     assert lines["best"].get_drawstyle() == "steps-post"
     (legend,) = figure.legends
-    assert {text.get_text() for text in legend.get_texts()} == {"each", "best", "median", "nine in ten", "half"}
+    assert {text.get_text() for text in legend.get_texts()} == {
+        "each",
+        "best",
+        "median",
+        "nine in ten",
+        "half",
+    }
     assert axes.get_ylim()[0] == 0.0
 
 
@@ -328,8 +370,16 @@ def test_titles_of_maps_are_broken_where_their_maps_end() -> None:
         "high": 1.0,
     }
     choices = [{"label": "a", "note": "", "maps": [small, small, small]}]
-    figure = maps_figure(section("maps", title="A title that is far longer than so few maps are wide", choices=choices))
+    figure = maps_figure(
+        section(
+            "maps", title="A title that is far longer than so few maps are wide", choices=choices
+        )
+    )
     figure.draw_without_rendering()
-    titles = [axes._left_title.get_window_extent() for axes in figure.axes if axes.get_title(loc="left")]
+    titles = [
+        axes._left_title.get_window_extent() for axes in figure.axes if axes.get_title(loc="left")
+    ]
     assert all(one.x1 <= other.x0 for one, other in itertools.pairwise(titles))
-    assert all(each.x1 <= figure.bbox.x1 for each in [*titles, figure._suptitle.get_window_extent()])
+    assert all(
+        each.x1 <= figure.bbox.x1 for each in [*titles, figure._suptitle.get_window_extent()]
+    )

@@ -17,7 +17,13 @@ PNG = base64.b64decode(
 
 
 def claim(name: str, passed: bool | None = True) -> dict[str, Any]:
-    return {"name": name, "statement": f"{name} is so", "measured": "0.5", "bound": "≤ 1", "passed": passed}
+    return {
+        "name": name,
+        "statement": f"{name} is so",
+        "measured": "0.5",
+        "bound": "≤ 1",
+        "passed": passed,
+    }
 
 
 def make_run(number: int, **changes: Any) -> dict[str, Any]:
@@ -51,8 +57,8 @@ def test_cards_and_the_table_tell_what_each_run_found(open_html: Open) -> None:
     assert page.locator(".outcome").all_inner_texts() == [
         "✓ 2 of 2 claims hold",
         "✗ 1 of 2 claims failed: sorted",
-        "Unfinished: stopped before its claims were judged",
-        "Damaged: a file of it cannot be read",
+        "Unfinished: stopped before its claims were evaluated",
+        "Damaged: one of its files cannot be read",
     ]
     rows = page.locator(".claims tbody tr")
     assert rows.count() == 4
@@ -88,7 +94,9 @@ def test_only_finished_runs_are_linked_and_pictures_are_inlined(open_html: Open)
 
 
 @pytest.mark.parametrize("has_script", [True, False])
-def test_the_filter_works_by_keyboard_with_and_without_a_script(open_html: Open, has_script: bool) -> None:
+def test_the_filter_works_by_keyboard_with_and_without_a_script(
+    open_html: Open, has_script: bool
+) -> None:
     page = open_html(render_gallery("Runs", RUNS), java_script_enabled=has_script)
     rows = page.locator(".claims tbody tr:visible")
     assert rows.count() == 4
@@ -112,7 +120,9 @@ def test_filtering_where_nothing_failed_says_so(open_html: Open) -> None:
 def test_no_runs_and_hundreds_of_runs_fit_on_a_page(open_html: Open) -> None:
     page = open_html(render_gallery("Runs", []), width=360)
     assert page.locator(".note").inner_text() == "No run is here yet."
-    page = open_html(render_gallery("Runs", [make_run(i, thumbnail=PNG) for i in range(300)]), width=360)
+    page = open_html(
+        render_gallery("Runs", [make_run(i, thumbnail=PNG) for i in range(300)]), width=360
+    )
     assert page.locator(".card").count() == 300
     assert page.locator(".claims tbody tr").count() == 600
     assert page.evaluate("document.documentElement.scrollWidth") == 360
@@ -123,15 +133,27 @@ def test_pictures_stop_where_the_page_would_become_too_large() -> None:
     html = render_gallery("Runs", [make_run(i, thumbnail=large) for i in range(5)])
     assert html.count("data:image/png;base64,") == 2
     assert html.count('class="picture none finished"') == 3
-    assert render_gallery("Runs", [make_run(0, thumbnail=b"no picture")]).count('class="picture none finished"') == 1
+    assert (
+        render_gallery("Runs", [make_run(0, thumbnail=b"no picture")]).count(
+            'class="picture none finished"'
+        )
+        == 1
+    )
 
 
 def test_hostile_words_and_names_stay_words_and_paths(open_html: Open) -> None:
     words = "".join(PAYLOADS)
     runs = [
-        make_run(0, name=words, title=words, subtitle=words, experiment=words, href='a #1 "b"/report.html',
-                 claims=[claim(words, False)]),
-    ]  # fmt: skip
+        make_run(
+            0,
+            name=words,
+            title=words,
+            subtitle=words,
+            experiment=words,
+            href='a #1 "b"/report.html',
+            claims=[claim(words, False)],
+        ),
+    ]
     page = open_html(render_gallery(words, runs))
     assert page.evaluate("window.canary") is None
     assert page.locator("img").count() == 0
@@ -152,8 +174,14 @@ def test_text_of_the_gallery_stands_out_from_its_ground(open_html: Open, scheme:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"state": "finnished"}, r"runs\[0\].state: expected a known state, got 'finnished'; did you mean 'finished'"),
-        ({"href": "javascript:alert(1)"}, r"href: expected a path relative to the page, got 'javascript:alert"),
+        (
+            {"state": "finnished"},
+            r"runs\[0\].state: expected a known state, got 'finnished'; did you mean 'finished'",
+        ),
+        (
+            {"href": "javascript:alert(1)"},
+            r"href: expected a path relative to the page, got 'javascript:alert",
+        ),
         ({"href": "//elsewhere.org/x"}, r"href: expected a path relative to the page"),
         ({"thumbnail": "x.png"}, r"thumbnail: expected the bytes of a PNG or None, got str"),
         ({"claims": [{"name": "x"}]}, r"claims\[0\]: expected the key 'statement' in a claim"),
@@ -175,15 +203,26 @@ def test_tall_pictures_are_cut_below_and_wide_ones_shown_whole(open_html: Open) 
     def header(width: int, height: int) -> bytes:
         return PNG[:16] + width.to_bytes(4, "big") + height.to_bytes(4, "big") + PNG[24:]
 
-    html = render_gallery("Runs", [make_run(i, thumbnail=header(*size)) for i, size in enumerate([(4, 3), (3, 4)])])
-    assert [found.split('"')[0] for found in html.split('<img class="')[1:]] == ["picture", "picture tall"]
+    html = render_gallery(
+        "Runs", [make_run(i, thumbnail=header(*size)) for i, size in enumerate([(4, 3), (3, 4)])]
+    )
+    assert [found.split('"')[0] for found in html.split('<img class="')[1:]] == [
+        "picture",
+        "picture tall",
+    ]
     page = open_html(render_gallery("Runs", [make_run(0, thumbnail=PNG)]))
-    fit = page.locator(".picture").evaluate("node => [getComputedStyle(node).objectFit, getComputedStyle(node).filter]")
+    fit = page.locator(".picture").evaluate(
+        "node => [getComputedStyle(node).objectFit, getComputedStyle(node).filter]"
+    )
     assert fit == ["cover", "none"]
 
 
-@pytest.mark.parametrize(("scheme", "before", "after"), [("dark", True, False), ("light", False, True)])
-def test_white_pictures_are_dimmed_on_a_dark_page(open_html: Open, scheme: str, before: bool, after: bool) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "before", "after"), [("dark", True, False), ("light", False, True)]
+)
+def test_white_pictures_are_dimmed_on_a_dark_page(
+    open_html: Open, scheme: str, before: bool, after: bool
+) -> None:
     page = open_html(render_gallery("Runs", RUNS), color_scheme=scheme)
     is_dimmed = "node => getComputedStyle(node).filter.startsWith('brightness')"
     assert page.locator("img.picture").evaluate(is_dimmed) is before
@@ -192,6 +231,10 @@ def test_white_pictures_are_dimmed_on_a_dark_page(open_html: Open, scheme: str, 
 
 
 def test_four_lines_of_a_subtitle_are_shown(open_html: Open) -> None:
-    page = open_html(render_gallery("Runs", [make_run(0, subtitle="A long sentence about what this run shows. " * 20)]))
+    page = open_html(
+        render_gallery(
+            "Runs", [make_run(0, subtitle="A long sentence about what this run shows. " * 20)]
+        )
+    )
     lines = "node => Math.round(node.clientHeight / parseFloat(getComputedStyle(node).lineHeight))"
     assert page.locator(".about").evaluate(lines) == 4

@@ -1,4 +1,5 @@
-"""Pages of long documents and of corpus searches: what they show is what was found, and they open without a sound."""
+"""Pages of long documents and of corpus searches: what they show is what was found, and they open
+without a sound."""
 
 import re
 
@@ -7,14 +8,19 @@ import pytest
 import torch
 
 from attnlab.draw.corpus import corpus_report, write_corpus_page
-from attnlab.draw.documents import document_maps, document_report, exact_tiles, write_document
+from attnlab.draw.long_text_report import (
+    document_maps,
+    document_report,
+    exact_tiles,
+    write_document,
+)
 from attnlab.draw.page import render_page
 from attnlab.draw.passages import passages_to_html
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.look.corpus import Corpus, search_corpus
-from attnlab.look.documents import summarise_document
-from attnlab.look.summaries import Summarise
+from attnlab.look.long_text import summarize_document
+from attnlab.look.summaries import Summarize
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.seeds import isolated
 
@@ -25,7 +31,13 @@ NAMES = [f"␣w{number}" for number in range(28)] + ["<b>", "␣"]
 @pytest.fixture(scope="module")
 def model():
     with isolated(0):
-        settings = {"vocab_size": 30, "max_length": 400, "d_model": 16, "num_heads": 2, "num_layers": 2}
+        settings = {
+            "vocab_size": 30,
+            "max_length": 400,
+            "d_model": 16,
+            "num_heads": 2,
+            "num_layers": 2,
+        }
         found = Decoder(DecoderConfig(**settings)).eval()
     found.vocabulary = NAMES
     return found
@@ -39,7 +51,7 @@ def ids():
 @pytest.fixture(scope="module")
 def document(model, ids, tmp_path_factory):
     out = tmp_path_factory.mktemp("long")
-    return summarise_document(model, ids, out=out, reduce=Summarise(tiles=50), keep=["1.1"])
+    return summarize_document(model, ids, out=out, reduce=Summarize(tiles=50), keep=["1.1"])
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +63,9 @@ def weights(model, ids):
 
 @pytest.fixture(scope="module")
 def found(model):
-    texts = [" ".join(str(number % 30) for number in range(start, start + 40, 3)) for start in range(9)]
+    texts = [
+        " ".join(str(number % 30) for number in range(start, start + 40, 3)) for start in range(9)
+    ]
     corpus = Corpus(texts, encode=lambda text: [int(each) for each in text.split()])
     return search_corpus(model, corpus, "previous", top=4)
 
@@ -95,14 +109,14 @@ def test_all_pages_and_figures_of_a_document_are_written(document, tmp_path, ope
         open_html((tmp_path / "pages" / f"{name}.html").read_text())
 
 
-def test_the_page_of_a_search_marks_who_looks_and_what_is_looked_at(found, tmp_path, open_html):
+def test_the_page_of_a_search_marks_query_and_key(found, tmp_path, open_html):
     best = found.table()[0]["head"]
     page = open_html(write_corpus_page(found, tmp_path / "page.html").read_text())
     first = page.locator(".passages li").first
     example = found.examples(best)[0]
     assert first.locator("mark.query").inner_text().startswith(example.tokens[example.query])
     assert first.locator("mark.key").inner_text().startswith(example.tokens[example.key])
-    assert f"token {example.query} looks at {example.key}" in first.inner_text()
+    assert f"query {example.query}, key {example.key}" in first.inner_text()
     assert page.locator(".passages").count() == 4
 
 
@@ -122,7 +136,12 @@ def test_marks_one_token_beside_are_caught(found):
 
 def test_what_stands_in_a_text_cannot_leave_its_place():
     item = {"label": "<i>", "tokens": ['<script>"', "&"], "query": 1, "key": 0}
-    section = {"kind": "passages", "title": "x", "caption": "", "groups": [{"title": "<b>", "items": [item]}]}
+    section = {
+        "kind": "passages",
+        "title": "x",
+        "caption": "",
+        "groups": [{"title": "<b>", "items": [item]}],
+    }
     page = render_page({"title": "t", "subtitle": "", "facts": [], "sections": [section]})
     assert "&lt;script&gt;&quot;" in page
     assert "<b>" not in page
@@ -130,7 +149,9 @@ def test_what_stands_in_a_text_cannot_leave_its_place():
 
 
 def test_only_heads_that_were_searched_are_shown(found):
-    assert [group["title"] for group in corpus_report(found, heads=["0.1"])["sections"][0]["groups"]] == ["Head 0.1"]
+    assert [
+        group["title"] for group in corpus_report(found, heads=["0.1"])["sections"][0]["groups"]
+    ] == ["Head 0.1"]
     with pytest.raises(WrongUsage, match="was not searched"):
         corpus_report(found, heads=["7.1"])
 
@@ -146,4 +167,7 @@ def test_signs_that_are_not_seen_or_turn_letters_around_are_written_out():
 
 def test_a_pattern_of_ones_own_is_named_in_words(model):
     corpus = Corpus(["1 2 3"], encode=lambda text: [int(each) for each in text.split()])
-    assert corpus_report(search_corpus(model, corpus, "token:w1"))["title"] == "The weight on tokens that are w1"
+    assert (
+        corpus_report(search_corpus(model, corpus, "token:w1"))["title"]
+        == "The weight on tokens that match w1"
+    )

@@ -10,7 +10,12 @@ from .views import CONTRASTS, Open
 
 
 def cells(page: Any, number: int) -> list[str]:
-    return page.locator(".map.any").nth(number).locator(".weight").evaluate_all("all => all.map(c => c.title)")
+    return (
+        page.locator(".map.any")
+        .nth(number)
+        .locator(".weight")
+        .evaluate_all("all => all.map(c => c.title)")
+    )
 
 
 def test_every_cell_names_its_row_its_column_and_its_value(open_page: Open) -> None:
@@ -27,7 +32,12 @@ def test_every_cell_names_its_row_its_column_and_its_value(open_page: Open) -> N
         "‘second’, ‘d0’: 2",
         "‘second’, ‘d1’: no value",
     ]
-    printed = page.locator(".map.any").nth(1).locator(".weight").evaluate_all("all => all.map(c => c.dataset.brief)")
+    printed = (
+        page.locator(".map.any")
+        .nth(1)
+        .locator(".weight")
+        .evaluate_all("all => all.map(c => c.dataset.brief)")
+    )
     assert printed == ["−2.00", ".50", "2.00", ""]
 
 
@@ -45,7 +55,12 @@ def test_below_zero_is_another_colour_of_the_same_depth(open_page: Open) -> None
     depths = signed.evaluate_all("all => all.map(c => c.style.getPropertyValue('--w'))")
     assert depths == ["1", "0.25", "1", ""]
     kinds = signed.evaluate_all("all => all.map(c => c.className)")
-    assert kinds == ["weight shade minus strong", "weight shade", "weight shade strong", "weight blank"]
+    assert kinds == [
+        "weight shade minus strong",
+        "weight shade",
+        "weight shade strong",
+        "weight blank",
+    ]
     colours = signed.evaluate_all("all => all.map(c => getComputedStyle(c).backgroundColor)")
     assert colours[0] != colours[2]
 
@@ -124,7 +139,9 @@ def test_numbers_on_both_colours_are_legible_at_every_shade(open_page: Open, sch
         "low": -1.0,
         "high": 1.0,
     }
-    document["sections"][2]["choices"][0]["maps"] = [document["sections"][2]["choices"][0]["maps"][0] | shades]
+    document["sections"][2]["choices"][0]["maps"] = [
+        document["sections"][2]["choices"][0]["maps"][0] | shades
+    ]
     page = open_page(document, color_scheme=scheme)
     ratios = [ratio for ratio in page.evaluate(CONTRASTS) if re.match(r"weight shade", ratio[1])]
     assert len(ratios) == 26
@@ -134,7 +151,10 @@ def test_numbers_on_both_colours_are_legible_at_every_shade(open_page: Open, sch
 def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page: Open) -> None:
     document = make_kinds_document()
     names = [str(i) for i in range(200)]
-    large = {"rows": [[(i * j % 200) / 200 for j in range(200)] for i in range(200)], "row_labels": names}
+    large = {
+        "rows": [[(i * j % 200) / 200 for j in range(200)] for i in range(200)],
+        "row_labels": names,
+    }
     document["sections"][2]["choices"][1]["maps"][0] |= large | {"column_labels": names}
     page = open_page(document, width=360)
     page.get_by_role("button", name="Next choice").click()
@@ -153,7 +173,8 @@ def test_what_blank_cells_mean_is_said_where_it_is_no_missing_value(open_page: O
     assert "no value" not in page.locator(".map.any .scale").first.inner_text()
 
 
-WIDE = """all => all.filter(cell => cell.dataset.brief && cell.closest('.with-values')).map(cell => {
+WIDE = """all => all.filter(cell => cell.dataset.brief && cell.closest('.with-values'))
+  .map(cell => {
   const style = getComputedStyle(cell), ruler = document.createElement('canvas').getContext('2d');
   ruler.font = `${style.fontSize} ${style.fontFamily}`;
   return ruler.measureText(cell.dataset.brief).width / cell.getBoundingClientRect().width;
@@ -165,8 +186,16 @@ def test_a_number_never_runs_out_of_its_cell(open_page: Open, width: int, column
     document = make_kinds_document()
     names = [str(index) for index in range(columns)]
     rows = [[-2.8 if index % 2 else 0.05 for index in range(columns)]] * 3
-    large = {"rows": rows, "row_labels": names[:3], "column_labels": names, "low": -3.0, "high": 3.0}
-    document["sections"][2]["choices"][0]["maps"] = [document["sections"][2]["choices"][0]["maps"][0] | large]
+    large = {
+        "rows": rows,
+        "row_labels": names[:3],
+        "column_labels": names,
+        "low": -3.0,
+        "high": 3.0,
+    }
+    document["sections"][2]["choices"][0]["maps"] = [
+        document["sections"][2]["choices"][0]["maps"][0] | large
+    ]
     page = open_page(document, width=width)
     wide = page.locator(".map.any .weight").evaluate_all(WIDE)
     assert max(wide, default=0.0) < 1.0

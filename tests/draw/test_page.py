@@ -1,4 +1,5 @@
-"""The report page, looked at with a real browser: what it shows, what it never does, and what it refuses."""
+"""The report page, looked at with a real browser: what it shows, what it never does, and what it
+refuses."""
 
 import json
 import random
@@ -78,9 +79,14 @@ def test_an_undecided_claim_is_said_in_words(open_page: Open) -> None:
     page = open_page(document)
     assert page.locator(".verdict").inner_text() == "✗ 1 of 6 claims failed, 1 undecided"
     assert page.locator(".doubts").inner_text() == f"Undecided: {document['claims'][1]['name']}"
-    assert page.locator(".claims tbody tr .state").all_inner_texts()[:2] == ["✗ failed", "? undecided"]
+    assert page.locator(".claims tbody tr .state").all_inner_texts()[:2] == [
+        "✗ failed",
+        "? undecided",
+    ]
     document["claims"][0]["passed"] = True
-    assert open_page(document).locator(".verdict").inner_text() == "? 5 of 6 claims hold, 1 undecided"
+    assert (
+        open_page(document).locator(".verdict").inner_text() == "? 5 of 6 claims hold, 1 undecided"
+    )
 
 
 def test_claims_and_tables_are_there_without_javascript(open_page: Open) -> None:
@@ -122,7 +128,11 @@ def test_hostile_strings_are_shown_literally_and_never_run(open_page: Open) -> N
     assert page.evaluate("window.canary") is None
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 2
-    assert page.locator("h1").inner_text().startswith("sorting<script>window.canary = 1</script></script><script>")
+    assert (
+        page.locator("h1")
+        .inner_text()
+        .startswith("sorting<script>window.canary = 1</script></script><script>")
+    )
     assert "$title" in page.locator("h1").inner_text()
     assert PAYLOADS[0] in page.locator(".cell").first.inner_text()
     assert page.locator(".token").first.inner_text().replace("␣", " ") in PAYLOADS
@@ -155,7 +165,9 @@ def test_arrays_of_markup_cannot_leave_the_data_block() -> None:
     document = make_cross_document()
     document["sections"][0]["traces"][0]["input"] = PAYLOADS
     html = render_page(document)
-    data = re.search(r'<script type="application/json" id="document">(.*?)</script>', html, re.DOTALL)
+    data = re.search(
+        r'<script type="application/json" id="document">(.*?)</script>', html, re.DOTALL
+    )
     assert data is not None
     assert not set("<>&\u2028\u2029") & set(data[1])
     assert json.loads(data[1])[0]["traces"][0]["input"] == PAYLOADS
@@ -163,7 +175,9 @@ def test_arrays_of_markup_cannot_leave_the_data_block() -> None:
 
 @pytest.mark.parametrize("make", [make_document, make_cross_document, make_kinds_document])
 @pytest.mark.parametrize("width", [360, 1400])
-def test_body_never_overflows_sideways(open_page: Open, make: Callable[[], Any], width: int) -> None:
+def test_body_never_overflows_sideways(
+    open_page: Open, make: Callable[[], Any], width: int
+) -> None:
     document = make()
     rng = random.Random(3)
     alphabet = list("abcdefghijklm")
@@ -173,11 +187,19 @@ def test_body_never_overflows_sideways(open_page: Open, make: Callable[[], Any],
                 "kind": "trace",
                 "title": "A" * 90,
                 "caption": "long",
-                "traces": [make_trace([rng.choice(alphabet) for _ in range(num_letters)], alphabet, 6, rng)],
+                "traces": [
+                    make_trace([rng.choice(alphabet) for _ in range(num_letters)], alphabet, 6, rng)
+                ],
             }
         )
     document["sections"].append(
-        {"kind": "table", "title": "wide", "caption": "", "columns": ["column"] * 30, "rows": [[1.5] * 30]}
+        {
+            "kind": "table",
+            "title": "wide",
+            "caption": "",
+            "columns": ["column"] * 30,
+            "rows": [[1.5] * 30],
+        }
     )
     page = open_page(document, width=width)
     assert page.evaluate("document.documentElement.scrollWidth") == width
@@ -189,12 +211,16 @@ def test_text_stands_out_from_its_ground_in_both_themes(open_page: Open, scheme:
     page = open_page(make_document(num_wrong=3, num_steps=10), color_scheme=scheme)
     # Cells of every shade, so that the turn from dark to light text is looked at too.
     ground = "getComputedStyle(document.documentElement).backgroundColor"
-    assert page.evaluate(ground) == {"light": "rgb(251, 250, 247)", "dark": "rgb(20, 23, 27)"}[scheme]
+    assert (
+        page.evaluate(ground) == {"light": "rgb(251, 250, 247)", "dark": "rgb(20, 23, 27)"}[scheme]
+    )
     ratios = page.evaluate(CONTRASTS)
     assert len(ratios) > 150
     assert min(ratios)[0] >= 4.5, min(ratios)
     page.locator("#theme").click()
-    assert page.evaluate(ground) == {"dark": "rgb(251, 250, 247)", "light": "rgb(20, 23, 27)"}[scheme]
+    assert (
+        page.evaluate(ground) == {"dark": "rgb(251, 250, 247)", "light": "rgb(20, 23, 27)"}[scheme]
+    )
     ratios = page.evaluate(CONTRASTS)
     assert min(ratios)[0] >= 4.5, min(ratios)
 
@@ -212,7 +238,9 @@ def test_printed_weights_are_legible_on_every_shade(open_page: Open, scheme: str
         }
     ]
     page = open_page(document, color_scheme=scheme)
-    ratios = [ratio for ratio in page.evaluate(CONTRASTS) if ratio[1].strip().startswith("weight shade")]
+    ratios = [
+        ratio for ratio in page.evaluate(CONTRASTS) if ratio[1].strip().startswith("weight shade")
+    ]
     assert len(ratios) == 21
     assert min(ratios)[0] >= 4.5, ratios
 
@@ -225,7 +253,10 @@ def test_page_prints_all_of_a_long_list_in_light_colours(open_page: Open) -> Non
     assert cells.evaluate("node => node.scrollHeight > node.clientHeight")
     page.emulate_media(media="print", color_scheme="dark")
     assert cells.evaluate("node => node.scrollHeight <= node.clientHeight + 4")
-    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
+    assert (
+        page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        == "rgb(255, 255, 255)"
+    )
     assert not page.locator("#theme").is_visible()
 
 
@@ -246,14 +277,22 @@ def test_empty_parts_say_so_instead_of_breaking(open_page: Open) -> None:
             },
             {"kind": "verdicts", "title": "none", "caption": "", "items": []},
             {"kind": "trace", "title": "none", "caption": "", "traces": []},
-            {"kind": "diagram", "title": "none", "caption": "", "width": 10, "height": 10, "boxes": [], "arrows": []},
+            {
+                "kind": "diagram",
+                "title": "none",
+                "caption": "",
+                "width": 10,
+                "height": 10,
+                "boxes": [],
+                "arrows": [],
+            },
         ],
     }
     page = open_page(document)
     assert page.locator(".verdict").inner_text() == "– This run makes no claims"
     assert page.locator(".stage").all_inner_texts() == [
         "There is no finite value to draw.",
-        "No input was judged.",
+        "No input was evaluated.",
         "No trace was recorded.",
     ]
 
@@ -280,13 +319,16 @@ def test_static_words_need_no_browser_to_be_read() -> None:
 def test_a_list_of_contents_leads_to_every_section(open_page: Open) -> None:
     document = make_document(num_steps=10)
     document["sections"] += [
-        {"kind": "text", "title": title, "text": ""} for title in ("Learning", "Σ", "", PAYLOADS[0], "Überblick: 1/√d")
+        {"kind": "text", "title": title, "text": ""}
+        for title in ("Learning", "Σ", "", PAYLOADS[0], "Überblick: 1/√d")
     ]
     page = open_page(document, width=375, java_script_enabled=False)
     page.locator(".contents summary").click()
     links = page.locator(".contents a")
     assert links.all_inner_texts() == [each["title"].strip() for each in document["sections"]]
-    targets = [link[1:] for link in links.evaluate_all("all => all.map(a => a.getAttribute('href'))")]
+    targets = [
+        link[1:] for link in links.evaluate_all("all => all.map(a => a.getAttribute('href'))")
+    ]
     assert targets == page.locator("main > section[id]").evaluate_all("all => all.map(s => s.id)")
     assert len(set(targets)) == len(targets)
     assert targets[:2] == ["section-what-is-going-on", "section-learning"]
@@ -294,7 +336,9 @@ def test_a_list_of_contents_leads_to_every_section(open_page: Open) -> None:
     assert targets[-1] == "section-uberblick-1-d"
     assert page.evaluate("document.documentElement.scrollWidth") == 375
     links.nth(4).click()
-    page.wait_for_function("document.querySelector('#section-heads-taken-away').getBoundingClientRect().top < 600")
+    page.wait_for_function(
+        "document.querySelector('#section-heads-taken-away').getBoundingClientRect().top < 600"
+    )
     page.emulate_media(media="print")
     assert not page.locator(".contents").is_visible()
 
@@ -313,7 +357,11 @@ def test_columns_of_numbers_are_figures_with_thousands_apart(open_page: Open) ->
             "title": "numbers",
             "caption": "",
             "columns": ["part", "size", "error", "as worded", "next"],
-            "rows": [["a", 17312, 1014.2, "1.1e+00", "x"], ["b", 5, 0.99996, "n/a", "y"], ["c", 7, None, "2014", "z"]],
+            "rows": [
+                ["a", 17312, 1014.2, "1.1e+00", "x"],
+                ["b", 5, 0.99996, "n/a", "y"],
+                ["c", 7, None, "2014", "z"],
+            ],
         }
     ]
     page = open_page(document)
@@ -323,7 +371,9 @@ def test_columns_of_numbers_are_figures_with_thousands_apart(open_page: Open) ->
         ["b", "5", "0.99996", "n/a", "y"],
         ["c", "7", "n/a", "2,014", "z"],
     ]
-    right = rows.first.locator("td").evaluate_all("all => all.map(c => getComputedStyle(c).textAlign === 'right')")
+    right = rows.first.locator("td").evaluate_all(
+        "all => all.map(c => getComputedStyle(c).textAlign === 'right')"
+    )
     assert right == [False, True, True, True, False]
     # Between the number and the word after it there is room.
     gap = rows.first.evaluate(
@@ -340,10 +390,18 @@ def test_columns_of_numbers_are_figures_with_thousands_apart(open_page: Open) ->
 
 
 @pytest.mark.parametrize(("rows", "is_long"), [(40, False), (41, True)])
-def test_a_long_table_scrolls_in_its_box_under_its_head(open_page: Open, rows: int, is_long: bool) -> None:
+def test_a_long_table_scrolls_in_its_box_under_its_head(
+    open_page: Open, rows: int, is_long: bool
+) -> None:
     document = make_document(num_steps=10)
     document["sections"] = [
-        {"kind": "table", "title": "t", "caption": "", "columns": ["a", "b"], "rows": [["x", i] for i in range(rows)]}
+        {
+            "kind": "table",
+            "title": "t",
+            "caption": "",
+            "columns": ["a", "b"],
+            "rows": [["x", i] for i in range(rows)],
+        }
     ]
     page = open_page(document)
     box = page.locator(".scroll")
@@ -354,22 +412,35 @@ def test_a_long_table_scrolls_in_its_box_under_its_head(open_page: Open, rows: i
     page.wait_for_timeout(200)
     if is_long:
         assert box.evaluate("node => node.scrollTop") > 0
-        head, top = (page.locator(each).bounding_box()["y"] for each in (".scroll thead th >> nth=0", ".scroll"))
+        head, top = (
+            page.locator(each).bounding_box()["y"]
+            for each in (".scroll thead th >> nth=0", ".scroll")
+        )
         assert head == pytest.approx(top, abs=1)
     page.emulate_media(media="print")
     assert box.evaluate("node => node.scrollHeight <= node.clientHeight")
 
 
 def violations(page: Any) -> list[tuple[str, list[str]]]:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+    )
     found = axe.Axe().run(page).response["violations"]
     return [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_accessibility_checks_find_nothing_in_any_kind_of_section(open_page: Open, scheme: str) -> None:
+def test_accessibility_checks_find_nothing_in_any_kind_of_section(
+    open_page: Open, scheme: str
+) -> None:
     document = make_kinds_document()
-    table = {"kind": "table", "title": "t", "caption": "", "columns": ["a"], "rows": [[i] for i in range(50)]}
+    table = {
+        "kind": "table",
+        "title": "t",
+        "caption": "",
+        "columns": ["a"],
+        "rows": [[i] for i in range(50)],
+    }
     document["sections"] = [*document["sections"], *make_document(num_steps=10)["sections"], table]
     page = open_page(document, color_scheme=scheme)
     assert violations(page) == []
@@ -380,10 +451,24 @@ def test_accessibility_checks_find_nothing_in_any_kind_of_section(open_page: Ope
 def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page: Open) -> None:
     document = make_document(num_steps=10)
     columns = ["split", "model", "accuracy", "interval", "lowest to highest", "parameters", "gain"]
-    row = ["by text", "TF-IDF pairs + LR", "75.7%", "73.1% to 78.2%", "75.4% to 76.1%", 740226, "+8.0 points " * 8]
+    row = [
+        "by text",
+        "TF-IDF pairs + LR",
+        "75.7%",
+        "73.1% to 78.2%",
+        "75.4% to 76.1%",
+        740226,
+        "+8.0 points " * 8,
+    ]
     document["sections"] = [
         {"kind": "table", "title": "wide", "caption": "", "columns": columns, "rows": [row]},
-        {"kind": "table", "title": "slim", "caption": "", "columns": ["a", "b"], "rows": [["x", 1]]},
+        {
+            "kind": "table",
+            "title": "slim",
+            "caption": "",
+            "columns": ["a", "b"],
+            "rows": [["x", 1]],
+        },
     ]
     page = open_page(document, width=375)
     wide, slim = page.locator(".scroll").all()
@@ -402,8 +487,13 @@ def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page: Open) -> 
 
 
 def test_a_command_stands_on_a_line_of_its_own_and_comes_whole(open_page: Open) -> None:
-    command = "attnlab run sorting --seeds 100 --set " + " ".join(f"setting_number_{i}=0.12345" for i in range(12))
-    document = {**make_document(), "sections": [{"kind": "text", "title": "Again", "text": f"As in:\n`{command}`"}]}
+    command = "attnlab run sorting --seeds 100 --set " + " ".join(
+        f"setting_number_{i}=0.12345" for i in range(12)
+    )
+    document = {
+        **make_document(),
+        "sections": [{"kind": "text", "title": "Again", "text": f"As in:\n`{command}`"}],
+    }
     page = open_page(document)
     code = page.locator("code.command")
     assert code.text_content() == command

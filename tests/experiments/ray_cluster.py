@@ -1,4 +1,5 @@
-"""A Ray cluster of two nodes on this machine, for tests: its own ports, folder and token, and nothing left behind."""
+"""A Ray cluster of two nodes on this machine, for tests: its own ports, folder and token, and
+nothing left behind."""
 
 import os
 import secrets
@@ -19,7 +20,9 @@ class Cluster:
     """Two nodes of one processor each, which ask for a token."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="attnlab-ray-", dir="/tmp"))  # Ray's sockets need a short path
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="attnlab-ray-", dir="/tmp")
+        )  # Ray's sockets need a short path
         self.token = secrets.token_hex(32)
         self.address = f"127.0.0.1:{free_port()}"
         self._nodes: list[subprocess.Popen[bytes]] = []
@@ -32,7 +35,9 @@ class Cluster:
     def __enter__(self) -> "Cluster":
         try:
             port = self.address.split(":")[1]
-            self._start("--head", f"--port={port}", f"--temp-dir={self.folder}", "--include-dashboard=false")
+            self._start(
+                "--head", f"--port={port}", f"--temp-dir={self.folder}", "--include-dashboard=false"
+            )
             self._start(f"--address={self.address}")
             self._wait_for_nodes(2)
         except BaseException:
@@ -46,9 +51,14 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def processes(self) -> list[int]:
-        """Return every process of this cluster: it names the cluster's folder or port, or carries its token."""
+        """Return every process of this cluster: it names the cluster's folder or port, or carries
+        its token."""
         marks = (str(self.folder).encode(), self.token.encode())
-        return [number for number in _numbers() if any(m in _read(number, "cmdline", "environ") for m in marks)]
+        return [
+            number
+            for number in _numbers()
+            if any(m in _read(number, "cmdline", "environ") for m in marks)
+        ]
 
     def workers(self, node: int) -> list[int]:
         """Return the processes that compute units on a node: 0 is the head, 1 the other."""
@@ -110,7 +120,11 @@ def wait_until(is_so, seconds: float = 60.0) -> None:
 
 
 def _numbers() -> list[int]:
-    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and int(each.name) != os.getpid()]
+    return [
+        int(each.name)
+        for each in Path("/proc").iterdir()
+        if each.name.isdigit() and int(each.name) != os.getpid()
+    ]
 
 
 def _read(number: int, *files: str) -> bytes:

@@ -1,4 +1,5 @@
-"""The anatomy on small settings: its claims hold, and each is turned to failed, alone, by a fault planted for it."""
+"""The anatomy on small settings: its claims hold, and each is turned to failed, alone, by a fault
+planted for it."""
 
 import itertools
 import json
@@ -12,18 +13,18 @@ import attnlab
 from attnlab.errors import WrongUsage
 from attnlab.experiments.anatomy import (
     anatomy,
+    causal_mask,
     complexity,
-    heads,
+    cost,
     mask_value,
-    masking,
-    measuring,
     normalisation,
     position,
     rank,
-    scaling,
+    score_scale,
+    two_relations,
 )
 from attnlab.experiments.anatomy.complexity import crossing
-from attnlab.experiments.anatomy.shown import least, most
+from attnlab.experiments.anatomy.result import least, most
 from attnlab.experiments.checks import COMMON
 from attnlab.models.encoder import Encoder
 from attnlab.parts.attend import Attention, attention_scores, attention_weights, weighted_values
@@ -74,16 +75,19 @@ CLAIMS = {
 
 
 def counted_seconds(work, calls):
-    """A clock that the machine has no part in: a millisecond for each token, a microsecond for each weight kept."""
+    """A clock that the machine has no part in: a millisecond for each token, a microsecond for each
+    weight kept."""
     found = work()
     kept = getattr(found, "weights", None)
-    return 1e-3 * getattr(found, "output", found).shape[1] + 1e-6 * (0 if kept is None else kept.numel())
+    return 1e-3 * getattr(found, "output", found).shape[1] + 1e-6 * (
+        0 if kept is None else kept.numel()
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_clock():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "_seconds", counted_seconds)
+        patch.setattr(cost, "_seconds", counted_seconds)
         yield
 
 
@@ -111,7 +115,9 @@ def own_claims(report):
 def failed(part, monkeypatch, module, name, replacement):
     """Run one experiment with something in it exchanged, and name the claims that fail."""
     monkeypatch.setattr(module, name, replacement)
-    monkeypatch.setattr(complexity, "_COUNTED", 1_024)  # longer ones take seconds, and show the same
+    monkeypatch.setattr(
+        complexity, "_COUNTED", 1_024
+    )  # longer ones take seconds, and show the same
     report = attnlab.run("anatomy", only=part, **TINY)
     own = own_claims(report)
     assert list(own) == CLAIMS[part]
@@ -209,24 +215,26 @@ class TestScaling:
         plain = cells(table, {"d_k": 1024, "scale": "without"})
         assert plain["largest weight"].startswith("1.0000")
         assert float(plain["entropy (nats)"].split()[0]) == pytest.approx(0.08, abs=0.02)
-        assert float(plain["variance of scores"].split()[0].replace(",", "")) == pytest.approx(1024, rel=0.05)
+        assert float(plain["variance of scores"].split()[0].replace(",", "")) == pytest.approx(
+            1024, rel=0.05
+        )
         scaled = cells(table, {"d_k": 64, "scale": "with 1/√d_k"})
         assert float(scaled["largest weight"].split()[0]) == pytest.approx(0.52, abs=0.03)
         assert float(scaled["gradient norm"].split()[0]) == pytest.approx(0.35, abs=0.01)
 
     def test_the_intervals_hold_their_means_and_shrink_with_more_draws(self):
-        few, many = (scaling.measure(64, draws, 0)[True].largest for draws in (200, 2_000))
+        few, many = (score_scale.measure(64, draws, 0)[True].largest for draws in (200, 2_000))
         assert few.low < few.value < few.high
         assert many.high - many.low < (few.high - few.low) / 2
 
     def test_a_scale_that_is_a_little_off_is_caught(self, monkeypatch):
-        largest = scaling.largest_weight
+        largest = score_scale.largest_weight
         higher = lambda weights: (1.06 * largest(weights)).clamp(max=1.0)  # noqa: E731
-        found = failed("scaling", monkeypatch, scaling, "largest_weight", higher)
+        found = failed("scaling", monkeypatch, score_scale, "largest_weight", higher)
         assert found == ["scaled_weights_keep_their_spread"]
 
     def test_a_drift_with_the_width_is_caught_though_each_mean_is_within_bounds(self, monkeypatch):
-        whole = scaling.measure
+        whole = score_scale.measure
 
         def drifting(width, draws, seed):
             found = whole(width, draws, seed)
@@ -234,49 +242,55 @@ class TestScaling:
             drifted = found[True].entropy._replace(value=found[True].entropy.value + shift)
             return {**found, True: found[True]._replace(entropy=drifted)}
 
-        found = failed("scaling", monkeypatch, scaling, "measure", drifting)
+        found = failed("scaling", monkeypatch, score_scale, "measure", drifting)
         assert found == ["scaled_weights_do_not_know_the_width"]
 
     def test_weights_that_never_reach_1_are_caught(self, monkeypatch):
-        largest = scaling.largest_weight
+        largest = score_scale.largest_weight
         capped = lambda weights: largest(weights).clamp(max=0.999)  # noqa: E731
-        found = failed("scaling", monkeypatch, scaling, "largest_weight", capped)
+        found = failed("scaling", monkeypatch, score_scale, "largest_weight", capped)
         assert found == ["unscaled_weights_saturate"]
 
     def test_scores_of_the_wrong_size_are_caught(self, monkeypatch):
-        attend = scaling.attend
+        attend = score_scale.attend
 
         def halved(*tensors, **options):
             found = attend(*tensors, **options)
             return found._replace(scores=found.scores / 2)
 
-        assert failed("scaling", monkeypatch, scaling, "attend", halved) == ["score_variance_is_the_width"]
+        assert failed("scaling", monkeypatch, score_scale, "attend", halved) == [
+            "score_variance_is_the_width"
+        ]
 
     def test_a_jacobian_without_its_off_diagonal_is_caught(self, monkeypatch):
         diagonal = lambda weights: (weights * (1 - weights)).norm(dim=-1)  # noqa: E731
-        found = failed("scaling", monkeypatch, scaling, "softmax_jacobian_norm", diagonal)
+        found = failed("scaling", monkeypatch, score_scale, "softmax_jacobian_norm", diagonal)
         assert found == ["gradient_dies_without_scaling"]
 
 
 class TestMasking:
-    def test_the_maps_show_nothing_above_the_diagonal_and_the_reversed_ones_nothing_below(self, whole):
-        for choice in section(whole, "Masking: who sees whom")["choices"]:
+    def test_the_maps_show_nothing_above_the_diagonal_and_the_reversed_ones_nothing_below(
+        self, whole
+    ):
+        for choice in section(whole, "Masking: attention weights and dependence")["choices"]:
             none, causal, wrong = (torch.tensor(each["rows"]) for each in choice["maps"])
             assert float(none.min()) > 0.0
             assert float(causal.triu(1).abs().max()) == 0.0 == float(wrong.tril(-1).abs().max())
             assert float(causal.tril().sum()) > 0.0
 
     def test_a_mask_of_minus_5_is_caught(self, monkeypatch):
-        attend = masking.attend
+        attend = causal_mask.attend
 
         def leaking(query, key, value, mask):
             return attend(query, key, value, None if mask is None else torch.where(mask, 0.0, -5.0))
 
-        assert failed("masking", monkeypatch, masking, "attend", leaking) == ["causal_weights_above_the_diagonal"]
+        assert failed("masking", monkeypatch, causal_mask, "attend", leaking) == [
+            "causal_weights_above_the_diagonal"
+        ]
 
     def test_a_mask_that_shows_each_token_itself_alone_is_caught(self, monkeypatch):
         alone = lambda length: torch.eye(length, dtype=torch.bool)  # noqa: E731
-        found = failed("masking", monkeypatch, masking, "causal_mask", alone)
+        found = failed("masking", monkeypatch, causal_mask, "causal_mask", alone)
         assert found == ["causal_models_see_the_whole_past"]
 
     def test_models_that_ignore_their_mask_are_caught(self, monkeypatch):
@@ -289,7 +303,9 @@ class TestMasking:
         assert found == ["causal_models_do_not_see_the_future"]
 
     def test_a_leak_test_that_sees_nothing_is_caught(self, monkeypatch):
-        found = failed("masking", monkeypatch, masking, "largest_leak", lambda model, tokens: 0.0)
+        found = failed(
+            "masking", monkeypatch, causal_mask, "largest_leak", lambda model, tokens: 0.0
+        )
         assert found == ["wrong_masks_are_caught"]
 
 
@@ -297,7 +313,9 @@ class TestMaskValue:
     def test_the_numbers_give_way_at_themselves(self, whole):
         table = section(whole, "Mask value in numbers")
         assert cells(table, {"dtype": "float32", "number": "-100"})["gives way"] == "-95 to -105"
-        assert cells(table, {"dtype": "float32", "number": "-1e4"})["gives way"] == "-9,000 to -11,000"
+        assert (
+            cells(table, {"dtype": "float32", "number": "-1e4"})["gives way"] == "-9,000 to -11,000"
+        )
         assert cells(table, {"dtype": "float16", "number": "-1e9"})["gives way"] == "never"
         assert cells(table, {"dtype": "float16", "number": "-1e9"})["a tensor of it"] == "-inf"
 
@@ -305,7 +323,10 @@ class TestMaskValue:
         table = section(whole, "Mask value in numbers")
         refused = {(row[0], row[1]) for row in table["rows"] if row[2] == "raises"}
         assert refused == {("float16", "-1e9")}
-        names = [each["name"] for each in section(whole, "Mask value: weight that leaks to blocked keys")["series"]]
+        names = [
+            each["name"]
+            for each in section(whole, "Mask value: attention weight on masked keys")["series"]
+        ]
         assert "-1e9 in bfloat16" in names
 
     def test_a_refusal_that_is_not_seen_is_caught(self, monkeypatch):
@@ -319,10 +340,13 @@ class TestMaskValue:
             found = attend(*tensors, **options)
             return found._replace(weights=found.weights + 1e-9)
 
-        assert failed("mask_value", monkeypatch, mask_value, "attend", smoothed) == ["boolean_masks_leak_nothing"]
+        assert failed("mask_value", monkeypatch, mask_value, "attend", smoothed) == [
+            "boolean_masks_leak_nothing"
+        ]
 
     @pytest.mark.parametrize(
-        ("value", "claim"), [(-100.0, "minus_100_gives_way"), (-1e9, "minus_1e9_depends_on_the_dtype")]
+        ("value", "claim"),
+        [(-100.0, "minus_100_gives_way"), (-1e9, "minus_1e9_depends_on_the_dtype")],
     )
     def test_a_number_that_is_silently_made_infinite_is_caught(self, monkeypatch, value, claim):
         filled = mask_value.filled_weights
@@ -335,20 +359,29 @@ class TestMaskValue:
         def looking(query, key, value, mask, **options):
             return attend(query, key, value, mask | ~mask.any(-1, keepdim=True), **options)
 
-        assert failed("mask_value", monkeypatch, mask_value, "attend", looking) == ["blocked_rows_are_zeros"]
+        assert failed("mask_value", monkeypatch, mask_value, "attend", looking) == [
+            "blocked_rows_are_zeros"
+        ]
 
     def test_a_blocked_row_of_nan_is_caught(self, monkeypatch):
         def naive(query, key, value, mask, **options):
             scores = attention_scores(query, key, mask, **options)
-            return Attention((scores.softmax(-1) @ value.to(scores.dtype)).to(query.dtype), attention_weights(scores))
+            return Attention(
+                (scores.softmax(-1) @ value.to(scores.dtype)).to(query.dtype),
+                attention_weights(scores),
+            )
 
-        assert failed("mask_value", monkeypatch, mask_value, "attend", naive) == ["blocked_rows_are_zeros"]
+        assert failed("mask_value", monkeypatch, mask_value, "attend", naive) == [
+            "blocked_rows_are_zeros"
+        ]
 
 
 class TestRank:
     def test_each_rank_is_kept_by_one_head_and_multiplied_by_four(self, whole):
         table = section(whole, "Rank in numbers")
-        assert [cells(table, {"rank of the input": rank})["one head"] for rank in range(1, 9)] == list("12345678")
+        assert [
+            cells(table, {"rank of the input": rank})["one head"] for rank in range(1, 9)
+        ] == list("12345678")
         assert cells(table, {"rank of the input": 1})["4 heads joined"] == "4"
         assert cells(table, {"rank of the input": 1})["feed-forward, no biases"] == "2"
 
@@ -360,7 +393,9 @@ class TestRank:
     def test_heads_that_all_look_alike_are_caught(self, monkeypatch):
         build = rank.multi_head_attention
         single = lambda d_model, num_heads, **options: build(d_model, 1, **options)  # noqa: E731
-        assert failed("rank", monkeypatch, rank, "multi_head_attention", single) == ["joined_heads_exceed_the_rank"]
+        assert failed("rank", monkeypatch, rank, "multi_head_attention", single) == [
+            "joined_heads_exceed_the_rank"
+        ]
 
     def test_a_layer_that_bends_otherwise_is_caught(self, monkeypatch):
         build = rank.FeedForward
@@ -370,25 +405,29 @@ class TestRank:
 
 class TestHeads:
     def test_two_heads_look_one_and_two_tokens_back(self, whole):
-        choice = section(whole, "Heads: where they have learned to look")["choices"][0]
+        choice = section(whole, "Heads: attention weights after training")["choices"][0]
         assert choice["label"] == "2 heads"
         distances = set()
         for each in choice["maps"]:
             rows = torch.tensor(each["rows"])
-            distances |= {distance for distance in (1, 2) if float(rows.diagonal(-distance)[2:].min()) > 0.8}
+            distances |= {
+                distance for distance in (1, 2) if float(rows.diagonal(-distance)[2:].min()) > 0.8
+            }
         assert distances == {1, 2}
 
     def test_no_error_is_given_an_interval_below_0(self, whole):
         for row in section(whole, "Heads in numbers")["rows"]:
             median, low, high = (
-                float(part) for part in row[3].replace("(", "").replace(")", "").split() if part != "to"
+                float(part)
+                for part in row[3].replace("(", "").replace(")", "").split()
+                if part != "to"
             )
             assert 0.0 < low <= median <= high
         for series in section(whole, "Heads: two relations at once")["series"]:
             assert min(series["low"]) > 0.0
 
     def test_the_error_is_that_of_the_task(self):
-        x, wanted = heads.make_batch(torch.Generator().manual_seed(0))
+        x, wanted = two_relations.make_batch(torch.Generator().manual_seed(0))
         assert torch.equal(wanted[:, 0, :4], x[:, 1, :4])
         assert torch.equal(wanted[:, 0, 4:], x[:, 0, 4:])
 
@@ -396,32 +435,37 @@ class TestHeads:
             def forward(self, x, **options):
                 return Attention(torch.zeros_like(x))
 
-        assert float(heads.squared_error(Nothing(), x, wanted)) == pytest.approx(1.0, abs=0.1)
+        assert float(two_relations.squared_error(Nothing(), x, wanted)) == pytest.approx(
+            1.0, abs=0.1
+        )
 
     def test_a_row_of_weights_for_each_half_is_caught(self, monkeypatch):
-        monkeypatch.setattr(heads, "_COUNTS", (1, 2))
+        monkeypatch.setattr(two_relations, "_COUNTS", (1, 2))
 
         def two_rows(weights, value):
-            one, other = (weighted_values(row.expand(weights.shape), value) for row in torch.eye(3).double()[[1, 0]])
+            one, other = (
+                weighted_values(row.expand(weights.shape), value)
+                for row in torch.eye(3).double()[[1, 0]]
+            )
             return torch.cat((one[..., :4], other[..., 4:]), -1)
 
-        found = failed("heads", monkeypatch, heads, "weighted_values", two_rows)
+        found = failed("heads", monkeypatch, two_relations, "weighted_values", two_rows)
         assert found == ["one_row_of_weights_is_not_enough"]
 
     @pytest.mark.parametrize(
         ("asked", "given", "claim"), [(1, 2, "one_head_stays_there"), (2, 1, "two_heads_solve_it")]
     )
     def test_the_wrong_number_of_heads_is_caught(self, monkeypatch, asked, given, claim):
-        build = heads.multi_head_attention
+        build = two_relations.multi_head_attention
         wrong = lambda d, h, **options: build(d, given if h == asked else h, **options)  # noqa: E731
-        monkeypatch.setattr(heads, "_COUNTS", (1, 2))
-        assert failed("heads", monkeypatch, heads, "multi_head_attention", wrong) == [claim]
+        monkeypatch.setattr(two_relations, "_COUNTS", (1, 2))
+        assert failed("heads", monkeypatch, two_relations, "multi_head_attention", wrong) == [claim]
 
     def test_training_that_breaks_fails_its_claims_and_still_reports(self, monkeypatch):
-        monkeypatch.setattr(heads, "_COUNTS", (1, 2))
-        error = heads.squared_error
+        monkeypatch.setattr(two_relations, "_COUNTS", (1, 2))
+        error = two_relations.squared_error
         broken = lambda model, *batch: error(model, *batch) * float("nan")  # noqa: E731
-        found = failed("heads", monkeypatch, heads, "squared_error", broken)
+        found = failed("heads", monkeypatch, two_relations, "squared_error", broken)
         assert found == ["one_head_stays_there", "two_heads_solve_it"]
 
 
@@ -433,7 +477,9 @@ class TestPosition:
         assert len(same) == 6
 
     def test_the_sinusoidal_picture_has_50_positions_and_64_dimensions(self, whole):
-        rows = torch.tensor(section(whole, "Position: the sinusoidal encoding")["choices"][0]["maps"][0]["rows"])
+        rows = torch.tensor(
+            section(whole, "Position: the sinusoidal encoding")["choices"][0]["maps"][0]["rows"]
+        )
         assert rows.shape == (50, 64)
         assert rows[0].tolist() == [0.0, 1.0] * 32
 
@@ -507,7 +553,11 @@ class TestNormalisation:
 
         plain = normalisation.other_norm
         wrong = lambda x, *, correction=1, **options: (  # noqa: E731
-            plain(x) if x.shape[-1] == 1 else inside(x, **options) if correction == 0 else plain(x, **options)
+            plain(x)
+            if x.shape[-1] == 1
+            else inside(x, **options)
+            if correction == 0
+            else plain(x, **options)
         )
         found = failed("normalisation", monkeypatch, normalisation, "other_norm", wrong)
         assert found == ["the_place_of_epsilon_counts_when_x_is_small"]
@@ -536,10 +586,10 @@ class TestComplexity:
             kept = torch.zeros(2_000)
             return torch.zeros(500).sum() + kept.sum()
 
-        assert 10_000 <= measuring.peak_memory(work) < 10_500
+        assert 10_000 <= cost.peak_memory(work) < 10_500
 
     def test_multiply_adds_of_a_product_are_its_three_sides_multiplied(self):
-        assert measuring.multiply_adds(lambda: torch.ones(3, 5) @ torch.ones(5, 7)) == 3 * 5 * 7
+        assert cost.multiply_adds(lambda: torch.ones(3, 5) @ torch.ones(5, 7)) == 3 * 5 * 7
 
     def test_a_miscounted_layer_is_caught(self, monkeypatch):
         three = lambda length: 3 * length * 512 * 2048  # noqa: E731
@@ -555,27 +605,39 @@ class TestComplexity:
         def unfused(query, key, value, mask, *, scale, dropout):
             return attention_weights(attention_scores(query, key, mask, scale=scale)) @ value
 
-        found = failed("complexity", monkeypatch, sys.modules["attnlab.parts.attend"], "_fused", unfused)
+        found = failed(
+            "complexity", monkeypatch, sys.modules["attnlab.parts.attend"], "_fused", unfused
+        )
         assert found == ["fused_memory_is_linear"]
 
     def test_a_clock_that_stands_still_is_caught(self, monkeypatch):
-        found = failed("complexity", monkeypatch, measuring, "_seconds", lambda work, calls: 1e-3)
+        found = failed("complexity", monkeypatch, cost, "_seconds", lambda work, calls: 1e-3)
         assert found == ["attention_slows_down_sooner"]
 
     def test_a_clock_that_a_busy_machine_disturbs_leaves_the_claim_undecided(self, monkeypatch):
         """Every seventh call takes twenty times as long: now this one, now that."""
         calls = itertools.count()
         monkeypatch.setattr(
-            measuring, "_seconds", lambda work, _: counted_seconds(work, 1) * (20.0 if next(calls) % 7 == 0 else 1.0)
+            cost,
+            "_seconds",
+            lambda work, _: counted_seconds(work, 1) * (20.0 if next(calls) % 7 == 0 else 1.0),
         )
         report = attnlab.run("anatomy", only="complexity", **{**TINY, "repeats": 3})
         assert own_claims(report)["attention_slows_down_sooner"] is None
 
-    def test_the_lengths_are_timed_in_turn_so_that_a_slow_round_touches_all_alike(self, monkeypatch):
-        """Each round the machine is ten times as slow as in the one before, which no ratio within a round shows."""
-        calls, works = itertools.count(), 3 * 7 - 1  # 3 parts at 32 to 2,048 tokens, without the longest kept weights
+    def test_the_lengths_are_timed_in_turn_so_that_a_slow_round_touches_all_alike(
+        self, monkeypatch
+    ):
+        """Each round the machine is ten times as slow as in the one before, which no ratio within a
+        round shows."""
+        calls, works = (
+            itertools.count(),
+            3 * 7 - 1,
+        )  # 3 parts at 32 to 2,048 tokens, without the longest kept weights
         monkeypatch.setattr(
-            measuring, "_seconds", lambda work, _: counted_seconds(work, 1) * 10.0 ** (next(calls) // works)
+            cost,
+            "_seconds",
+            lambda work, _: counted_seconds(work, 1) * 10.0 ** (next(calls) // works),
         )
         report = attnlab.run("anatomy", only="complexity", **TINY)
         assert own_claims(report)["attention_slows_down_sooner"] is True

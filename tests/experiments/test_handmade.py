@@ -9,25 +9,33 @@ import attnlab
 from attnlab.design import check_record, design_for, designs, prove
 from attnlab.errors import WrongUsage
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.handmade import HandmadeConfig, comparing, document, judging, learning, workshop
+from attnlab.experiments.handmade import (
+    HandmadeConfig,
+    cohorts,
+    comparison,
+    handmade_claims,
+    report,
+    workshop,
+)
 from attnlab.models import SingleHead
 from attnlab.parts.reference import single_head as reference
 from attnlab.tasks.vectors import VectorTask
-from attnlab.train import Judgement, Member, train_together
+from attnlab.train import Evaluation, Member, train_together
 from attnlab.train.observer import Silent
 
 SMALL = {**HandmadeConfig.QUICK, "seeds": 3}
 TINY = {"steps": 3, "seeds": 2, "draws": 5}
 CLAIMS = [
     "same_function", "proved_identity", "proved_copy_first", "proved_unique", "no_smaller_gain",
-    "wrong_design_refuted", "learned_identity", "learned_copy_first", "learned_unique", "only_the_product_counts",
-    "agree_where_it_can_be_known", "parameters_counted", "record_checks",
+    "wrong_design_refuted", "learned_identity", "learned_copy_first", "learned_unique",
+    "only_the_product_counts", "agree_where_it_can_be_known", "parameters_counted", "record_checks",
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """One real run, and the cohorts it trained, so that the planted faults below need not train again."""
+    """One real run, and the cohorts it trained, so that the planted faults below need not train
+    again."""
     cohorts = {}
     whole = workshop.train_cohort
 
@@ -43,8 +51,9 @@ def learned(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def few_points(learned, monkeypatch):
-    """Draw the curve over the gains, the slowest part of the report, from few points, but for the real run."""
-    monkeypatch.setattr(document, "_CURVE_POINTS", 2)
+    """Draw the curve over the gains, the slowest part of the report, from few points, but for the
+    real run."""
+    monkeypatch.setattr(report, "_CURVE_POINTS", 2)
 
 
 @pytest.fixture
@@ -53,9 +62,15 @@ def again(learned, monkeypatch):
 
     def run():
         known = workshop.train_cohort
-        if known.__module__ == learning.__name__:
-            monkeypatch.setattr(workshop, "train_cohort", lambda design, *args, **options: learned[1][design.name])
-        return [claim.name for claim in attnlab.run("handmade", draws=10, **SMALL).claims if not claim.passed]
+        if known.__module__ == cohorts.__name__:
+            monkeypatch.setattr(
+                workshop, "train_cohort", lambda design, *args, **options: learned[1][design.name]
+            )
+        return [
+            claim.name
+            for claim in attnlab.run("handmade", draws=10, **SMALL).claims
+            if not claim.passed
+        ]
 
     return run
 
@@ -70,7 +85,10 @@ def test_every_claim_holds(learned):
     assert str(report).startswith("handmade: 14 of 14 claims hold")
     assert claim(report, "proved_identity").measured.startswith("1,092/1,092, margin 8.5e-06")
     assert "3 of 3 heads reach the bound" in claim(report, "agree_where_it_can_be_known").measured
-    assert "1,074 of 1,092 fail; first AB, at A in place 1" in claim(report, "wrong_design_refuted").measured
+    assert (
+        "1,074 of 1,092 fail; first AB, at A in place 1"
+        in claim(report, "wrong_design_refuted").measured
+    )
 
 
 def test_without_a_fault_all_claims_hold_again(again):
@@ -104,7 +122,11 @@ def test_a_proof_that_does_not_measure_the_error_is_caught(again, monkeypatch):
 
     def careless(design):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(VectorTask, "error", lambda task, output, ids: torch.zeros(ids.shape, dtype=output.dtype))
+            patch.setattr(
+                VectorTask,
+                "error",
+                lambda task, output, ids: torch.zeros(ids.shape, dtype=output.dtype),
+            )
             return whole(design)
 
     monkeypatch.setattr(workshop, "prove", careless)
@@ -113,7 +135,7 @@ def test_a_proof_that_does_not_measure_the_error_is_caught(again, monkeypatch):
 
 @pytest.mark.parametrize("rule", ["identity", "copy_first", "unique"])
 def test_heads_that_learned_too_little_are_caught(rule, learned, again, monkeypatch):
-    real = learning.train_cohort
+    real = cohorts.train_cohort
     short = HandmadeConfig(**{**SMALL, "steps": 200})
 
     def hurried(design, config, context, **options):
@@ -125,23 +147,33 @@ def test_heads_that_learned_too_little_are_caught(rule, learned, again, monkeypa
 
     monkeypatch.setattr(workshop, "train_cohort", hurried)
     # What has not learned cannot agree with the design either.
-    assert [name for name in again() if name != "agree_where_it_can_be_known"] == [f"learned_{rule}"]
+    assert [name for name in again() if name != "agree_where_it_can_be_known"] == [
+        f"learned_{rule}"
+    ]
 
 
 def test_a_change_that_is_no_gauge_change_is_caught(again, monkeypatch):
-    monkeypatch.setattr(comparing, "gauge_change", lambda m, r: m._replace(Km=m.Km @ r, Qm=m.Qm @ torch.linalg.inv(r)))
+    monkeypatch.setattr(
+        comparison,
+        "gauge_change",
+        lambda m, r: m._replace(Km=m.Km @ r, Qm=m.Qm @ torch.linalg.inv(r)),
+    )
     assert again() == ["only_the_product_counts"]
 
 
 def test_a_comparison_of_raw_keys_is_caught(again, monkeypatch):
-    table = comparing.score_table
-    monkeypatch.setattr(comparing, "score_table", lambda m, task: table(m._replace(Qm=torch.ones_like(m.Qm)), task))
+    table = comparison.score_table
+    monkeypatch.setattr(
+        comparison, "score_table", lambda m, task: table(m._replace(Qm=torch.ones_like(m.Qm)), task)
+    )
     assert again() == ["agree_where_it_can_be_known"]
 
 
 def test_a_miscounted_part_is_caught(again, monkeypatch):
-    count = judging.count_from_model
-    monkeypatch.setattr(judging, "count_from_model", lambda model: {**count(model), "key": 5})
+    count = handmade_claims.count_from_model
+    monkeypatch.setattr(
+        handmade_claims, "count_from_model", lambda model: {**count(model), "key": 5}
+    )
     assert again() == ["parameters_counted"]
 
 
@@ -159,14 +191,24 @@ def test_a_record_whose_values_are_not_the_class_s_is_caught(again, monkeypatch)
 
 @pytest.mark.parametrize("is_learned", [False, True])
 def test_heads_trained_together_end_where_each_would_end_alone(is_learned):
-    design, settings = design_for("unique"), HandmadeConfig(steps=150, learning_rate=0.05).train_config()
-    heads = [learning.initial_head(design, is_learned, 0, member).double() for member in range(3)]
-    draws = [learning.make_draw(design.task, 0, member, torch.float64) for member in range(3)]
-    judge = lambda model: Judgement((0.0,), {})  # noqa: E731
-    members = [Member(copy.deepcopy(head), settings, *each, judge) for head, *each in zip(heads, draws, strict=True)]
-    train_together(members, learning.loss)
+    design, settings = (
+        design_for("unique"),
+        HandmadeConfig(steps=150, learning_rate=0.05).train_config(),
+    )
+    heads = [cohorts.initial_head(design, is_learned, 0, member).double() for member in range(3)]
+    draws = [cohorts.make_draw(design.task, 0, member, torch.float64) for member in range(3)]
+    judge = lambda model: Evaluation((0.0,), {})  # noqa: E731
+    members = [
+        Member(copy.deepcopy(head), settings, *each, judge)
+        for head, *each in zip(heads, draws, strict=True)
+    ]
+    train_together(members, cohorts.loss)
     for head, draw, member in zip(heads, draws, members, strict=True):
-        alone = train_alone(head, [part for first in (0, 50, 100) for part in zip(*draw(first, 50), strict=True)], 0.05)
+        alone = train_alone(
+            head,
+            [part for first in (0, 50, 100) for part in zip(*draw(first, 50), strict=True)],
+            0.05,
+        )
         for name, value in alone.state_dict().items():
             torch.testing.assert_close(member.model.state_dict()[name], value, atol=1e-12, rtol=0)
 
@@ -187,7 +229,9 @@ def train_alone(head, batches, rate):
 def test_a_seed_learns_the_same_whoever_else_learns():
     design = design_for("copy_first")
     few, more = (
-        learning.train_cohort(design, HandmadeConfig(steps=60, seeds=seeds), Run(0), has_learned_positions=True)
+        cohorts.train_cohort(
+            design, HandmadeConfig(steps=60, seeds=seeds), Run(0), has_learned_positions=True
+        )
         for seeds in (2, 5)
     )
     for one, other in zip(few.heads, more.heads[:2], strict=True):
@@ -197,16 +241,23 @@ def test_a_seed_learns_the_same_whoever_else_learns():
 
 def test_the_curve_is_the_mean_of_200_steps_and_of_what_is_left_over():
     notes = {50: 1.0, 100: 2.0, 150: 3.0, 200: 6.0, 250: 4.0, 260: 10.0}
-    steps, losses = learning.blocks(list(notes), [torch.tensor([loss]) for loss in notes.values()])
+    steps, losses = cohorts.blocks(list(notes), [torch.tensor([loss]) for loss in notes.values()])
     assert steps == [200, 260]
     assert losses.flatten().tolist() == [3.0, 5.0]
 
 
 def test_heads_whose_training_breaks_fail_their_claims_and_nothing_else(tmp_path):
-    report = attnlab.run("handmade", out=tmp_path / "run", **{**TINY, "steps": 200}, learning_rate=10.0)
+    report = attnlab.run(
+        "handmade", out=tmp_path / "run", **{**TINY, "steps": 200}, learning_rate=10.0
+    )
     failed = {each.name for each in report.claims if not each.passed}
     assert failed >= {"learned_identity", "learned_unique", "agree_where_it_can_be_known"}
-    assert not failed & {"proved_identity", "same_function", "record_checks", "only_the_product_counts"}
+    assert not failed & {
+        "proved_identity",
+        "same_function",
+        "record_checks",
+        "only_the_product_counts",
+    }
     assert attnlab.open_run(tmp_path / "run").html()
 
 
@@ -237,16 +288,24 @@ def test_the_eight_panels_stand_side_by_side_with_their_numbers_and_colours_of_t
         for each in choice["maps"]:
             cells = [cell for row in each["rows"] for cell in row]
             assert each["low"] <= min(cells) <= max(cells) <= each["high"]
-            assert each["low"] == min(cells) or each["low"] == -each["high"] or "attention" in each["title"]
+            assert (
+                each["low"] == min(cells)
+                or each["low"] == -each["high"]
+                or "attention" in each["title"]
+            )
             if "attention" in each["title"]:
                 assert (each["low"], each["high"]) == (0.0, 1.0)
-                assert [sum(row) for row in each["rows"]] == pytest.approx([1.0] * len(each["rows"]))
+                assert [sum(row) for row in each["rows"]] == pytest.approx(
+                    [1.0] * len(each["rows"])
+                )
     assert section["choices"][0]["maps"][2]["title"] == "Qm by hand: 0 to 14.77"
 
 
 def test_the_usual_comparison_refuses_894_inputs_at_5_7_and_none_at_6():
     design = design_for("identity")
-    refused = [comparing.usual_failures(design.with_gap(scale**2 / math.sqrt(3))) for scale in (5.7, 6.0)]
+    refused = [
+        comparison.usual_failures(design.with_gap(scale**2 / math.sqrt(3))) for scale in (5.7, 6.0)
+    ]
     assert refused == [894, 0]
 
 
@@ -264,14 +323,18 @@ def test_the_usual_comparison_refuses_894_inputs_at_5_7_and_none_at_6():
     ids=lambda settings: " ".join(f"{name}={value}" for name, value in settings.items()),
 )
 def test_every_option_works(settings):
-    report = attnlab.run("handmade", settings={name: str(value) for name, value in TINY.items()} | settings)
+    report = attnlab.run(
+        "handmade", settings={name: str(value) for name, value in TINY.items()} | settings
+    )
     passed = {each.name for each in report.claims if each.passed}
     assert passed >= {name for name in CLAIMS if not name.startswith(("learned", "agree"))}
     assert "<html" in report.html()
 
 
 def test_the_same_seed_gives_the_same_heads_and_another_seed_others():
-    heads = [attnlab.run("handmade", seed=seed, **TINY).document["sections"][0] for seed in (1, 1, 2)]
+    heads = [
+        attnlab.run("handmade", seed=seed, **TINY).document["sections"][0] for seed in (1, 1, 2)
+    ]
     assert heads[0] == heads[1]
     assert heads[0] != heads[2]
 
@@ -285,32 +348,45 @@ def test_an_interruption_gets_through(monkeypatch):
         attnlab.run("handmade", observer=Impatient(), **TINY)
 
 
-@pytest.mark.parametrize(("rule", "positions"), [("identity", "both"), ("copy_first", "learned"), ("unique", "both")])
+@pytest.mark.parametrize(
+    ("rule", "positions"), [("identity", "both"), ("copy_first", "learned"), ("unique", "both")]
+)
 def test_the_heads_of_a_population_are_those_of_runs_with_their_seeds(rule, positions):
     config = HandmadeConfig(learned=rule, positions=positions, steps=450)
-    learned = workshop.lesson([config, config], [3, 4])
+    learned = workshop.problem([config, config], [3, 4])
     found = train_together(learned.members, learned.loss)
     for seed, member, trained in zip((3, 4), learned.members, found.members, strict=True):
         is_learned = positions == "learned"
-        cohort = learning.train_cohort(design_for(rule), config, Run(seed), has_learned_positions=is_learned)
+        cohort = cohorts.train_cohort(
+            design_for(rule), config, Run(seed), has_learned_positions=is_learned
+        )
         for name, value in cohort.heads[0].state_dict().items():
             torch.testing.assert_close(member.model.state_dict()[name], value, atol=1e-5, rtol=1e-5)
         concluded = workshop.conclude(member.model, trained, config, Run(seed))
-        names = [f"learned_{rule}{'_positions' if is_learned else ''}", "only_the_product_counts", "parameters_counted"]
+        names = [
+            f"learned_{rule}{'_positions' if is_learned else ''}",
+            "only_the_product_counts",
+            "parameters_counted",
+        ]
         assert [each.name for each in concluded.claims][:3] == names
         assert concluded.document["title"].startswith(f"handmade: {rule}")
 
 
 def test_what_a_population_is_judged_by_is_what_the_proof_says():
-    design, judge = design_for("unique"), learning.make_judge(design_for("unique").task)
+    design, judge = design_for("unique"), cohorts.make_evaluation(design_for("unique").task)
     assert judge(design.model(torch.float32)).score[0] == 1.0
-    head = learning.initial_head(design, False, 0, 0)
+    head = cohorts.initial_head(design, False, 0, 0)
     proof = prove(head, design.task)
     assert float(judge(head).score[0]) == pytest.approx(1 - proof.failures / proof.inputs)
 
 
 def test_settings_that_cannot_be_are_refused():
-    for fields in ({"tolerance": 0.0}, {"tolerance": 0.5}, {"seeds": 0}, {"positions": "sinusoidal"}):
+    for fields in (
+        {"tolerance": 0.0},
+        {"tolerance": 0.5},
+        {"seeds": 0},
+        {"positions": "sinusoidal"},
+    ):
         with pytest.raises(WrongUsage, match=next(iter(fields))):
             attnlab.run("handmade", **fields)
 

@@ -11,7 +11,16 @@ from attnlab.quantiles import student_quantile
 
 @pytest.mark.parametrize(
     ("freedom", "expected"),
-    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (19, 2.0930), (29, 2.0452), (199, 1.9720)],
+    [
+        (1, 12.7062),
+        (2, 4.3027),
+        (3, 3.1824),
+        (4, 2.7764),
+        (9, 2.2622),
+        (19, 2.0930),
+        (29, 2.0452),
+        (199, 1.9720),
+    ],
 )
 def test_the_quantiles_are_those_of_the_printed_tables(freedom, expected):
     assert student_quantile(freedom) == pytest.approx(expected, abs=1e-4)
@@ -25,7 +34,10 @@ def test_wilsons_interval_is_the_printed_one():
 
 @pytest.mark.parametrize("count", [3, 20])
 def test_about_95_of_100_intervals_hold_the_true_mean(count):
-    draws = torch.randn(4_000, count, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 7
+    draws = (
+        torch.randn(4_000, count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        + 7
+    )
     found = [mean_interval(row) for row in draws.tolist()]
     held = sum(each.low <= 7 <= each.high for each in found) / len(found)
     assert held == pytest.approx(0.95, abs=0.012)
@@ -101,9 +113,13 @@ FAULTS = [
 
 @pytest.mark.parametrize("plant", FAULTS)
 @pytest.mark.parametrize("start", [run, train_population])
-def test_no_run_starts_with_intervals_that_are_not_the_known_ones(plant, start, monkeypatch, tmp_path):
+def test_no_run_starts_with_intervals_that_are_not_the_known_ones(
+    plant, start, monkeypatch, tmp_path
+):
     plant(monkeypatch)
-    with pytest.raises(CouldNotRun, match=r"no claim of it can be trusted\. Install attnlab anew\."):
+    with pytest.raises(
+        CouldNotRun, match=r"no claim of it can be trusted\. Install attnlab anew\."
+    ):
         start("sorting", out=tmp_path / "run", steps=1)
     assert not (tmp_path / "run").exists()
 

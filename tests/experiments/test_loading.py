@@ -1,4 +1,4 @@
-"""One door: a run of ours, a live module, a folder; and a sentence for what is none of these."""
+"""`load`: a run of ours, a live module, a folder; and a sentence for anything else."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.loading import is_ours
+from attnlab.experiments.model_loader import is_ours
 from attnlab.pretrained import json_files
 
 
@@ -22,7 +22,9 @@ class Attention(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(16, 2, 32, batch_first=True) for _ in range(2)])
+        self.layers = nn.ModuleList(
+            [nn.TransformerEncoderLayer(16, 2, 32, batch_first=True) for _ in range(2)]
+        )
 
     def forward(self, x):
         for layer in self.layers:
@@ -59,7 +61,10 @@ def test_a_live_module_gets_doors_and_stays_as_it_is():
 
     foreign, tokenizer = made("bert")
     before = {name: value.clone() for name, value in foreign.state_dict().items()}
-    with pytest.raises(WrongUsage, match=r"attnlab\.load\(model\) gives it doors"), attnlab.record(foreign, "*"):
+    with (
+        pytest.raises(WrongUsage, match=r"attnlab\.load\(model\) gives it hook points"),
+        attnlab.record(foreign, "*"),
+    ):
         pass
     model = attnlab.load(foreign, tokenizer=tokenizer)
     assert model.foreign is foreign

@@ -9,10 +9,19 @@ import torch
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.intervals import share_interval
-from attnlab.experiments.population import heads_sections, is_member, is_population, judging, training
-from attnlab.experiments.population.heads import look_at_heads
-from attnlab.experiments.population.judging import largest_difference_from_alone, largest_difference_of_kept
-from attnlab.experiments.population.typical import judge_typicality
+from attnlab.experiments.population import (
+    fit,
+    heads_sections,
+    is_member,
+    is_population,
+    population_claims,
+)
+from attnlab.experiments.population.population_claims import (
+    largest_difference_from_alone,
+    largest_difference_of_kept,
+)
+from attnlab.experiments.population.population_heads import record_heads
+from attnlab.experiments.population.typical import measure_typicality
 from attnlab.experiments.registry import find
 from attnlab.experiments.sorting import SortingConfig, sorter
 
@@ -39,7 +48,9 @@ def watched(tmp_path_factory):
     """Ten sorters, of which some can sort, in a folder, and what was told of their training."""
     watching = Watching()
     folder = tmp_path_factory.mktemp("runs") / "many"
-    return attnlab.train_population("sorting", range(5, 15), out=folder, observer=watching, **QUICK), watching.seen
+    return attnlab.train_population(
+        "sorting", range(5, 15), out=folder, observer=watching, **QUICK
+    ), watching.seen
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +80,10 @@ def test_a_population_says_how_many_solve_the_task_with_an_interval(learned):
 def test_who_watches_is_told_the_share_solved_so_far(watched):
     learned, seen = watched
     told = {step: figures["solved"] for step, figures in seen if "solved" in figures}
-    so_far = [sum(at is not None and at <= step for at in learned.solved_at) / 10 for step in learned.judged_steps]
+    so_far = [
+        sum(at is not None and at <= step for at in learned.solved_at) / 10
+        for step in learned.judged_steps
+    ]
     assert [told[step] for step in learned.judged_steps] == so_far
     assert so_far[-1] == learned.success.value
     assert seen[0][1].keys() >= {"loss", "loss_low", "loss_high"}
@@ -77,7 +91,9 @@ def test_who_watches_is_told_the_share_solved_so_far(watched):
 
 def test_who_is_solved_answers_all_inputs_right(learned):
     for seed, step in zip(learned.seeds, learned.solved_at, strict=True):
-        right = next(each for each in learned.member(seed).claims if each.name == "all_inputs_right")
+        right = next(
+            each for each in learned.member(seed).claims if each.name == "all_inputs_right"
+        )
         assert right.passed == (step is not None)
 
 
@@ -105,15 +121,19 @@ def test_a_population_that_learned_nothing_fails_its_claim(begun):
 def test_members_that_learn_from_a_neighbours_data_are_caught(monkeypatch):
     whole = sorter.make_draw
     with monkeypatch.context() as planted:
-        planted.setattr(sorter, "make_draw", lambda task, size, seed, *rest: whole(task, size, seed ^ 1, *rest))
+        planted.setattr(
+            sorter, "make_draw", lambda task, size, seed, *rest: whole(task, size, seed ^ 1, *rest)
+        )
         population = attnlab.train_population("sorting", range(2), **QUICK | {"steps": 100})
-    assert largest_difference_from_alone(population, [0, 1])[1] > 100 * judging._TOLERANCE
+    assert largest_difference_from_alone(population, [0, 1])[1] > 100 * population_claims._TOLERANCE
 
 
 def test_weights_kept_of_another_member_are_caught(learned):
     rolled = {name: value.roll(1, 0) for name, value in learned.weights.items()}
-    assert largest_difference_of_kept(learned, [0, 5, 9]) <= judging._TOLERANCE
-    assert largest_difference_of_kept(dataclasses.replace(learned, weights=rolled), [0, 5, 9]) > 0.01
+    assert largest_difference_of_kept(learned, [0, 5, 9]) <= population_claims._TOLERANCE
+    assert (
+        largest_difference_of_kept(dataclasses.replace(learned, weights=rolled), [0, 5, 9]) > 0.01
+    )
 
 
 def break_seed(monkeypatch, seed, step):
@@ -138,29 +158,43 @@ def break_seed(monkeypatch, seed, step):
 def test_a_member_that_breaks_is_named_and_disturbs_nobody(monkeypatch, tmp_path):
     alone = attnlab.train_population("sorting", range(3), **QUICK | {"steps": 200})
     break_seed(monkeypatch, 1, 130)
-    population = attnlab.train_population("sorting", range(3), out=tmp_path / "run", **QUICK | {"steps": 200})
+    population = attnlab.train_population(
+        "sorting", range(3), out=tmp_path / "run", **QUICK | {"steps": 200}
+    )
     assert list(population.faults) == ["1"]
     assert population.faults["1"].startswith("at step 131 (loss nan")
     assert not claim(population, "none_broke").passed
     assert claim(population, "kept_weights_are_the_best").passed
-    torch.testing.assert_close(population.table("domain_loss")[[0, 2]], alone.table("domain_loss")[[0, 2]])
-    with pytest.raises(CouldNotRun, match=r"the training of seed 1 was no longer finite at step 131"):
+    torch.testing.assert_close(
+        population.table("domain_loss")[[0, 2]], alone.table("domain_loss")[[0, 2]]
+    )
+    with pytest.raises(
+        CouldNotRun, match=r"the training of seed 1 was no longer finite at step 131"
+    ):
         attnlab.open_run(tmp_path / "run" / "1")
-    assert "Broken members" in population.html()
+    assert "Diverged members" in population.html()
     assert population.solved_at[1] is None
 
 
 @pytest.mark.slow
 def test_when_the_last_that_still_learns_breaks_the_others_are_kept(monkeypatch, tmp_path):
     """Everyone else had enough by then, so nobody's loss stands at the last mark."""
-    how = {"quick": True, "steps": 500, "evaluate_every": 50, "stop_when_solved": True, "layout": "batched"}
+    how = {
+        "quick": True,
+        "steps": 500,
+        "evaluate_every": 50,
+        "stop_when_solved": True,
+        "layout": "batched",
+    }
     alone = attnlab.train_population("sorting", (0, 2), **how)
     first, last = alone.solved_at
     assert first < last
     break_seed(monkeypatch, 2, last - 20)
     population = attnlab.train_population("sorting", (0, 2), out=tmp_path / "run", **how)
     assert list(population.faults) == ["2"]
-    fan = next(each for each in population.report.document["sections"] if each.get("figure") == "loss-fan")
+    fan = next(
+        each for each in population.report.document["sections"] if each.get("figure") == "loss-fan"
+    )
     assert fan["series"][0]["y"][-1] is None
     assert None not in fan["series"][0]["y"][:-1]
     for name, value in alone.weights.items():
@@ -214,7 +248,7 @@ def test_the_table_has_a_line_for_each_seed_and_step(learned):
 def test_the_folder_is_an_ordinary_run_too(learned):
     report = attnlab.open_run(learned.folder)
     assert report.claims == learned.report.claims
-    middle = judge_typicality(learned, look_at_heads(learned)).middle
+    middle = measure_typicality(learned, record_heads(learned)).middle
     prompt = torch.tensor([[3, 1, 2, 0]])
     assert torch.equal(report.model(prompt), learned.model_at(middle)(prompt))
     assert {"success.png", "loss-fan.svg", "heads.png", "agreement.png"} <= report.figures.keys()
@@ -246,7 +280,9 @@ def test_an_ordinary_run_is_no_population(tmp_path):
 
 
 def test_variants_are_what_they_would_be_as_populations_of_their_own():
-    both = attnlab.train_population("sorting", range(2), vary=[{"temperature": 0.5}, {"learning_rate": 1e-2}], **TINY)
+    both = attnlab.train_population(
+        "sorting", range(2), vary=[{"temperature": 0.5}, {"learning_rate": 1e-2}], **TINY
+    )
     own = attnlab.train_population("sorting", range(2), learning_rate=1e-2, **TINY)
     assert len(both) == 4
     assert [both.name(index) for index in range(4)] == ["0-0", "0-1", "1-0", "1-1"]
@@ -256,7 +292,7 @@ def test_variants_are_what_they_would_be_as_populations_of_their_own():
     assert both.model("0-1").config.temperature == 0.5
     assert both.variant(1).member(1).config["settings"]["learning_rate"] == 1e-2
     assert "Variants" in both.html()
-    with pytest.raises(WrongUsage, match=r"choose a variant first, such as \.variant\(0\)"):
+    with pytest.raises(WrongUsage, match=r"choose a variant first: \.variant\(0\)"):
         both.model(1)
 
 
@@ -301,20 +337,27 @@ def test_variants_that_make_no_sense_are_refused(vary, message):
 
 
 def test_what_trains_no_model_of_its_own_says_so():
-    with pytest.raises(WrongUsage, match=r"anatomy has no model to train for many seeds.*; these have: .*sorting"):
+    with pytest.raises(
+        WrongUsage, match=r"anatomy has no model to train for many seeds.*; these have: .*sorting"
+    ):
         attnlab.train_population("anatomy", range(2))
     with pytest.raises(WrongUsage, match="did you mean 'sorting'"):
         attnlab.train_population("sortin", range(2))
 
 
 def test_more_members_than_the_memory_holds_are_refused_before_any_is_made(monkeypatch):
-    monkeypatch.setattr(training, "free_memory", lambda: 10**9)
-    with pytest.raises(CouldNotRun, match=r"100,000 members of this model need about .* GB, and 1\.0 GB are free here"):
+    monkeypatch.setattr(fit, "free_memory", lambda: 10**9)
+    with pytest.raises(
+        CouldNotRun,
+        match=r"100,000 members of this model need about .* GB, and 1\.0 GB are free here",
+    ):
         attnlab.train_population("sorting", range(100_000), **TINY)
 
 
 def test_one_seed_is_a_population_too(tmp_path):
-    population = attnlab.train_population("sorting", [7], out=tmp_path / "one", **TINY | {"layout": "auto"})
+    population = attnlab.train_population(
+        "sorting", [7], out=tmp_path / "one", **TINY | {"layout": "auto"}
+    )
     assert len(population) == 1
     assert population.member(7).config["seed"] == 7
 
@@ -326,7 +369,7 @@ def test_every_member_broken_is_an_error_with_its_step(monkeypatch, tmp_path):
 
 
 def test_the_middle_member_is_typical_and_the_furthest_is_odd(learned):
-    typicality = judge_typicality(learned, look_at_heads(learned))
+    typicality = measure_typicality(learned, record_heads(learned))
     assert typicality.ranking[0] == typicality.middle
     assert float(typicality.distances.min()) == 0.0
     at = typicality.members.index(typicality.ranking[-1])
@@ -338,7 +381,11 @@ def test_a_head_that_looks_at_the_next_letter_has_all_its_weight_there():
     task = SortingConfig().sequence_task()
     rows = task.rows(task.parse("cab").unsqueeze(0))
     weights = torch.zeros(1, 2, 6, 6)
-    for query, key in ((3, 1), (4, 2), (5, 0)):  # SEP is followed by the a at place 1, that by the b, that by the c
+    for query, key in (
+        (3, 1),
+        (4, 2),
+        (5, 0),
+    ):  # SEP is followed by the a at place 1, that by the b, that by the c
         weights[0, 0, query, key] = 1.0
     weights[0, 1] = torch.ones(6, 6).tril() / torch.arange(1, 7).unsqueeze(1)
     one, even = sorter.weight_on_next(weights, rows, task).tolist()
@@ -348,15 +395,30 @@ def test_a_head_that_looks_at_the_next_letter_has_all_its_weight_there():
 
 def test_a_recipe_fills_in_what_a_config_leaves_open():
     source, fast = SortingConfig().train_config(), SortingConfig(recipe="fast").train_config()
-    assert (source.steps, source.learning_rate, source.weight_decay, source.warmup_steps) == (15_000, 1e-3, 0.01, 500)
-    assert (fast.steps, fast.learning_rate, fast.weight_decay, fast.warmup_steps) == (2_000, 3e-2, 0.1, 200)
+    assert (source.steps, source.learning_rate, source.weight_decay, source.warmup_steps) == (
+        15_000,
+        1e-3,
+        0.01,
+        500,
+    )
+    assert (fast.steps, fast.learning_rate, fast.weight_decay, fast.warmup_steps) == (
+        2_000,
+        3e-2,
+        0.1,
+        200,
+    )
     assert SortingConfig(recipe="fast", steps=100, learning_rate=1e-2).train_config().steps == 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("projections", ["gated", "strict", "dense"])
 def test_the_fast_recipe_solves_sorting_for_nearly_every_seed(projections):
-    assert attnlab.train_population("sorting", range(64), recipe="fast", projections=projections).success.low > 0.9
+    assert (
+        attnlab.train_population(
+            "sorting", range(64), recipe="fast", projections=projections
+        ).success.low
+        > 0.9
+    )
 
 
 def section(population, title):
@@ -366,7 +428,7 @@ def section(population, title):
 @pytest.mark.parametrize("name", ["sorting", "lookup", "sentiment", "handmade"])
 def test_every_experiment_says_what_is_learned_and_when_it_counts(name):
     found = find(name)
-    goal = found.experiment.goal(found.config_class())
+    goal = found.experiment.describe_problem(found.config_class())
     assert goal.task
     assert goal.solved
     assert goal.loss == ("mean squared error" if name == "handmade" else "loss (nats)")
@@ -374,7 +436,7 @@ def test_every_experiment_says_what_is_learned_and_when_it_counts(name):
 
 def test_what_solved_means_stands_at_the_head_of_the_report_and_beside_the_success(learned):
     assert learned.report.document["sections"][0]["text"] == (
-        "Sort 3 letters from a to c. Solved means: all 27 inputs answered right at one judgement."
+        "Sort 3 letters from a to c. Solved means: all 27 inputs answered right at one evaluation."
     )
     assert "all 27 inputs answered right" in section(learned, "Success rate")["caption"]
     assert "all 27 inputs answered right" in claim(learned, "most_seeds_solve_it").statement
@@ -411,7 +473,11 @@ def test_padding_is_left_out_of_the_pictures_of_heads():
     population = attnlab.train_population("lookup", range(2), quick=True, epochs=1, part="fixed")
     choices = section(population, "Where heads look, over all seeds")["choices"]
     first, cross = choices[0]["maps"][0], choices[-1]["maps"][0]
-    assert first["row_labels"] == first["column_labels"] == [f"word {number}" for number in range(1, 6)]
+    assert (
+        first["row_labels"]
+        == first["column_labels"]
+        == [f"word {number}" for number in range(1, 6)]
+    )
     assert cross["row_labels"] == ["start", "answer"]
     assert cross["column_labels"] == first["column_labels"]
 
@@ -419,11 +485,11 @@ def test_padding_is_left_out_of_the_pictures_of_heads():
 def test_a_question_gets_a_sentence_that_answers_it(learned):
     answer = section(learned, "Do seeds agree?")["caption"].split("\n\n")[0]
     assert re.fullmatch(
-        r"Layer 0: (Yes, nearly|In part|Hardly|No, no more than chance): paired by what they do, their heads are "
-        r"0\.\d\d apart, shuffled heads 0\.\d\d\.",
+        r"Layer 0: (Yes, nearly|In part|Hardly|No, no more than chance): paired by what they do, "
+        r"their heads are 0\.\d\d apart, shuffled heads 0\.\d\d\.",
         answer,
     )
     spread = {"aligned": 0.1, "shuffled, aligned": 0.5}
     assert heads_sections._answer(spread).startswith("Yes, nearly")
     assert heads_sections._answer({**spread, "aligned": 0.6}).startswith("No, no more than chance")
-    assert "one seed only" in heads_sections._answer({**spread, "aligned": float("nan")})
+    assert "only one seed" in heads_sections._answer({**spread, "aligned": float("nan")})

@@ -124,7 +124,10 @@ CLAIM = '[{"name": %s, "statement": "s", "measured": "m", "bound": "b", "passed"
         ("report.json", holding("[]")),
         ("report.json", without("facts")),
         ("report.json", without("subtitle")),
-        ("report.json", holding('{"title": "t", "subtitle": "", "facts": [["one"]], "sections": []}')),
+        (
+            "report.json",
+            holding('{"title": "t", "subtitle": "", "facts": [["one"]], "sections": []}'),
+        ),
         ("claims.json", holding('{"a": 1}')),
         ("claims.json", holding("5")),
         ("claims.json", holding("[]")),
@@ -162,8 +165,11 @@ def test_a_report_without_claims_has_not_passed():
 def test_an_undecided_claim_is_no_failure_and_a_failure_is_not_undecided():
     open_, wrong = replace(GOOD, passed=None), replace(GOOD, passed=False)
     for claims, passed, status in (
-        ((GOOD, GOOD), True, 0), ((GOOD, open_), None, 0), ((open_,), None, 0), ((open_, wrong), False, 1),
-    ):  # fmt: skip
+        ((GOOD, GOOD), True, 0),
+        ((GOOD, open_), None, 0),
+        ((open_,), None, 0),
+        ((open_, wrong), False, 1),
+    ):
         report = Report("x", {}, claims, [], {})
         assert (report.passed, report.exit_status) == (passed, status)
     assert str(Report("x", {}, (GOOD, open_), [], {})) == (
@@ -174,7 +180,9 @@ def test_an_undecided_claim_is_no_failure_and_a_failure_is_not_undecided():
 def test_claims_are_read_back_or_refused_whole():
     assert read_claims([GOOD.to_mapping()]) == (GOOD,)
     assert read_claims([{**GOOD.to_mapping(), "passed": None}]) == (replace(GOOD, passed=None),)
-    with pytest.raises(CouldNotRun, match="expected the passed of a claim to be true, false or null; got 1"):
+    with pytest.raises(
+        CouldNotRun, match="expected the passed of a claim to be true, false or null; got 1"
+    ):
         read_claims([{**GOOD.to_mapping(), "passed": 1}])
     with pytest.raises(CouldNotRun, match="expected the name of a claim to be a text; got 7"):
         read_claims([{**GOOD.to_mapping(), "name": 7}])
@@ -202,7 +210,9 @@ def test_tables_are_csv_that_comes_back_whatever_stands_in_a_cell(tmp_path):
     report = attnlab.run("sorting", steps=2)
     table = {"kind": "table", "title": "Awkward, all", "caption": "", "columns": ["cell", "n"]}
     sections = [*report.document["sections"], {**table, "rows": [[cell, 1.5] for cell in awkward]}]
-    folder = replace(report, document={**report.document, "sections": sections}).save(tmp_path / "run")
+    folder = replace(report, document={**report.document, "sections": sections}).save(
+        tmp_path / "run"
+    )
     with (folder / "tables" / "awkward-all.csv").open(newline="") as stream:
         rows = list(csv.reader(stream))
     assert rows == [["cell", "n"], *([cell, "1.5"] for cell in awkward)]
@@ -212,7 +222,9 @@ def test_tables_are_csv_that_comes_back_whatever_stands_in_a_cell(tmp_path):
 
 def test_further_models_and_files_lie_in_the_folder_and_open_again(tmp_path):
     report = attnlab.run("sorting", steps=2)
-    kept = replace(report, _model=report.model, _models={"twin": report.model}, _files={"note.json": b"{}"})
+    kept = replace(
+        report, _model=report.model, _models={"twin": report.model}, _files={"note.json": b"{}"}
+    )
     folder = kept.save(tmp_path / "run")
     again = attnlab.open_run(folder)
     assert (folder / "note.json").read_bytes() == b"{}"
@@ -226,21 +238,23 @@ def test_a_run_that_is_at_work_is_called_running_and_nobody_is_told_to_go_on(fol
     with locked(folder):
         (described,) = list_runs(folder.parent)
         assert (described["state"], described["writer"]) == ("running", f"process {os.getpid()}")
-        with pytest.raises(CouldNotRun, match=r"is still running \(process \d+\): look again") as found:
+        with pytest.raises(
+            CouldNotRun, match=r"is still running \(process \d+\): look again"
+        ) as found:
             open_run(folder)
         assert "resume" not in str(found.value)
-    with pytest.raises(CouldNotRun, match="Go on with it: attnlab resume"):
+    with pytest.raises(CouldNotRun, match="Resume it with: attnlab resume"):
         open_run(folder)
 
 
 def test_a_finished_run_is_not_gone_on_with_as_another(tmp_path):
     attnlab.run("sorting", steps=2, out=tmp_path / "run")
-    with pytest.raises(Finished, match="nothing was touched"):
+    with pytest.raises(Finished, match="nothing was changed"):
         attnlab.run("sorting", steps=2, out=tmp_path / "run", resume=True)
     for changes, difference in (
         ({"seed": 1}, "seed: 0 there, 1 here"),
         ({"steps": 3}, "steps: 2 there, 3 here"),
-        ({"layout": "solo"}, 'layout: "auto" there, "solo" here'),
+        ({"layout": "sequential"}, 'layout: "auto" there, "sequential" here'),
     ):
         with pytest.raises(CouldNotRun, match=difference):
             attnlab.run("sorting", out=tmp_path / "run", resume=True, **{"steps": 2, **changes})
@@ -265,7 +279,7 @@ def test_a_fault_inside_a_training_is_not_taken_for_one_of_the_config(tmp_path, 
     config = json.loads(file.read_text())
     for change in (
         {"layout": "evil"},
-        {"settings": {"layout": "solo"}},
+        {"settings": {"layout": "sequential"}},
         {"population": 3},
         {"population": {"seeds": 3}},
     ):

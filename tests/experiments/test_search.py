@@ -1,4 +1,5 @@
-"""Searches: the best of what was tried, the same trials whoever makes them and however often they were stopped."""
+"""Searches: the best of what was tried, the same trials whoever makes them and however often they
+were stopped."""
 
 import json
 import sys
@@ -9,8 +10,8 @@ from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import resume
 from attnlab.experiments.registry import find
-from attnlab.experiments.search import open_search, search, searching
-from attnlab.experiments.search.document import make_document
+from attnlab.experiments.search import open_search, search, tuner
+from attnlab.experiments.search.report import make_document
 from attnlab.experiments.search.space import dimension_of, read_space
 from attnlab.experiments.search.trial import Trial
 from attnlab.experiments.sweeps import unit
@@ -51,13 +52,17 @@ def test_a_range_is_searched_between_its_ends_and_over_decades_by_its_logarithm(
 
 
 def test_values_between_commas_and_ranges_with_a_step_are_choices():
-    dimensions, fixed = read_space(CONFIG, {"norm": "layer,rms", "d_model": "6..18..6", "steps": "20"})
+    dimensions, fixed = read_space(
+        CONFIG, {"norm": "layer,rms", "d_model": "6..18..6", "steps": "20"}
+    )
     assert [each.choices for each in dimensions] == [("layer", "rms"), (6, 12, 18)]
     assert fixed == {"steps": 20}
 
 
 def test_a_proposal_has_no_more_digits_than_a_person_would_type_and_stays_inside():
-    dimension = dimension_of(option_of(CONFIG, "learning_rate"), {"ends": [1e-4, 0.123456], "choices": []})
+    dimension = dimension_of(
+        option_of(CONFIG, "learning_rate"), {"ends": [1e-4, 0.123456], "choices": []}
+    )
     assert dimension.readable(0.0123456789) == 0.01235
     assert dimension.readable(0.123456) == 0.123456
     assert dimension.readable(1e-4) == 1e-4
@@ -66,8 +71,8 @@ def test_a_proposal_has_no_more_digits_than_a_person_would_type_and_stays_inside
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({}, "a search needs a setting to look for"),
-        ({"rank": "2"}, "a search needs a setting to look for"),
+        ({}, "a search needs a setting to search"),
+        ({"rank": "2"}, "a search needs a setting to search"),
         ({"rank": "3..1"}, "a range to search goes upwards"),
         ({"rank": "0..4"}, "rank must be an integer from 1 to 4,096; got 0"),
         ({"learning_rate": "1e-4..fast"}, "learning_rate must be a number"),
@@ -104,11 +109,13 @@ def test_every_trial_is_inside_the_space_and_none_is_lost(whole):
 
 
 def test_a_trial_that_was_lost_is_noticed(whole, monkeypatch):
-    plan = searching.Plan.read("sorting", SPACE, range(2), 7, quick=False, layout="vmap")
-    assert searching._all_made(plan, whole.trials).passed
-    assert not searching._all_made(plan, whole.trials[:-1]).passed
-    assert not searching._all_made(plan, [*whole.trials[:-1], whole.trials[0]]).passed
-    assert not searching._all_made(plan, [*whole.trials[:-1], whole.trials[-1]._replace(seeds=1)]).passed
+    plan = tuner.Plan.read("sorting", SPACE, range(2), 7, quick=False, layout="vmap")
+    assert tuner._all_made(plan, whole.trials).passed
+    assert not tuner._all_made(plan, whole.trials[:-1]).passed
+    assert not tuner._all_made(plan, [*whole.trials[:-1], whole.trials[0]]).passed
+    assert not tuner._all_made(
+        plan, [*whole.trials[:-1], whole.trials[-1]._replace(seeds=1)]
+    ).passed
 
 
 class Stopping(Engine):
@@ -126,7 +133,7 @@ class Stopping(Engine):
 
 @pytest.mark.parametrize("call", [1, 2])
 def test_a_search_that_was_stopped_goes_on_to_the_same_trials(call, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(searching, "make_engine", lambda *_, **__: Stopping(call))
+    monkeypatch.setattr(tuner, "make_engine", lambda *_, **__: Stopping(call))
     with pytest.raises(KeyboardInterrupt):
         search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     told = 5 * (call - 1)
@@ -139,7 +146,9 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(call, whole, tmp_p
 
 
 def test_values_that_do_not_go_together_are_a_trial_with_a_reason():
-    found = search("sorting", settings={"num_heads": "2,4", "steps": "4", "evaluate_every": "2"}, **HOW)
+    found = search(
+        "sorting", settings={"num_heads": "2,4", "steps": "4", "evaluate_every": "2"}, **HOW
+    )
     refused = [trial for trial in found.trials if trial.refusal]
     assert refused
     assert all("d_model must be a multiple of num_heads" in trial.refusal for trial in refused)
@@ -161,26 +170,30 @@ class Failing(Engine):
 
 
 def test_a_trial_that_cannot_be_trained_keeps_the_others_from_nothing(monkeypatch):
-    monkeypatch.setattr(searching, "make_engine", lambda *_, **__: Failing(2))
+    monkeypatch.setattr(tuner, "make_engine", lambda *_, **__: Failing(2))
     found = search("sorting", settings=SPACE, **HOW)
     assert {trial.fields["rank"] for trial in found.trials if trial.refusal} == {2}
     assert {trial.fields["rank"] for trial in found.trials if not trial.refusal} == {1, 3}
     assert "too little memory" in found.html()
-    monkeypatch.setattr(searching, "make_engine", lambda *_, **__: Failing(1, 2, 3))
+    monkeypatch.setattr(tuner, "make_engine", lambda *_, **__: Failing(1, 2, 3))
     with pytest.raises(CouldNotRun, match="too little memory"):
         search("sorting", settings=SPACE, **HOW)
 
 
 def test_going_on_with_another_search_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(searching, "make_engine", lambda *_, **__: Stopping(1))
+    monkeypatch.setattr(tuner, "make_engine", lambda *_, **__: Stopping(1))
     with pytest.raises(KeyboardInterrupt):
         search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     with pytest.raises(CouldNotRun, match=r"search.space.rank.ends: \[1, 3\] there, \[1, 4\] here"):
-        search("sorting", settings={**SPACE, "rank": "1..4"}, out=tmp_path / "s", resume=True, **HOW)
+        search(
+            "sorting", settings={**SPACE, "rank": "1..4"}, out=tmp_path / "s", resume=True, **HOW
+        )
     with pytest.raises(CouldNotRun, match=r"no trial of the search in .* is finished yet"):
         open_search(tmp_path / "s")
     (tmp_path / "s" / "study.sqlite").write_bytes(b"not a data base" * 100)
-    with pytest.raises(CouldNotRun, match=r"the trials in .*study.sqlite could not be read or written"):
+    with pytest.raises(
+        CouldNotRun, match=r"the trials in .*study.sqlite could not be read or written"
+    ):
         search("sorting", out=tmp_path / "s", resume=True)
 
 
@@ -192,7 +205,9 @@ def test_without_optuna_it_is_said_what_to_install_and_nothing_is_made(tmp_path,
 
 
 def test_the_report_shows_the_best_the_course_and_each_setting():
-    dimensions, fixed = read_space(CONFIG, {"learning_rate": "1e-4..1e-1", "norm": "layer,rms", "steps": "20"})
+    dimensions, fixed = read_space(
+        CONFIG, {"learning_rate": "1e-4..1e-1", "norm": "layer,rms", "steps": "20"}
+    )
     trials = [
         Trial(0, {"learning_rate": 0.01, "norm": "rms"}, 4, 1, None, 0.5),
         Trial(1, {"learning_rate": 0.001, "norm": "layer"}, 4, 3, 10.0, 0.4),
@@ -201,7 +216,7 @@ def test_the_report_shows_the_best_the_course_and_each_setting():
     ]
     document = make_document("sorting", dimensions, fixed, trials, seeds=range(4), facts={})
     best, course, against_rate, against_norm, table, refused, _ = document["sections"]
-    assert "nothing was searched yet" in course["caption"]
+    assert "All of them were drawn at random" in course["caption"]
     assert [each.get("style") for each in course["series"]] == ["points", "steps"]
     assert against_rate["series"][0]["style"] == "points"
     assert "--seed 4 --set learning_rate=0.001 norm=layer steps=20" in best["text"]
@@ -209,7 +224,10 @@ def test_the_report_shows_the_best_the_course_and_each_setting():
     assert (against_rate["series"][0]["x"], against_rate["x_log"]) == ([0.001, 0.01, 0.05], True)
     (bars,) = against_norm["series"]
     assert bars["values"] == [0.75, 0.375]
-    assert (bars["low"], bars["high"]) == ([None, 0.0], [None, 1.0])  # of a single trial no interval is known
+    assert (bars["low"], bars["high"]) == (
+        [None, 0.0],
+        [None, 1.0],
+    )  # of a single trial no interval is known
     assert against_norm["groups"] == ["layer (1)", "rms (2)"]
     many = [Trial(number, trials[0].fields, 4, 1) for number in range(11)]
     later = make_document("sorting", dimensions, fixed, many, seeds=range(4), facts={})
@@ -227,7 +245,7 @@ def test_the_command_line_searches_and_shows(tmp_path, monkeypatch, capsys):
     assert [trial["number"] for trial in found["trials"]] == [0, 1]
     assert main(["show", "sorting-search"]) == 0
     assert main(["search", "sorting", "--set", "rank=2"]) == 2
-    assert "a search needs a setting to look for" in capsys.readouterr().err
+    assert "a search needs a setting to search" in capsys.readouterr().err
 
 
 def test_a_search_says_where_its_trials_were_made_and_counts_to_the_last(tmp_path, monkeypatch):
@@ -246,11 +264,14 @@ def test_a_search_says_where_its_trials_were_made_and_counts_to_the_last(tmp_pat
         def step(self, step, steps, figures):
             seen.append((step, steps))
 
-    monkeypatch.setattr(searching, "make_engine", lambda *_, **__: Elsewhere(2))
+    monkeypatch.setattr(tuner, "make_engine", lambda *_, **__: Elsewhere(2))
     with pytest.raises(KeyboardInterrupt):
         search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     monkeypatch.undo()
     found = resume(tmp_path / "s", observer=Watching())
-    assert dict(found.report.document["facts"])["computed"] == "5 trials in 2 processes, 2 trials in this process"
+    assert (
+        dict(found.report.document["facts"])["computed"]
+        == "5 trials in 2 processes, 2 trials in this process"
+    )
     assert seen[-1] == (7, 7)
     assert "Solved means: all 27 inputs" in found.report.document["sections"][0]["text"]

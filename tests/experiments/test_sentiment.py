@@ -15,13 +15,13 @@ from attnlab.experiments.sentiment import (
     SentimentConfig,
     baseline,
     classifier,
-    coding,
     data,
-    document,
-    judging,
-    looking,
+    encoding,
+    fit,
+    inspection,
     models,
-    training,
+    report,
+    sentiment_claims,
 )
 from attnlab.tasks.texts import LabelledText
 from attnlab.tasks.tokenizers import PartTokenizer, WordTokenizer
@@ -29,14 +29,29 @@ from attnlab.train import train_together
 from attnlab.train.observer import Silent
 
 TINY = {"seeds": 1, "epochs": 1, "best_epochs": 1, "baseline": False, "repeats": 2}
-LEARNING = {"seeds": 2, "epochs": 2, "best_epochs": 1, "batch_size": 64, "learning_rate": 3e-3, "d_model": 16,
-            "num_heads": 2, "num_layers": 1, "d_ff": 32}  # fmt: skip
+LEARNING = {
+    "seeds": 2,
+    "epochs": 2,
+    "best_epochs": 1,
+    "batch_size": 64,
+    "learning_rate": 3e-3,
+    "d_model": 16,
+    "num_heads": 2,
+    "num_layers": 1,
+    "d_ff": 32,
+}
 FILLERS = [f"word{number}" for number in range(30)]
 
 
 @pytest.fixture(scope="module")
 def built_in(tmp_path_factory):
-    return attnlab.run("sentiment", out=tmp_path_factory.mktemp("runs") / "sentiment", seeds=2, epochs=4, num_heads=2)
+    return attnlab.run(
+        "sentiment",
+        out=tmp_path_factory.mktemp("runs") / "sentiment",
+        seeds=2,
+        epochs=4,
+        num_heads=2,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +69,21 @@ def negated(tmp_path_factory):
         writer = csv.writer(stream)
         writer.writerow(["text", "label", "split"])
         for number, (text, label) in enumerate(rows.items()):
-            writer.writerow([text, label, "train" if number < 1_200 else "validation" if number < 1_400 else "test"])
+            writer.writerow(
+                [
+                    text,
+                    label,
+                    "train" if number < 1_200 else "validation" if number < 1_400 else "test",
+                ]
+            )
     return str(file)
 
 
 @pytest.fixture(scope="module")
 def on_file(negated, tmp_path_factory):
-    return attnlab.run("sentiment", out=tmp_path_factory.mktemp("runs") / "file", data=negated, **LEARNING)
+    return attnlab.run(
+        "sentiment", out=tmp_path_factory.mktemp("runs") / "file", data=negated, **LEARNING
+    )
 
 
 def failed(report):
@@ -86,30 +109,37 @@ def write(path, rows, name="t.csv"):
     return str(path / name)
 
 
-def test_every_claim_of_the_built_in_set_holds_but_the_comparisons_that_four_texts_cannot_decide(built_in):
+def test_every_claim_of_the_built_in_set_holds_but_the_comparisons_that_four_texts_cannot_decide(
+    built_in,
+):
     assert all(claim.passed is not False for claim in built_in.claims)
     assert undecided(built_in) == {"best_beats_tfidf_pairs", "best_beats_tfidf_500"}
     assert {claim.name for claim in built_in.claims} == {
         "padding_changes_nothing", "weights_add_up", "split_shares_no_text", "repeated_rows_leak",
-        "parameters_counted", "tokenizer_round_trip", "best_beats_tfidf_pairs", "best_beats_tfidf_500",
-        "outputs_are_the_formulas", "training_is_as_configured",
+        "parameters_counted", "tokenizer_round_trip", "best_beats_tfidf_pairs",
+        "best_beats_tfidf_500", "outputs_are_the_formulas", "training_is_as_configured",
     }  # fmt: skip
 
 
 def test_four_test_texts_are_said_to_be_too_few(built_in):
-    assert "4 distinct test texts are too few to tell" in section(built_in, "What this says")["text"]
+    assert (
+        "4 distinct test texts are too few to tell" in section(built_in, "Interpretation")["text"]
+    )
 
 
 def test_both_splits_stand_beside_each_other(built_in):
-    bars = section(built_in, "Verdicts that are right")
+    bars = section(built_in, "Accuracy")
     assert bars["groups"] == ["split by text (no text shared)", "split by row (leaks)"]
     assert [each["name"] for each in bars["series"]] == ["mini", "best", *baseline.BASELINES]
     assert min(each["values"][1] for each in bars["series"]) > 0.9  # memory
-    assert all(low <= value <= high for each in bars["series"]
-               for low, value, high in zip(each["low"], each["values"], each["high"], strict=True))  # fmt: skip
+    assert all(
+        low <= value <= high
+        for each in bars["series"]
+        for low, value, high in zip(each["low"], each["values"], each["high"], strict=True)
+    )
 
 
-def test_the_models_beat_the_majority_and_the_weak_baseline_and_that_they_lose_to_the_strong_one_is_said(on_file):
+def test_the_models_beat_the_majority_and_the_weak_baseline_and_lose_to_the_strong_one(on_file):
     assert failed(on_file) == {"best_beats_tfidf_pairs"}
     assert on_file.exit_status == 1
     found = {claim.name: (claim.passed, claim.measured) for claim in on_file.claims}
@@ -125,8 +155,8 @@ def compared(one, other, *, is_built_in=False):
     """Judge a model's answers, (trainings, texts), against a baseline's."""
     models = {"best": [SimpleNamespace(correct=each) for each in one]}
     strong = baseline.Baseline("TF-IDF", "tfidf", "a baseline", other, other, 1, 1)
-    fair = judging.Outcome({}, models, [strong])
-    return judging._baseline_claim(SimpleNamespace(is_built_in=is_built_in), fair, strong)
+    fair = sentiment_claims.Outcome({}, models, [strong])
+    return sentiment_claims._baseline_claim(SimpleNamespace(is_built_in=is_built_in), fair, strong)
 
 
 def answers(right, wrong, trainings=3):
@@ -153,7 +183,7 @@ def test_one_training_decides_nothing_and_neither_do_texts_that_choose_the_epoch
     one, other = answers(80, 20), answers(60, 40)[0]
     lone, chosen = compared(one[:1], other), compared(one, other, is_built_in=True)
     assert (lone.passed, chosen.passed) == (None, None)
-    assert "one training says nothing of others" in lone.statement
+    assert "one training says nothing about others" in lone.statement
     assert "which choose the epoch too" in chosen.statement
 
 
@@ -163,12 +193,12 @@ def test_a_gain_of_one_lucky_training_does_not_hold():
 
 
 def test_what_the_numbers_allow_is_said_in_words(on_file):
-    said = section(on_file, "What this says")["text"]
+    said = section(on_file, "Interpretation")["text"]
     assert "with 95 % confidence: better." in said
     lost = said.partition("The best model against TF-IDF pairs + LR, the strong baseline: ")[2]
     assert lost.partition(".\n")[0].endswith("with 95 % confidence: worse")
-    assert "What attention is worth in mini" in said
-    assert "is there before any training, by naive Bayes" in said
+    assert "Without attention (its output set to 0) mini has" in said
+    assert "before any training, by naive Bayes" in said
     assert "AdamW" in said
     assert "clipped to 1.0" in said
     assert "1/√d_model" in said
@@ -180,10 +210,14 @@ def test_the_report_names_the_file_without_its_folders(on_file, negated):
 
 
 def test_a_best_model_that_is_not_trained_stands_where_it_began_and_training_adds_nothing(negated):
-    report = attnlab.run("sentiment", data=negated, **{**LEARNING, "learning_rate": 0.0, "baseline": False})
+    report = attnlab.run(
+        "sentiment", data=negated, **{**LEARNING, "learning_rate": 0.0, "baseline": False}
+    )
     rows = {row[1]: row[2:5] for row in section(report, "Accuracies and sizes")["rows"]}
     assert rows["best"] == rows["best, before training"]
-    told = section(report, "What this says")["text"].partition("Training adds ")[2].partition(".\n")[0]
+    told = (
+        section(report, "Interpretation")["text"].partition("Training adds ")[2].partition(".\n")[0]
+    )
     assert told.startswith("+0.0 points (-")
     assert "no difference that these texts and trainings can show" in told
 
@@ -195,13 +229,17 @@ def test_a_mean_that_counts_padding_is_caught(monkeypatch):
 
 def test_a_model_that_is_not_told_of_padding_is_caught(monkeypatch):
     whole = attnlab.Encoder.forward
-    monkeypatch.setattr(attnlab.Encoder, "forward", lambda self, tokens, real=None: whole(self, tokens, real=None))
+    monkeypatch.setattr(
+        attnlab.Encoder, "forward", lambda self, tokens, real=None: whole(self, tokens, real=None)
+    )
     assert failed(attnlab.run("sentiment", **TINY)) == {"padding_changes_nothing", "weights_add_up"}
 
 
 @pytest.fixture
 def long_texts(tmp_path):
-    return write(tmp_path, [(f"{'good' if n % 2 else 'bad'} {n} u v w x y z", n % 2) for n in range(40)])
+    return write(
+        tmp_path, [(f"{'good' if n % 2 else 'bad'} {n} u v w x y z", n % 2) for n in range(40)]
+    )
 
 
 LONG = {**TINY, "max_length": 6, "best_max_length": 6}
@@ -211,7 +249,9 @@ def test_where_every_text_is_longer_than_what_is_read_padding_is_added_all_the_s
     report = attnlab.run("sentiment", data=long_texts, **LONG)
     assert failed(report) == set()
     measured = {claim.name: claim.measured for claim in report.claims}
-    assert measured["padding_changes_nothing"].endswith("mini 28 and best 28 PAD added")  # 4 texts: 1 + 3 + 3 each
+    assert measured["padding_changes_nothing"].endswith(
+        "mini 28 and best 28 PAD added"
+    )  # 4 texts: 1 + 3 + 3 each
     assert measured["weights_add_up"].endswith("mini 6 and best 6 PAD seen")
 
 
@@ -222,14 +262,18 @@ def test_on_long_texts_a_mean_that_counts_padding_is_caught(long_texts, monkeypa
 
 def test_on_long_texts_a_model_that_is_not_told_of_padding_is_caught(long_texts, monkeypatch):
     whole = attnlab.Encoder.forward
-    monkeypatch.setattr(attnlab.Encoder, "forward", lambda self, tokens, real=None: whole(self, tokens, real=None))
+    monkeypatch.setattr(
+        attnlab.Encoder, "forward", lambda self, tokens, real=None: whole(self, tokens, real=None)
+    )
     found = failed(attnlab.run("sentiment", data=long_texts, **LONG))
     assert found == {"padding_changes_nothing", "weights_add_up"}
 
 
 def test_a_comparison_without_padding_proves_nothing(long_texts, monkeypatch):
-    whole = coding.make_batch
-    monkeypatch.setattr(looking, "make_batch", lambda coded, chosen, length: whole(coded, chosen[:1]))
+    whole = encoding.make_batch
+    monkeypatch.setattr(
+        inspection, "make_batch", lambda coded, chosen, length: whole(coded, chosen[:1])
+    )
     found = failed(attnlab.run("sentiment", data=long_texts, **LONG))
     assert found == {"padding_changes_nothing", "weights_add_up"}
 
@@ -241,24 +285,28 @@ def with_test_texts(arrangement):
 
 
 def test_a_vocabulary_that_knows_the_test_texts_is_caught(long_texts, monkeypatch):
-    honest = training.prepare
+    honest = fit.prepare
 
     def leaky(name, config, arrangement, classes):
         prepared = honest(name, config, with_test_texts(arrangement), classes)
-        return prepared._replace(train=coding.code(arrangement.split.train, prepared.tokenizer, classes))
+        return prepared._replace(
+            train=encoding.code(arrangement.split.train, prepared.tokenizer, classes)
+        )
 
-    monkeypatch.setattr(training, "prepare", leaky)
+    monkeypatch.setattr(fit, "prepare", leaky)
     monkeypatch.setattr(classifier, "prepare", leaky)
     report = attnlab.run("sentiment", data=long_texts, **TINY)
     assert failed(report) == {"test_is_never_seen"}
-    assert "tokenizer of best" in next(claim.measured for claim in report.claims if not claim.passed)
+    assert "tokenizer of best" in next(
+        claim.measured for claim in report.claims if not claim.passed
+    )
 
 
 def test_an_epoch_chosen_by_the_test_texts_is_caught(long_texts, monkeypatch):
-    honest = training.make_judge
+    honest = fit.make_evaluation
     monkeypatch.setattr(
-        training,
-        "make_judge",
+        fit,
+        "make_evaluation",
         lambda prepared, watched: honest(prepared._replace(validation=prepared.test), watched),
     )
     report = attnlab.run("sentiment", data=long_texts, **TINY)
@@ -267,24 +315,29 @@ def test_an_epoch_chosen_by_the_test_texts_is_caught(long_texts, monkeypatch):
 
 
 def test_ratios_counted_with_the_test_texts_are_caught(long_texts, monkeypatch):
-    honest = training.build
+    honest = fit.build
 
     def leaky(prepared, config, seed, member):
-        train = coding.Coded(
-            [*prepared.train.ids, *prepared.test.ids], torch.cat((prepared.train.labels, prepared.test.labels))
+        train = encoding.Coded(
+            [*prepared.train.ids, *prepared.test.ids],
+            torch.cat((prepared.train.labels, prepared.test.labels)),
         )
         return honest(prepared._replace(train=train), config, seed, member)
 
-    monkeypatch.setattr(training, "build", leaky)
+    monkeypatch.setattr(fit, "build", leaky)
     monkeypatch.setattr(classifier, "build", leaky)
     report = attnlab.run("sentiment", data=long_texts, **TINY)
     assert failed(report) == {"test_is_never_seen"}
-    assert "initial weights of best" in next(claim.measured for claim in report.claims if not claim.passed)
+    assert "initial weights of best" in next(
+        claim.measured for claim in report.claims if not claim.passed
+    )
 
 
 def test_the_texts_watched_are_drawn_from_all_classes_of_an_ordered_file():
-    coded = coding.Coded([torch.tensor([number]) for number in range(2_001)], torch.arange(2_001) % 2)
-    watched = training.watched_texts(coded, 0)
+    coded = encoding.Coded(
+        [torch.tensor([number]) for number in range(2_001)], torch.arange(2_001) % 2
+    )
+    watched = fit.watched_texts(coded, 0)
     assert len(watched.ids) == 1_000
     assert 400 < int(watched.labels.sum()) < 600
     assert [int(each) % 2 for each in watched.ids] == watched.labels.tolist()
@@ -293,7 +346,7 @@ def test_the_texts_watched_are_drawn_from_all_classes_of_an_ordered_file():
 @pytest.mark.parametrize(
     ("gaps", "num_validation", "words"),
     [
-        ([0.3, 0.3], 99, "with 99 validation texts too few to tell"),
+        ([0.3, 0.3], 99, "99 validation texts are too few to tell"),
         ([0.3, 0.0], 100, "15.0 points (overfitting"),
         ([0.12, 0.0], 100, "6.0 points (no overfitting"),
     ],
@@ -301,15 +354,16 @@ def test_the_texts_watched_are_drawn_from_all_classes_of_an_ordered_file():
 def test_overfitting_is_judged_by_all_trainings_and_not_on_few_texts(gaps, num_validation, words):
     found = [
         SimpleNamespace(
-            epochs=[{"step": 5, "train_accuracy": 0.6 + gap, "accuracy": 0.6}], trained=SimpleNamespace(best_step=5)
+            epochs=[{"step": 5, "train_accuracy": 0.6 + gap, "accuracy": 0.6}],
+            trained=SimpleNamespace(best_step=5),
         )
         for gap in gaps
     ]
-    assert words in document._overfitting_words("mini", found, num_validation)
+    assert words in report._overfitting_words("mini", found, num_validation)
 
 
 def test_weights_that_are_no_shares_are_caught(monkeypatch):
-    monkeypatch.setattr("attnlab.look.recording.making.attention_weights", torch.sigmoid)
+    monkeypatch.setattr("attnlab.look.recording.kept_call.attention_weights", torch.sigmoid)
     assert failed(attnlab.run("sentiment", **TINY)) == {"weights_add_up"}
 
 
@@ -324,14 +378,20 @@ def test_a_split_by_row_that_leaks_nothing_is_caught(monkeypatch):
 
 
 def test_a_miscounted_part_is_caught(monkeypatch):
-    count = judging.count_from_model
-    monkeypatch.setattr(judging, "count_from_model", lambda model: {**count(model), "head": 13})
+    count = sentiment_claims.count_from_model
+    monkeypatch.setattr(
+        sentiment_claims, "count_from_model", lambda model: {**count(model), "head": 13}
+    )
     assert failed(attnlab.run("sentiment", **TINY)) == {"parameters_counted"}
 
 
 def test_a_tokenizer_that_forgets_the_order_of_its_words_is_caught(monkeypatch):
     whole = WordTokenizer.to_mapping
-    monkeypatch.setattr(WordTokenizer, "to_mapping", lambda self: {**whole(self), "words": whole(self)["words"][::-1]})
+    monkeypatch.setattr(
+        WordTokenizer,
+        "to_mapping",
+        lambda self: {**whole(self), "words": whole(self)["words"][::-1]},
+    )
     assert failed(attnlab.run("sentiment", **TINY)) == {"tokenizer_round_trip"}
 
 
@@ -343,7 +403,10 @@ def test_a_tokenizer_that_loses_words_is_caught(monkeypatch):
 
 def test_a_mini_that_learns_nothing_does_not_beat_the_majority(negated):
     settings = {**LEARNING, "learning_rate": 0.0}
-    claims = {claim.name: claim.passed for claim in attnlab.run("sentiment", data=negated, **settings).claims}
+    claims = {
+        claim.name: claim.passed
+        for claim in attnlab.run("sentiment", data=negated, **settings).claims
+    }
     assert not claims["beats_the_majority"]
 
 
@@ -356,7 +419,9 @@ def test_every_class_is_judged_and_what_is_taken_for_what_is_shown(on_file):
     ]
     assert {row[0] for row in rows} == {"mini", "best", *baseline.BASELINES}
     assert sum(row[5] for row in rows[:2]) == rows[2][5] == 600
-    maps = {each["label"]: each["maps"][0] for each in section(on_file, "What is taken for what")["choices"]}
+    maps = {
+        each["label"]: each["maps"][0] for each in section(on_file, "Confusion matrix")["choices"]
+    }
     recalls = {(row[0], row[1]): row[3] for row in rows}
     for name, drawn in maps.items():
         for place, label in enumerate(drawn["row_labels"]):
@@ -374,7 +439,7 @@ def test_the_run_folder_holds_both_models_and_their_tokenizers(built_in):
 
 
 def test_a_reopened_run_gives_the_verdict_the_report_shows(built_in):
-    choice = section(built_in, "Where mini looks")["choices"][0]
+    choice = section(built_in, "Attention of mini")["choices"][0]
     found = registry.trace_run(attnlab.open_run(built_in.folder), choice["label"])
     (step,) = found.steps
     assert step.position is None
@@ -386,14 +451,16 @@ def test_a_reopened_run_gives_the_verdict_the_report_shows(built_in):
 def test_words_that_are_not_known_stand_in_brackets_and_it_is_said_what_that_means(built_in):
     found = registry.trace_run(built_in, "a zebra")
     assert found.tokens == ("<CLS>", "a", "[zebra]")
-    assert found.note == looking.UNKNOWN_WORDS
-    assert found.to_mapping()["note"] == looking.UNKNOWN_WORDS
+    assert found.note == inspection.UNKNOWN_WORDS
+    assert found.to_mapping()["note"] == inspection.UNKNOWN_WORDS
     assert "note" not in registry.trace_run(built_in, "a film").to_mapping()
-    assert looking.UNKNOWN_WORDS in section(built_in, "Where mini looks")["caption"]
+    assert inspection.UNKNOWN_WORDS in section(built_in, "Attention of mini")["caption"]
 
 
 def test_a_word_is_known_whatever_punctuation_stands_beside_it(built_in):
-    plain, written = (registry.trace_run(built_in, text).tokens for text in ("warm , funny", '"Warm, FUNNY'))
+    plain, written = (
+        registry.trace_run(built_in, text).tokens for text in ("warm , funny", '"Warm, FUNNY')
+    )
     assert plain == ("<CLS>", "warm", ",", "funny")
     assert written == ("<CLS>", '["]', "warm", ",", "funny")
 
@@ -405,7 +472,9 @@ def test_an_empty_text_has_no_verdict(built_in):
 
 def test_a_tokenizer_of_another_run_is_refused(built_in, tmp_path):
     file = tmp_path / "tokenizer.json"
-    file.write_text(json.dumps({"classes": ["a", "b"], "tokenizer": WordTokenizer([], 8).to_mapping()}))
+    file.write_text(
+        json.dumps({"classes": ["a", "b"], "tokenizer": WordTokenizer([], 8).to_mapping()})
+    )
     with pytest.raises(CouldNotRun, match="does not fit the model beside it"):
         classifier.ask(built_in.model, SentimentConfig(), "a film", folder=tmp_path)
     file.write_text("[]")
@@ -420,13 +489,22 @@ def test_a_run_in_memory_can_be_traced_too():
 
 
 def test_the_same_seed_gives_the_same_model_and_report(tmp_path, monkeypatch):
-    monkeypatch.setattr("attnlab.draw.figures.is_available", lambda: False)  # drawing takes longer than all the rest
+    monkeypatch.setattr(
+        "attnlab.draw.figures.is_available", lambda: False
+    )  # drawing takes longer than all the rest
     for name in ("a", "b"):
         attnlab.run("sentiment", out=tmp_path / name, seed=3, **TINY)
-    for name in ("model.safetensors", "models/best/model.safetensors", "report.json", "claims.json"):
+    for name in (
+        "model.safetensors",
+        "models/best/model.safetensors",
+        "report.json",
+        "claims.json",
+    ):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     attnlab.run("sentiment", out=tmp_path / "c", seed=4, **TINY)
-    assert (tmp_path / "a" / "model.safetensors").read_bytes() != (tmp_path / "c" / "model.safetensors").read_bytes()
+    assert (tmp_path / "a" / "model.safetensors").read_bytes() != (
+        tmp_path / "c" / "model.safetensors"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -444,7 +522,9 @@ def test_the_same_seed_gives_the_same_model_and_report(tmp_path, monkeypatch):
     ids=lambda settings: " ".join(f"{name}={value}" for name, value in settings.items()),
 )
 def test_every_option_works(settings):
-    report = attnlab.run("sentiment", settings={**{name: str(value) for name, value in TINY.items()}, **settings})
+    report = attnlab.run(
+        "sentiment", settings={**{name: str(value) for name, value in TINY.items()}, **settings}
+    )
     assert failed(report) <= ({"repeated_rows_leak"} if settings.get("repeats") == "1" else set())
 
 
@@ -452,14 +532,16 @@ def test_a_training_without_a_better_validation_ends_early():
     settings = {**TINY, "epochs": 9, "patience": 2, "learning_rate": 0.0}
     report = attnlab.run("sentiment", **settings)
     judged = [line for line in report.metrics if line["model"] == "mini" and "accuracy" in line]
-    assert len([line for line in judged if line["split"] == "by text"]) == 3  # the first is the best, and two more
+    assert (
+        len([line for line in judged if line["split"] == "by text"]) == 3
+    )  # the first is the best, and two more
 
 
 @pytest.mark.parametrize("main", ["mini", "best"])
 def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed_on_the_shared_split(main):
     settings = {**TINY, "epochs": 2, "main": main}
     config = SentimentConfig(**settings)
-    learned = classifier.lesson([config, config], [5, 6])
+    learned = classifier.problem([config, config], [5, 6])
     found = train_together(learned.members, learned.loss, stop=learned.stop, num_threads=1)
     model, trained = learned.members[0].model, found.members[0]
     report = attnlab.run("sentiment", seed=5, split_seed=0, **settings)
@@ -468,12 +550,18 @@ def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed_on_the_s
     concluded = classifier.conclude(model, trained, config, Run(5))
     assert [each.passed for each in concluded.claims] == [True] * 4
     assert "both models" not in json.dumps([each.to_mapping() for each in concluded.claims])
-    assert classifier.ask(model, config, "a warm film").trace().steps[0].candidates == ("negative", "positive")
+    assert classifier.ask(model, config, "a warm film").trace().steps[0].candidates == (
+        "negative",
+        "positive",
+    )
 
 
 def test_given_texts_are_looked_into():
     report = attnlab.run("sentiment", show="a warm film | not a zebra", **TINY)
-    assert [each["label"] for each in section(report, "Where best looks")["choices"]] == ["a warm film", "not a zebra"]
+    assert [each["label"] for each in section(report, "Attention of best")["choices"]] == [
+        "a warm film",
+        "not a zebra",
+    ]
 
 
 def test_a_file_of_five_unequal_classes_is_read_and_described(tmp_path):
@@ -497,8 +585,12 @@ def test_more_texts_than_wanted_are_drawn_and_it_is_said(negated):
 
 
 def test_cut_texts_and_unknown_words_are_counted(tmp_path):
-    rows = [(f"{'good' if number % 2 else 'bad'} {number} x y z", number % 2) for number in range(40)]
-    told = table(attnlab.run("sentiment", data=write(tmp_path, rows), max_length=5, **TINY), "The data")
+    rows = [
+        (f"{'good' if number % 2 else 'bad'} {number} x y z", number % 2) for number in range(40)
+    ]
+    told = table(
+        attnlab.run("sentiment", data=write(tmp_path, rows), max_length=5, **TINY), "The data"
+    )
     assert told["texts longer than mini reads (5 tokens), cut"] == ["40 of 40"]
     assert told["test words unknown to mini"] == ["25.0%"]
 
@@ -519,21 +611,25 @@ def test_files_that_teach_nothing_are_refused(rows, words, tmp_path):
 def test_training_texts_of_one_class_are_refused(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text("text,label,split\none,a,train\ntwo,a,train\nthree,b,test\nfour,b,validation\n")
-    with pytest.raises(WrongUsage, match="the training texts must be of two classes or more; all 2 are 'a'"):
+    with pytest.raises(
+        WrongUsage, match="the training texts must be of two classes or more; all 2 are 'a'"
+    ):
         attnlab.run("sentiment", data=str(file), **TINY)
 
 
 def test_a_missing_baseline_library_is_said_before_anything_long(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
-    with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[baseline\]', or leave them out with"):
+    with pytest.raises(
+        CouldNotRun, match=r"pip install 'attnlab\[baseline\]', or leave them out with"
+    ):
         attnlab.run("sentiment")
 
 
 def test_texts_of_stop_words_alone_leave_the_small_baseline_out():
     rows = [LabelledText("the of and", "a"), LabelledText("not one", "b")]
-    assert [each.name for each in baseline.train_baselines(data.Split(rows, rows, rows), ["a", "b"])] == [
-        "TF-IDF pairs + LR"
-    ]
+    assert [
+        each.name for each in baseline.train_baselines(data.Split(rows, rows, rows), ["a", "b"])
+    ] == ["TF-IDF pairs + LR"]
 
 
 def test_an_interrupted_run_ends_at_once(tmp_path):
@@ -548,38 +644,48 @@ def test_an_interrupted_run_ends_at_once(tmp_path):
 
 
 def test_the_best_model_starts_as_naive_bayes():
-    rows = [LabelledText("good film", "p"), LabelledText("good", "p"), LabelledText("bad film", "n")]
+    rows = [
+        LabelledText("good film", "p"),
+        LabelledText("good", "p"),
+        LabelledText("bad film", "n"),
+    ]
     tokenizer = PartTokenizer.build([row.text for row in rows], 100, 8)
-    coded = coding.code(rows, tokenizer, ["n", "p"])
+    coded = encoding.code(rows, tokenizer, ["n", "p"])
     ratios = models.log_count_ratios(coded, tokenizer.vocab_size, 2)
     good, bad, film = (tokenizer.ids(word)[1][0] for word in ("good", "bad", "film"))
     assert ratios[good, 1] > 0 > ratios[bad, 1]
-    # Texts that hold "good", one added: 3 of class p, 1 of class n. The classes' sums drop out of a difference.
+    # Texts that hold "good", one added: 3 of class p, 1 of class n. The classes' sums drop out of a
+    # difference.
     torch.testing.assert_close(
-        (ratios[good, 1] - ratios[good, 0]) - (ratios[film, 1] - ratios[film, 0]), torch.tensor(3 / 1 / (2 / 2)).log()
+        (ratios[good, 1] - ratios[good, 0]) - (ratios[film, 1] - ratios[film, 0]),
+        torch.tensor(3 / 1 / (2 / 2)).log(),
     )
     assert ratios[:3].abs().max() == 0
     model = models.build_best(SentimentConfig(), tokenizer.vocab_size, 2, coded, 0, 0).eval()
-    batch = coding.make_batch(coded, [0, 1, 2])
+    batch = encoding.make_batch(coded, [0, 1, 2])
     assert model(batch.tokens, real=batch.real).argmax(-1).tolist() == [1, 1, 0]
 
 
 def test_an_epoch_shows_every_text_once():
     rows = [LabelledText("w " * (number % 7 + 1), "a") for number in range(50)]
-    coded = coding.code(rows, WordTokenizer(["w"], 20), ["a"])
-    chosen = coding.epoch_order(coded, 8, torch.Generator().manual_seed(0))
+    coded = encoding.code(rows, WordTokenizer(["w"], 20), ["a"])
+    chosen = encoding.epoch_order(coded, 8, torch.Generator().manual_seed(0))
     assert sorted(place for batch in chosen for place in batch) == list(range(50))
     assert max(len(batch) for batch in chosen) == 8
-    places = [place for some, _ in coding.ordered_batches(coded, 16) for place in some]
+    places = [place for some, _ in encoding.ordered_batches(coded, 16) for place in some]
     assert sorted(places) == list(range(50))
 
 
 def test_hiding_words_keeps_cls_and_the_order_and_brings_no_padding_in():
     tokens = torch.arange(1, 7).repeat(1_000, 1).unsqueeze(-1).repeat(1, 1, 3)
     real = torch.tensor([[True] * 6, [True] * 3 + [False] * 3]).repeat(500, 1)
-    left = models.hide_words(coding.Batch(tokens, real, torch.zeros(1_000)), 0.7, torch.Generator().manual_seed(0))
+    left = models.hide_words(
+        encoding.Batch(tokens, real, torch.zeros(1_000)), 0.7, torch.Generator().manual_seed(0)
+    )
     assert bool((left.tokens[:, 0] == 1).all())
-    for row, is_real, most in zip(left.tokens[:, :, 0].tolist(), left.real.tolist(), [6, 3] * 500, strict=True):
+    for row, is_real, most in zip(
+        left.tokens[:, :, 0].tolist(), left.real.tolist(), [6, 3] * 500, strict=True
+    ):
         kept = [number for number, here in zip(row, is_real, strict=True) if here]
         assert kept == sorted(set(kept))
         assert max(kept) <= most
@@ -591,20 +697,27 @@ def test_silencing_attention_leaves_the_trained_model_untouched(on_file):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     tokenizer, classes = classifier._read(on_file.folder / "tokenizer.json")
     rows = [LabelledText("good word1", "positive"), LabelledText("not good word1", "negative")]
-    coded = coding.code(rows, tokenizer, classes)
+    coded = encoding.code(rows, tokenizer, classes)
     prepared = type("Prepared", (), {"test": coded})()
-    looking.correct_without_attention(type("Found", (), {"model": model})(), prepared)
+    inspection.correct_without_attention(type("Found", (), {"model": model})(), prepared)
     assert all(bool((model.state_dict()[name] == value).all()) for name, value in before.items())
 
 
 def test_the_picture_of_the_model_counts_all_of_its_parameters(built_in):
-    notes = [box["note"] for box in section(built_in, "The model, as it stands")["boxes"]]
-    counted = [int(note.split("·")[-1].removesuffix(" parameters").replace(",", "")) for note in notes
-               if note.endswith("parameters")]  # fmt: skip
+    notes = [box["note"] for box in section(built_in, "The model")["boxes"]]
+    counted = [
+        int(note.split("·")[-1].removesuffix(" parameters").replace(",", ""))
+        for note in notes
+        if note.endswith("parameters")
+    ]
     assert sum(counted) == sum(value.numel() for value in built_in.model.parameters())
 
 
 def test_equal_words_are_alike_without_positions_and_less_alike_with_them(built_in):
     maps = section(built_in, "Token against token with position")["choices"][0]["maps"]
-    assert [each["title"] for each in maps] == ["tokens alone", "positions alone", "tokens + positions"]
+    assert [each["title"] for each in maps] == [
+        "tokens alone",
+        "positions alone",
+        "tokens + positions",
+    ]
     assert all(abs(each["rows"][0][0] - 1) < 1e-4 for each in maps)

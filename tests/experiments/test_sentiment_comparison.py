@@ -16,9 +16,11 @@ def below(x):
 
 
 def coverage(num_texts, num_trainings, spread, interval=difference_interval, draws=3_000):
-    """Draw test sets and trainings of a model and a baseline whose true difference is known; how often is it inside?
+    """Draw test sets and trainings of a model and a baseline whose true difference is known; how
+    often is it inside?
 
-    Each text has a difficulty that both share; each training of the model is as good as chance made it.
+    Each text has a difficulty that both share; each training of the model is as good as chance made
+    it.
     """
     generator = torch.Generator().manual_seed(0)
     truth = below(0.9 / math.sqrt(1 + spread**2)) - below(0.6)
@@ -27,7 +29,10 @@ def coverage(num_texts, num_trainings, spread, interval=difference_interval, dra
         shared = 0.8 * torch.randn(num_texts, generator=generator)
         other = shared + 0.6 * torch.randn(num_texts, generator=generator) > -0.6
         trainings = spread * torch.randn(num_trainings, 1, generator=generator)
-        one = shared + 0.6 * torch.randn(num_trainings, num_texts, generator=generator) + trainings > -0.9
+        one = (
+            shared + 0.6 * torch.randn(num_trainings, num_texts, generator=generator) + trainings
+            > -0.9
+        )
         found = interval(one, other)
         inside += found.low <= truth <= found.high
     return inside / draws
@@ -35,7 +40,9 @@ def coverage(num_texts, num_trainings, spread, interval=difference_interval, dra
 
 @pytest.mark.parametrize("num_texts", [5, 300])
 @pytest.mark.parametrize(("num_trainings", "spread"), [(2, 0.0), (3, 0.1), (3, 0.3), (5, 0.2)])
-def test_at_least_about_95_of_100_intervals_hold_the_true_difference(num_texts, num_trainings, spread):
+def test_at_least_about_95_of_100_intervals_hold_the_true_difference(
+    num_texts, num_trainings, spread
+):
     assert coverage(num_texts, num_trainings, spread) >= 0.935
 
 
@@ -59,17 +66,24 @@ def test_the_interval_of_one_training_is_over_the_texts_alone():
     assert difference_interval(right, other) == same
     assert points(same) == "+25.0 points (+13.3 to +36.2)"
     assert in_words(same) == "with 95 % confidence: better"
-    assert in_words(difference_interval(right, right[0])) == "no difference that these texts and trainings can show"
+    assert (
+        in_words(difference_interval(right, right[0]))
+        == "no difference that these texts and trainings can show"
+    )
 
 
 def test_a_difference_and_its_other_way_round_are_the_same():
     draw = torch.Generator().manual_seed(1)
     one, other = torch.rand(3, 50, generator=draw) < 0.8, torch.rand(3, 50, generator=draw) < 0.6
     there, back = difference_interval(one, other), difference_interval(other, one)
-    assert [there.value, there.low, there.high] == pytest.approx([-back.value, -back.high, -back.low])
+    assert [there.value, there.low, there.high] == pytest.approx(
+        [-back.value, -back.high, -back.low]
+    )
 
 
-@pytest.mark.parametrize(("wins", "losses", "expected"), [(5, 0, 2 / 32), (0, 0, 1.0), (3, 3, 1.0), (1, 8, 20 / 512)])
+@pytest.mark.parametrize(
+    ("wins", "losses", "expected"), [(5, 0, 2 / 32), (0, 0, 1.0), (3, 3, 1.0), (1, 8, 20 / 512)]
+)
 def test_mcnemar_is_the_two_sided_sign_test(wins, losses, expected):
     one = torch.tensor([True] * wins + [False] * losses + [True])
     other = torch.tensor([False] * wins + [True] * losses + [True])
@@ -79,7 +93,10 @@ def test_mcnemar_is_the_two_sided_sign_test(wins, losses, expected):
 def test_the_figures_of_classes_are_those_of_scikit_learn():
     metrics = pytest.importorskip("sklearn.metrics")
     draw = torch.Generator().manual_seed(2)
-    labels, answers = torch.randint(5, (200,), generator=draw), torch.randint(5, (1, 200), generator=draw)
+    labels, answers = (
+        torch.randint(5, (200,), generator=draw),
+        torch.randint(5, (1, 200), generator=draw),
+    )
     counts = confusion_matrix(labels, answers, 5)
     assert counts.tolist() == metrics.confusion_matrix(labels, answers[0]).tolist()
     expected = metrics.precision_recall_fscore_support(labels, answers[0])

@@ -10,7 +10,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim, read_claims
 from attnlab.experiments.folder import free_name, list_runs
-from attnlab.experiments.sorting import SortingConfig, judging
+from attnlab.experiments.sorting import SortingConfig, sorting_claims
 from attnlab.experiments.sorting import sorter as sorting
 from attnlab.train.checkpoint import latest_checkpoint
 
@@ -44,7 +44,9 @@ def test_a_model_that_sees_the_future_is_caught(monkeypatch):
     from attnlab.parts.heads import MultiHeadAttention
 
     whole = MultiHeadAttention.forward
-    monkeypatch.setattr(MultiHeadAttention, "forward", lambda self, x, *_, mask=None, **more: whole(self, x, **more))
+    monkeypatch.setattr(
+        MultiHeadAttention, "forward", lambda self, x, *_, mask=None, **more: whole(self, x, **more)
+    )
     report = attnlab.run("sorting", **QUICK)
     assert not claim(report, "causal").passed
     assert not claim(report, "loss_not_below_floor").passed
@@ -54,13 +56,17 @@ def test_a_cache_that_mixes_up_positions_is_caught(monkeypatch):
     from attnlab.parts.cache import LayerCache
 
     whole = LayerCache.keys_and_values
-    monkeypatch.setattr(LayerCache, "keys_and_values", lambda self: (whole(self)[0].roll(1, -2), whole(self)[1]))
+    monkeypatch.setattr(
+        LayerCache, "keys_and_values", lambda self: (whole(self)[0].roll(1, -2), whole(self)[1])
+    )
     assert not claim(attnlab.run("sorting", **QUICK), "cache_changes_nothing").passed
 
 
 def test_a_miscounted_part_is_caught(monkeypatch):
-    count = judging.count_from_model
-    monkeypatch.setattr(judging, "count_from_model", lambda model: {**count(model), "final_norm": 13})
+    count = sorting_claims.count_from_model
+    monkeypatch.setattr(
+        sorting_claims, "count_from_model", lambda model: {**count(model), "final_norm": 13}
+    )
     assert not claim(attnlab.run("sorting", **TINY), "parameters_counted").passed
 
 
@@ -70,7 +76,7 @@ def test_the_loss_on_counted_rows_is_the_loss_on_the_drawn_batch():
     (counts,) = sorting.make_draw(task, 128, seed=0)(50, 3)
     drawn = torch.randint(27, (3, 128), generator=seeds.generator(0, "sorting", "data", 50))
     for step in range(3):
-        plain = judging.exact_loss(model, task.rows(task.all_prompts())[drawn[step]])
+        plain = sorting_claims.exact_loss(model, task.rows(task.all_prompts())[drawn[step]])
         counted = sorting.make_loss(task, 128)(model, counts[step])
         torch.testing.assert_close(counted, plain, atol=1e-14, rtol=0)
 
@@ -80,17 +86,24 @@ def test_a_batch_smaller_than_the_domain_is_drawn_from_it():
     task, model = config.sequence_task(), sorting.build_model(config, 0)
     (rows,) = sorting.make_draw(task, 26, seed=0)(0, 2)
     assert rows.shape == (2, 26, 7)
-    assert all(tuple(row) in set(map(tuple, task.rows(task.all_prompts()).tolist())) for row in rows[0].tolist())
-    torch.testing.assert_close(sorting.make_loss(task, 26)(model, rows[1]), judging.exact_loss(model, rows[1]))
+    assert all(
+        tuple(row) in set(map(tuple, task.rows(task.all_prompts()).tolist()))
+        for row in rows[0].tolist()
+    )
+    torch.testing.assert_close(
+        sorting.make_loss(task, 26)(model, rows[1]), sorting_claims.exact_loss(model, rows[1])
+    )
 
 
 def test_the_separator_is_never_an_answer():
     config = SortingConfig()
     task, model = config.sequence_task(), sorting.build_model(config, 0).eval()
     with torch.no_grad():
-        model.final_norm.bias.copy_(100 * model.embedding.tokens.weight[0])  # the model would love to say SEP
+        model.final_norm.bias.copy_(
+            100 * model.embedding.tokens.weight[0]
+        )  # the model would love to say SEP
     assert int(model(task.rows(task.all_prompts())).argmax(-1).max()) == 0
-    assert int(judging.answers(model, task, task.all_prompts())[0].min()) > 0
+    assert int(sorting_claims.answers(model, task, task.all_prompts())[0].min()) > 0
 
 
 def test_a_model_that_peeks_before_its_embedding_is_caught(monkeypatch):
@@ -126,9 +139,9 @@ def test_a_run_folder_holds_everything_and_opens_again(learned):
     folder = learned.folder
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert names >= {
-        "config.json", "claims.json", "metrics.jsonl", "model.safetensors", "report.html", "report.json",
-        "figures/loss.png", "figures/loss.svg",
-        "figures/attention.png", "figures/attention.svg",
+        "config.json", "claims.json", "metrics.jsonl", "model.safetensors", "report.html",
+        "report.json", "figures/loss.png", "figures/loss.svg", "figures/attention.png",
+        "figures/attention.svg",
     }  # fmt: skip
     assert latest_checkpoint(folder / "checkpoints" / "sorting").facts["step"] == QUICK["steps"]
     again = attnlab.open_run(folder)
@@ -154,7 +167,9 @@ def test_a_report_in_memory_is_saved_like_one_from_disk(tmp_path):
 def test_the_saved_model_answers_as_the_run_said(learned):
     found = registry.trace_run(learned, "cab")
     assert "".join(step.choice for step in found.steps) == "abc"
-    shown = next(each for each in learned.document["sections"][0]["traces"] if each["input"] == list("cab"))
+    shown = next(
+        each for each in learned.document["sections"][0]["traces"] if each["input"] == list("cab")
+    )
     assert [step["choice"] for step in shown["steps"]] == list("abc")
 
 
@@ -170,25 +185,30 @@ def test_inputs_kept_out_are_in_no_batch_and_in_no_judgement_of_the_training():
         config = SortingConfig(holdout=0.25, batch_size=batch_size)
         trained, held_out = ({tuple(row) for row in part.tolist()} for part in config.split())
         assert (len(trained), len(held_out), len(trained | held_out)) == (20, 7, 27)
-        (drawn,) = sorting.lesson([config], [0]).members[0].draw(0, 50)
+        (drawn,) = sorting.problem([config], [0]).members[0].draw(0, 50)
         if batch_size == 128:
             assert drawn.shape == (50, 20)
         else:
             assert {tuple(row[:3]) for row in drawn.flatten(0, 1).tolist()} == trained
-    watched = judging.prompts_to_judge(config, 2_000, torch.Generator())[0]
+    watched = sorting_claims.evaluation_prompts(config, 2_000, torch.Generator())[0]
     assert {tuple(row) for row in watched.tolist()} == trained
 
 
 def test_inputs_kept_out_are_claimed_by_themselves_with_their_interval():
     report = attnlab.run("sorting", holdout=0.25, **TINY)
-    assert claim(report, "all_inputs_right").statement.startswith("every one of the 20 inputs among those trained on")
+    assert claim(report, "all_inputs_right").statement.startswith(
+        "every one of the 20 inputs among those trained on"
+    )
     assert claim(report, "all_inputs_right").bound == "20/20"
     held_out = claim(report, "most_held_out_right")
     assert held_out.measured.startswith("0/7, 0% (0% to 35%)")
     assert held_out.passed is False
-    assert "of 20 inputs trained on come out right; kept out of training, 0 of 7" in report.document["subtitle"]
+    assert (
+        "of 20 inputs trained on are answered right; held out of training, 0 of 7"
+        in report.document["subtitle"]
+    )
     titles = [each["title"] for each in report.document["sections"]]
-    assert titles[1:3] == ["All 20 inputs trained on", "All 7 inputs kept out of training"]
+    assert titles[1:3] == ["All 20 inputs trained on", "All 7 inputs held out of training"]
     assert "<html" in report.html()
 
 
@@ -199,8 +219,8 @@ def test_few_inputs_kept_out_can_leave_it_open(right, passed):
     expected = config.sequence_task().answer(prompts)
     answers = expected.clone()
     answers[right:] = 0
-    judged = judging.Judged(prompts, answers, expected, torch.ones(7, 3), True)
-    assert judging._held_out_claim(judged).passed is passed
+    judged = sorting_claims.EvaluatedInputs(prompts, answers, expected, torch.ones(7, 3), True)
+    assert sorting_claims._held_out_claim(judged).passed is passed
 
 
 @pytest.mark.parametrize(
@@ -222,7 +242,9 @@ def test_a_model_too_small_for_its_letters_is_told_what_to_set(settings, least):
     sentence = config.too_small()
     assert (sentence is None) is (least is None)
     if least is not None:
-        assert sentence.startswith(f"d_model=6 may be too small to sort {config.length} of {config.letters} letters")
+        assert sentence.startswith(
+            f"d_model=6 may be too small to sort {config.length} of {config.letters} letters"
+        )
         assert sentence.endswith(f"set d_model={least} or more.")
         assert SortingConfig(**{**settings, "d_model": least}).too_small() is None
 
@@ -245,14 +267,18 @@ def test_a_model_too_small_is_told_of_before_its_training():
 
 def test_the_least_loss_of_some_inputs_is_below_that_of_all():
     task = SortingConfig().sequence_task()
-    assert judging.least_loss(task, task.all_prompts()) == pytest.approx(task.loss_floor)
-    # two inputs that share their first letter: only which of the two it is cannot be known, ln 2 over 6 tokens
-    assert judging.least_loss(task, torch.tensor([[1, 1, 2], [1, 2, 1]])) == pytest.approx(0.6931471805599453 / 6)
+    assert sorting_claims.least_loss(task, task.all_prompts()) == pytest.approx(task.loss_floor)
+    # two inputs that share their first letter: only which of the two it is cannot be known, ln 2
+    # over 6 tokens
+    assert sorting_claims.least_loss(task, torch.tensor([[1, 1, 2], [1, 2, 1]])) == pytest.approx(
+        0.6931471805599453 / 6
+    )
 
 
 def test_a_holdout_that_keeps_nothing_out_or_cannot_be_listed_is_refused():
     with pytest.raises(
-        WrongUsage, match=r"holdout must keep out one of the 27 inputs at least, and leave one; got 0\.01"
+        WrongUsage,
+        match=r"holdout must keep out one of the 27 inputs at least, and leave one; got 0\.01",
     ):
         SortingConfig(holdout=0.01)
     with pytest.raises(WrongUsage, match="holdout needs inputs that can be listed"):
@@ -299,7 +325,9 @@ def test_an_existing_run_is_left_alone(tmp_path):
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(CouldNotRun, match="holds a run already, and nothing is overwritten"):
         attnlab.run("sorting", out=tmp_path / "run", seed=9, **TINY)
-    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()
+    } == before
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
@@ -327,7 +355,9 @@ def test_an_interrupted_run_shows_as_unfinished_and_keeps_its_checkpoint(tmp_pat
 
 
 def test_too_little_room_is_said_before_the_training(tmp_path, monkeypatch):
-    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000, "total": 9999})())
+    monkeypatch.setattr(
+        "shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000, "total": 9999})()
+    )
     with pytest.raises(CouldNotRun, match="only 1,000 bytes are free"):
         attnlab.run("sorting", out=tmp_path / "deep" / "run", **TINY)
     assert list(tmp_path.iterdir()) == []
@@ -345,7 +375,10 @@ def test_damaged_runs_are_listed_as_such(tmp_path):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "config.json").write_text("{")
     (tmp_path / "other").mkdir()
-    assert [run["state"] for run in sorted(list_runs(tmp_path), key=lambda run: run["run"])] == ["damaged", "finished"]
+    assert [run["state"] for run in sorted(list_runs(tmp_path), key=lambda run: run["run"])] == [
+        "damaged",
+        "finished",
+    ]
     (tmp_path / "good" / "claims.json").write_text(json.dumps([{"name": 1}]))
     with pytest.raises(CouldNotRun, match="expected claims with name"):
         attnlab.open_run(tmp_path / "good")
@@ -373,5 +406,7 @@ def test_figures_are_left_out_where_matplotlib_is_missing(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("projections", ["gated", "strict", "dense"])
 def test_most_seeds_learn_to_sort(projections):
-    passed = [attnlab.run("sorting", seed=seed, projections=projections).passed for seed in range(10)]
+    passed = [
+        attnlab.run("sorting", seed=seed, projections=projections).passed for seed in range(10)
+    ]
     assert sum(passed) >= 8

@@ -1,4 +1,5 @@
-"""Sweeps: the grid that was asked for, the same numbers whoever computes them, and nothing finished lost."""
+"""Sweeps: the grid that was asked for, the same numbers whoever computes them, and nothing finished
+lost."""
 
 import csv
 import io
@@ -22,13 +23,13 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import resume, train_population
 from attnlab.experiments.folder import Finished
 from attnlab.experiments.registry import find
-from attnlab.experiments.sweeps import engines, open_sweep, storing, sweep, sweeping, unit
+from attnlab.experiments.sweeps import engines, open_sweep, sweep, sweep_folder, sweep_run, unit
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
 from attnlab.experiments.sweeps.cells import make_grid, units_of
-from attnlab.experiments.sweeps.document import make_document
 from attnlab.experiments.sweeps.engines import Engine, make_engine
-from attnlab.experiments.sweeps.helper import Helper
+from attnlab.experiments.sweeps.line_process import LineProcess
 from attnlab.experiments.sweeps.outcome import Outcome
+from attnlab.experiments.sweeps.report import make_document
 from attnlab.experiments.sweeps.unit import Member, Result
 from attnlab.train.faults import NotFinite
 
@@ -49,7 +50,9 @@ def grid_of(settings, seeds=range(3), fixed=None):
 
 
 def units(grid):
-    return units_of("sorting", grid, SORTING.experiment.VARYING, layout="vmap", matrix_path="default")
+    return units_of(
+        "sorting", grid, SORTING.experiment.VARYING, layout="vmap", matrix_path="default"
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,9 +91,9 @@ def test_an_axis_holds_what_was_written(text, values):
         ("rank=1..5000", "rank must be an integer from 1 to 4,096; got 5000"),
         ("rank=1..4000", "at most 1,000 values"),
         ("rank=1..2..0.5", "rank must be an integer"),
-        ("rank=1,1", "1 stands twice"),
+        ("rank=1,1", "1 is given twice"),
         ("rank=1,,2", "expected values between commas"),
-        ("temperature=1..3", r"name a step, such as 1..3..0.2"),
+        ("temperature=1..3", r"needs a step, such as 1..3..0.2"),
         ("temperature=nan..inf..1", "a range is written temperature=0.5..2..0.5"),
         ("positions=none,lerned", "positions must be one of"),
     ],
@@ -123,7 +126,7 @@ def test_values_that_do_not_go_together_stay_blank_with_the_reason():
     assert [cell.config is None for cell in grid.cells] == [False, False, False, False, True, False]
     assert "d_model must be a multiple of num_heads; got 4 and 3" in grid.cells[4].refusal
     assert 4 not in {cell for each in units(grid) for cell in each.cells}
-    with pytest.raises(WrongUsage, match="no combination of these values goes together"):
+    with pytest.raises(WrongUsage, match="no combination of these values is possible"):
         grid_of({"num_heads": "2,4"}, fixed={"d_model": 5})
 
 
@@ -132,14 +135,19 @@ def test_a_cell_is_what_a_population_of_its_settings_is(here):
     cell = next(each for each in here.cells if each.cell.fields == {"rank": 2, "temperature": 0.3})
     assert [member.seed for member in cell.members] == [0, 1, 2]
     assert [member.solved_at for member in cell.members] == list(alone.solved_at)
-    losses = [alone.trained(index).judgement.figures["domain_loss"] for index in range(3)]
-    assert [member.figures["domain_loss"] for member in cell.members] == pytest.approx(losses, rel=1e-4)
+    losses = [alone.trained(index).evaluation.figures["domain_loss"] for index in range(3)]
+    assert [member.figures["domain_loss"] for member in cell.members] == pytest.approx(
+        losses, rel=1e-4
+    )
 
 
 def test_every_seed_of_every_cell_is_in_the_table_once(here):
     rows = list(csv.DictReader(io.StringIO(here.outcome.csv())))
     assert [(row["rank"], row["temperature"], row["seed"]) for row in rows] == [
-        (rank, temperature, seed) for rank in "12" for temperature in ("0.3", "1.0") for seed in "012"
+        (rank, temperature, seed)
+        for rank in "12"
+        for temperature in ("0.3", "1.0")
+        for seed in "012"
     ]
     assert here.report.passed
 
@@ -160,7 +168,7 @@ class Faulty(Engine):
 
 
 def swept_by(engine, monkeypatch, **more):
-    monkeypatch.setattr(sweeping, "make_engine", lambda *_, **__: engine)
+    monkeypatch.setattr(sweep_run, "make_engine", lambda *_, **__: engine)
     return sweep("sorting", seeds=range(2), rank=[1, 2], **HOW, **more)
 
 
@@ -173,18 +181,28 @@ def test_another_number_from_elsewhere_is_noticed(monkeypatch):
         for member in found["members"]:
             member["loss"] += 2**-52
 
-    assert claims(swept_by(Faulty(last_bit), monkeypatch)) == {"all_there": True, "same_here": False}
-    assert claims(swept_by(Faulty(lambda found: None), monkeypatch)) == {"all_there": True, "same_here": True}
+    assert claims(swept_by(Faulty(last_bit), monkeypatch)) == {
+        "all_there": True,
+        "same_here": False,
+    }
+    assert claims(swept_by(Faulty(lambda found: None), monkeypatch)) == {
+        "all_there": True,
+        "same_here": True,
+    }
 
 
 def test_a_model_that_was_lost_or_told_twice_is_noticed(monkeypatch):
-    assert not claims(swept_by(Faulty(lambda found: found["members"].pop()), monkeypatch))["all_there"]
+    assert not claims(swept_by(Faulty(lambda found: found["members"].pop()), monkeypatch))[
+        "all_there"
+    ]
     twice = Faulty(lambda found: found["members"].append(found["members"][0]))
     assert not claims(swept_by(twice, monkeypatch))["all_there"]
 
 
 def test_numbers_from_another_torch_are_refused(monkeypatch):
-    with pytest.raises(CouldNotRun, match=r"has attnlab .*, torch 1.0, this machine .* Install the same there"):
+    with pytest.raises(
+        CouldNotRun, match=r"has attnlab .*, torch 1.0, this machine .* Install the same there"
+    ):
         swept_by(Faulty(lambda found: found["versions"].update(torch="1.0")), monkeypatch)
 
 
@@ -201,7 +219,7 @@ def test_a_population_of_which_all_broke_is_a_finding_and_not_an_end(monkeypatch
     assert [cell.broken for cell in found.cells] == [2, 0]
     assert found.cells[0].success.value == 0
     assert found.report.passed
-    assert "Models that broke" in found.html()
+    assert "Models that diverged" in found.html()
 
 
 def test_a_population_that_cannot_be_trained_is_told_and_the_others_are_kept(monkeypatch, tmp_path):
@@ -213,7 +231,9 @@ def test_a_population_that_cannot_be_trained_is_told_and_the_others_are_kept(mon
         return train(name, seeds, **fields)
 
     monkeypatch.setattr(unit, "train_population", failing)
-    with pytest.raises(CouldNotRun, match="1 of 2 populations could not be trained: there is too little memory"):
+    with pytest.raises(
+        CouldNotRun, match="1 of 2 populations could not be trained: there is too little memory"
+    ):
         sweep("sorting", seeds=range(2), rank=[1, 2], out=tmp_path / "s", **HOW)
     assert [cell.cell.name for cell in open_sweep(tmp_path / "s").cells] == ["rank=2"]
     monkeypatch.setattr(unit, "train_population", train)
@@ -234,10 +254,12 @@ class Stopping(Engine):
             yield line
 
 
-def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(monkeypatch, tmp_path, here):
+def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(
+    monkeypatch, tmp_path, here
+):
     folder = tmp_path / "s"
     how = {"seeds": range(3), "out": folder, **GRID, **HOW}
-    monkeypatch.setattr(sweeping, "make_engine", lambda *_, **__: Stopping(1))
+    monkeypatch.setattr(sweep_run, "make_engine", lambda *_, **__: Stopping(1))
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", **how)
     assert [path.name for path in sorted((folder / "cells").iterdir())] == ["00000.json"]
@@ -245,7 +267,7 @@ def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(mo
     assert "6 of 12" in (folder / "report.html").read_text()
     assert not (folder / "claims.json").exists()
     going_on = Stopping(None)
-    monkeypatch.setattr(sweeping, "make_engine", lambda *_, **__: going_on)
+    monkeypatch.setattr(sweep_run, "make_engine", lambda *_, **__: going_on)
     done = sweep("sorting", resume=True, **how)
     assert going_on.asked == [1]
     assert done.rows() == here.rows()
@@ -260,14 +282,15 @@ class StoppingElsewhere(Stopping):
 
 
 def test_a_sweep_remembers_where_each_population_was_computed(monkeypatch, tmp_path):
-    """Those that came from elsewhere are drawn from and computed again, whoever goes on with the rest."""
+    """Those that came from elsewhere are drawn from and computed again, whoever goes on with the
+    rest."""
     asked = []
 
     def making(kind, **how):
         asked.append((kind, how["num_workers"]))
         return StoppingElsewhere(1) if len(asked) == 1 else Engine()
 
-    monkeypatch.setattr(sweeping, "make_engine", making)
+    monkeypatch.setattr(sweep_run, "make_engine", making)
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", seeds=range(2), rank=[1, 2], workers=2, out=tmp_path / "s", **HOW)
     found = resume(tmp_path / "s")
@@ -278,7 +301,9 @@ def test_a_sweep_remembers_where_each_population_was_computed(monkeypatch, tmp_p
     assert asked == [("local", 2), ("local", 2)]  # as many as began it
 
 
-def test_a_number_from_elsewhere_that_is_not_ours_is_noticed_after_going_on_too(monkeypatch, tmp_path):
+def test_a_number_from_elsewhere_that_is_not_ours_is_noticed_after_going_on_too(
+    monkeypatch, tmp_path
+):
     class Wrong(StoppingElsewhere):
         def compute(self, lines, observer=None):
             for line in super().compute(lines, observer):
@@ -286,7 +311,7 @@ def test_a_number_from_elsewhere_that_is_not_ours_is_noticed_after_going_on_too(
                 found["members"][0]["loss"] += 2**-52
                 yield json.dumps(found)
 
-    monkeypatch.setattr(sweeping, "make_engine", lambda *_, **__: Wrong(1))
+    monkeypatch.setattr(sweep_run, "make_engine", lambda *_, **__: Wrong(1))
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", seeds=range(2), rank=[1, 2], out=tmp_path / "s", **HOW)
     monkeypatch.undo()
@@ -300,7 +325,7 @@ def test_going_on_may_be_shared_out_otherwise(monkeypatch, tmp_path):
         asked.append(how["num_workers"])
         return Stopping(1)
 
-    monkeypatch.setattr(sweeping, "make_engine", making)
+    monkeypatch.setattr(sweep_run, "make_engine", making)
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", seeds=range(2), rank=[1, 2], workers=3, out=tmp_path / "s", **HOW)
     resume(tmp_path / "s", workers=1)
@@ -318,34 +343,42 @@ def test_a_finished_sweep_is_not_gone_on_with_as_another(tmp_path):
         sweep("sorting", resume=True, **how)
     with pytest.raises(Finished):
         sweep("sorting", resume=True, out=tmp_path / "s")
-    with pytest.raises(CouldNotRun, match=r"is another one.*\n  sweep.axes.rank: \[1, 2\] there, \[1, 3\] here"):
+    with pytest.raises(
+        CouldNotRun, match=r"is another one.*\n  sweep.axes.rank: \[1, 2\] there, \[1, 3\] here"
+    ):
         sweep("sorting", resume=True, **{**how, "rank": [1, 3]})
-    with pytest.raises(CouldNotRun, match=r"holds a sweep of sorting, made with --seeds 2, not a run of one seed"):
+    with pytest.raises(
+        CouldNotRun, match=r"holds a sweep of sorting, made with --seeds 2, not a run of one seed"
+    ):
         attnlab.run("sorting", resume=True, out=tmp_path / "s")
     with pytest.raises(WrongUsage, match="holds a sweep, which keeps no weights"):
         attnlab.load(tmp_path / "s")
-    with pytest.raises(WrongUsage, match=r"attnlab run sorting --seeds 2 --set and the cell's settings"):
+    with pytest.raises(
+        WrongUsage, match=r"attnlab run sorting --seeds 2 --set and the cell's settings"
+    ):
         _ = open_sweep(tmp_path / "s").report.model
 
 
 def test_what_is_damaged_is_computed_again(tmp_path):
     line = '{"unit": 3, "members": []}'
-    storing.keep(tmp_path, 3, line)
+    sweep_folder.keep(tmp_path, 3, line)
     file = tmp_path / "cells" / "00003.json"
     whole = file.read_bytes()
-    assert storing.kept(tmp_path, 3) == line
+    assert sweep_folder.kept(tmp_path, 3) == line
     for size in range(len(whole)):
         file.write_bytes(whole[:size])
-        assert storing.kept(tmp_path, 3) is None
+        assert sweep_folder.kept(tmp_path, 3) is None
     for bit in range(8 * len(whole)):
-        file.write_bytes(bytes(byte ^ (1 << bit % 8) * (bit // 8 == place) for place, byte in enumerate(whole)))
-        assert storing.kept(tmp_path, 3) is None
+        file.write_bytes(
+            bytes(byte ^ (1 << bit % 8) * (bit // 8 == place) for place, byte in enumerate(whole))
+        )
+        assert sweep_folder.kept(tmp_path, 3) is None
     file.unlink()
-    assert storing.kept(tmp_path, 3) is None
+    assert sweep_folder.kept(tmp_path, 3) is None
 
 
 def test_going_on_with_another_sweep_is_refused_with_the_difference(monkeypatch, tmp_path):
-    monkeypatch.setattr(sweeping, "make_engine", lambda *_, **__: Stopping(1))
+    monkeypatch.setattr(sweep_run, "make_engine", lambda *_, **__: Stopping(1))
     how = {"seeds": range(2), "out": tmp_path / "s", "rank": [1, 2], **HOW}
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", **how)
@@ -355,7 +388,7 @@ def test_going_on_with_another_sweep_is_refused_with_the_difference(monkeypatch,
         sweep("sorting", resume=True, **{**how, "steps": 41})
     with pytest.raises(WrongUsage, match="holds a sweep of sorting, not of lookup"):
         sweep("lookup", resume=True, out=tmp_path / "s")
-    with pytest.raises(WrongUsage, match="a sweep goes on as it was begun"):
+    with pytest.raises(WrongUsage, match="a sweep is resumed as it was begun"):
         sweep("sorting", resume=True, out=tmp_path / "s", seeds=range(3))
     with pytest.raises(CouldNotRun, match="and nothing is overwritten"):
         sweep("sorting", **how)
@@ -379,7 +412,9 @@ def wait_until(is_so, seconds=60.0):
         time.sleep(0.02)
 
 
-linux = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+linux = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="looks for processes in /proc"
+)
 
 
 @linux
@@ -416,7 +451,9 @@ def test_no_worker_outlives_a_sweep_that_is_stopped_or_killed(blow, tmp_path):
         str(tmp_path / "s"),
     ]
     code = f"import sys; from attnlab.cli import main; sys.exit(main({arguments!r}))"
-    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, text=True
+    ) as parent:
         try:
             wait_until(lambda: len(workers_of(parent.pid)) == 2)
             workers = workers_of(parent.pid)
@@ -435,17 +472,18 @@ def is_running(number):
 
 
 def test_a_worker_that_is_made_while_all_are_dismissed_is_ended_too(monkeypatch):
-    """Ctrl-C may come while workers start; none of them may be forgotten, and nobody waits for them."""
+    """Ctrl-C may come while workers start; none of them may be forgotten, and nobody waits for
+    them."""
     begun, made = threading.Event(), []
 
-    class Slow(Helper):
+    class Slow(LineProcess):
         def __init__(self, module):
             begun.set()
             time.sleep(0.2)
             super().__init__(module)
             made.append(self)
 
-    monkeypatch.setattr(engines, "Helper", Slow)
+    monkeypatch.setattr(engines, "LineProcess", Slow)
     engine = make_engine("local", num_workers=2)
     answers = engine.compute(["{}", "{}"])
     threading.Thread(target=lambda: next(answers, None), daemon=True).start()
@@ -468,13 +506,13 @@ def test_a_unit_over_which_every_worker_dies_is_told(monkeypatch):
 def test_what_libraries_print_does_not_get_between_the_lines(tmp_path, monkeypatch):
     module = tmp_path / "noisy.py"
     module.write_text(
-        "import os, sys\nfrom attnlab.experiments.sweeps.helper import attend_to\n"
+        "import os, sys\nfrom attnlab.experiments.sweeps.line_process import serve_lines\n"
         "def work(take, give):\n    while True:\n        line = take()\n"
         "        print('noise'); os.write(1, b'more noise\\n'); give(line.upper())\n"
-        "attend_to(work)\n"
+        "serve_lines(work)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    helper = Helper("noisy")
+    helper = LineProcess("noisy")
     helper.send("a line")
     assert helper.answer(timeout=60) == "A LINE"
     assert "noise" in helper.complaint()
@@ -486,7 +524,11 @@ def test_what_libraries_print_does_not_get_between_the_lines(tmp_path, monkeypat
     ("arguments", "error", "sentence"),
     [
         ({"kind": "rya"}, WrongUsage, "did you mean 'ray'"),
-        ({"kind": "local", "num_workers": 0}, WrongUsage, "workers must be an integer from 1 to 256; got 0"),
+        (
+            {"kind": "local", "num_workers": 0},
+            WrongUsage,
+            "workers must be an integer from 1 to 256; got 0",
+        ),
         ({"kind": "local", "address": "a:1"}, WrongUsage, "give --engine ray with it"),
         ({"kind": "ray"}, WrongUsage, "needs --address HOST:PORT"),
         ({"kind": "ray", "address": "a:1", "num_workers": 2}, WrongUsage, "leave --workers out"),
@@ -508,15 +550,21 @@ def test_a_cluster_that_is_not_there_is_told_within_seconds(monkeypatch):
     for address in ("here", "host:99999", "a b:1"):
         with pytest.raises(WrongUsage, match="the address of a Ray cluster is HOST:PORT"):
             make_engine("ray", address=address)
-    with pytest.raises(CouldNotRun, match=r"nobody answers at 127.0.0.1:1: .*Is the cluster running"):
+    with pytest.raises(
+        CouldNotRun, match=r"nothing answers at 127.0.0.1:1: .*Is the cluster running"
+    ):
         make_engine("ray", address="127.0.0.1:1")
 
 
-def test_a_token_that_is_there_is_shown_to_the_cluster_and_a_word_of_the_user_stands(tmp_path, monkeypatch):
+def test_a_token_that_is_there_is_shown_to_the_cluster_and_a_word_of_the_user_stands(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert "RAY_AUTH_MODE" not in engines._ray_environment({})
     assert engines._ray_environment({"RAY_AUTH_TOKEN": "x"})["RAY_AUTH_MODE"] == "token"
-    assert "RAY_AUTH_MODE" not in engines._ray_environment({"RAY_AUTH_TOKEN": "x", "RAY_AUTH_MODE": "disabled"})
+    assert "RAY_AUTH_MODE" not in engines._ray_environment(
+        {"RAY_AUTH_TOKEN": "x", "RAY_AUTH_MODE": "disabled"}
+    )
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("x")
     assert engines._ray_environment({})["RAY_AUTH_MODE"] == "token"
@@ -526,7 +574,14 @@ def outcome_of(settings, solved, num_seeds=4):
     """An outcome in which the cell with index i has so many seeds that learned the task."""
     grid = grid_of(settings, seeds=range(num_seeds))
     members = [
-        Member(cell, seed, 100 if seed < solved[cell] else None, 100, 0.5 + cell, {"accuracy": cell / 10})
+        Member(
+            cell,
+            seed,
+            100 if seed < solved[cell] else None,
+            100,
+            0.5 + cell,
+            {"accuracy": cell / 10},
+        )
         for cell in range(len(grid.cells))
         if grid.cells[cell].config is not None
         for seed in range(num_seeds)
@@ -551,11 +606,13 @@ def test_the_phase_diagram_puts_each_cell_in_its_place():
     assert steps == [[None, None], [None, 100.0], [None, 100.0]]
     assert loss == [[0.5, 1.5], [2.5, 3.5], [None, 5.5]]
     assert accuracy[1] == [0.2, 0.3]
-    assert section(document, "Cells that stay blank")["rows"][0][0] == "num_heads=3 d_model=4"
+    assert section(document, "Impossible cells")["rows"][0][0] == "num_heads=3 d_model=4"
 
 
 def test_intervals_stand_beside_the_diagram_and_around_the_curves():
-    document = make_document("sorting", outcome_of({"rank": "1..2", "temperature": "0.3,3"}, [0, 4, 2, 1]), {}, {})
+    document = make_document(
+        "sorting", outcome_of({"rank": "1..2", "temperature": "0.3,3"}, [0, 4, 2, 1]), {}, {}
+    )
     rows = section(document, "Cells")["rows"]
     assert [row[:4] for row in rows][:2] == [[1, 0.3, "0/4", 0.0], [1, 3.0, "4/4", 1.0]]
     assert rows[1][4] == pytest.approx(1 / (1 + 1.959964**2 / 4))  # Wilson at all of four
@@ -566,7 +623,10 @@ def test_intervals_stand_beside_the_diagram_and_around_the_curves():
 
 def test_one_axis_gives_curves_words_give_bars_and_a_third_axis_a_chooser():
     kinds = {
-        each["kind"] for each in make_document("sorting", outcome_of({"rank": "1..2"}, [0, 4]), {}, {})["sections"]
+        each["kind"]
+        for each in make_document("sorting", outcome_of({"rank": "1..2"}, [0, 4]), {}, {})[
+            "sections"
+        ]
     }
     assert kinds == {"lines", "table", "text"}
     words = make_document("sorting", outcome_of({"norm": "layer,rms"}, [0, 4]), {}, {})
@@ -581,7 +641,9 @@ def test_one_axis_gives_curves_words_give_bars_and_a_third_axis_a_chooser():
 def test_the_command_that_a_report_names_makes_the_same_models_again(here, tmp_path):
     text = section(here.report.document, "Look into a cell")["text"]
     words = re.search(r"`attnlab run sorting (.*)`$", text)[1].split()
-    assert main(["run", "sorting", *words, "--layout", "vmap", "--quiet", "--out", str(tmp_path / "p")]) in (0, 1)
+    assert main(
+        ["run", "sorting", *words, "--layout", "vmap", "--quiet", "--out", str(tmp_path / "p")]
+    ) in (0, 1)
     settings = json.loads((tmp_path / "p" / "config.json").read_text())["settings"]
     cell = next(each for each in here.cells if each.cell.fields == {k: settings[k] for k in GRID})
     again = list(csv.DictReader(io.StringIO((tmp_path / "p" / "table.csv").read_text())))
@@ -592,17 +654,30 @@ def test_the_command_that_a_report_names_makes_the_same_models_again(here, tmp_p
 def test_the_command_line_sweeps_shows_and_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    command = ["sweep", "sorting", "--seeds", "2", "--layout", "vmap", "--set", "rank=1..2", "num_heads=2,4"]
+    command = [
+        "sweep",
+        "sorting",
+        "--seeds",
+        "2",
+        "--layout",
+        "vmap",
+        "--set",
+        "rank=1..2",
+        "num_heads=2,4",
+    ]
     command += ["steps=20", "evaluate_every=10"]
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert "0/2" in shown
-    assert "cells that make no sense and stay blank: rank=1 num_heads=4" in shown
+    assert "invalid cells, which stay blank: rank=1 num_heads=4" in shown
     assert "runs/sorting-sweep/report.html" in shown
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["run"] == "runs/sorting-sweep-2"
-    assert [cell["fields"] for cell in found["cells"]] == [{"rank": 1, "num_heads": 2}, {"rank": 2, "num_heads": 2}]
+    assert [cell["fields"] for cell in found["cells"]] == [
+        {"rank": 1, "num_heads": 2},
+        {"rank": 2, "num_heads": 2},
+    ]
     assert main(["show", "sorting-sweep"]) == 0
     assert main(["list"]) == 0
     assert "runs/sorting-sweep-2" in capsys.readouterr().out
@@ -624,7 +699,9 @@ def test_the_command_line_sweeps_shows_and_goes_on(tmp_path, monkeypatch, capsys
         (["sorting", "--resume"], "name its folder: --out DIR --resume"),
     ],
 )
-def test_a_mistyped_sweep_gets_a_sentence_and_makes_nothing(words, sentence, capsys, tmp_path, monkeypatch):
+def test_a_mistyped_sweep_gets_a_sentence_and_makes_nothing(
+    words, sentence, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", *words]) == 2
     assert sentence in capsys.readouterr().err
@@ -645,5 +722,9 @@ def test_axes_as_values_are_checked_as_those_as_texts_are():
 
 def test_a_sweep_leaves_torchs_threads_as_they_were(here):
     before = torch.get_num_threads()
-    unit.compute(units(grid_of({"rank": "1..2"}, seeds=[0], fixed={"steps": 2, "evaluate_every": 2}))[0].to_line())
+    unit.compute(
+        units(grid_of({"rank": "1..2"}, seeds=[0], fixed={"steps": 2, "evaluate_every": 2}))[
+            0
+        ].to_line()
+    )
     assert torch.get_num_threads() == before

@@ -20,12 +20,16 @@ IDS = torch.tensor([[3, 1, 2, 0]])
 
 def decoder():
     torch.manual_seed(0)
-    return attnlab.Decoder(attnlab.DecoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)).eval()
+    return attnlab.Decoder(
+        attnlab.DecoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)
+    ).eval()
 
 
 def encoder():
     torch.manual_seed(0)
-    config = attnlab.EncoderConfig(vocab_size=4, num_classes=2, max_length=9, d_model=8, num_heads=2, d_ff=8)
+    config = attnlab.EncoderConfig(
+        vocab_size=4, num_classes=2, max_length=9, d_model=8, num_heads=2, d_ff=8
+    )
     return attnlab.Encoder(config).eval()
 
 
@@ -37,10 +41,17 @@ def recording():
 
 
 def report():
-    described = {"experiment": "sorting", "seed": 0, "started": "2026-01-01T00:00:00+00:00", "settings": {}}
+    described = {
+        "experiment": "sorting",
+        "seed": 0,
+        "started": "2026-01-01T00:00:00+00:00",
+        "settings": {},
+    }
     described |= {"versions": {}, "model": describe_model(decoder())}
     document = {"title": "A run of mine", "subtitle": "", "facts": [], "sections": []}
-    return Report("sorting", described, (Claim("one", "", "", "", True),), [], document, None, decoder())
+    return Report(
+        "sorting", described, (Claim("one", "", "", "", True),), [], document, None, decoder()
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +63,9 @@ def notebook(monkeypatch):
 
 
 def page_of(thing, *arguments, **options):
-    (page,) = re.findall(r'srcdoc="([^"]*)"', attnlab.show(thing, *arguments, **options)._repr_html_())
+    (page,) = re.findall(
+        r'srcdoc="([^"]*)"', attnlab.show(thing, *arguments, **options)._repr_html_()
+    )
     return html.unescape(page)
 
 
@@ -95,8 +108,10 @@ def test_weights_are_shown_with_their_tokens_wherever_they_come_from():
 
 def test_documents_and_corpus_searches_are_shown_and_opened_from_their_folders(tmp_path):
     model = decoder()
-    document = attnlab.summarise_document(model, IDS, out=tmp_path / "document")
-    corpus = attnlab.Corpus(["ab", "abc", "abcb"], encode=lambda text: [NAMES.index(letter) for letter in text])
+    document = attnlab.summarize_document(model, IDS, out=tmp_path / "document")
+    corpus = attnlab.Corpus(
+        ["ab", "abc", "abcb"], encode=lambda text: [NAMES.index(letter) for letter in text]
+    )
     found = attnlab.search_corpus(model, corpus, "previous", out=tmp_path / "search")
     assert page_of(tmp_path / "document") == page_of(document)
     assert page_of(tmp_path / "search") == page_of(found)
@@ -111,8 +126,18 @@ def test_documents_and_corpus_searches_are_shown_and_opened_from_their_folders(t
             WrongUsage,
             "a Report is shown as it is; tokens, other and options go with weights",
         ),
-        (decoder, {}, WrongUsage, "expected a recording, weights, a pattern or a list of patterns; got a Decoder"),
-        (recording, {"tokens": recording()}, WrongUsage, "tokens are a list of texts, a pair of lists"),
+        (
+            decoder,
+            {},
+            WrongUsage,
+            "expected a recording, weights, a pattern or a list of patterns; got a Decoder",
+        ),
+        (
+            recording,
+            {"tokens": recording()},
+            WrongUsage,
+            "tokens are a list of texts, a pair of lists",
+        ),
         (lambda: "nowhere/at/all", {}, CouldNotRun, "nowhere/at/all"),
     ],
 )

@@ -5,7 +5,16 @@ import torch
 
 from attnlab.errors import WrongUsage
 from attnlab.look import alignment
-from attnlab.look.alignment import align, assign, distances, find_groups, medoid, separation, shuffled, to_marks
+from attnlab.look.alignment import (
+    align,
+    assign,
+    distances,
+    find_groups,
+    medoid,
+    separation,
+    shuffled,
+    to_marks,
+)
 
 
 def drawn(*shape, seed=0):
@@ -32,24 +41,32 @@ def two_kinds(count, seed=0):
 def test_the_assignment_is_the_cheapest_of_all(size):
     for seed in range(20):
         costs = drawn(size, size, seed=seed)
-        cheapest = min(sum(costs[i, p[i]] for i in range(size)) for p in itertools.permutations(range(size)))
+        cheapest = min(
+            sum(costs[i, p[i]] for i in range(size)) for p in itertools.permutations(range(size))
+        )
         found = assign(costs)
         assert sorted(found) == list(range(size))
-        assert sum(costs[i, found[i]] for i in range(size)) == pytest.approx(float(cheapest), abs=1e-5)
+        assert sum(costs[i, found[i]] for i in range(size)) == pytest.approx(
+            float(cheapest), abs=1e-5
+        )
 
 
 def test_an_assignment_of_a_hundred_is_no_longer_wait():
     assert sorted(assign(drawn(100, 100))) == list(range(100))
 
 
-@pytest.mark.parametrize("costs", [torch.zeros(2, 3), torch.tensor([[float("nan")]]), torch.tensor([[float("inf")]])])
+@pytest.mark.parametrize(
+    "costs", [torch.zeros(2, 3), torch.tensor([[float("nan")]]), torch.tensor([[float("inf")]])]
+)
 def test_costs_that_are_no_square_of_numbers_are_refused(costs):
     with pytest.raises(WrongUsage, match="a square of finite costs"):
         assign(costs)
 
 
 def test_distance_is_nothing_between_equals_and_one_where_no_key_is_shared():
-    heads = torch.tensor([[[[0.5, 0.5, 0.0, 0.0]]], [[[0.0, 0.0, 0.3, 0.7]]], [[[0.5, 0.0, 0.5, 0.0]]]])
+    heads = torch.tensor(
+        [[[[0.5, 0.5, 0.0, 0.0]]], [[[0.0, 0.0, 0.3, 0.7]]], [[[0.5, 0.0, 0.5, 0.0]]]]
+    )
     marks, _ = to_marks(heads)
     apart = distances(marks, marks)
     assert apart[0, 0] == pytest.approx(0.0, abs=1e-3)  # a root of a rounding
@@ -58,7 +75,9 @@ def test_distance_is_nothing_between_equals_and_one_where_no_key_is_shared():
 
 
 def test_rows_that_must_be_what_they_are_tell_heads_apart_from_nobody():
-    heads = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]], [[[1.0, 0.0], [0.0, 1.0]]]])  # the first token sees itself alone
+    heads = torch.tensor(
+        [[[[1.0, 0.0], [0.5, 0.5]]], [[[1.0, 0.0], [0.0, 1.0]]]]
+    )  # the first token sees itself alone
     marks, places = to_marks(heads)
     assert marks.shape == (2, 1, 2)
     assert places.tolist() == [1]
@@ -96,7 +115,9 @@ def test_noise_is_not_read_as_groups(seed):
 
 
 def test_groups_held_against_no_chance_would_be_read_into_noise(monkeypatch):
-    monkeypatch.setattr(alignment, "shuffled", lambda marks, places, generator: marks[:1].expand_as(marks))
+    monkeypatch.setattr(
+        alignment, "shuffled", lambda marks, places, generator: marks[:1].expand_as(marks)
+    )
     with pytest.raises(AssertionError):
         test_noise_is_not_read_as_groups(0)
 
@@ -127,7 +148,9 @@ def test_shuffled_heads_do_at_each_query_what_some_head_does_there_on_all_inputs
 
 
 def test_separation_is_one_for_points_and_nothing_for_a_group_of_one():
-    apart = torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
+    apart = torch.tensor(
+        [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]
+    )
     assert separation(apart, torch.tensor([0, 0, 1, 1])) == 1.0
     assert separation(apart[:2, :2], torch.tensor([0, 1])) == 0.0
 

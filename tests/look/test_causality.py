@@ -15,7 +15,9 @@ TOKENS = torch.randint(11, (4, 7), generator=torch.Generator().manual_seed(0))
 
 def decoder(**fields):
     with isolated(0):
-        config = DecoderConfig(vocab_size=11, max_length=9, d_model=12, num_heads=3, num_layers=2, **fields)
+        config = DecoderConfig(
+            vocab_size=11, max_length=9, d_model=12, num_heads=3, num_layers=2, **fields
+        )
         return Decoder(config).eval()
 
 
@@ -26,7 +28,9 @@ def leaking(model, leak):
     return model
 
 
-@pytest.mark.parametrize("positions", ["none", "sinusoidal", "learned", "concatenated", "rotary", "alibi"])
+@pytest.mark.parametrize(
+    "positions", ["none", "sinusoidal", "learned", "concatenated", "rotary", "alibi"]
+)
 @pytest.mark.parametrize("projections", ["dense", "gated"])
 def test_a_decoder_passes_both_checks_to_the_last_bit(positions, projections):
     model = decoder(positions=positions, projections=projections)
@@ -42,7 +46,9 @@ def test_a_mean_over_the_sequence_is_a_leak_to_both():
 
 def test_the_leak_is_the_largest_derivative_of_one_output_by_one_input():
     generator = torch.Generator().manual_seed(0)
-    table, mixing, weight = (torch.randn(shape, generator=generator) for shape in ((11, 5), (7, 7), (5, 3)))
+    table, mixing, weight = (
+        torch.randn(shape, generator=generator) for shape in ((11, 5), (7, 7), (5, 3))
+    )
 
     class Linear(SitedModule):
         sites = ("embedding",)

@@ -1,12 +1,19 @@
 """Names of heads: what is printed anywhere can be typed back, and means the same head."""
 
 import pytest
-from tests.operate.cases import make
+from tests.edits.cases import make
 
+from attnlab.edits import ZeroHead
+from attnlab.edits.effects import Place
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.look.heads import attentions, chosen_heads, head_at, head_name, number_of_heads, read_head
-from attnlab.operate import ZeroHead
-from attnlab.operate.effects import Place
+from attnlab.look.heads import (
+    attentions,
+    chosen_heads,
+    head_at,
+    head_name,
+    number_of_heads,
+    read_head,
+)
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder", "both", "single"])
@@ -46,15 +53,23 @@ def test_a_head_has_one_name(part, name):
 
 def test_a_head_counted_from_the_end_is_read_too():
     model = make("both", 0)
-    assert ZeroHead(**read_head("cross -1.-1")).sites(model) == ["decoder.layers.1.cross_attention.heads"]
+    assert ZeroHead(**read_head("cross -1.-1")).sites(model) == [
+        "decoder.layers.1.cross_attention.heads"
+    ]
 
 
 @pytest.mark.parametrize("wrong", ["", "1", "a", "0.x", "middle 0.1", "encoder", "encoder 0"])
 def test_what_is_no_name_of_a_head_is_refused_with_the_names_there_are(wrong):
-    with pytest.raises(WrongUsage, match=r"LAYER\.HEAD, such as 0\.1, 'encoder 0\.1' or 'cross 0\.1'"):
+    with pytest.raises(
+        WrongUsage, match=r"LAYER\.HEAD, such as 0\.1, 'encoder 0\.1' or 'cross 0\.1'"
+    ):
         read_head(wrong)
 
 
 def test_layers_are_listed_as_numbers():
-    assert did_you_mean("x", [str(number) for number in range(12)]).endswith("0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")
-    assert did_you_mean("x", ["encoder 10", "encoder 9", "2.a", "2"]).endswith("2, 2.a, encoder 9, encoder 10")
+    assert did_you_mean("x", [str(number) for number in range(12)]).endswith(
+        "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11"
+    )
+    assert did_you_mean("x", ["encoder 10", "encoder 9", "2.a", "2"]).endswith(
+        "2, 2.a, encoder 9, encoder 10"
+    )

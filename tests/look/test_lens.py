@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from tests.operate.effects.checks import check_attribution, close
-from tests.operate.effects.models import KINDS, given, run
+from tests.edits.effects.checks import check_attribution, close
+from tests.edits.effects.models import KINDS, given, run
 
 from attnlab.errors import WrongUsage
 from attnlab.look import lens as lenses
 from attnlab.look.lens import direct_logits, head_lens, logit_lens
 from attnlab.models import Encoder, EncoderConfig
-from attnlab.sites import Instrument, installed, instruments_of
+from attnlab.sites import Hook, hooks_of, installed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -34,7 +34,7 @@ def test_a_difference_of_logits_is_taken_apart_likewise(seed):
     assert found.error < 1e-12 * max(1.0, float(logits.abs().max()))
 
 
-class Silent(Instrument):
+class Silent(Hook):
     """Takes one head out of the sum, and nothing else along with it."""
 
     def __init__(self, site, head):
@@ -73,7 +73,9 @@ def test_the_last_stage_of_the_lens_is_the_models_own_answer(seed, kind):
     layers = each.model.config.num_layers
     assert len(found.sites) == 1 + layers
     assert found.sites[0].endswith("embedding")
-    assert torch.allclose(found.probabilities.sum(-1), torch.ones(1 + layers, each.num_rows).double())
+    assert torch.allclose(
+        found.probabilities.sum(-1), torch.ones(1 + layers, each.num_rows).double()
+    )
 
 
 def test_positions_may_differ_from_row_to_row():
@@ -88,13 +90,15 @@ def test_what_a_head_says_by_itself_holds_its_share_of_every_logit(seed):
     each = given(seed, "decoder")
     lens, labels = head_lens(each.model, each.inputs), each.labels[:, 0]
     found = direct_logits(each.model, each.inputs, labels=labels)
-    shares = torch.stack([s for w, s in zip(found.writers, found.shares, strict=True) if w.head is not None])
+    shares = torch.stack(
+        [s for w, s in zip(found.writers, found.shares, strict=True) if w.head is not None]
+    )
     close(lens.logits[..., torch.arange(each.num_rows), labels], shares, torch.float64)
     parts, table = found.table()
     assert parts == [f"layers.{i}.attention" for i in range(each.model.config.num_layers)]
     assert torch.allclose(table.flatten(), shares.mean(1))
     assert str(lens.heads[0]) == "head 0.0"
-    assert instruments_of(each.model) == []
+    assert hooks_of(each.model) == []
 
 
 NAMES = ["a", "b", "c", "d", "e", "f", " g", "\n", ""]  # and none for 9 and 10
@@ -120,7 +124,9 @@ def test_the_lens_prints_the_likeliest_tokens_by_their_names(rows, names):
         chosen = probabilities[:6].topk(3 if rows == 1 else 1)
         cells = [
             shown(token, f"{value:.2f}", names)
-            for value, token in zip(chosen.values.flatten().tolist(), chosen.indices.flatten().tolist(), strict=True)
+            for value, token in zip(
+                chosen.values.flatten().tolist(), chosen.indices.flatten().tolist(), strict=True
+            )
         ]
         assert "".join(line.split()[1:]) == "".join("".join(cells).split())
 
@@ -134,7 +140,9 @@ def test_heads_that_say_most_are_printed_first_and_not_all_of_many():
     loudness = found.logits.amax(-1).mean(1)
     first = int(loudness.argmax())
     value, token = found.logits[first, 0].max(-1)
-    assert lines[0].startswith(f"  {found.heads[first]}  {shown(int(token), f'{float(value):+.2f}', NAMES)}")
+    assert lines[0].startswith(
+        f"  {found.heads[first]}  {shown(int(token), f'{float(value):+.2f}', NAMES)}"
+    )
 
 
 @pytest.mark.parametrize("num_layers", [1, 4])
@@ -144,7 +152,9 @@ def test_what_is_printed_of_a_logit_taken_apart_sums_to_it(num_layers):
     title, *lines = str(found).splitlines()
     assert f"{float(found.logits.mean()):.4g}" in title
     assert len(lines) <= 11
-    assert sum(float(line.split()[0]) for line in lines) == pytest.approx(float(found.logits.mean()), abs=1e-2)
+    assert sum(float(line.split()[0]) for line in lines) == pytest.approx(
+        float(found.logits.mean()), abs=1e-2
+    )
 
 
 def test_what_is_no_vocabulary_is_refused():
@@ -161,9 +171,15 @@ def test_what_has_no_read_out_is_refused():
         (lambda: logit_lens(Encoder(EncoderConfig()), torch.zeros(1, 2).long()), "without classes"),
         (lambda: logit_lens(each.model, each.inputs, position=99), "position must be from"),
         (lambda: logit_lens(each.model, each.inputs, position="last"), "position is an integer"),
-        (lambda: logit_lens(each.model, each.inputs, position=torch.tensor([0.5])), "position is an integer"),
+        (
+            lambda: logit_lens(each.model, each.inputs, position=torch.tensor([0.5])),
+            "position is an integer",
+        ),
         (lambda: direct_logits(each.model, each.inputs, labels=torch.tensor([99])), "labels"),
-        (lambda: direct_logits(each.model, each.inputs, labels=torch.full((each.num_rows,), 99)), "from 0 to 10"),
+        (
+            lambda: direct_logits(each.model, each.inputs, labels=torch.full((each.num_rows,), 99)),
+            "from 0 to 10",
+        ),
     ):
         with pytest.raises(WrongUsage) as caught:
             call()
@@ -188,16 +204,20 @@ def test_a_position_of_an_encoder_is_refused_not_ignored(lens, position):
 @pytest.mark.parametrize("site", ["layers.0.attention.output", "layers.1.residual_after", "logits"])
 @pytest.mark.parametrize("lens", [head_lens, direct_logits])
 def test_what_does_not_sum_to_the_logits_is_refused(site, lens):
-    """An edit of a head is taken apart with it; one of what the parts have become together is not."""
+    """An edit of a head is taken apart with it; one of what the parts have become together is
+    not."""
     each = given(4, "decoder", num_layers=2)
     with installed(each.model, Silent("layers.0.attention.heads", 1)):
         assert direct_logits(each.model, each.inputs).error < 1e-12 * float(run(each).abs().max())
-    with installed(each.model, Doubled(site)), pytest.raises(WrongUsage, match="does not sum to the logits"):
+    with (
+        installed(each.model, Doubled(site)),
+        pytest.raises(WrongUsage, match="do not sum to the logits"),
+    ):
         lens(each.model, each.inputs)
-    assert instruments_of(each.model) == []
+    assert hooks_of(each.model) == []
 
 
-class Doubled(Instrument):
+class Doubled(Hook):
     """Doubles what passes a site."""
 
     def __init__(self, site):
@@ -211,10 +231,15 @@ class Doubled(Instrument):
 
 
 def test_values_are_kept_where_the_model_is(monkeypatch):
-    """On another device than the processor, what is recorded stays beside what it is multiplied with."""
+    """On another device than the processor, what is recorded stays beside what it is multiplied
+    with."""
     each = given(4, "decoder")
     asked = []
     real = lenses.record
-    monkeypatch.setattr(lenses, "record", lambda *given, **told: asked.append(told["keep_on"]) or real(*given, **told))
+    monkeypatch.setattr(
+        lenses,
+        "record",
+        lambda *given, **told: asked.append(told["keep_on"]) or real(*given, **told),
+    )
     logit_lens(each.model, each.inputs)
     assert asked == [next(each.model.parameters()).device]

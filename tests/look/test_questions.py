@@ -1,4 +1,5 @@
-"""Questions: every kind of model is asked alike, and a question that is gone on with has the same answer."""
+"""Questions: every kind of model is asked alike, and a question that is gone on with has the same
+answer."""
 
 from dataclasses import replace
 
@@ -12,7 +13,14 @@ from attnlab.experiments.handmade import HandmadeConfig
 from attnlab.experiments.lookup.traces import ask_source
 from attnlab.look.questions import Continuation, Translation, Vectors, Verdict, recorded
 from attnlab.look.recording import Recording, record
-from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig, EncoderDecoder, EncoderDecoderConfig
+from attnlab.models import (
+    Decoder,
+    DecoderConfig,
+    Encoder,
+    EncoderConfig,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+)
 from attnlab.seeds import isolated
 from attnlab.tasks import lookup
 
@@ -29,7 +37,9 @@ def continuation():
 def translation():
     with isolated(1):
         model = EncoderDecoder(EncoderDecoderConfig(**WIDTHS)).eval()
-    return Translation(model, torch.tensor([[1, 2, 3]]), ["p", "q", "r"], torch.tensor([[0]]), 4, NAMES)
+    return Translation(
+        model, torch.tensor([[1, 2, 3]]), ["p", "q", "r"], torch.tensor([[0]]), 4, NAMES
+    )
 
 
 def verdict():
@@ -63,7 +73,11 @@ def test_a_passage_shows_in_one_pass_what_a_trace_shows(kind):
         assert len(head.rows) == len(weights)
         for row, expected in zip(head.rows, weights, strict=True):
             assert row == pytest.approx(expected[: len(row)], abs=1e-6)
-    assert all(len(names) == arguments[0].shape[1] for stack, names in words.items() if stack in ("", "encoder"))
+    assert all(
+        len(names) == arguments[0].shape[1]
+        for stack, names in words.items()
+        if stack in ("", "encoder")
+    )
     assert trace.tokens[: len(words.get("", ()))] == words.get("", ())
 
 
@@ -76,7 +90,9 @@ def test_a_question_gone_on_with_after_its_own_choices_has_the_same_answer(kind,
         rest = question.after(choices[:done]).trace()
         assert rest.tokens == whole.tokens
         assert rest.input == whole.input
-        assert [step.position for step in rest.steps] == [step.position for step in whole.steps[done:]]
+        assert [step.position for step in rest.steps] == [
+            step.position for step in whole.steps[done:]
+        ]
         for one, other in zip(rest.steps, whole.steps[done:], strict=True):
             assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
 
@@ -88,16 +104,22 @@ def test_other_choices_lead_elsewhere():
     assert question.after([other]).trace().tokens[:5] == (*tokens[:4], other)
 
 
-@pytest.mark.parametrize(("kind", "choices"), [("continuation", "abcd"), ("verdict", ["no"]), ("vectors", ["once"])])
+@pytest.mark.parametrize(
+    ("kind", "choices"), [("continuation", "abcd"), ("verdict", ["no"]), ("vectors", ["once"])]
+)
 def test_there_is_nothing_after_the_last_step(kind, choices):
-    with pytest.raises(WrongUsage, match="it cannot be gone on with after"):
+    with pytest.raises(WrongUsage, match="it cannot be continued after"):
         QUESTIONS[kind]().after(list(choices))
 
 
 def test_a_handmade_head_answers_at_every_position_that_counts():
     trace = vectors("unique CAC").trace()
     assert trace.tokens == ("CLS", "C", "A", "C")
-    assert [(step.place, step.choice) for step in trace.steps] == [(1, "repeated"), (2, "once"), (3, "repeated")]
+    assert [(step.place, step.choice) for step in trace.steps] == [
+        (1, "repeated"),
+        (2, "once"),
+        (3, "repeated"),
+    ]
     copied = vectors("CAB").trace()
     assert [step.choice for step in copied.steps] == ["C", "C", "C"]
     assert [head.site for head in copied.attention] == ["weights"]
@@ -127,7 +149,9 @@ def test_a_choice_whose_name_two_tokens_have_is_not_guessed():
 
 
 def test_a_recording_has_the_words_of_its_question_also_when_it_is_opened_again(tmp_path):
-    one = Encoder(EncoderConfig(vocab_size=4, d_model=8, num_heads=2, num_layers=1, num_classes=2)).eval()
+    one = Encoder(
+        EncoderConfig(vocab_size=4, d_model=8, num_heads=2, num_layers=1, num_classes=2)
+    ).eval()
     question = Verdict(one, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"])
     for each, site, words in (
         (question, "layers.0.attention.weights", ["[foo]", "good", "[bar]"]),
@@ -138,7 +162,11 @@ def test_a_recording_has_the_words_of_its_question_also_when_it_is_opened_again(
             assert found.tokens(site) == (words, words)
     both = recorded(translation())
     assert both.tokens("decoder.layers.0.cross_attention.weights").key == ["p", "q", "r"]
-    assert both.named({"encoder": ["p"]}).tokens("encoder.layers.0.attention.weights").key == ["a", "b", "c"]
+    assert both.named({"encoder": ["p"]}).tokens("encoder.layers.0.attention.weights").key == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 def test_a_choice_that_is_not_the_expected_one_is_wrong():
@@ -151,28 +179,41 @@ def test_a_choice_that_is_not_the_expected_one_is_wrong():
         steps = judged.after(chosen[:done]).trace().steps
         assert [step.is_wrong for step in steps] == [False, False, True, False][done:]
         assert steps[2 - done].expected == other
-    assert [step.get("expected") for step in judged.trace().to_mapping()["steps"]] == [*chosen[:2], other, None]
+    assert [step.get("expected") for step in judged.trace().to_mapping()["steps"]] == [
+        *chosen[:2],
+        other,
+        None,
+    ]
     copied = replace(vectors("CAB"), expected=["C", "A", "C"]).trace()
     assert [step.is_wrong for step in copied.steps] == [False, True, False]
 
 
-@pytest.mark.parametrize(("text", "right"), [("CAB", "CCC"), ("identity CAB", "CAB"), ("unique CAC", None)])
+@pytest.mark.parametrize(
+    ("text", "right"), [("CAB", "CCC"), ("identity CAB", "CAB"), ("unique CAC", None)]
+)
 def test_a_handmade_question_knows_its_right_answers(text, right):
     trace = vectors(text).trace()
-    assert [step.expected for step in trace.steps] == (list(right) if right else ["repeated", "once", "repeated"])
+    assert [step.expected for step in trace.steps] == (
+        list(right) if right else ["repeated", "once", "repeated"]
+    )
     assert not any(step.is_wrong for step in trace.steps)
 
 
 @pytest.mark.parametrize(
-    ("text", "right"), [("NAME RED ITEM CHAIR COLOR", ["RED", "[EOS]"]), ("NAME", None), ("NAME RED RED", None)]
+    ("text", "right"),
+    [("NAME RED ITEM CHAIR COLOR", ["RED", "[EOS]"]), ("NAME", None), ("NAME RED RED", None)],
 )
 def test_a_look_up_has_a_right_answer_only_where_one_fact_stands(text, right):
     with isolated(3):
-        model = EncoderDecoder(EncoderDecoderConfig(vocab_size=len(lookup.VOCABULARY), d_model=8, num_heads=2)).eval()
+        model = EncoderDecoder(
+            EncoderDecoderConfig(vocab_size=len(lookup.VOCABULARY), d_model=8, num_heads=2)
+        ).eval()
     assert ask_source(model, lookup.parse(text)).expected == right
 
 
 def test_words_that_share_an_id_are_named_together_not_one_for_the_other():
-    model = Encoder(EncoderConfig(vocab_size=4, d_model=8, num_heads=2, num_layers=1, num_classes=2)).eval()
+    model = Encoder(
+        EncoderConfig(vocab_size=4, d_model=8, num_heads=2, num_layers=1, num_classes=2)
+    ).eval()
     question = Verdict(model, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"])
     assert question.vocabulary == {1: "[foo] | [bar]", 2: "good"}

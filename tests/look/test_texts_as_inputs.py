@@ -1,4 +1,5 @@
-"""Texts in the place of ids: effects of edits on a pretrained model read them with its own tokenizer."""
+"""Texts in the place of ids: effects of edits on a pretrained model read them with its own
+tokenizer."""
 
 import pytest
 import torch
@@ -32,14 +33,18 @@ def test_an_effect_on_texts_is_that_on_their_ids(models, kind):
 
 
 def test_a_text_is_gone_on_with_and_its_answer_is_in_words(models):
-    found = attnlab.effect(models["gpt2"], TEXTS[0], attnlab.CutEdge(query="on", key="cat"), num_tokens=2)
+    found = attnlab.effect(
+        models["gpt2"], TEXTS[0], attnlab.CutEdge(query="on", key="cat"), num_tokens=2
+    )
     assert found.text().before[:2] == ["the", "␣cat"]
     assert len(found.text().after) == len(found.text().before)
 
 
 def test_knock_outs_and_patches_take_texts(models):
     model = models["gpt2"]
-    told, right = (attnlab.knock_out(model, each) for each in (TEXTS, model.inputs(TEXTS)["input_ids"]))
+    told, right = (
+        attnlab.ablate(model, each) for each in (TEXTS, model.inputs(TEXTS)["input_ids"])
+    )
     assert torch.equal(told.table(), right.table())
     assert str(attnlab.patch_all(model, *TEXTS)) == str(
         attnlab.patch_all(model, *(model.inputs(each)["input_ids"] for each in TEXTS))
@@ -48,7 +53,7 @@ def test_knock_outs_and_patches_take_texts(models):
 
 def test_texts_of_unequal_lengths_are_refused(models):
     with pytest.raises(WrongUsage, match=r"3 to 8 tokens.*model\.inputs"):
-        attnlab.knock_out(models["bert"], [TEXTS[0], "dog"])
+        attnlab.ablate(models["bert"], [TEXTS[0], "dog"])
 
 
 def test_texts_for_a_model_of_ours_are_refused():
@@ -61,9 +66,13 @@ def test_each_row_keeps_its_own_padding_when_inputs_are_repeated_or_parted(model
     model = models["bert"]
     padded = model.inputs([TEXTS[0], "dog"])
     call = Call.of(padded)
-    assert torch.equal(call.repeated(2).options["attention_mask"], padded["attention_mask"].repeat(2, 1))
-    assert torch.equal(call.rows(slice(1, 2)).options["attention_mask"], padded["attention_mask"][1:])
+    assert torch.equal(
+        call.repeated(2).options["attention_mask"], padded["attention_mask"].repeat(2, 1)
+    )
+    assert torch.equal(
+        call.rows(slice(1, 2)).options["attention_mask"], padded["attention_mask"][1:]
+    )
     first = attnlab.Metric(lambda logits: logits[:, 0].norm(dim=-1))
-    both = attnlab.knock_out(model, padded, metric=first)
-    alone = attnlab.knock_out(model, model.inputs("dog"), metric=first)
+    both = attnlab.ablate(model, padded, metric=first)
+    alone = attnlab.ablate(model, model.inputs("dog"), metric=first)
     torch.testing.assert_close(both.effects[:, 1], alone.effects[:, 0], atol=1e-5, rtol=0)

@@ -5,7 +5,14 @@ from attnlab.errors import WrongUsage
 from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig, generate
 from attnlab.seeds import generator, isolated
 
-SMALL = {"vocab_size": 11, "max_length": 13, "d_model": 12, "num_heads": 6, "d_ff": 20, "num_layers": 2}
+SMALL = {
+    "vocab_size": 11,
+    "max_length": 13,
+    "d_model": 12,
+    "num_heads": 6,
+    "d_ff": 20,
+    "num_layers": 2,
+}
 
 
 def decoder(**fields):
@@ -17,13 +24,17 @@ def prompt(batch=4, length=3):
     return torch.randint(11, (batch, length), generator=generator(0, "prompt"))
 
 
-@pytest.mark.parametrize("positions", ["none", "sinusoidal", "learned", "concatenated", "rotary", "alibi"])
+@pytest.mark.parametrize(
+    "positions", ["none", "sinusoidal", "learned", "concatenated", "rotary", "alibi"]
+)
 @pytest.mark.parametrize("place", ["pre", "post", "none"])
 @pytest.mark.parametrize("kv", [None, 2, 1])
 def test_a_cache_changes_no_token_and_no_probability(positions, place, kv):
     model = decoder(positions=positions, norm_place=place, num_kv_heads=kv)
     for length in (1, 4):
-        quick, slow = (generate(model, prompt(length=length), 8, use_cache=use) for use in (True, False))
+        quick, slow = (
+            generate(model, prompt(length=length), 8, use_cache=use) for use in (True, False)
+        )
         assert torch.equal(quick.tokens, slow.tokens)
         torch.testing.assert_close(quick.probabilities, slow.probabilities, atol=1e-5, rtol=0)
 
@@ -46,7 +57,9 @@ def test_a_forgetful_cache_is_caught(monkeypatch):
     from attnlab.parts.cache import LayerCache
 
     whole = LayerCache.keys_and_values
-    monkeypatch.setattr(LayerCache, "keys_and_values", lambda self: (whole(self)[0].roll(1, -2), whole(self)[1]))
+    monkeypatch.setattr(
+        LayerCache, "keys_and_values", lambda self: (whole(self)[0].roll(1, -2), whole(self)[1])
+    )
     model = decoder(positions="learned")
     quick, slow = (generate(model, prompt(), 8, use_cache=use) for use in (True, False))
     assert not torch.allclose(quick.probabilities, slow.probabilities, atol=1e-5)
@@ -64,7 +77,10 @@ def test_greedy_takes_the_likeliest_and_sampling_follows_the_probabilities():
 
 def test_sampling_is_reproducible_and_top_k_keeps_to_the_likeliest():
     model = decoder()
-    one, two, other = (generate(model, prompt(), 6, temperature=1.5, generator=generator(seed)) for seed in (1, 1, 2))
+    one, two, other = (
+        generate(model, prompt(), 6, temperature=1.5, generator=generator(seed))
+        for seed in (1, 1, 2)
+    )
     assert torch.equal(one.tokens, two.tokens)
     assert not torch.equal(one.tokens, other.tokens)
     kept = generate(model, prompt(), 6, temperature=1.5, top_k=2, generator=generator(1))
@@ -85,7 +101,9 @@ def test_a_stop_token_ends_each_input_and_then_all():
     free = generate(model, prompt(), 9)
     stop = int(free.tokens[0, 4])
     found = generate(model, prompt(), 9, stop=stop)
-    for stopped, going in zip(found.tokens[:, 3:].tolist(), free.tokens[:, 3:].tolist(), strict=True):
+    for stopped, going in zip(
+        found.tokens[:, 3:].tolist(), free.tokens[:, 3:].tolist(), strict=True
+    ):
         end = going.index(stop) + 1 if stop in going else len(going)
         assert stopped[:end] == going[: len(stopped[:end])]
         assert set(stopped[end:]) <= {stop}

@@ -39,13 +39,26 @@ def tokens(batch, length, seed=0):
 @pytest.mark.parametrize("projections", ["dense", "gated", "strict"])
 def test_parameters_counted_by_arithmetic_are_those_the_model_holds(positions, projections):
     for norm, place, activation, kv, tie, final in itertools.product(
-        ("layer", "rms"), ("pre", "none"), ("relu", "swiglu"), (None, 1), (True, False), (True, False)
+        ("layer", "rms"),
+        ("pre", "none"),
+        ("relu", "swiglu"),
+        (None, 1),
+        (True, False),
+        (True, False),
     ):
         shared = {
-            **SMALL, "num_layers": 2, "positions": positions, "projections": projections, "norm": norm,
-            "norm_place": place, "activation": activation, "num_kv_heads": kv, "rank": 2, "bias": not tie,
+            **SMALL,
+            "num_layers": 2,
+            "positions": positions,
+            "projections": projections,
+            "norm": norm,
+            "norm_place": place,
+            "activation": activation,
+            "num_kv_heads": kv,
+            "rank": 2,
+            "bias": not tie,
             "final_norm": final,
-        }  # fmt: skip
+        }
         for model_class, config in (
             (Decoder, DecoderConfig(**shared, tie_output=tie)),
             (Encoder, EncoderConfig(**shared, num_classes=5 if tie else None)),
@@ -53,12 +66,21 @@ def test_parameters_counted_by_arithmetic_are_those_the_model_holds(positions, p
         ):
             model = model_class(config)
             assert count_from_config(config) == count_from_model(model)
-            assert sum(count_from_model(model).values()) == sum(p.numel() for p in model.parameters())
+            assert sum(count_from_model(model).values()) == sum(
+                p.numel() for p in model.parameters()
+            )
 
 
 def test_the_sorter_of_the_source_has_480_parameters():
     config = DecoderConfig(
-        vocab_size=4, max_length=7, d_model=6, num_heads=2, d_ff=6, positions="learned", projections="gated", bias=False
+        vocab_size=4,
+        max_length=7,
+        d_model=6,
+        num_heads=2,
+        d_ff=6,
+        positions="learned",
+        projections="gated",
+        bias=False,
     )
     # tokens 24, positions 42, Q/K/V 3 x 2 x (18 + 9 + 18), output 36, feed-forward 72, norms 3 x 12
     assert sum(count_from_config(config).values()) == 24 + 42 + 270 + 36 + 72 + 36 == 480
@@ -94,7 +116,9 @@ def test_the_verdict_does_not_change_with_the_padding(positions):
     garbage = torch.cat((ids, tokens(4, 7, seed=9)), 1)
     real = torch.arange(13).expand(4, 13) < 6
     torch.testing.assert_close(model(garbage, real=real), model(ids), atol=1e-5, rtol=0)
-    assert float((model(garbage) - model(ids)).detach().abs().max()) > 1e-3  # unmasked padding does change it
+    assert (
+        float((model(garbage) - model(ids)).detach().abs().max()) > 1e-3
+    )  # unmasked padding does change it
 
 
 def test_an_input_of_nothing_but_padding_gives_no_nan():
@@ -126,15 +150,21 @@ def test_source_padding_is_not_looked_at():
     source, target = tokens(3, 5), tokens(3, 4, seed=2)
     garbage = torch.cat((source, tokens(3, 4, seed=3)), 1)
     real = torch.arange(9).expand(3, 9) < 5
-    torch.testing.assert_close(model(garbage, target, real=real), model(source, target), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        model(garbage, target, real=real), model(source, target), atol=1e-5, rtol=0
+    )
 
 
 def test_a_token_of_several_parts_is_the_sum_of_their_vectors():
     model = made(EncoderDecoder, EncoderDecoderConfig(**SMALL, encoder_positions="none"))
     parts = torch.stack((tokens(3, 5), tokens(3, 5, seed=7)), -1)
     vectors = model.encoder.embedding.tokens
-    torch.testing.assert_close(model.encoder.embedding(parts), vectors(parts[..., 0]) + vectors(parts[..., 1]))
-    assert torch.equal(model.encoder.embedding(parts[..., :1]), model.encoder.embedding(parts[..., 0]))
+    torch.testing.assert_close(
+        model.encoder.embedding(parts), vectors(parts[..., 0]) + vectors(parts[..., 1])
+    )
+    assert torch.equal(
+        model.encoder.embedding(parts[..., :1]), model.encoder.embedding(parts[..., 0])
+    )
     assert model(parts, tokens(3, 2)).shape == (3, 2, 11)
 
 
@@ -144,13 +174,19 @@ def test_padding_is_not_looked_at_where_tokens_have_parts():
     garbage[:, :5] = parts
     real = torch.arange(7).expand(3, 7) < 5
     target = tokens(3, 4, seed=2)
-    torch.testing.assert_close(model(garbage, target, real=real), model(parts, target), atol=1e-5, rtol=0)
-    with pytest.raises(WrongUsage, match=r"real must be boolean of the tokens' shape \(3, 7\).* got \(3, 7, 2\)"):
+    torch.testing.assert_close(
+        model(garbage, target, real=real), model(parts, target), atol=1e-5, rtol=0
+    )
+    with pytest.raises(
+        WrongUsage, match=r"real must be boolean of the tokens' shape \(3, 7\).* got \(3, 7, 2\)"
+    ):
         model(garbage, target, real=torch.ones(3, 7, 2, dtype=torch.bool))
 
 
 def test_a_single_head_is_its_formula():
-    model = made(SingleHead, SingleHeadConfig(input_dim=3, qk_dim=5, v_dim=2, pos_dim=4, max_seq_len=4)).double()
+    model = made(
+        SingleHead, SingleHeadConfig(input_dim=3, qk_dim=5, v_dim=2, pos_dim=4, max_seq_len=4)
+    ).double()
     x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     beside = torch.cat((x, torch.eye(4, dtype=torch.float64).expand(2, 4, 4)), -1).numpy()
     with torch.no_grad():
@@ -166,22 +202,42 @@ def test_a_single_head_is_its_formula():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: DecoderConfig(d_model=7, num_heads=2), "d_model must be a multiple of num_heads; got 7 and 2"),
-        (lambda: DecoderConfig(num_heads=4, num_kv_heads=3), "multiple of num_kv_heads; got 4 and 3"),
+        (
+            lambda: DecoderConfig(d_model=7, num_heads=2),
+            "d_model must be a multiple of num_heads; got 7 and 2",
+        ),
+        (
+            lambda: DecoderConfig(num_heads=4, num_kv_heads=3),
+            "multiple of num_kv_heads; got 4 and 3",
+        ),
         (lambda: DecoderConfig(positions="concatenated", position_width=64), "from 1 to 63"),
         (lambda: DecoderConfig(positions="rotry"), "positions must be one of none, sinusoidal"),
-        (lambda: EncoderDecoderConfig(encoder_positions="concatenated"), "needs positions=concatenated"),
+        (
+            lambda: EncoderDecoderConfig(encoder_positions="concatenated"),
+            "needs positions=concatenated",
+        ),
         (lambda: Decoder(DecoderConfig(**SMALL))(tokens(1, 14)), "at most 13 tokens; got 14"),
         (lambda: Decoder(DecoderConfig(**SMALL))(torch.full((1, 2), 11)), "from 0 to 10; got 11"),
         (lambda: Decoder(DecoderConfig(**SMALL))(torch.full((1, 2), -1)), "from 0 to 10; got -1"),
-        (lambda: Decoder(DecoderConfig(**SMALL))(torch.zeros(3, dtype=torch.long)), r"\(batch, length\); got \(3\)"),
-        (lambda: Decoder(DecoderConfig(**SMALL))(torch.zeros(1, 3)), "got .* of torch.float32"),
-        (lambda: Encoder(EncoderConfig(**SMALL))(tokens(1, 3), real=torch.ones(1, 3)), "real must be boolean"),
         (
-            lambda: multi_head_attention(4, 2, position=Rotary())(torch.zeros(1, 2, 4), torch.zeros(1, 3, 4)),
+            lambda: Decoder(DecoderConfig(**SMALL))(torch.zeros(3, dtype=torch.long)),
+            r"\(batch, length\); got \(3\)",
+        ),
+        (lambda: Decoder(DecoderConfig(**SMALL))(torch.zeros(1, 3)), "got .* of torch.float32"),
+        (
+            lambda: Encoder(EncoderConfig(**SMALL))(tokens(1, 3), real=torch.ones(1, 3)),
+            "real must be boolean",
+        ),
+        (
+            lambda: multi_head_attention(4, 2, position=Rotary())(
+                torch.zeros(1, 2, 4), torch.zeros(1, 3, 4)
+            ),
             "Rotary positions compare places in one sequence.*position=None",
         ),
-        (lambda: SingleHead(SingleHeadConfig())(torch.zeros(2, 3)), r"\(batch, length, 3\); got \(2, 3\)"),
+        (
+            lambda: SingleHead(SingleHeadConfig())(torch.zeros(2, 3)),
+            r"\(batch, length, 3\); got \(2, 3\)",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(call, message):

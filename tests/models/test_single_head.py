@@ -15,11 +15,16 @@ def test_the_numpy_and_the_pytorch_head_agree_on_random_weights_at_every_length(
     source = np.random.default_rng(0)
     largest = 0.0
     for _ in range(40):
-        input_dim, qk_dim, v_dim, pos_dim, longest = (int(size) for size in source.integers(1, 10, 5))
+        input_dim, qk_dim, v_dim, pos_dim, longest = (
+            int(size) for size in source.integers(1, 10, 5)
+        )
         width = input_dim + (pos_dim if has_positions else 0)
         matrices = [source.normal(size=(width, size)) for size in (qk_dim, qk_dim, v_dim)]
         pos = source.normal(size=(longest, pos_dim)) if has_positions else None
-        reference, model = NumpyTransformer(*matrices, pos), SingleHead.from_matrices(*matrices, pos)
+        reference, model = (
+            NumpyTransformer(*matrices, pos),
+            SingleHead.from_matrices(*matrices, pos),
+        )
         for length in range(1, longest + 1):
             x = source.normal(size=(length, input_dim))
             with torch.no_grad():
@@ -43,7 +48,9 @@ def test_the_numpy_and_the_pytorch_head_agree_on_random_weights_at_every_length(
 )
 def test_a_head_rebuilt_from_its_matrices_is_the_same_head(config, tmp_path):
     model = SingleHead(config)
-    again = SingleHead.from_matrices(*model.matrices(), learned_positions=config.learned_positions, dtype=torch.float32)
+    again = SingleHead.from_matrices(
+        *model.matrices(), learned_positions=config.learned_positions, dtype=torch.float32
+    )
     assert {name: value.tolist() for name, value in again.state_dict().items()} == {
         name: value.tolist() for name, value in model.state_dict().items()
     }
@@ -80,14 +87,18 @@ def test_matrices_that_do_not_fit_are_refused():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_a_head_is_rebuilt_from_matrices_of_any_dtype_and_with_gradient(dtype):
     matrix = torch.ones(2, 2, dtype=dtype, requires_grad=True)
-    assert_array_equal(SingleHead.from_matrices(matrix, matrix, matrix).matrices().Km, np.ones((2, 2)))
+    assert_array_equal(
+        SingleHead.from_matrices(matrix, matrix, matrix).matrices().Km, np.ones((2, 2))
+    )
 
 
 def test_the_eight_panels_of_the_reference_can_be_pictured():
     pos = np.eye(3)
     head = NumpyTransformer(np.arange(10.0).reshape(5, 2), np.ones((5, 2)), np.ones((5, 1)), pos)
     panels = head.panels([[1.0, 0.0], [0.0, np.inf]])
-    section = panels.section("One head", tokens="AB", features=["A", "B", "p1", "p2", "p3"], outputs=["sign"])
+    section = panels.section(
+        "One head", tokens="AB", features=["A", "B", "p1", "p2", "p3"], outputs=["sign"]
+    )
     maps = section["choices"][0]["maps"]
     assert [each["title"].split(":")[0] for each in maps] == list(panels._fields)
     assert maps[0]["title"] == "Km: 0 to 9"
@@ -114,10 +125,19 @@ def by_hand(kind):
 @pytest.mark.parametrize(
     ("x", "sentence"),
     [
-        (torch.eye(2)[None], r"this head computes in float64; got x in float32\. Give x\.to\(torch\.float64\)\."),
+        (
+            torch.eye(2)[None],
+            r"this head computes in float64; got x in float32\. Give x\.to\(torch\.float64\)\.",
+        ),
         (torch.ones(1, 2, 2, dtype=torch.int64), "computes in float64; got x in int64"),
-        (torch.eye(2).double(), r"got \(2, 2\); a sequence alone needs a batch axis: x\.unsqueeze\(0\)\."),
-        (np.eye(2)[None], r"x must be a tensor; got a ndarray\. Convert it with torch\.as_tensor\."),
+        (
+            torch.eye(2).double(),
+            r"got \(2, 2\); a sequence alone needs a batch axis: x\.unsqueeze\(0\)\.",
+        ),
+        (
+            np.eye(2)[None],
+            r"x must be a tensor; got a ndarray\. Convert it with torch\.as_tensor\.",
+        ),
     ],
 )
 def test_a_head_made_by_hand_says_what_it_wants(x, sentence):
@@ -125,11 +145,14 @@ def test_a_head_made_by_hand_says_what_it_wants(x, sentence):
         by_hand(SingleHead.from_matrices)(x)
 
 
-@pytest.mark.parametrize("x", [torch.eye(2), torch.eye(2).bfloat16(), torch.eye(2).requires_grad_(), np.eye(2)])
+@pytest.mark.parametrize(
+    "x", [torch.eye(2), torch.eye(2).bfloat16(), torch.eye(2).requires_grad_(), np.eye(2)]
+)
 def test_in_numpy_a_head_takes_one_sequence_without_a_batch_axis(x):
     head = by_hand(NumpyTransformer)
     assert_array_equal(head(x).round(6), [[1.0], [-1.0]])
     with pytest.raises(
-        WrongUsage, match=r"got \(1, 2, 2\); this takes one sequence, without a batch axis, such as x\[0\]"
+        WrongUsage,
+        match=r"got \(1, 2, 2\); this takes one sequence, without a batch axis, such as x\[0\]",
     ):
         head(x[None])

@@ -22,7 +22,9 @@ from attnlab.models import (
 SMALL = {"vocab_size": 7, "max_length": 5, "d_model": 6, "num_heads": 2, "d_ff": 8}
 MODELS = [
     Decoder(DecoderConfig(**SMALL, projections="gated", positions="learned")),
-    Decoder(DecoderConfig(**SMALL, tie_output=False, norm="rms", activation="swiglu")).to(torch.bfloat16),
+    Decoder(DecoderConfig(**SMALL, tie_output=False, norm="rms", activation="swiglu")).to(
+        torch.bfloat16
+    ),
     Encoder(EncoderConfig(**SMALL, num_classes=3)).double(),
     EncoderDecoder(EncoderDecoderConfig(**SMALL, encoder_positions="none")),
     SingleHead(SingleHeadConfig(pos_dim=4)),
@@ -35,7 +37,9 @@ def test_a_saved_model_comes_back_bit_for_bit(model, tmp_path):
     assert type(loaded) is type(model)
     assert loaded.config == model.config
     assert not loaded.training
-    for (name, wanted), (same, found) in zip(model.state_dict().items(), loaded.state_dict().items(), strict=True):
+    for (name, wanted), (same, found) in zip(
+        model.state_dict().items(), loaded.state_dict().items(), strict=True
+    ):
         assert name == same
         assert wanted.dtype == found.dtype
         assert torch.equal(wanted, found)
@@ -90,7 +94,10 @@ def test_a_truncated_file_is_refused(size, tmp_path):
         (lambda d: d["model"].update(kind=[]), "expected kind to be one of decoder"),
         (lambda d: d["model"].update(kind={}), "expected kind to be one of decoder"),
         (lambda d: d["model"].update(dtype=[]), "floating-point dtype"),
-        (lambda d: d["model"]["config"].update(temperature=10**400), "temperature must be a number"),
+        (
+            lambda d: d["model"]["config"].update(temperature=10**400),
+            "temperature must be a number",
+        ),
         (lambda d: d["model"]["config"].update(dropout=10**400), "dropout must be a number"),
         (lambda d: d["model"].update(dtype="int8"), "floating-point dtype"),
         (lambda d: d["model"].update(config=[]), "config an object"),
@@ -115,7 +122,9 @@ def test_a_config_of_another_shape_is_held_against_the_weights(tmp_path):
         load_model(folder)
 
 
-@pytest.mark.parametrize("sizes", [{"vocab_size": 2_000_000, "d_model": 256}, {"vocab_size": 10**7, "d_model": 65_536}])
+@pytest.mark.parametrize(
+    "sizes", [{"vocab_size": 2_000_000, "d_model": 256}, {"vocab_size": 10**7, "d_model": 65_536}]
+)
 def test_a_config_far_larger_than_its_weights_takes_no_memory(sizes, tmp_path, monkeypatch):
     folder = save_model(MODELS[0], tmp_path)
     description = json.loads((folder / "config.json").read_text())
@@ -144,7 +153,9 @@ def test_a_model_that_does_not_fit_the_memory_is_said(tmp_path, monkeypatch):
         return model
 
     monkeypatch.setattr(storage, "build_model", short)
-    with pytest.raises(CouldNotRun, match=r"not enough memory for the model in .* it takes [\d,]+ bytes"):
+    with pytest.raises(
+        CouldNotRun, match=r"not enough memory for the model in .* it takes [\d,]+ bytes"
+    ):
         load_model(folder)
 
 

@@ -12,7 +12,14 @@ from attnlab.models import Decoder, DecoderConfig
 from attnlab.seeds import isolated
 
 CONFIG = DecoderConfig(
-    vocab_size=4, max_length=7, d_model=6, num_heads=2, d_ff=6, positions="learned", projections="gated", bias=False
+    vocab_size=4,
+    max_length=7,
+    d_model=6,
+    num_heads=2,
+    d_ff=6,
+    positions="learned",
+    projections="gated",
+    bias=False,
 )
 TOKENS = torch.randint(4, (5, 6), generator=torch.Generator().manual_seed(0))
 

@@ -1,4 +1,5 @@
-"""Our C++ is compiled once, kept where nobody else may write, and never loaded when it was touched."""
+"""Our C++ is compiled once, kept where nobody else may write, and never loaded when it was
+touched."""
 
 import multiprocessing
 import stat

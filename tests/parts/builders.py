@@ -1,4 +1,5 @@
-"""Small parts with seeded weights, for the tests to build models from. All widths are distinct primes times heads."""
+"""Small parts with seeded weights, for the tests to build models from. All widths are distinct
+primes times heads."""
 
 import itertools
 from collections.abc import Callable
@@ -10,7 +11,13 @@ from torch import Tensor, nn
 from attnlab.parts.blocks import Block
 from attnlab.parts.feed_forward import FeedForward
 from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
-from attnlab.parts.positions import Alibi, ConcatenatedPositions, LearnedPositions, Rotary, SinusoidalPositions
+from attnlab.parts.positions import (
+    Alibi,
+    ConcatenatedPositions,
+    LearnedPositions,
+    Rotary,
+    SinusoidalPositions,
+)
 from attnlab.seeds import generator, isolated
 
 IN_HEADS = ("none", "rotary", "alibi")
@@ -21,7 +28,9 @@ VARIANTS = list(itertools.product(NORM_PLACES, POSITIONS))
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, generator=generator(seed, "test", *shape), dtype=torch.float64).to(dtype)
+    return torch.randn(*shape, generator=generator(seed, "test", *shape), dtype=torch.float64).to(
+        dtype
+    )
 
 
 def in_heads(position: str, num_heads: int) -> Rotary | Alibi | None:
@@ -29,10 +38,17 @@ def in_heads(position: str, num_heads: int) -> Rotary | Alibi | None:
 
 
 def make_attention(
-    d_model: int = 28, num_heads: int = 4, *, position: str = "none", dtype: torch.dtype = torch.float64, **options: Any
+    d_model: int = 28,
+    num_heads: int = 4,
+    *,
+    position: str = "none",
+    dtype: torch.dtype = torch.float64,
+    **options: Any,
 ) -> MultiHeadAttention:
     with isolated(5):
-        part = multi_head_attention(d_model, num_heads, position=in_heads(position, num_heads), **options)
+        part = multi_head_attention(
+            d_model, num_heads, position=in_heads(position, num_heads), **options
+        )
         return _shaken(part).to(dtype)
 
 
@@ -52,11 +68,17 @@ def make_block(
     with isolated(7):
         block = Block(
             multi_head_attention(
-                d_model, num_heads, position=in_heads(position, num_heads), dropout=dropout, **options
+                d_model,
+                num_heads,
+                position=in_heads(position, num_heads),
+                dropout=dropout,
+                **options,
             ),
             FeedForward(d_model, 31, activation=activation, dropout=dropout),
             d_model=d_model,
-            cross_attention=multi_head_attention(d_model, num_heads, **options) if is_decoder else None,
+            cross_attention=multi_head_attention(d_model, num_heads, **options)
+            if is_decoder
+            else None,
             norm=norm,
             norm_place=norm_place,
             dropout=dropout,
@@ -64,7 +86,9 @@ def make_block(
         return _shaken(block).to(dtype)
 
 
-def with_positions(block: Block, position: str, d_model: int = 28, **options: Any) -> Callable[[Tensor], Tensor]:
+def with_positions(
+    block: Block, position: str, d_model: int = 28, **options: Any
+) -> Callable[[Tensor], Tensor]:
     """A function from tokens to the block's output, positions of any kind included."""
     with isolated(11):
         before: nn.Module = {

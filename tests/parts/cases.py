@@ -1,7 +1,8 @@
 """Random attention problems: every kind of mask, odd and unequal sizes, awkward memory layouts.
 
-A case is NumPy float64, but its numbers can be represented in the precision it is made for, so that torch and the
-reference start from the same ones. `unit` scores have a standard deviation of 1, whatever the scale.
+A case is NumPy float64, but its numbers can be represented in the precision it is made for, so that
+torch and the reference start from the same ones. `unit` scores have a standard deviation of 1,
+whatever the scale.
 """
 
 from typing import Any, NamedTuple
@@ -12,7 +13,17 @@ from torch import Tensor
 
 from attnlab.parts import reference as ref
 
-KINDS = ("none", "causal", "causal word", "padding", "density", "block", "dead rows", "bias", "bias that blocks")
+KINDS = (
+    "none",
+    "causal",
+    "causal word",
+    "padding",
+    "density",
+    "block",
+    "dead rows",
+    "bias",
+    "bias that blocks",
+)
 HALVES = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float64, torch.float32, *HALVES)
 
@@ -53,11 +64,17 @@ def rounded(x: np.ndarray, dtype: torch.dtype) -> np.ndarray:
     return torch.from_numpy(x).to(dtype).double().numpy()
 
 
-def random_case(seed: int, *, largest: int = 65, dtype: torch.dtype = torch.float32, kind: str | None = None) -> Case:
-    """Make the case of this number; its kind of mask goes round with the number unless it is given."""
+def random_case(
+    seed: int, *, largest: int = 65, dtype: torch.dtype = torch.float32, kind: str | None = None
+) -> Case:
+    """Make the case of this number; its kind of mask goes round with the number unless it is
+    given."""
     rng = np.random.default_rng([20260101, seed])
     kind = KINDS[seed % len(KINDS)] if kind is None else kind
-    batch, heads = int(rng.integers(0, 5)) if rng.random() < 0.3 else int(rng.integers(1, 4)), int(rng.integers(1, 9))
+    batch, heads = (
+        int(rng.integers(0, 5)) if rng.random() < 0.3 else int(rng.integers(1, 4)),
+        int(rng.integers(1, 9)),
+    )
     num_queries, num_keys = _length(rng, largest), _length(rng, largest)
     if kind.startswith("causal"):
         num_queries, num_keys = sorted((num_queries, num_keys))
@@ -66,25 +83,37 @@ def random_case(seed: int, *, largest: int = 65, dtype: torch.dtype = torch.floa
     width, value_width = int(rng.integers(1, 65)), int(rng.integers(1, 65))
     scale = (None, None, False, float(rng.uniform(0.1, 2.0)))[rng.integers(0, 4)]
     factor = width**-0.5 if scale is None else (1.0 if scale is False else scale)
-    # Sometimes one key head serves all, and sometimes there is no batch: the leading axes broadcast.
+    # Sometimes one key head serves all, and sometimes there is no batch: the leading axes
+    # broadcast.
     key_heads = 1 if rng.random() < 0.2 else heads
-    lead, key_lead = ((batch, heads), (batch, key_heads)) if rng.random() < 0.8 else ((heads,), (key_heads,))
+    lead, key_lead = (
+        ((batch, heads), (batch, key_heads)) if rng.random() < 0.8 else ((heads,), (key_heads,))
+    )
 
     query = rng.normal(size=(*lead, num_queries, width)) / (factor * width**0.5)
-    key, value = rng.normal(size=(*key_lead, num_keys, width)), rng.normal(size=(*key_lead, num_keys, value_width))
+    key, value = (
+        rng.normal(size=(*key_lead, num_keys, width)),
+        rng.normal(size=(*key_lead, num_keys, value_width)),
+    )
     mask = _mask(rng, kind, lead, num_queries, num_keys)
     if mask is not None and mask.dtype != bool:
         mask = rounded(mask, dtype)
     query, key, value = (rounded(x, dtype) for x in (query, key, value))
     grad = rounded(rng.normal(size=(*lead, num_queries, value_width)), dtype)
-    seen = np.ones((1, 1), bool) if mask is None else (mask if mask.dtype == bool else mask > -np.inf)
+    seen = (
+        np.ones((1, 1), bool) if mask is None else (mask if mask.dtype == bool else mask > -np.inf)
+    )
     visible = np.broadcast_to(seen, (*lead, num_queries, num_keys))
     return Case(query, key, value, mask, scale, kind, visible, grad)
 
 
 def _length(rng: np.random.Generator, largest: int) -> int:
     """Mostly short, now and then long, always from 1 to the largest."""
-    return int(rng.integers(1, largest + 1)) if rng.random() < 0.06 else int(rng.integers(1, min(largest, 9) + 1))
+    return (
+        int(rng.integers(1, largest + 1))
+        if rng.random() < 0.06
+        else int(rng.integers(1, min(largest, 9) + 1))
+    )
 
 
 def _mask(

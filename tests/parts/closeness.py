@@ -1,6 +1,8 @@
-"""The one way in which these tests compare numbers: shape first, then finiteness, then the distance.
+"""The one way in which these tests compare numbers: shape first, then finiteness, then the
+distance.
 
-A comparison that NaN can pass proves nothing, and `np.testing.assert_allclose` lets it pass by default.
+A comparison that NaN can pass proves nothing, and `np.testing.assert_allclose` lets it pass by
+default.
 """
 
 import numpy as np
@@ -21,24 +23,35 @@ def distance(actual: ArrayLike | torch.Tensor, expected: ArrayLike | torch.Tenso
     """The largest absolute difference of two finite arrays of one shape."""
     ours, theirs = as_array(actual), as_array(expected)
     assert ours.shape == theirs.shape, f"shape {ours.shape} instead of {theirs.shape}"
-    assert np.isfinite(theirs).all(), "what is expected is not finite, so nothing can be compared with it"
-    assert np.isfinite(ours).all(), f"{np.sum(~np.isfinite(ours))} of {ours.size} numbers are not finite"
+    assert np.isfinite(theirs).all(), (
+        "what is expected is not finite, so nothing can be compared with it"
+    )
+    assert np.isfinite(ours).all(), (
+        f"{np.sum(~np.isfinite(ours))} of {ours.size} numbers are not finite"
+    )
     return float(np.abs(ours - theirs).max(initial=0.0))
 
 
 def assert_close(
-    actual: ArrayLike | torch.Tensor, expected: ArrayLike | torch.Tensor, bound: float, what: str = "the result"
+    actual: ArrayLike | torch.Tensor,
+    expected: ArrayLike | torch.Tensor,
+    bound: float,
+    what: str = "the result",
 ) -> None:
     error = distance(actual, expected)
     assert error <= bound, f"{what} is off by {error:.3g}; at most {bound:.3g} is allowed"
     LARGEST[what] = max(LARGEST.get(what, 0.0), error)
 
 
-def assert_same(actual: ArrayLike | torch.Tensor, expected: ArrayLike | torch.Tensor, what: str = "the result") -> None:
+def assert_same(
+    actual: ArrayLike | torch.Tensor, expected: ArrayLike | torch.Tensor, what: str = "the result"
+) -> None:
     assert_close(actual, expected, 0.0, what)
 
 
-def assert_scores_close(actual: torch.Tensor, expected: np.ndarray, bound: float, what: str = "scores") -> None:
+def assert_scores_close(
+    actual: torch.Tensor, expected: np.ndarray, bound: float, what: str = "scores"
+) -> None:
     """Scores may be -inf, on the same places; the others are compared."""
     ours = as_array(actual)
     assert ours.shape == expected.shape

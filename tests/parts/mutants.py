@@ -1,7 +1,8 @@
-"""Planted faults: the mistakes that attention code is known for, and the tests that must notice each of them.
+"""Planted faults: the mistakes that attention code is known for, and the tests that must notice
+each of them.
 
-A row is the fault's name, the old snippet, the new one, and its checks; a check is a test file, a test in it, and
-arguments. `test_mutants` plants them one by one.
+A row is the fault's name, the old snippet, the new one, and its checks; a check is a test file, a
+test in it, and arguments. `test_mutants` plants them one by one.
 """
 
 from typing import Any, NamedTuple
@@ -22,18 +23,31 @@ class Mutant(NamedTuple):
 
 
 def _in(module: str, *rows: tuple[Any, ...]) -> list[Mutant]:
-    return [Mutant(name, f"attnlab.{module}", old, new, tuple(checks)) for name, old, new, *checks in rows]
+    return [
+        Mutant(name, f"attnlab.{module}", old, new, tuple(checks))
+        for name, old, new, *checks in rows
+    ]
 
 
 REFERENCE = ("test_attend_reference", "check_cases", 0, 36)
-SCALE = ("test_attend", "test_the_scale_is_one_over_the_root_of_the_width_unless_another_is_asked_for")
+SCALE = (
+    "test_attend",
+    "test_the_scale_is_one_over_the_root_of_the_width_unless_another_is_asked_for",
+)
 HUGE = ("test_attend", "test_huge_scores_stay_finite_and_the_largest_wins", 1e20, True)
 ZERO = ("test_attend", "test_masked_weights_are_exactly_zero")
 SUM = ("test_attend", "test_live_rows_of_weights_sum_to_one_and_dead_ones_to_zero")
 DEAD = ("test_attend", "test_a_query_that_may_look_at_nothing_gets_zeros_forward_and_backward")
 DEAD_SCORES = ("test_attend", "test_rows_of_scores_inside_attend_get_finite_gradients")
-GARBAGE = ("test_attend", "test_garbage_in_a_key_and_value_that_nobody_may_see_changes_nothing", float("nan"))
-LATER = ("test_attend", "test_garbage_that_only_later_queries_see_changes_nothing_for_the_earlier_ones")
+GARBAGE = (
+    "test_attend",
+    "test_garbage_in_a_key_and_value_that_nobody_may_see_changes_nothing",
+    float("nan"),
+)
+LATER = (
+    "test_attend",
+    "test_garbage_that_only_later_queries_see_changes_nothing_for_the_earlier_ones",
+)
 SURFACES = ("test_attend", "test_a_nan_that_is_attended_to_surfaces")
 DROPOUT = ("test_attend", "test_dropout_leaves_the_returned_weights_alone_and_the_mean_output_too")
 HALF = ("test_attend", "test_large_scores_of_half_precision_inputs_are_computed_in_float32")
@@ -64,25 +78,48 @@ HEADS = ("test_heads", "test_every_number_of_shared_heads_agrees_with_the_refere
 TORCH_HEADS = ("test_heads", "test_our_heads_are_those_of_torch_with_the_same_weights")
 FIRST_HEAD = ("test_heads", "test_the_first_head_gets_the_first_channels")
 NEIGHBOURS = ("test_heads", "test_neighbouring_query_heads_share_a_key_head")
-HEAD_DROPOUT = ("test_heads", "test_dropout_acts_in_training_only_and_never_on_the_returned_weights")
+HEAD_DROPOUT = (
+    "test_heads",
+    "test_dropout_acts_in_training_only_and_never_on_the_returned_weights",
+)
 ALIBI_HEADS = ("test_heads", "test_alibi_in_the_heads_is_the_bias_of_the_reference", True)
-ROTARY_HEADS = ("test_heads", "test_rotary_in_the_heads_turns_queries_and_keys_as_the_reference_does", 2)
+ROTARY_HEADS = (
+    "test_heads",
+    "test_rotary_in_the_heads_turns_queries_and_keys_as_the_reference_does",
+    2,
+)
 TURN = ("test_positions", "test_a_pair_of_channels_turns_by_its_position")
-DISTANCE = ("test_positions", "test_turning_keeps_lengths_and_makes_products_depend_on_the_distance_alone", 8)
+DISTANCE = (
+    "test_positions",
+    "test_turning_keeps_lengths_and_makes_products_depend_on_the_distance_alone",
+    8,
+)
 SINUSOIDS = ("test_positions", "test_sinusoids_are_those_of_the_reference_at_any_offset", 7)
-ADDED = ("test_positions", "test_sinusoids_are_added_at_their_offset_however_long_and_in_whatever_precision")
+ADDED = (
+    "test_positions",
+    "test_sinusoids_are_added_at_their_offset_however_long_and_in_whatever_precision",
+)
 LEARNED = ("test_positions", "test_learned_positions_are_rows_of_their_weight")
 BESIDE = ("test_positions", "test_concatenated_positions_stand_beside_the_token")
 SLOPES = ("test_positions", "test_slopes_are_powers_of_two_and_other_counts_borrow")
 BIAS = ("test_positions", "test_bias_falls_with_distance_and_is_zero_at_home")
 BIAS_AND_MASK = ("test_positions", "test_bias_and_mask_become_one_float_mask")
-LAYER_NORM = ("test_norms", "test_layer_norm_is_its_formula_the_reference_and_torch", (2, 3, 11), 0.1)
+LAYER_NORM = (
+    "test_norms",
+    "test_layer_norm_is_its_formula_the_reference_and_torch",
+    (2, 3, 11),
+    0.1,
+)
 RMS_NORM = ("test_norms", "test_rms_norm_is_its_formula_the_reference_and_torch", (2, 3, 11), 0.1)
 KIND = ("test_norms", "test_each_kind_makes_its_norm")
 ROOT = ("test_norms", "test_epsilon_stands_inside_the_root")
 ACTIVATION = ("test_feed_forward", "test_two_layers_and_an_activation_agree_with_the_reference")
 SWIGLU = ("test_feed_forward", "test_swiglu_agrees_with_the_reference")
-FACTORISED = ("test_projections", "test_the_factorised_weight_is_that_of_the_reference_and_its_rows_sum_to_one", 0.3)
+FACTORISED = (
+    "test_projections",
+    "test_the_factorised_weight_is_that_of_the_reference_and_its_rows_sum_to_one",
+    0.3,
+)
 EACH_HEAD = ("test_projections", "test_each_head_applies_its_own_weight", True)
 APPENDS = ("test_cache", "test_many_small_appends_keep_everything_that_came_before")
 STEPS = ("test_cache", "test_heads_step_by_step_give_the_full_causal_pass")
@@ -95,21 +132,39 @@ MEMORY = ("test_blocks", "test_a_memory_mask_hides_a_part_of_the_memory")
 LOOKING = ("test_sites", "test_looking_at_every_site_changes_nothing", "none", "pre", False)
 FIT = ("test_sites", "test_the_sites_fit_together")
 GONE = ("test_sites", "test_nothing_stays_behind_also_after_an_error")
-RETURNED = ("test_sites", "test_what_an_instrument_returns_is_what_the_model_goes_on_with", "layers.0.attention.output")
+RETURNED = (
+    "test_sites",
+    "test_what_an_hook_returns_is_what_the_model_goes_on_with",
+    "layers.0.attention.output",
+)
 MIXED = ("test_cache", "test_two_blocks_of_one_cache_do_not_mix_their_keys")
 ROOM = ("test_cache", "test_room_is_doubled_so_that_appending_rarely_copies")
-ONEDNN = ("test_linear", "test_onednn_gives_the_output_and_the_gradients_of_the_default_path", (509,), True)
+ONEDNN = (
+    "test_linear",
+    "test_onednn_gives_the_output_and_the_gradients_of_the_default_path",
+    (509,),
+    True,
+)
 ONES = [1] * 23
-ROTARY_STEPS, ALIBI_STEPS, PLAIN_STEPS = ((*STEPS, position, 2, ONES) for position in ("rotary", "alibi", "none"))
+ROTARY_STEPS, ALIBI_STEPS, PLAIN_STEPS = (
+    (*STEPS, position, 2, ONES) for position in ("rotary", "alibi", "none")
+)
 PRE, POST, NONE = ((*FORMULA, place, "layer") for place in ("pre", "post", "none"))
 SHARED = (*HEADS, 2, "dense", True)
-FLOAT_HEADS, FUSED_HEADS = ((*TORCH_HEADS, need_weights, "float64") for need_weights in (True, False))
+FLOAT_HEADS, FUSED_HEADS = (
+    (*TORCH_HEADS, need_weights, "float64") for need_weights in (True, False)
+)
 
 ATTEND = _in(
     "parts.attend",
     ("no scale", "return float(width**-0.5)", "return 1.0", SCALE, REFERENCE),
     ("autocast rounds weights", "torch.autocast(kind, enabled=False)", "nullcontext()", AUTOCAST),
-    ("a mask for more scores than there are", "query = query.expand(*leading, -1, -1)", "pass", AXES),
+    (
+        "a mask for more scores than there are",
+        "query = query.expand(*leading, -1, -1)",
+        "pass",
+        AXES,
+    ),
     ("scale by d, not by its root", "float(width**-0.5)", "float(width**-1.0)", SCALE, REFERENCE),
     ("a scale of 0 taken for none", "1.0 if scale is False else", "1.0 if not scale else", SCALE),
     (
@@ -128,16 +183,35 @@ ATTEND = _in(
         SUM,
         (*DEAD, True),
     ),
-    ("-1e9 in float masks", '.masked_fill(blocked, float("-inf"))', ".masked_fill(blocked, -1e9)", ZERO, SUM),
+    (
+        "-1e9 in float masks",
+        '.masked_fill(blocked, float("-inf"))',
+        ".masked_fill(blocked, -1e9)",
+        ZERO,
+        SUM,
+    ),
     (
         "mask after the softmax",
         "    weights = attention_weights(scores)\n",
-        "    weights = attention_weights(attention_scores(query, key, scale=scale)) * (scores > float('-inf'))\n",
+        "    weights = attention_weights(attention_scores(query, key, scale=scale)) * "
+        "(scores > float('-inf'))\n",
         SUM,
         REFERENCE,
     ),
-    ("softmax over the queries", "| broken, 0.0).softmax(-1)", "| broken, 0.0).softmax(-2)", SUM, REFERENCE),
-    ("dead rows left uniform", "weights = weights.masked_fill(blocked, 0.0)", "pass", SUM, (*DEAD, True)),
+    (
+        "softmax over the queries",
+        "| broken, 0.0).softmax(-1)",
+        "| broken, 0.0).softmax(-2)",
+        SUM,
+        REFERENCE,
+    ),
+    (
+        "dead rows left uniform",
+        "weights = weights.masked_fill(blocked, 0.0)",
+        "pass",
+        SUM,
+        (*DEAD, True),
+    ),
     (
         "NaN repaired after the softmax",
         'scores.masked_fill((largest == float("-inf")) | broken, 0.0).softmax(-1)',
@@ -174,7 +248,12 @@ ATTEND = _in(
         REFERENCE,
         FLOAT_HEADS,
     ),
-    ("garbage in values not cleaned", "if not _may_hold_garbage(output):", "if True:", (*GARBAGE, True)),
+    (
+        "garbage in values not cleaned",
+        "if not _may_hold_garbage(output):",
+        "if True:",
+        (*GARBAGE, True),
+    ),
     (
         "garbage in keys not cleaned",
         "if tensor is not None and (_may_hold_garbage(query) or _may_hold_garbage(key)):",
@@ -234,8 +313,8 @@ ATTEND = _in(
     ),
     (
         "a wide mask squeezed into half precision",
-        "if isinstance(mask, Tensor) and query.dtype in _HALF and",
-        "if False and",
+        "isinstance(mask, Tensor) and query.dtype in _HALF and",
+        "False and",
         (*WIDE_MASK, torch.float16),
     ),
     (
@@ -257,13 +336,31 @@ ATTEND = _in(
         "(is_causal and num_queries <= 2)",
         WORD,
     ),
-    ("scale lost in the fused kernel", "scale=_scale_factor(scale, query.shape[-1]),", "", SCALE, REFERENCE),
+    (
+        "scale lost in the fused kernel",
+        "scale=_scale_factor(scale, query.shape[-1]),",
+        "",
+        SCALE,
+        REFERENCE,
+    ),
     ("dropout lost in the fused kernel", "dropout_p=dropout", "dropout_p=0.0", HEAD_DROPOUT),
 )
 MASK_FAULTS = _in(
     "parts.masks",
-    ("causal mask hides the own position", "return distance >= 0", "return distance > 0", DRAWN, (*CAUSAL, True)),
-    ("causal mask shows the next position", "return distance >= 0", "return distance >= -1", DRAWN, (*CAUSAL, True)),
+    (
+        "causal mask hides the own position",
+        "return keys <= queries",
+        "return keys < queries",
+        DRAWN,
+        (*CAUSAL, True),
+    ),
+    (
+        "causal mask shows the next position",
+        "return keys <= queries",
+        "return keys <= queries + 1",
+        DRAWN,
+        (*CAUSAL, True),
+    ),
     (
         "queries are the first positions",
         "torch.arange(num_keys - num_queries, num_keys, device=device)",
@@ -273,18 +370,51 @@ MASK_FAULTS = _in(
         WORD,
         PLAIN_STEPS,
     ),
-    ("anti-causal mask hides the own position", "num_keys, device) <= 0", "num_keys, device) < 0", DRAWN, MASKS),
-    ("window one too wide", "(distance < window)", "(distance <= window)", DRAWN, MASKS),
+    (
+        "anti-causal mask hides the own position",
+        "return keys >= queries",
+        "return keys > queries",
+        DRAWN,
+        MASKS,
+    ),
+    (
+        "window one too wide",
+        "(keys > queries - window)",
+        "(keys >= queries - window)",
+        DRAWN,
+        MASKS,
+    ),
     ("prefix one too long", "device=device) < prefix)", "device=device) <= prefix)", DRAWN, MASKS),
-    ("later blocks see earlier ones", "number.unsqueeze(-1) == number", "number.unsqueeze(-1) >= number", DRAWN, MASKS),
+    (
+        "later blocks see earlier ones",
+        "number.unsqueeze(-1) == number",
+        "number.unsqueeze(-1) >= number",
+        DRAWN,
+        MASKS,
+    ),
     ("padding inverted", "< real.unsqueeze(-1))", ">= real.unsqueeze(-1))", DRAWN, MASKS),
     ("padding on the query axis", "[:, None, None, :]", "[:, None, :, None]", DRAWN, MASKS),
     ("edges cut the other way", "mask[query, key] = False", "mask[key, query] = False", DRAWN),
     ("both means or", "else result & mask", "else result | mask", COMBINED),
     ("either means and", "else result | mask", "else result & mask", COMBINED),
-    ("zeros and ones are let through", "if most == 1.0 and least", "if most == 9.0 and least", ZEROS_AND_ONES),
-    ("any bias of one is refused", "bool(((mask == 0) | (mask == 1)).all())", "True", MEANT_TO_BE_ADDED),
-    ("either forgets what None allows", "if any(mask is None for mask in masks):", "if False:", COMBINED),
+    (
+        "zeros and ones are let through",
+        "if most == 1.0 and least",
+        "if most == 9.0 and least",
+        ZEROS_AND_ONES,
+    ),
+    (
+        "any bias of one is refused",
+        "bool(((mask == 0) | (mask == 1)).all())",
+        "True",
+        MEANT_TO_BE_ADDED,
+    ),
+    (
+        "either forgets what None allows",
+        "if any(mask is None for mask in masks):",
+        "if False:",
+        COMBINED,
+    ),
 )
 HEAD_FAULTS = _in(
     "parts.heads",
@@ -309,7 +439,12 @@ HEAD_FAULTS = _in(
         NEIGHBOURS,
         SHARED,
     ),
-    ("query and key swapped", "return attend(query, key, value,", "return attend(key, query, value,", FLOAT_HEADS),
+    (
+        "query and key swapped",
+        "return attend(query, key, value,",
+        "return attend(key, query, value,",
+        FLOAT_HEADS,
+    ),
     (
         "scale of the heads lost",
         "query, key, value, mask, scale=self.scale,",
@@ -318,9 +453,25 @@ HEAD_FAULTS = _in(
     ),
     ("dropout in eval", "self.dropout if self.training else 0.0", "self.dropout", HEAD_DROPOUT),
     ("query not turned", "query = self.position(query, offset)", "pass", ROTARY_HEADS),
-    ("key turned from the start again", "key = self.position(key, offset)", "key = self.position(key)", ROTARY_STEPS),
-    ("query turned from the start again", "self.position(query, offset)", "self.position(query)", ROTARY_STEPS),
-    ("mask lost beside ALiBi", "self.position.masked(mask,", "self.position.masked(None,", ALIBI_HEADS, ALIBI_STEPS),
+    (
+        "key turned from the start again",
+        "key = self.position(key, offset)",
+        "key = self.position(key)",
+        ROTARY_STEPS,
+    ),
+    (
+        "query turned from the start again",
+        "self.position(query, offset)",
+        "self.position(query)",
+        ROTARY_STEPS,
+    ),
+    (
+        "mask lost beside ALiBi",
+        "self.position.masked(mask,",
+        "self.position.masked(None,",
+        ALIBI_HEADS,
+        ALIBI_STEPS,
+    ),
     (
         "mask lost when somebody looks",
         "attention_scores(query, key, mask,",
@@ -331,12 +482,17 @@ HEAD_FAULTS = _in(
         "a changed mask ignored",
         'mask = tensor if tensor is None else part.visit("mask", tensor)',
         'tensor if tensor is None else part.visit("mask", tensor)',
-        ("test_sites", "test_an_instrument_may_change_the_mask"),
+        ("test_sites", "test_an_hook_may_change_the_mask"),
     ),
 )
 POSITION_FAULTS = _in(
     "parts.positions",
-    ("sine and cosine swapped", "(angle.sin(), angle.cos())", "(angle.cos(), angle.sin())", SINUSOIDS),
+    (
+        "sine and cosine swapped",
+        "(angle.sin(), angle.cos())",
+        "(angle.cos(), angle.sin())",
+        SINUSOIDS,
+    ),
     (
         "sines and cosines in halves",
         "torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)",
@@ -345,14 +501,25 @@ POSITION_FAULTS = _in(
     ),
     ("wrong frequency", "(-math.log(10000.0) / width)", "(-math.log(1000.0) / width)", SINUSOIDS),
     ("offset of sinusoids ignored", "table[offset:end]", "table[: x.shape[-2]]", ADDED),
-    ("offset of learned positions ignored", "return table[offset : offset + length]", "return table[:length]", LEARNED),
+    (
+        "offset of learned positions ignored",
+        "return table[offset : offset + length]",
+        "return table[:length]",
+        LEARNED,
+    ),
     (
         "position before the token",
         "torch.cat((x, rows.expand(*x.shape[:-1], rows.shape[-1])), -1)",
         "torch.cat((rows.expand(*x.shape[:-1], rows.shape[-1]), x), -1)",
         BESIDE,
     ),
-    ("rotary without its sign", "first * cos - second * sin", "first * cos + second * sin", TURN, DISTANCE),
+    (
+        "rotary without its sign",
+        "first * cos - second * sin",
+        "first * cos + second * sin",
+        TURN,
+        DISTANCE,
+    ),
     (
         "rotary ignores its offset",
         "torch.arange(offset, offset + x.shape[-2], dtype",
@@ -360,8 +527,19 @@ POSITION_FAULTS = _in(
         DISTANCE,
         ROTARY_STEPS,
     ),
-    ("rotary frequency by the whole width", "device=x.device) / half)", "device=x.device) / x.shape[-1])", TURN),
-    ("ALiBi draws to the distant", "return -alibi_slopes", "return alibi_slopes", BIAS, ALIBI_HEADS),
+    (
+        "rotary frequency by the whole width",
+        "device=x.device) / half)",
+        "device=x.device) / x.shape[-1])",
+        TURN,
+    ),
+    (
+        "ALiBi draws to the distant",
+        "return -alibi_slopes",
+        "return alibi_slopes",
+        BIAS,
+        ALIBI_HEADS,
+    ),
     ("slopes start at 1", "(-8.0 * (i + 1) / power)", "(-8.0 * i / power)", SLOPES, ALIBI_HEADS),
     ("slopes borrow the wrong ones", "range(0, 2 * power, 2)", "range(1, 2 * power, 2)", SLOPES),
     (
@@ -371,7 +549,13 @@ POSITION_FAULTS = _in(
         BIAS,
         ALIBI_STEPS,
     ),
-    ("ALiBi forgets the mask", 'bias.masked_fill(~tensor, float("-inf"))', "bias", BIAS_AND_MASK, ALIBI_HEADS),
+    (
+        "ALiBi forgets the mask",
+        'bias.masked_fill(~tensor, float("-inf"))',
+        "bias",
+        BIAS_AND_MASK,
+        ALIBI_HEADS,
+    ),
 )
 NORM_FAULTS = _in(
     "parts.norms",
@@ -381,15 +565,31 @@ NORM_FAULTS = _in(
         "centred.square().sum(-1, keepdim=True) / (x.shape[-1] - 1)",
         LAYER_NORM,
     ),
-    ("epsilon outside the root", "(variance + epsilon).sqrt()", "(variance.sqrt() + epsilon)", ROOT, LAYER_NORM),
-    ("mean over the positions", "x - x.mean(-1, keepdim=True)", "x - x.mean(-2, keepdim=True)", LAYER_NORM),
+    (
+        "epsilon outside the root",
+        "(variance + epsilon).sqrt()",
+        "(variance.sqrt() + epsilon)",
+        ROOT,
+        LAYER_NORM,
+    ),
+    (
+        "mean over the positions",
+        "x - x.mean(-1, keepdim=True)",
+        "x - x.mean(-2, keepdim=True)",
+        LAYER_NORM,
+    ),
     (
         "root of the sum, not of the mean",
         "x.square().mean(-1, keepdim=True) + epsilon",
         "x.square().sum(-1, keepdim=True) + epsilon",
         RMS_NORM,
     ),
-    ("epsilon of the module lost", "self.weight, self.bias, self.epsilon)", "self.weight, self.bias)", LAYER_NORM),
+    (
+        "epsilon of the module lost",
+        "self.weight, self.bias, self.epsilon)",
+        "self.weight, self.bias)",
+        LAYER_NORM,
+    ),
     ("norms mixed up", 'if kind == "layer" else', 'if kind != "layer" else', KIND),
     (
         "gain of the module lost",
@@ -412,8 +612,18 @@ PROJECTION_FAULTS = _in(
 )
 FEED_FORWARD_FAULTS = _in(
     "parts.feed_forward",
-    ("gelu approximated", "F.gelu(inner)", 'F.gelu(inner, approximate="tanh")', (*ACTIVATION, "gelu")),
-    ("gate and signal swapped", "F.silu(self.gate(x)) * inner", "self.gate(x) * F.silu(inner)", SWIGLU),
+    (
+        "gelu approximated",
+        "F.gelu(inner)",
+        'F.gelu(inner, approximate="tanh")',
+        (*ACTIVATION, "gelu"),
+    ),
+    (
+        "gate and signal swapped",
+        "F.silu(self.gate(x)) * inner",
+        "self.gate(x) * F.silu(inner)",
+        SWIGLU,
+    ),
 )
 CACHE_FAULTS = _in(
     "parts.cache",
@@ -437,7 +647,12 @@ CACHE_FAULTS = _in(
         "self._keys, self._values",
         APPENDS,
     ),
-    ("one cache for all parts", "self._layers.setdefault(name,", 'self._layers.setdefault("",', MIXED),
+    (
+        "one cache for all parts",
+        "self._layers.setdefault(name,",
+        'self._layers.setdefault("",',
+        MIXED,
+    ),
     ("room for one more only", "max(needed, 2 * self.length, 16)", "needed", ROOM),
 )
 BLOCK_FAULTS = _in(
@@ -450,8 +665,18 @@ BLOCK_FAULTS = _in(
         PRE,
         POST,
     ),
-    ("norm before attention forgotten", 'self.norm_attention(x) if self.norm_place == "pre" else x', "x", PRE),
-    ("one norm used twice", "read = self.norm_feed_forward(x)", "read = self.norm_attention(x)", PRE),
+    (
+        "norm before attention forgotten",
+        'self.norm_attention(x) if self.norm_place == "pre" else x',
+        "x",
+        PRE,
+    ),
+    (
+        "one norm used twice",
+        "read = self.norm_feed_forward(x)",
+        "read = self.norm_attention(x)",
+        PRE,
+    ),
     ("mask lost", "self.attention(read, mask=mask,", "self.attention(read,", PRE, POST, NONE),
     ("memory mask lost", "memory, mask=memory_mask,", "memory,", MEMORY),
     (
@@ -464,17 +689,27 @@ BLOCK_FAULTS = _in(
 SITE_FAULTS = _in(
     "sites",
     (
-        "what an instrument returns is ignored",
-        "value = _checked(instrument.visit(name, value), value, name)",
-        "_checked(instrument.visit(name, value), value, name)",
+        "what a hook returns is ignored",
+        "value = _checked(hook.visit(name, value), value, name)",
+        "_checked(hook.visit(name, value), value, name)",
         RETURNED,
     ),
-    ("the instrument stays", "if each.instrument is not instrument)", ")", GONE),
+    ("the hook stays", "if each.hook is not hook)", ")", GONE),
 )
 LINEAR_FAULTS = _in(
     "parts.linear",
-    ("bias lost on the other path", "_linear_pointwise(x, weight, bias,", "_linear_pointwise(x, weight, None,", ONEDNN),
-    ("gradient of the bias averaged", "grad_bias = flat.sum(0)", "grad_bias = flat.mean(0)", ONEDNN),
+    (
+        "bias lost on the other path",
+        "_linear_pointwise(x, weight, bias,",
+        "_linear_pointwise(x, weight, None,",
+        ONEDNN,
+    ),
+    (
+        "gradient of the bias averaged",
+        "grad_bias = flat.sum(0)",
+        "grad_bias = flat.mean(0)",
+        ONEDNN,
+    ),
 )
 MUTANTS = [
     *ATTEND,

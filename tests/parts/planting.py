@@ -1,12 +1,13 @@
 """Planting a fault: for a moment, a module runs other source than it has.
 
-`planted` takes an old snippet that occurs exactly once in the module's source and the new one for its place,
-compiles the changed source and swaps the code of the functions that differ, in place: whoever has imported them
-already runs the fault too.
+`planted` takes an old snippet that occurs exactly once in the module's source and the new one for
+its place, compiles the changed source and swaps the code of the functions that differ, in place:
+whoever has imported them already runs the fault too.
 """
 
 import importlib
 import inspect
+import re
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,14 +25,24 @@ def _codes(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
 
 
 def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
-    holders = [module, *(c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)]
+    holders = [
+        module,
+        *(
+            c
+            for c in vars(module).values()
+            if isinstance(c, type) and c.__module__ == module.__name__
+        ),
+    ]
     for holder in holders:
         for member in vars(holder).values():
             for wrapped in ("__func__", "fget"):  # of class methods, of properties
                 member = getattr(member, wrapped, None) or member
             if callable(member):
                 function = inspect.unwrap(member)
-                if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
+                if (
+                    isinstance(function, types.FunctionType)
+                    and function.__module__ == module.__name__
+                ):
                     yield function
 
 
@@ -41,15 +52,17 @@ def planted(module_name: str, old: str, new: str) -> Iterator[list[str]]:
     module = importlib.import_module(module_name)
     with open(module.__file__, encoding="utf-8") as file:
         source = file.read()
-    assert source.count(old) == 1, f"the snippet occurs {source.count(old)} times in {module_name}: {old!r}"
     sound, faulty = (
-        dict(_codes(compile(text, module.__file__, "exec"))) for text in (source, source.replace(old, new))
+        dict(_codes(compile(text, module.__file__, "exec")))
+        for text in (source, replaced(source, old, new, module_name))
     )
     swapped: list[tuple[types.FunctionType, types.CodeType]] = []
     try:
         for function in _functions(module):
             name = function.__code__.co_qualname
-            if name in sound and _differs(sound[name], faulty[name]):  # what a decorator made stands in no source
+            if name in sound and _differs(
+                sound[name], faulty[name]
+            ):  # what a decorator made stands in no source
                 swapped.append((function, function.__code__))
                 function.__code__ = faulty[name]
         assert swapped, f"the snippet is in no function of {module_name}: {old!r}"
@@ -59,9 +72,31 @@ def planted(module_name: str, old: str, new: str) -> Iterator[list[str]]:
             function.__code__ = code
 
 
+def replaced(source: str, old: str, new: str, where: str) -> str:
+    """Put a new snippet in the place of an old one, however its lines are broken."""
+    if source.count(old) == 1:
+        return source.replace(old, new)
+    found = list(re.finditer(_anyhow_broken(old), source))
+    assert len(found) == 1, f"the snippet occurs {len(found)} times in {where}: {old!r}"
+    return source[: found[0].start()] + new + source[found[0].end() :]
+
+
+def _anyhow_broken(snippet: str) -> str:
+    """Return a pattern of a snippet that knows no line breaks, and no comma before a closing
+    bracket."""
+    words = re.findall(r"\w+|[^\w\s]", snippet)
+    gaps = [r",?\s*" if word in ")]}" else r"\s*" for word in words[1:]]
+    pattern = re.escape(words[0])
+    return pattern + "".join(
+        gap + re.escape(word) for gap, word in zip(gaps, words[1:], strict=True)
+    )
+
+
 def _differs(one: types.CodeType, other: types.CodeType) -> bool:
     def essence(code: types.CodeType) -> tuple[Any, ...]:
-        constants = [essence(c) if isinstance(c, types.CodeType) else (type(c), c) for c in code.co_consts]
+        constants = [
+            essence(c) if isinstance(c, types.CodeType) else (type(c), c) for c in code.co_consts
+        ]
         return (code.co_code, constants, code.co_names, code.co_varnames)
 
     return essence(one) != essence(other)

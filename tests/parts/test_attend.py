@@ -1,4 +1,5 @@
-"""`attend`: what it promises beyond the formula. Numbers a reader can redo, then properties on random problems."""
+"""`attend`: what it promises beyond the formula. Numbers a reader can redo, then properties on
+random problems."""
 
 import itertools
 import math
@@ -22,12 +23,17 @@ ROW_SUM = {torch.float64: 1e-14, torch.float32: 1e-6, torch.bfloat16: 1e-6, torc
 
 
 def normal(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
 
 
 @PATHS
 def test_identity_keys_give_one_and_e_over_their_sum(need_weights):
-    eye, value = torch.eye(2, dtype=torch.float64), torch.tensor([[10.0], [20.0]], dtype=torch.float64)
+    eye, value = (
+        torch.eye(2, dtype=torch.float64),
+        torch.tensor([[10.0], [20.0]], dtype=torch.float64),
+    )
     result = attend(eye[1:], eye, value, scale=False, need_weights=need_weights)
     assert_close(result.output, [[(10 + 20 * E) / (1 + E)]], 1e-14)
     if need_weights:
@@ -49,7 +55,12 @@ def test_the_scale_is_one_over_the_root_of_the_width_unless_another_is_asked_for
 
 
 def test_three_small_functions_make_the_large_one():
-    query, key, value, mask = normal(2, 3, 5), normal(2, 7, 5, seed=1), normal(2, 7, 11, seed=2), normal(3, 7) > 0
+    query, key, value, mask = (
+        normal(2, 3, 5),
+        normal(2, 7, 5, seed=1),
+        normal(2, 7, 11, seed=2),
+        normal(3, 7) > 0,
+    )
     result = attend(query, key, value, mask)
     assert_same(attention_weights(attention_scores(query, key, mask)), result.weights)
     assert_same(weighted_values(result.weights, value), result.output)
@@ -62,7 +73,12 @@ def test_live_rows_of_weights_sum_to_one_and_dead_ones_to_zero():
         for dtype in DTYPES:
             weights = attend(*case.tensors(dtype), case.torch_mask(dtype), scale=case.scale).weights
             assert weights.dtype == (torch.float32 if dtype in HALVES else dtype)
-            assert_close(weights.double().sum(-1), case.visible.any(-1).astype(float), ROW_SUM[dtype], f"sum, {dtype}")
+            assert_close(
+                weights.double().sum(-1),
+                case.visible.any(-1).astype(float),
+                ROW_SUM[dtype],
+                f"sum, {dtype}",
+            )
             assert (weights >= 0).all()
             rows += weights[..., 0].numel()
     assert rows > 20_000
@@ -93,9 +109,13 @@ def test_a_query_that_may_look_at_nothing_gets_zeros_forward_and_backward(need_w
         for dtype in DTYPES:
             query, key, value = case.tensors(dtype, grad=True)
             mask = case.torch_mask(dtype)
-            leaves = [query, key, value] + ([mask.requires_grad_()] if mask.is_floating_point() else [])
+            leaves = [query, key, value] + (
+                [mask.requires_grad_()] if mask.is_floating_point() else []
+            )
             with torch.autograd.set_detect_anomaly(True):
-                output = attend(query, key, value, mask, scale=case.scale, need_weights=need_weights).output
+                output = attend(
+                    query, key, value, mask, scale=case.scale, need_weights=need_weights
+                ).output
                 quietly_backward(output, as_tensor(case.grad_output, dtype))
             assert (output[dead] == 0).all()
             for leaf in leaves:
@@ -137,9 +157,13 @@ def test_rows_of_scores_inside_attend_get_finite_gradients():
 
 @PATHS
 def test_no_keys_and_no_queries_give_zeros_and_nothing(need_weights):
-    output = attend(normal(2, 3, 5), normal(2, 0, 5), normal(2, 0, 7), need_weights=need_weights).output
+    output = attend(
+        normal(2, 3, 5), normal(2, 0, 5), normal(2, 0, 7), need_weights=need_weights
+    ).output
     assert_same(output, torch.zeros(2, 3, 7))
-    assert attend(normal(2, 0, 5), normal(2, 3, 5), normal(2, 3, 7), need_weights=need_weights).output.shape == (
+    assert attend(
+        normal(2, 0, 5), normal(2, 3, 5), normal(2, 3, 7), need_weights=need_weights
+    ).output.shape == (
         2,
         0,
         7,
@@ -155,7 +179,10 @@ def test_garbage_in_a_key_and_value_that_nobody_may_see_changes_nothing(poison, 
         results = {}
         for filling in (0.0, poison):
             query, key, value = case.tensors(torch.float32)
-            key, value = (x.expand(*hidden.shape, -1).masked_fill(hidden.unsqueeze(-1), filling) for x in (key, value))
+            key, value = (
+                x.expand(*hidden.shape, -1).masked_fill(hidden.unsqueeze(-1), filling)
+                for x in (key, value)
+            )
             for leaf in (query, key, value):
                 leaf.requires_grad_()
             output = attend(query, key, value, case.torch_mask(), need_weights=need_weights).output
@@ -183,14 +210,20 @@ def test_garbage_stays_blocked_in_every_precision(dtype, need_weights):
 @pytest.mark.parametrize("poison", [NAN, INF, -INF, 1e30, 3e38], ids=str)
 @pytest.mark.parametrize("where", ["key", "value", "both"])
 @pytest.mark.parametrize("mask", ["word", "boolean", "float"])
-def test_garbage_that_only_later_queries_see_changes_nothing_for_the_earlier_ones(mask, where, poison, need_weights):
+def test_garbage_that_only_later_queries_see_changes_nothing_for_the_earlier_ones(
+    mask, where, poison, need_weights
+):
     length, seen_from = 5, 3
     causal = torch.ones(length, length).tril().bool()
     float_mask = torch.zeros(length, length).masked_fill(~causal, -INF)
     chosen = {"word": "causal", "boolean": causal, "float": float_mask}[mask]
     results = {}
     for filling in (0.0, poison):
-        query, key, value = normal(2, length, 7), normal(2, length, 7, seed=1), normal(2, length, 11, seed=2)
+        query, key, value = (
+            normal(2, length, 7),
+            normal(2, length, 7, seed=1),
+            normal(2, length, 11, seed=2),
+        )
         for name, tensor in (("key", key), ("value", value)):
             if where in (name, "both"):
                 tensor[:, seen_from] = filling
@@ -208,7 +241,9 @@ def test_garbage_that_only_later_queries_see_changes_nothing_for_the_earlier_one
 @PATHS
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("poison", [NAN, INF], ids=str)
-def test_garbage_in_a_query_that_may_look_at_nothing_gives_zeros_and_harms_no_gradient(poison, dtype, need_weights):
+def test_garbage_in_a_query_that_may_look_at_nothing_gives_zeros_and_harms_no_gradient(
+    poison, dtype, need_weights
+):
     query, key, value = (normal(2, 3, 7, seed=seed, dtype=dtype) for seed in range(3))
     query[:, 1] = poison
     mask = torch.ones(3, 3).bool()
@@ -219,7 +254,9 @@ def test_garbage_in_a_query_that_may_look_at_nothing_gives_zeros_and_harms_no_gr
     assert_same(output[:, 1].float(), torch.zeros(2, 7))
     assert_same(query.grad[:, 1].float(), torch.zeros(2, 7))
     assert all(torch.isfinite(leaf.grad).all() for leaf in leaves)
-    transformed = torch.func.vmap(lambda q, k, v: attend(q, k, v, mask, need_weights=need_weights).output)
+    transformed = torch.func.vmap(
+        lambda q, k, v: attend(q, k, v, mask, need_weights=need_weights).output
+    )
     assert_same(transformed(*(leaf.detach() for leaf in leaves))[:, 1].float(), torch.zeros(2, 7))
 
 
@@ -228,14 +265,20 @@ def test_a_vast_query_and_a_vast_blocked_key_do_not_overflow_the_fused_kernel():
     key[2] = 1e14
     mask = torch.tensor([[True, True, False]])
     for need_weights in (True, False):
-        assert_close(attend(query, key, value, mask, need_weights=need_weights).output, value[:2].mean(0)[None], 1e-6)
+        assert_close(
+            attend(query, key, value, mask, need_weights=need_weights).output,
+            value[:2].mean(0)[None],
+            1e-6,
+        )
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_wide_float_mask_means_the_same_to_half_precision_on_both_paths(dtype):
     query, key, value = (normal(3, 7, seed=seed, dtype=dtype) for seed in range(3))
     for mask in (torch.full((3, 3), -1e9), torch.eye(3) * 1e9):
-        explicit, fused = (attend(query, key, value, mask, need_weights=need).output for need in (True, False))
+        explicit, fused = (
+            attend(query, key, value, mask, need_weights=need).output for need in (True, False)
+        )
         assert_close(fused, explicit, 2e-2)
 
 
@@ -243,7 +286,11 @@ def test_a_wide_float_mask_means_the_same_to_half_precision_on_both_paths(dtype)
 @pytest.mark.parametrize("which", ["query", "key", "value"])
 def test_a_nan_that_is_attended_to_surfaces(which, need_weights):
     for mask in (None, torch.ones(3, 5, dtype=torch.bool)):
-        tensors = {"query": normal(3, 7), "key": normal(5, 7, seed=1), "value": normal(5, 2, seed=2)}
+        tensors = {
+            "query": normal(3, 7),
+            "key": normal(5, 7, seed=1),
+            "value": normal(5, 2, seed=2),
+        }
         tensors[which][1, 0] = NAN
         output = attend(**tensors, mask=mask, need_weights=need_weights).output
         affected = output[1] if which == "query" else output[:, 0]
@@ -265,10 +312,15 @@ def test_garbage_where_nobody_can_look_at_the_numbers_stays_blocked_too(need_wei
 
 
 def garbage_stays_blocked(call, need_weights):
-    query, clean_key, clean_value = normal(3, 5, 7), normal(3, 5, 7, seed=1), normal(3, 5, 2, seed=2)
+    query, clean_key, clean_value = (
+        normal(3, 5, 7),
+        normal(3, 5, 7, seed=1),
+        normal(3, 5, 2, seed=2),
+    )
     causal = torch.ones(5, 5).tril().bool()
     for mask, where in itertools.product(
-        ("causal", causal, torch.zeros(5, 5).masked_fill(~causal, -INF)), ("key", "value", "key and value")
+        ("causal", causal, torch.zeros(5, 5).masked_fill(~causal, -INF)),
+        ("key", "value", "key and value"),
     ):
         outputs = []
         for filling in (0.0, NAN):
@@ -285,11 +337,15 @@ def garbage_stays_blocked(call, need_weights):
         assert outputs[1][:, 4].isnan().all()
 
 
-@pytest.mark.parametrize("mask", [None, "causal", torch.ones(3, 3).tril().bool()], ids=["none", "word", "tensor"])
+@pytest.mark.parametrize(
+    "mask", [None, "causal", torch.ones(3, 3).tril().bool()], ids=["none", "word", "tensor"]
+)
 def test_the_fused_kernel_runs_when_nobody_asks_for_weights_and_only_then(monkeypatch, mask):
     fused, calls = torch.nn.functional.scaled_dot_product_attention, []
     monkeypatch.setattr(
-        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: calls.append(k) or fused(*a, **k)
+        torch.nn.functional,
+        "scaled_dot_product_attention",
+        lambda *a, **k: calls.append(k) or fused(*a, **k),
     )
     query = normal(2, 3, 5)
     attend(query, query, query, mask)
@@ -318,13 +374,17 @@ def test_a_float_mask_is_added_to_the_scores_whatever_its_precision(need_weights
     value = torch.eye(2)
     for dtype in DTYPES:
         mask = torch.tensor([[-1.0, 0.0]], dtype=dtype)  # as [[0, 1]] would
-        output = attend(torch.zeros(1, 1), torch.ones(2, 1), value, mask, need_weights=need_weights).output
+        output = attend(
+            torch.zeros(1, 1), torch.ones(2, 1), value, mask, need_weights=need_weights
+        ).output
         assert output.dtype == torch.float32
         assert_close(output, [[1 / (1 + E), E / (1 + E)]], 1e-6)
 
 
 def _attend(mask, **more):
-    return attend(normal(2, 3, 5), normal(2, 7, 5, seed=1), normal(2, 7, 11, seed=2), mask, **more).output
+    return attend(
+        normal(2, 3, 5), normal(2, 7, 5, seed=1), normal(2, 7, 11, seed=2), mask, **more
+    ).output
 
 
 def _refusal(call):
@@ -362,10 +422,17 @@ def test_what_may_be_meant_to_be_added_is_added():
 
 @PATHS
 def test_a_float_mask_of_minus_infinity_blocks_like_a_boolean_one(need_weights):
-    query, key, value, mask = normal(2, 3, 5), normal(2, 7, 5, seed=1), normal(2, 7, 11, seed=2), normal(3, 7) > 0
+    query, key, value, mask = (
+        normal(2, 3, 5),
+        normal(2, 7, 5, seed=1),
+        normal(2, 7, 11, seed=2),
+        normal(3, 7) > 0,
+    )
     mask[1] = False
     blocking = torch.zeros(3, 7).masked_fill(~mask, -INF)
-    boolean, floating = (attend(query, key, value, m, need_weights=need_weights).output for m in (mask, blocking))
+    boolean, floating = (
+        attend(query, key, value, m, need_weights=need_weights).output for m in (mask, blocking)
+    )
     assert_close(floating, boolean, 1e-6)
     assert_same(boolean[:, 1], torch.zeros(2, 11))
 
@@ -401,9 +468,10 @@ def test_gradients_are_those_of_finite_differences(mask, need_weights):
     query, key = normal(2, 3, 2, dtype=torch.float64), normal(2, 5, 2, seed=1, dtype=torch.float64)
     value = normal(2, 5, 3, seed=2, dtype=torch.float64)
     visible = torch.tensor([[True, False, True, True, False], [False] * 5, [True] * 5])
-    chosen = {"dead row": visible, "float": normal(3, 5, dtype=torch.float64).masked_fill(~visible, -INF)}.get(
-        mask, mask
-    )
+    chosen = {
+        "dead row": visible,
+        "float": normal(3, 5, dtype=torch.float64).masked_fill(~visible, -INF),
+    }.get(mask, mask)
 
     def output(q, k, v):
         return attend(q, k, v, chosen, need_weights=need_weights).output
@@ -415,7 +483,9 @@ def test_gradients_are_those_of_finite_differences(mask, need_weights):
     if mask == "float":
         bias = normal(3, 5, dtype=torch.float64).requires_grad_()
         assert torch.autograd.gradcheck(
-            lambda b: attend(query, key, value, b, need_weights=need_weights).output, bias, raise_exception=False
+            lambda b: attend(query, key, value, b, need_weights=need_weights).output,
+            bias,
+            raise_exception=False,
         )
 
 
@@ -481,7 +551,9 @@ def test_garbage_stays_blocked_in_a_compiled_graph(need_weights):
     query, key, value = normal(2, 3, 7), normal(2, 4, 7, seed=1), normal(2, 4, 2, seed=2)
     visible = torch.tensor([True, True, True, False])
     expected = attend(query, key, value, visible).output
-    compiled = torch.compile(lambda *given: attend(*given, need_weights=need_weights).output, backend="eager")
+    compiled = torch.compile(
+        lambda *given: attend(*given, need_weights=need_weights).output, backend="eager"
+    )
     for poison in (NAN, INF, 1e16, 1e30):
         key[:, 3] = value[:, 3] = poison
         assert_close(compiled(query, key, value, visible), expected, 2e-6)

@@ -20,7 +20,12 @@ CHUNKS, CASES_PER_CHUNK = 8, 270
 
 
 def compare(
-    case: Case, expected: ref.Attention, gradients: tuple[np.ndarray, ...], dtype: torch.dtype, *, need_weights: bool
+    case: Case,
+    expected: ref.Attention,
+    gradients: tuple[np.ndarray, ...],
+    dtype: torch.dtype,
+    *,
+    need_weights: bool,
 ) -> None:
     query, key, value = case.tensors(dtype, grad=dtype in GRADIENT)
     mask = case.torch_mask(torch.float32 if dtype in HALVES else dtype)
@@ -29,24 +34,37 @@ def compare(
     assert result.output.dtype == dtype
     assert_close(result.output, expected.output, OUTPUT[dtype], f"{label} output")
     if need_weights:
-        assert result.weights.dtype == result.scores.dtype == (torch.float32 if dtype in HALVES else dtype)
+        assert (
+            result.weights.dtype
+            == result.scores.dtype
+            == (torch.float32 if dtype in HALVES else dtype)
+        )
         assert_close(result.weights, expected.weights, WEIGHTS[dtype], f"{label} weights")
         assert_scores_close(result.scores, expected.scores, SCORES[dtype], f"{label} scores")
     if dtype in GRADIENT:
         result.output.backward(as_tensor(case.grad_output, dtype))
-        for name, ours, theirs in zip(("query", "key", "value"), (query, key, value), gradients, strict=True):
+        for name, ours, theirs in zip(
+            ("query", "key", "value"), (query, key, value), gradients, strict=True
+        ):
             assert_close(ours.grad, theirs, GRADIENT[dtype], f"{label} gradient of the {name}")
 
 
 def check_cases(first: int, count: int, *, largest: int = 65) -> collections.Counter[str]:
-    """Compare `count` cases; every fourth in half precision, the others in float32 and sometimes float64."""
+    """Compare `count` cases; every fourth in half precision, the others in float32 and sometimes
+    float64."""
     done = collections.Counter()
     for seed in range(first, first + count):
         half = seed % 4 == 3
-        case = random_case(seed, largest=largest, dtype=HALVES[seed // 4 % 2] if half else torch.float32)
+        case = random_case(
+            seed, largest=largest, dtype=HALVES[seed // 4 % 2] if half else torch.float32
+        )
         expected = ref.attention(*case[:5])
         gradients = () if half else ref.attention_gradients(*case[:5], case.grad_output)
-        for dtype in HALVES[seed // 4 % 2 :][:1] if half else (torch.float32, torch.float64)[: 1 + (seed % 4 == 0)]:
+        for dtype in (
+            HALVES[seed // 4 % 2 :][:1]
+            if half
+            else (torch.float32, torch.float64)[: 1 + (seed % 4 == 0)]
+        ):
             for need_weights in (True, False):
                 compare(case, expected, gradients, dtype, need_weights=need_weights)
             done[str(dtype)] += 1
@@ -79,6 +97,12 @@ def test_the_cases_span_the_sizes_they_promise():
     assert max(lengths) >= 60
     assert {case.query.shape[-1] % 2 for case in cases} == {0, 1}
     assert {case.query.shape[0] for case in cases if case.query.ndim == 4} == {0, 1, 2, 3, 4}
-    assert {case.scale if not isinstance(case.scale, float) else "number" for case in cases} == {None, False, "number"}
-    layouts = {t.is_contiguous() for case in cases for t in case.tensors(torch.float32) if min(t.shape) > 1}
+    assert {case.scale if not isinstance(case.scale, float) else "number" for case in cases} == {
+        None,
+        False,
+        "number",
+    }
+    layouts = {
+        t.is_contiguous() for case in cases for t in case.tensors(torch.float32) if min(t.shape) > 1
+    }
     assert layouts == {True, False}

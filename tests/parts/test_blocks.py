@@ -1,4 +1,5 @@
-"""Blocks: where the norms stand, what is added to what, gradients, dropout and populations of blocks."""
+"""Blocks: where the norms stand, what is added to what, gradients, dropout and populations of
+blocks."""
 
 import copy
 
@@ -13,7 +14,8 @@ from .closeness import assert_close, assert_same
 
 
 def by_hand(block, x, memory=None):
-    """The three formulas, written out: Vaswani et al. 2017 (post), Xiong et al. 2020 (pre), and no norm."""
+    """The three formulas, written out: Vaswani et al. 2017 (post), Xiong et al. 2020 (pre), and no
+    norm."""
     attend, feed = (lambda y: block.attention(y, mask="causal").output), block.feed_forward
     first, second = block.norm_attention, block.norm_feed_forward
     look = (lambda y: block.cross_attention(y, memory).output) if memory is not None else None
@@ -39,13 +41,18 @@ def test_a_block_is_its_formula(norm_place, norm):
     assert_close(block(x, mask="causal"), by_hand(block, x), 1e-13)
     decoder = make_block(norm_place=norm_place, norm=norm, is_decoder=True)
     assert_close(decoder(x, mask="causal", memory=memory), by_hand(decoder, x, memory), 1e-13)
-    assert (decoder(x, mask="causal", memory=memory) - decoder(x, mask="causal", memory=memory * 2)).abs().max() > 1e-3
+    assert (
+        decoder(x, mask="causal", memory=memory) - decoder(x, mask="causal", memory=memory * 2)
+    ).abs().max() > 1e-3
 
 
 def test_places_of_the_norm_are_different_functions():
     x = normal(2, 5, 28)
     outputs = [make_block(norm_place=place)(x) for place in NORM_PLACES]
-    assert min((a - b).abs().max() for a, b in ((outputs[0], outputs[1]), (outputs[1], outputs[2]))) > 0.1
+    assert (
+        min((a - b).abs().max() for a, b in ((outputs[0], outputs[1]), (outputs[1], outputs[2])))
+        > 0.1
+    )
 
 
 def test_a_block_whose_sub_layers_add_nothing_passes_the_stream_on():
@@ -75,7 +82,9 @@ def test_gradients_of_all_parameters_of_a_block_are_those_of_finite_differences(
     names, values = zip(*block.named_parameters(), strict=True)
 
     def run(*values):
-        return torch.func.functional_call(block, dict(zip(names, values, strict=True)), (x,), {"memory": x})
+        return torch.func.functional_call(
+            block, dict(zip(names, values, strict=True)), (x,), {"memory": x}
+        )
 
     leaves = [value.detach().clone().requires_grad_() for value in values]
     assert torch.autograd.gradcheck(run, leaves, raise_exception=False)
@@ -106,27 +115,36 @@ def test_the_residual_dropout_acts_on_what_is_added():
     assert_close(draws.mean(0), plain[0], 0.1, "mean of many draws, block")
 
 
-# torch has no batching rule for its fused CPU kernel and says so; its loop is quicker than our explicit path.
+# torch has no batching rule for its fused CPU kernel and says so; its loop is quicker than our
+# explicit path.
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize("position", ["none", "rotary", "alibi"])
 @pytest.mark.parametrize("norm_place", NORM_PLACES)
 def test_a_population_of_blocks_by_vmap_equals_a_loop(norm_place, position):
     population = []
     for seed in range(3):
-        block = copy.deepcopy(make_block(norm_place=norm_place, position=position, dtype=torch.float32))
+        block = copy.deepcopy(
+            make_block(norm_place=norm_place, position=position, dtype=torch.float32)
+        )
         with torch.no_grad():
             for i, parameter in enumerate(block.parameters()):
-                parameter += 0.1 * normal(*parameter.shape, seed=100 * seed + i, dtype=torch.float32)
+                parameter += 0.1 * normal(
+                    *parameter.shape, seed=100 * seed + i, dtype=torch.float32
+                )
         population.append(block)
     parameters, buffers = torch.func.stack_module_state(population)
     x = normal(3, 2, 5, 28, dtype=torch.float32)
 
     def run(parameters, buffers, x, mask):
-        return torch.func.functional_call(population[0], (parameters, buffers), (x,), {"mask": mask})
+        return torch.func.functional_call(
+            population[0], (parameters, buffers), (x,), {"mask": mask}
+        )
 
     for mask in (None, "causal", padding_mask([3, 0], 5)):
         together = torch.func.vmap(run, in_dims=(0, 0, 0, None))(parameters, buffers, x, mask)
-        loop = torch.stack([block(each, mask=mask) for block, each in zip(population, x, strict=True)])
+        loop = torch.stack(
+            [block(each, mask=mask) for block, each in zip(population, x, strict=True)]
+        )
         assert_close(together, loop, 1e-5, "vmap over blocks")
 
 

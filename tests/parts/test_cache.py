@@ -60,7 +60,9 @@ def test_room_is_doubled_so_that_appending_rarely_copies():
 
 def test_the_cache_keeps_the_precision_it_is_given():
     for dtype in (torch.float64, torch.bfloat16):
-        held = LayerCache().append(torch.ones(1, 1, 3, 2, dtype=dtype), torch.ones(1, 1, 3, 5, dtype=dtype))
+        held = LayerCache().append(
+            torch.ones(1, 1, 3, 2, dtype=dtype), torch.ones(1, 1, 3, 5, dtype=dtype)
+        )
         assert {each.dtype for each in held} == {dtype}
 
 
@@ -94,7 +96,12 @@ def test_heads_step_by_step_give_the_full_causal_pass(position, num_kv_heads, ch
                 outputs.append(result.output)
                 end = seen + chunk.shape[1]
                 if need_weights:
-                    assert_close(result.weights, full.weights[:, :, seen:end, :end], bound, f"cached weights, {dtype}")
+                    assert_close(
+                        result.weights,
+                        full.weights[:, :, seen:end, :end],
+                        bound,
+                        f"cached weights, {dtype}",
+                    )
                 seen = end
             assert_close(torch.cat(outputs, 1), full.output, bound, f"cached heads, {dtype}")
 
@@ -106,11 +113,20 @@ def test_heads_step_by_step_give_the_full_causal_pass(position, num_kv_heads, ch
 @pytest.mark.parametrize("norm_place", NORM_PLACES)
 def test_blocks_step_by_step_give_the_full_causal_pass(norm_place, position, is_decoder, chunks):
     for dtype, bound in BOUND.items():
-        options = {"norm_place": norm_place, "position": position, "is_decoder": is_decoder, "num_kv_heads": 2}
+        options = {
+            "norm_place": norm_place,
+            "position": position,
+            "is_decoder": is_decoder,
+            "num_kv_heads": 2,
+        }
         block = make_block(dtype=dtype, **options)
         x = normal(2, LENGTH, 28, dtype=dtype)
         memory = normal(2, 7, 28, seed=1, dtype=dtype) if is_decoder else None
-        rest = {"mask": "causal", "memory": memory, "memory_mask": padding_mask([3, 7], 7) if is_decoder else None}
+        rest = {
+            "mask": "causal",
+            "memory": memory,
+            "memory_mask": padding_mask([3, 7], 7) if is_decoder else None,
+        }
         cache = Cache()
         stepped = step_by_step(partial(block, cache=cache, name="layers.0", **rest), x, chunks)
         assert_close(stepped, block(x, **rest), bound, f"cached block, {dtype}")
@@ -121,12 +137,18 @@ def test_blocks_step_by_step_give_the_full_causal_pass(norm_place, position, is_
 @torch.no_grad()
 @HEADS
 def test_cross_attention_projects_its_memory_once_and_gives_the_same(num_kv_heads):
-    part, x, memory = make_attention(num_kv_heads=num_kv_heads), normal(2, 5, 28), normal(2, 7, 28, seed=1)
+    part, x, memory = (
+        make_attention(num_kv_heads=num_kv_heads),
+        normal(2, 5, 28),
+        normal(2, 7, 28, seed=1),
+    )
     calls = []
     part.key.register_forward_hook(lambda *_: calls.append(1))
     cache = LayerCache()
     mask = padding_mask([3, 7], 7)
-    stepped = step_by_step(lambda chunk: part(chunk, memory, mask=mask, cache=cache).output, x, [1, 1, 3])
+    stepped = step_by_step(
+        lambda chunk: part(chunk, memory, mask=mask, cache=cache).output, x, [1, 1, 3]
+    )
     assert calls == [1]
     assert_close(stepped, part(x, memory, mask=mask).output, 1e-12)
 
@@ -137,6 +159,8 @@ def test_two_blocks_of_one_cache_do_not_mix_their_keys():
     x, cache = normal(2, 5, 28), Cache()
 
     def run(chunk, cache=None):
-        return second(first(chunk, mask="causal", cache=cache, name="a"), mask="causal", cache=cache, name="b")
+        return second(
+            first(chunk, mask="causal", cache=cache, name="a"), mask="causal", cache=cache, name="b"
+        )
 
     assert_close(step_by_step(lambda chunk: run(chunk, cache), x, [2, 1, 2]), run(x), 1e-12)

@@ -1,12 +1,27 @@
-"""Who can influence whom, by gradient: causality, permutation, padding and batches, for every part that attends."""
+"""Who can influence whom, by gradient: causality, permutation, padding and batches, for every part
+that attends."""
 
 import pytest
 import torch
 
 from attnlab.parts.attend import attend
-from attnlab.parts.masks import anti_causal_mask, causal_mask, cut_edges, padding_mask, sliding_window_mask
+from attnlab.parts.masks import (
+    anti_causal_mask,
+    causal_mask,
+    cut_edges,
+    padding_mask,
+    sliding_window_mask,
+)
 
-from .builders import NORM_PLACES, POSITIONS, VARIANTS, make_attention, make_block, normal, with_positions
+from .builders import (
+    NORM_PLACES,
+    POSITIONS,
+    VARIANTS,
+    make_attention,
+    make_block,
+    normal,
+    with_positions,
+)
 from .closeness import assert_close
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -14,7 +29,8 @@ LENGTH = 7
 
 
 def influence(run, x):
-    """(output position, input position): the largest gradient of any output channel's random mixture."""
+    """(output position, input position): the largest gradient of any output channel's random
+    mixture."""
     x = x.clone().requires_grad_()
     output = run(x)
     rows = []
@@ -43,7 +59,8 @@ def check_causal(run, x):
 def test_attend_is_causal(mask, need_weights):
     for dtype in (torch.float32, torch.float64):
         check_causal(
-            lambda x: attend(x, x, x, mask, need_weights=need_weights).output, normal(2, LENGTH, 5, dtype=dtype)
+            lambda x: attend(x, x, x, mask, need_weights=need_weights).output,
+            normal(2, LENGTH, 5, dtype=dtype),
         )
 
 
@@ -52,7 +69,9 @@ def test_attend_is_causal(mask, need_weights):
 @pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
 def test_multi_head_attention_is_causal(num_kv_heads, position, need_weights):
     part = make_attention(position=position, num_kv_heads=num_kv_heads)
-    check_causal(lambda x: part(x, mask="causal", need_weights=need_weights).output, normal(2, LENGTH, 28))
+    check_causal(
+        lambda x: part(x, mask="causal", need_weights=need_weights).output, normal(2, LENGTH, 28)
+    )
 
 
 @pytest.mark.parametrize(("norm_place", "position"), VARIANTS)
@@ -67,7 +86,9 @@ def test_a_decoder_block_is_causal_in_its_own_stream_and_sees_all_of_the_memory(
     block, memory = make_block(norm_place=norm_place, is_decoder=True), normal(2, 5, 28, seed=3)
     check_causal(lambda x: block(x, mask="causal", memory=memory), normal(2, LENGTH, 28))
     x = normal(2, LENGTH, 28)
-    check_influence(lambda m: block(x, mask="causal", memory=m), memory, torch.ones(LENGTH, 5, dtype=torch.bool))
+    check_influence(
+        lambda m: block(x, mask="causal", memory=m), memory, torch.ones(LENGTH, 5, dtype=torch.bool)
+    )
 
 
 @pytest.mark.parametrize("position", POSITIONS)
@@ -82,7 +103,9 @@ def test_the_check_catches_an_anti_causal_mask(position):
 
 def test_the_check_catches_a_model_through_which_nothing_flows():
     with pytest.raises(AssertionError, match="proves nothing"):
-        check_causal(lambda x: attend(x, x, x, torch.eye(LENGTH).bool()).output, normal(2, LENGTH, 5))
+        check_causal(
+            lambda x: attend(x, x, x, torch.eye(LENGTH).bool()).output, normal(2, LENGTH, 5)
+        )
 
 
 def test_windows_and_cut_edges_hold_by_gradient_too():
@@ -90,7 +113,10 @@ def test_windows_and_cut_edges_hold_by_gradient_too():
     near = torch.ones(LENGTH, LENGTH).tril().triu(-2).bool()
     cut = torch.ones(LENGTH, LENGTH).bool()
     cut[5, 2] = cut[1, 4] = False
-    for mask, allowed in ((sliding_window_mask(LENGTH, 3), near), (cut_edges([(5, 2), (1, 4)], LENGTH), cut)):
+    for mask, allowed in (
+        (sliding_window_mask(LENGTH, 3), near),
+        (cut_edges([(5, 2), (1, 4)], LENGTH), cut),
+    ):
         check_influence(lambda x, m=mask: part(x, mask=m).output, normal(2, LENGTH, 28), allowed)
 
 
@@ -99,10 +125,15 @@ def test_without_positions_and_masks_a_permutation_passes_through(dtype):
     for seed in range(40):
         order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed))
         x = normal(2, LENGTH, 28, seed=seed, dtype=dtype)
-        runs = [lambda x: attend(x, x, x).output, lambda x: attend(x, x, x, need_weights=False).output]
+        runs = [
+            lambda x: attend(x, x, x).output,
+            lambda x: attend(x, x, x, need_weights=False).output,
+        ]
         runs += [make_block(norm_place=place, dtype=dtype) for place in NORM_PLACES]
         for run in runs:
-            assert_close(run(x[:, order]), run(x)[:, order], TOLERANCE[dtype], f"permutation, {dtype}")
+            assert_close(
+                run(x[:, order]), run(x)[:, order], TOLERANCE[dtype], f"permutation, {dtype}"
+            )
 
 
 @pytest.mark.parametrize("position", [p for p in POSITIONS if p != "none"])

@@ -37,12 +37,16 @@ def test_swiglu_agrees_with_the_reference():
         for layer in (part.gate, part.inner, part.outer):
             torch.nn.init.zeros_(layer.bias)
         numbers = (part.gate.weight, part.inner.weight, part.outer.weight)
-        assert_close(part(x), ref.swiglu(as_array(x), *map(as_array, numbers)), bound, f"swiglu, {dtype}")
+        assert_close(
+            part(x), ref.swiglu(as_array(x), *map(as_array, numbers)), bound, f"swiglu, {dtype}"
+        )
 
 
 def test_relu_of_a_weight_and_its_negative_is_the_absolute_value():
     part = FeedForward(1, 2, bias=False)
-    part.load_state_dict({"inner.weight": torch.tensor([[1.0], [-1.0]]), "outer.weight": torch.ones(1, 2)})
+    part.load_state_dict(
+        {"inner.weight": torch.tensor([[1.0], [-1.0]]), "outer.weight": torch.ones(1, 2)}
+    )
     assert part(torch.tensor([[-3.0], [2.0]])).tolist() == [[3.0], [2.0]]
 
 
@@ -52,7 +56,9 @@ def test_only_swiglu_has_a_gate():
         "gelu": False,
         "swiglu": True,
     }
-    names = [name for name, _ in FeedForward(7, 11, activation="swiglu", bias=False).named_parameters()]
+    names = [
+        name for name, _ in FeedForward(7, 11, activation="swiglu", bias=False).named_parameters()
+    ]
     assert names == ["gate.weight", "inner.weight", "outer.weight"]
     assert repr(make("gelu")).startswith("FeedForward(\n  activation=gelu")
 

@@ -1,4 +1,5 @@
-"""Our kernel for attention without weights: torch's numbers, what `attend` promises, a choice without surprises."""
+"""Our kernel for attention without weights: torch's numbers, what `attend` promises, a choice
+without surprises."""
 
 import importlib
 import json
@@ -14,7 +15,12 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.native import attention, compiler_name, vector_bytes, vectors
 from attnlab.parts import reference as ref
 from attnlab.parts.attend import attend
-from attnlab.parts.fused import attention_path_in_use, attention_path_probe, native_output, use_attention_path
+from attnlab.parts.fused import (
+    attention_path_in_use,
+    attention_path_probe,
+    native_output,
+    use_attention_path,
+)
 from attnlab.parts.heads import join_heads
 from attnlab.parts.probes import Probe, machine
 
@@ -100,8 +106,14 @@ def test_narrower_vectors_compute_the_same(width, monkeypatch):
 @pytest.mark.usefixtures("native")
 def test_its_error_is_not_larger_than_torchs():
     errors = {"ours": [], "torch": []}
-    for width, value_width, queries, keys in ((1, 256, 9, 700), (7, 9, 33, 65), (64, 64, 500, 500), (100, 31, 64, 1000),
-                                              (256, 1, 130, 257), (16, 17, 257, 64)):  # fmt: skip
+    for width, value_width, queries, keys in (
+        (1, 256, 9, 700),
+        (7, 9, 33, 65),
+        (64, 64, 500, 500),
+        (100, 31, 64, 1000),
+        (256, 1, 130, 257),
+        (16, 17, 257, 64),
+    ):
         for size in (0.1, 1.0, 4.0):
             query, key = (
                 normal(1, 2, queries, width, dtype=SINGLE) * size,
@@ -109,7 +121,10 @@ def test_its_error_is_not_larger_than_torchs():
             )
             value = normal(1, 2, keys, value_width, seed=2, dtype=SINGLE)
             right = F.scaled_dot_product_attention(query.double(), key.double(), value.double())
-            found = {"ours": looked(query, key, value), "torch": F.scaled_dot_product_attention(query, key, value)}
+            found = {
+                "ours": looked(query, key, value),
+                "torch": F.scaled_dot_product_attention(query, key, value),
+            }
             for name, output in found.items():
                 errors[name].append(float((output - right).square().mean().sqrt()))
     assert np.mean(np.divide(errors["ours"], errors["torch"])) < 1.2, errors
@@ -193,7 +208,10 @@ def traced(query, key, value):
 
 
 def tangent(query, key, value):
-    with forward_ad.dual_level(), pytest.raises(NotImplementedError):  # torch's has no such derivative, and says so
+    with (
+        forward_ad.dual_level(),
+        pytest.raises(NotImplementedError),
+    ):  # torch's has no such derivative, and says so
         looked(forward_ad.make_dual(query, query), key, value)
 
 
@@ -221,7 +239,9 @@ def autocast(query, key, value):
 
 LEFT_ALONE = {
     "gradients": lambda q, k, v: looked(q, k, v.requires_grad_()).sum().backward(),
-    "a mask with gradients": lambda q, k, v: looked(q, k, v, torch.zeros(1, 300, requires_grad=True)),
+    "a mask with gradients": lambda q, k, v: looked(
+        q, k, v, torch.zeros(1, 300, requires_grad=True)
+    ),
     "doubles": lambda q, k, v: looked(q.double(), k.double(), v.double()),
     "halves": lambda q, k, v: looked(q.half(), k.half(), v.half()),
     "a bias for each pair": lambda q, k, v: looked(q, k, v, torch.zeros(300, 300)),
@@ -233,9 +253,13 @@ LEFT_ALONE = {
     "few keys": lambda q, k, v: looked(q, k[..., :100, :], v[..., :100, :]),
     "a huge scale": lambda q, k, v: looked(q, k, v, scale=1e30),
     "negated views": lambda q, k, v: looked(torch._neg_view(q), k, v),
-    "vmap": transformed, "tracing": traced, "forward mode": tangent, "dispatch mode": watched,
-    "function mode": on_a_device, "autocast": autocast,
-}  # fmt: skip
+    "vmap": transformed,
+    "tracing": traced,
+    "forward mode": tangent,
+    "dispatch mode": watched,
+    "function mode": on_a_device,
+    "autocast": autocast,
+}
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore::torch.jit.TracerWarning")
@@ -326,14 +350,34 @@ def test_what_the_probe_found_is_remembered(tmp_path, monkeypatch):
 
 # What is wrong, the old snippet of the C++, the new one.
 FAULTS = [
-    ("the values of a tile's last key are left out", "k < keys; ++k) {\n    V e[", "k < keys - 1; ++k) {\n    V e["),
-    ("only the last tile is gathered", "output[i * VECTORS + v] += sum[i][v]", "output[i * VECTORS + v] = sum[i][v]"),
-    ("the last channels are left out", "for (; i < w.value_width; ++i) add", "for (; false; ++i) add"),
+    (
+        "the values of a tile's last key are left out",
+        "k < keys; ++k) {\n    V e[",
+        "k < keys - 1; ++k) {\n    V e[",
+    ),
+    (
+        "only the last tile is gathered",
+        "output[i * VECTORS + v] += sum[i][v]",
+        "output[i * VECTORS + v] = sum[i][v]",
+    ),
+    (
+        "the last channels are left out",
+        "for (; i < w.value_width; ++i) add",
+        "for (; false; ++i) add",
+    ),
     ("the output is not divided", "sums.total[lane] == 0 ? 0 : R(1 / sums.total[lane])", "1"),
     ("a dead row is divided by its zero", "sums.total[lane] == 0 ? 0 :", "false ? 0 :"),
     ("a row of the output is another's", "[i * LANES + lane];", "[i * LANES + (lane ^ 1)];"),
-    ("values are those of the tile before", "start * w.value_step, end - start", "tile * w.value_step, end - start"),
-    ("a finite bias blocks", "std::max(R(bias * R(1.4426950408889634)), -FLT_MAX)", "R(bias * R(1.4426950408889634))"),
+    (
+        "values are those of the tile before",
+        "start * w.value_step, end - start",
+        "tile * w.value_step, end - start",
+    ),
+    (
+        "a finite bias blocks",
+        "std::max(R(bias * R(1.4426950408889634)), -FLT_MAX)",
+        "R(bias * R(1.4426950408889634))",
+    ),
 ]
 
 

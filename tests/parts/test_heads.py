@@ -1,4 +1,5 @@
-"""Heads: splitting and joining, sharing keys and values, and the whole part against the reference and torch."""
+"""Heads: splitting and joining, sharing keys and values, and the whole part against the reference
+and torch."""
 
 import numpy as np
 import pytest
@@ -9,7 +10,13 @@ from torch import nn
 
 from attnlab.parts import reference as ref
 from attnlab.parts.attend import attend
-from attnlab.parts.heads import MultiHeadAttention, join_heads, multi_head_attention, share_heads, split_heads
+from attnlab.parts.heads import (
+    MultiHeadAttention,
+    join_heads,
+    multi_head_attention,
+    share_heads,
+    split_heads,
+)
 from attnlab.parts.masks import both, causal_mask, padding_mask
 from attnlab.parts.positions import Alibi
 
@@ -34,7 +41,9 @@ def test_joining_undoes_splitting(batch, heads, length, width):
     assert_same(join_heads(split_heads(x, heads)), x)
     assert_same(
         split_heads(x, heads),
-        as_array(ref.split_heads(x.numpy(), heads)) if x.numel() else x.reshape(batch, heads, length, width),
+        as_array(ref.split_heads(x.numpy(), heads))
+        if x.numel()
+        else x.reshape(batch, heads, length, width),
     )
 
 
@@ -48,7 +57,11 @@ def as_reference(part, x, context, mask, num_kv_heads):
     """The same attention by the oracle, from the part's own weights."""
     projections = {"query": part.query, "key": part.key, "value": part.value, "output": part.output}
     weights = [as_array(p.effective_weight()) for p in projections.values()]
-    biases = {name: as_array(p.bias) for name, p in projections.items() if getattr(p, "bias", None) is not None}
+    biases = {
+        name: as_array(p.bias)
+        for name, p in projections.items()
+        if getattr(p, "bias", None) is not None
+    }
     heads = part.layout.num_heads
     return ref.multi_head_attention(
         as_array(x), as_array(context), *weights, heads, num_kv_heads, biases, mask, part.scale
@@ -58,7 +71,9 @@ def as_reference(part, x, context, mask, num_kv_heads):
 @PATHS
 @pytest.mark.parametrize("projections", ["dense", "gated", "strict"])
 @pytest.mark.parametrize("num_kv_heads", [6, 3, 2, 1])
-def test_every_number_of_shared_heads_agrees_with_the_reference(num_kv_heads, projections, need_weights):
+def test_every_number_of_shared_heads_agrees_with_the_reference(
+    num_kv_heads, projections, need_weights
+):
     for dtype, bound in BOUND.items():
         options = {"projections": projections, "rank": 3, "num_kv_heads": num_kv_heads}
         for scale, bias in ((None, True), (0.3, False)):
@@ -78,7 +93,9 @@ def test_every_number_of_shared_heads_agrees_with_the_reference(num_kv_heads, pr
                     expected = as_reference(part, x, seen, told, num_kv_heads)
                     assert_close(result.output, expected.output, bound, f"heads, {dtype}")
                     if need_weights:
-                        assert_close(result.weights, expected.weights, bound, f"weights of heads, {dtype}")
+                        assert_close(
+                            result.weights, expected.weights, bound, f"weights of heads, {dtype}"
+                        )
 
 
 def torch_twin(part, d_model, heads):
@@ -96,7 +113,8 @@ def torch_twin(part, d_model, heads):
 
 @pytest.fixture
 def _slow_torch_path():
-    """torch's fast path is another computation, with bugs of its own; the oracle is the slow one."""
+    """torch's fast path is another computation, with bugs of its own; the oracle is the slow
+    one."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     yield
@@ -111,7 +129,10 @@ def test_our_heads_are_those_of_torch_with_the_same_weights(need_weights, dtype)
         d_model, heads = ((28, 4), (15, 3), (11, 1))[seed % 3]
         part = make_attention(d_model, heads, dtype=dtype)
         twin = torch_twin(part, d_model, heads)
-        x, memory = normal(2, 7, d_model, seed=seed, dtype=dtype), normal(2, 5, d_model, seed=seed + 99, dtype=dtype)
+        x, memory = (
+            normal(2, 7, d_model, seed=seed, dtype=dtype),
+            normal(2, 5, d_model, seed=seed + 99, dtype=dtype),
+        )
         for context in (x, memory):
             length = context.shape[1]
             allowed = normal(7, length, seed=seed) > -0.5
@@ -121,16 +142,28 @@ def test_our_heads_are_those_of_torch_with_the_same_weights(need_weights, dtype)
                 (None, {}),
                 (allowed, {"attn_mask": ~allowed}),  # torch's part says True for blocked
                 (padding, {"key_padding_mask": ~padding[:, 0, 0]}),
-                (both(allowed, padding), {"attn_mask": ~allowed, "key_padding_mask": ~padding[:, 0, 0]}),
+                (
+                    both(allowed, padding),
+                    {"attn_mask": ~allowed, "key_padding_mask": ~padding[:, 0, 0]},
+                ),
                 (bias := normal(7, length, seed=seed + 7, dtype=dtype), {"attn_mask": bias}),
             ):
-                ours = part(x, None if context is x else context, mask=mask, need_weights=need_weights)
+                ours = part(
+                    x, None if context is x else context, mask=mask, need_weights=need_weights
+                )
                 output, weights = twin(
-                    x, context, context, need_weights=need_weights, average_attn_weights=False, **theirs
+                    x,
+                    context,
+                    context,
+                    need_weights=need_weights,
+                    average_attn_weights=False,
+                    **theirs,
                 )
                 assert_close(ours.output, output, BOUND[dtype], f"torch's heads, {dtype}")
                 if need_weights:
-                    assert_close(ours.weights, weights, BOUND[dtype], f"weights of torch's heads, {dtype}")
+                    assert_close(
+                        ours.weights, weights, BOUND[dtype], f"weights of torch's heads, {dtype}"
+                    )
 
 
 @pytest.mark.parametrize("dtype", list(BOUND))
@@ -172,12 +205,17 @@ def test_rotary_in_the_heads_turns_queries_and_keys_as_the_reference_does(num_kv
     part, x = make_attention(36, 6, position="rotary", num_kv_heads=num_kv_heads), normal(2, 7, 36)
     query, key, value = (as_array(p(x)) for p in (part.query, part.key, part.value))
     query = ref.rotary(ref.split_heads(query, 6), np.arange(7))
-    key, value = ref.rotary(ref.split_heads(key, num_kv_heads), np.arange(7)), ref.split_heads(value, num_kv_heads)
+    key, value = (
+        ref.rotary(ref.split_heads(key, num_kv_heads), np.arange(7)),
+        ref.split_heads(value, num_kv_heads),
+    )
     shared = np.arange(6) // (6 // num_kv_heads)
     expected = ref.attention(query, key[:, shared], value[:, shared], ref.causal_mask(7))
     result = part(x, mask="causal", need_weights=True)
     assert_close(result.weights, expected.weights, 1e-12)
-    assert_close(result.output, part.output(torch.from_numpy(ref.join_heads(expected.output))), 1e-12)
+    assert_close(
+        result.output, part.output(torch.from_numpy(ref.join_heads(expected.output))), 1e-12
+    )
 
 
 def test_dropout_acts_in_training_only_and_never_on_the_returned_weights():
@@ -201,7 +239,9 @@ def test_what_a_padded_position_holds_reaches_no_other():
         for poison in (float("nan"), float("inf"), 1e30):
             poisoned = x.clone()
             poisoned[0, 4:] = poison
-            outputs = [part(each, mask=mask, need_weights=need_weights).output for each in (x, poisoned)]
+            outputs = [
+                part(each, mask=mask, need_weights=need_weights).output for each in (x, poisoned)
+            ]
             assert_close(outputs[1][0, :4], outputs[0][0, :4], 1e-5)
             assert_close(outputs[1][1], outputs[0][1], 1e-5)
 
@@ -209,16 +249,30 @@ def test_what_a_padded_position_holds_reaches_no_other():
 def test_what_is_not_asked_for_is_the_usual():
     part = multi_head_attention(28, 4)
     assert (part.dropout, part.scale, part.position, part.layout) == (0.0, None, None, (4, 4))
-    assert all(projection.bias is not None for projection in (part.query, part.key, part.value, part.output))
+    assert all(
+        projection.bias is not None
+        for projection in (part.query, part.key, part.value, part.output)
+    )
     assert part(normal(1, 3, 28, dtype=torch.float32)).weights is None
-    assert [name for name, _ in multi_head_attention(28, 4, bias=False).named_parameters() if "bias" in name] == []
+    assert [
+        name
+        for name, _ in multi_head_attention(28, 4, bias=False).named_parameters()
+        if "bias" in name
+    ] == []
     factorised = multi_head_attention(28, 4, projections="gated", rank=3)
     assert (factorised.query.temperature, factorised.key.temperature) == (1.0, 1.0)
-    assert multi_head_attention(28, 4, projections="strict", rank=3, temperature=0.5).value.temperature == 0.5
-    bare = MultiHeadAttention(query=part.query, key=part.key, value=part.value, output=part.output, num_heads=4)
+    assert (
+        multi_head_attention(28, 4, projections="strict", rank=3, temperature=0.5).value.temperature
+        == 0.5
+    )
+    bare = MultiHeadAttention(
+        query=part.query, key=part.key, value=part.value, output=part.output, num_heads=4
+    )
     assert (bare.dropout, bare.scale, bare.position, bare.layout) == (0.0, None, None, (4, 4))
 
 
 def test_the_part_prints_what_it_is():
-    assert "num_heads=4, num_kv_heads=2, dropout=0.1" in repr(multi_head_attention(28, 4, num_kv_heads=2, dropout=0.1))
+    assert "num_heads=4, num_kv_heads=2, dropout=0.1" in repr(
+        multi_head_attention(28, 4, num_kv_heads=2, dropout=0.1)
+    )
     assert isinstance(make_attention(position="alibi").position, Alibi)

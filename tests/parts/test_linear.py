@@ -1,4 +1,5 @@
-"""Matrix products by either path: the same numbers, every derivative, and a choice that does what it says."""
+"""Matrix products by either path: the same numbers, every derivative, and a choice that does what
+it says."""
 
 import importlib
 import json
@@ -102,7 +103,9 @@ def test_whichever_of_the_three_is_trainable_gets_its_gradient():
             assert_relatively_close(actual, expected)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated")  # torch's own, at its first dual number
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script.* is deprecated"
+)  # torch's own, at its first dual number
 @pytest.mark.usefixtures("_has_onednn")
 def test_forward_mode_derivatives_survive():
     def compute():
@@ -195,7 +198,17 @@ def test_what_the_probe_found_is_remembered_and_a_fresh_one_measures_again(tmp_p
     assert os.listdir(memory.parent) == [memory.name]
 
 
-BROKEN = [b"", b"{", b"[1, 2]", b"null", b'{"%s": null}', b'{"%s": "fast"}', b'{"%s": {}}', b"\xff\xfe", b"[" * 100_000]
+BROKEN = [
+    b"",
+    b"{",
+    b"[1, 2]",
+    b"null",
+    b'{"%s": null}',
+    b'{"%s": "fast"}',
+    b'{"%s": {}}',
+    b"\xff\xfe",
+    b"[" * 100_000,
+]
 
 
 @pytest.mark.usefixtures("_has_onednn")

@@ -40,22 +40,34 @@ def test_small_masks_look_as_drawn():
 
 def test_masks_are_those_of_the_reference():
     for num_queries, num_keys in itertools.combinations_with_replacement(range(12), 2):
-        assert_same(masks.causal_mask(num_queries, num_keys), ref.causal_mask(num_queries, num_keys))
-        assert_same(masks.anti_causal_mask(num_queries, num_keys), ref.anti_causal_mask(num_queries, num_keys))
+        assert_same(
+            masks.causal_mask(num_queries, num_keys), ref.causal_mask(num_queries, num_keys)
+        )
+        assert_same(
+            masks.anti_causal_mask(num_queries, num_keys),
+            ref.anti_causal_mask(num_queries, num_keys),
+        )
         for window in (1, 2, 5):
             ours = masks.sliding_window_mask(num_queries, window, num_keys)
             assert_same(ours, ref.sliding_window_mask(num_queries, window, num_keys))
-        assert_same(masks.prefix_mask(num_keys, num_queries), ref.prefix_mask(num_keys, num_queries))
+        assert_same(
+            masks.prefix_mask(num_keys, num_queries), ref.prefix_mask(num_keys, num_queries)
+        )
         lengths = [num_queries, num_keys - num_queries, 2]
         assert_same(masks.block_mask(lengths), ref.block_mask(lengths))
-        assert_same(masks.padding_mask([num_queries, 0], num_keys), ref.padding_mask([num_queries, 0], num_keys))
+        assert_same(
+            masks.padding_mask([num_queries, 0], num_keys),
+            ref.padding_mask([num_queries, 0], num_keys),
+        )
     assert_same(masks.padding_mask(torch.tensor([1, 3]), 5), ref.padding_mask([1, 3], 5))
 
 
 @given(SIZE, SIZE, st.integers(1, 5))
 def test_a_window_is_what_is_causal_and_near(num_queries, extra, window):
     num_keys = num_queries + extra
-    near = masks.either(*(masks.sliding_window_mask(num_queries, w, num_keys) for w in range(1, window + 1)))
+    near = masks.either(
+        *(masks.sliding_window_mask(num_queries, w, num_keys) for w in range(1, window + 1))
+    )
     assert_same(masks.sliding_window_mask(num_queries, window, num_keys), near)
     assert_same(masks.both(near, masks.causal_mask(num_queries, num_keys)), near)
     assert (near.sum(-1) <= window).all()
@@ -113,17 +125,32 @@ def test_the_word_causal_is_the_causal_mask_for_any_lengths():
         for need_weights in (True, False):
             result = attend(query, key, value, "causal", need_weights=need_weights)
             assert_same((result.output - expected @ value).abs() < 1e-6, torch.ones(num_queries, 2))
-        assert_same((attend(query, key, value, "causal").weights - expected).abs() < 1e-6, torch.ones_like(expected))
+        assert_same(
+            (attend(query, key, value, "causal").weights - expected).abs() < 1e-6,
+            torch.ones_like(expected),
+        )
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: masks.causal_mask(-1), "the number of queries must be an integer of at least 0; got -1."),
-        (lambda: masks.causal_mask(2, 1.5), "the number of keys must be an integer of at least 0; got 1.5."),
-        (lambda: masks.sliding_window_mask(3, 0), "window must be an integer of at least 1; got 0."),
+        (
+            lambda: masks.causal_mask(-1),
+            "the number of queries must be an integer of at least 0; got -1.",
+        ),
+        (
+            lambda: masks.causal_mask(2, 1.5),
+            "the number of keys must be an integer of at least 0; got 1.5.",
+        ),
+        (
+            lambda: masks.sliding_window_mask(3, 0),
+            "window must be an integer of at least 1; got 0.",
+        ),
         (lambda: masks.prefix_mask(3, -2), "prefix must be an integer of at least 0; got -2."),
-        (lambda: masks.block_mask([2, -1]), "each block's length must be an integer of at least 0; got -1."),
+        (
+            lambda: masks.block_mask([2, -1]),
+            "each block's length must be an integer of at least 0; got -1.",
+        ),
         (
             lambda: masks.padding_mask([1, 5], 4),
             "each length must be from 0 to the padded length 4; got [1, 5].",
@@ -134,7 +161,8 @@ def test_the_word_causal_is_the_causal_mask_for_any_lengths():
         ),
         (
             lambda: masks.padding_mask(torch.tensor([1.0]), 4),
-            "lengths must be one integer for each input of the batch; got shape (1,) of torch.float32.",
+            "lengths must be one integer for each input of the batch; got shape (1,) of "
+            "torch.float32.",
         ),
         (
             lambda: masks.padding_mask(torch.tensor(3), 4),
@@ -142,7 +170,8 @@ def test_the_word_causal_is_the_causal_mask_for_any_lengths():
         ),
         (
             lambda: masks.padding_mask(torch.tensor([True, False]), 4),
-            "lengths must be one integer for each input of the batch; got shape (2,) of torch.bool.",
+            "lengths must be one integer for each input of the batch; got shape (2,) of "
+            "torch.bool.",
         ),
         (
             lambda: masks.cut_edges([(-1, 0)], 3),
@@ -167,8 +196,8 @@ def test_the_word_causal_is_the_causal_mask_for_any_lengths():
         ),
         (
             lambda: masks.as_tensor(torch.ones(2, 2, dtype=torch.int32), 2, 2),
-            "a mask is boolean (True = may attend) or float (added to the scores); got torch.int32. "
-            "If its ones mean 'may attend', convert it with mask.bool().",
+            "a mask is boolean (True = may attend) or float (added to the scores); got "
+            "torch.int32. If its ones mean 'may attend', convert it with mask.bool().",
         ),
     ],
 )

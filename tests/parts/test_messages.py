@@ -35,7 +35,8 @@ CASES = {
     ),
     "widths": (
         lambda: attend(zeros(3, 7), zeros(5, 11), zeros(5, 2)),
-        "query and key must have the same width; got 7 and 11. Both are the d_k of the formula softmax(QKᵀ/√d_k) V.",
+        "query and key must have the same width; got 7 and 11. Both are the d_k of the "
+        "formula softmax(QKᵀ/√d_k) V.",
     ),
     "no width": (
         lambda: attend(zeros(3, 0), zeros(5, 0), zeros(5, 2)),
@@ -43,12 +44,13 @@ CASES = {
     ),
     "lengths": (
         lambda: attend(zeros(3, 7), zeros(5, 7), zeros(11, 2)),
-        "key and value must have the same length; got 5 keys and 11 values. Each key needs its own value.",
+        "key and value must have the same length; got 5 keys and 11 values. Each key needs "
+        "its own value.",
     ),
     "precisions": (
         lambda: attend(zeros(3, 7), zeros(5, 7, dtype=torch.float64), zeros(5, 2)),
-        "query, key and value must share one dtype; got torch.float32, torch.float64 and torch.float32. "
-        "Convert them to one of these first.",
+        "query, key and value must share one dtype; got torch.float32, torch.float64 and "
+        "torch.float32. Convert them to one of these first.",
     ),
     "leading axes": (
         lambda: attend(zeros(2, 3, 7), zeros(5, 5, 7), zeros(5, 5, 2)),
@@ -61,8 +63,8 @@ CASES = {
     ),
     "mask with more axes than scores": (
         lambda: attend_with(torch.ones(1, 1, 1, 1, 11).bool()),
-        "mask must broadcast to the scores (..., query, key) = (2, 3, 5, 11); got (1, 1, 1, 1, 11). "
-        "A padding mask per batch needs shape (batch, 1, 1, key).",
+        "mask must broadcast to the scores (..., query, key) = (2, 3, 5, 11); got (1, 1, 1, 1, "
+        "11). A padding mask per batch needs shape (batch, 1, 1, key).",
     ),
     "integer mask": (
         lambda: attend_with(torch.ones(5, 11, dtype=torch.int64)),
@@ -78,7 +80,13 @@ CASES = {
         "a mask is a tensor, None or the word \"causal\"; got 'casual'.",
     ),
     "integer mask of the fused kernel": (
-        lambda: attend(zeros(1, 7), zeros(5, 7), zeros(5, 2), torch.ones(5, dtype=torch.uint8), need_weights=False),
+        lambda: attend(
+            zeros(1, 7),
+            zeros(5, 7),
+            zeros(5, 2),
+            torch.ones(5, dtype=torch.uint8),
+            need_weights=False,
+        ),
         "a mask is boolean (True = may attend) or float (added to the scores); got torch.uint8. "
         "If its ones mean 'may attend', convert it with mask.bool().",
     ),
@@ -86,7 +94,10 @@ CASES = {
         lambda: attend(zeros(3, 7), zeros(5, 7), zeros(5, 2), dropout=1.0),
         "dropout is a probability from 0 to below 1; got 1.0.",
     ),
-    "split": (lambda: split_heads(zeros(3, 7), 2), "a width of 7 cannot be split into 2 equal heads."),
+    "split": (
+        lambda: split_heads(zeros(3, 7), 2),
+        "a width of 7 cannot be split into 2 equal heads.",
+    ),
     "d_model": (
         lambda: multi_head_attention(13, 5),
         "d_model must be a multiple of num_heads; got 13 and 5.",
@@ -95,7 +106,10 @@ CASES = {
         lambda: multi_head_attention(28, 4, num_kv_heads=3),
         "num_heads must be a multiple of num_kv_heads; got 4 and 3.",
     ),
-    "no heads": (lambda: multi_head_attention(8, 0), "num_heads must be an integer of at least 1; got 0."),
+    "no heads": (
+        lambda: multi_head_attention(8, 0),
+        "num_heads must be an integer of at least 1; got 0.",
+    ),
     "heads as a truth value": (
         lambda: multi_head_attention(8, True),
         "num_heads must be an integer of at least 1; got True.",
@@ -108,7 +122,10 @@ CASES = {
         lambda: make_projection("sparse", 8, 2, 4),
         "projections must be one of dense, gated, strict; got 'sparse'.",
     ),
-    "no rank": (lambda: make_projection("gated", 8, 2, 4), "gated projections need a rank; got none."),
+    "no rank": (
+        lambda: make_projection("gated", 8, 2, 4),
+        "gated projections need a rank; got none.",
+    ),
     "rank": (
         lambda: FactorisedProjection(8, 2, 4, rank=0),
         "rank must be an integer of at least 1; got 0.",

@@ -1,4 +1,5 @@
-"""The tests themselves, tested: each planted fault must be noticed by each of the tests named for it."""
+"""The tests themselves, tested: each planted fault must be noticed by each of the tests named for
+it."""
 
 import importlib
 
@@ -36,9 +37,12 @@ def test_without_a_fault_every_check_passes(check):
     run(check)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.module.rsplit('.', 1)[-1]}: {m.name}")
+@pytest.mark.parametrize(
+    "mutant", MUTANTS, ids=lambda m: f"{m.module.rsplit('.', 1)[-1]}: {m.name}"
+)
 def test_a_planted_fault_is_noticed_by_each_of_its_checks(mutant: Mutant):
-    """Noticed means a failed claim: a crash of any other kind would be luck, and comes out as an error here."""
+    """Noticed means a failed claim: a crash of any other kind would be luck, and comes out as an
+    error here."""
     assert mutant.checks
     for check in mutant.checks:
         needs_onednn(check[0])
@@ -53,7 +57,9 @@ def test_a_planted_fault_is_noticed_by_each_of_its_checks(mutant: Mutant):
 
 
 def test_there_are_many_different_faults():
-    assert len({(mutant.module, mutant.new, mutant.old) for mutant in MUTANTS}) == len(MUTANTS) >= 32
+    assert (
+        len({(mutant.module, mutant.new, mutant.old) for mutant in MUTANTS}) == len(MUTANTS) >= 32
+    )
     assert len({(mutant.module, mutant.name) for mutant in MUTANTS}) == len(MUTANTS)
 
 

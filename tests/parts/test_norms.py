@@ -1,4 +1,5 @@
-"""Norms: the fused modules, the written-out formulas, the reference and torch are the same function."""
+"""Norms: the fused modules, the written-out formulas, the reference and torch are the same
+function."""
 
 import math
 
@@ -18,7 +19,11 @@ SHAPES = [(7,), (3, 5), (2, 3, 11), (0, 3, 5), (2, 1)]
 
 def test_layer_norm_of_one_and_three_is_minus_one_and_one():
     assert_close(layer_norm(torch.tensor([1.0, 3.0]), epsilon=0.0), [-1, 1], 0.0)
-    assert_close(LayerNorm(2)(torch.tensor([1.0, 3.0])), [-1 / math.sqrt(1 + 1e-5), 1 / math.sqrt(1 + 1e-5)], 1e-7)
+    assert_close(
+        LayerNorm(2)(torch.tensor([1.0, 3.0])),
+        [-1 / math.sqrt(1 + 1e-5), 1 / math.sqrt(1 + 1e-5)],
+        1e-7,
+    )
 
 
 def test_rms_norm_of_three_and_four_divides_by_the_root_of_twelve_and_a_half():
@@ -41,8 +46,14 @@ def test_epsilon_stands_inside_the_root():
 @pytest.mark.parametrize("epsilon", [1e-5, 0.1])
 def test_layer_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
     for dtype, bound in BOUND.items():
-        x, gain, bias = (normal(*size, seed=s, dtype=dtype) for s, size in enumerate((shape, shape[-1:], shape[-1:])))
-        part, twin = LayerNorm(shape[-1], epsilon=epsilon).to(dtype), nn.LayerNorm(shape[-1], epsilon).to(dtype)
+        x, gain, bias = (
+            normal(*size, seed=s, dtype=dtype)
+            for s, size in enumerate((shape, shape[-1:], shape[-1:]))
+        )
+        part, twin = (
+            LayerNorm(shape[-1], epsilon=epsilon).to(dtype),
+            nn.LayerNorm(shape[-1], epsilon).to(dtype),
+        )
         for module in (part, twin):
             module.load_state_dict({"weight": gain, "bias": bias})
         expected = ref.layer_norm(as_array(x), as_array(gain), as_array(bias), epsilon)
@@ -56,7 +67,10 @@ def test_layer_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
 def test_rms_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
     for dtype, bound in BOUND.items():
         x, gain = normal(*shape, dtype=dtype), normal(shape[-1], seed=1, dtype=dtype)
-        part, twin = RMSNorm(shape[-1], epsilon=epsilon).to(dtype), nn.RMSNorm(shape[-1], epsilon).to(dtype)
+        part, twin = (
+            RMSNorm(shape[-1], epsilon=epsilon).to(dtype),
+            nn.RMSNorm(shape[-1], epsilon).to(dtype),
+        )
         for module in (part, twin):
             module.load_state_dict({"weight": gain})
         expected = ref.rms_norm(as_array(x), as_array(gain), epsilon)

@@ -1,4 +1,5 @@
-"""Positions: values a reader can redo, the reference, and the properties that make each of them work."""
+"""Positions: values a reader can redo, the reference, and the properties that make each of them
+work."""
 
 import math
 
@@ -40,7 +41,9 @@ def test_no_positions_are_an_empty_table():
 def test_sinusoids_are_those_of_the_reference_at_any_offset(width):
     expected = ref.sinusoidal_positions(300, width)
     assert_close(sinusoidal_positions(300, width, dtype=torch.float64), expected, 1e-12)
-    assert_close(sinusoidal_positions(7, width, offset=290, dtype=torch.float64), expected[290:297], 1e-12)
+    assert_close(
+        sinusoidal_positions(7, width, offset=290, dtype=torch.float64), expected[290:297], 1e-12
+    )
     assert_close(sinusoidal_positions(300, width), expected, 1e-7)
 
 
@@ -51,7 +54,9 @@ def test_sinusoids_are_added_at_their_offset_however_long_and_in_whatever_precis
         for length, offset in ((3, 0), (5, 2), (190, 10), (1, 40)):
             x = normal(2, length, 11, dtype=dtype)
             assert part(x, offset).dtype == dtype
-            assert_close(part(x, offset) - x, np.stack([expected[offset : offset + length]] * 2), bound)
+            assert_close(
+                part(x, offset) - x, np.stack([expected[offset : offset + length]] * 2), bound
+            )
 
 
 def test_switching_the_precision_does_not_make_the_table_grow():
@@ -151,7 +156,9 @@ def test_slopes_are_powers_of_two_and_other_counts_borrow():
 def test_bias_falls_with_distance_and_is_zero_at_home():
     assert_same(alibi_bias(1, 2, 3) * 256, [[[-1, 0, -1], [-2, -1, 0]]])
     for queries, keys in ((1, 1), (3, 3), (2, 7), (1, 5)):
-        assert_same(alibi_bias(6, queries, keys), ref.alibi_bias(6, queries, keys).astype(np.float32))
+        assert_same(
+            alibi_bias(6, queries, keys), ref.alibi_bias(6, queries, keys).astype(np.float32)
+        )
 
 
 def test_bias_and_mask_become_one_float_mask():

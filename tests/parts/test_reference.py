@@ -28,13 +28,17 @@ def test_every_docstring_example_is_true_and_every_public_function_has_one(name)
     module = importlib.import_module(f"attnlab.parts.reference.{name}")
     result = doctest.testmod(module)
     assert result.failed == 0
-    examples = {found.name.split(".")[-1]: found.examples for found in doctest.DocTestFinder().find(module)}
+    examples = {
+        found.name.split(".")[-1]: found.examples for found in doctest.DocTestFinder().find(module)
+    }
     assert [name for name in module.__all__ if not examples[name] and name != "Attention"] == []
 
 
 def test_the_package_exports_what_its_files_export():
     files = ["attention", "layers", "masks", "positions", "single_head"]
-    names = [n for f in files for n in importlib.import_module(f"attnlab.parts.reference.{f}").__all__]
+    names = [
+        n for f in files for n in importlib.import_module(f"attnlab.parts.reference.{f}").__all__
+    ]
     assert sorted(names) == ref.__all__
 
 
@@ -60,12 +64,16 @@ def test_softmax_of_a_row_without_any_choice_is_zero():
 
 
 def test_entropy_is_zero_for_one_key_and_log_n_for_n_equal_keys():
-    assert_allclose(ref.entropy([[1, 0, 0, 0], [0.25] * 4, [0] * 4]), [0, math.log(4), 0], atol=1e-15)
+    assert_allclose(
+        ref.entropy([[1, 0, 0, 0], [0.25] * 4, [0] * 4]), [0, math.log(4), 0], atol=1e-15
+    )
     assert not np.signbit(ref.entropy([1.0, 0.0]))
 
 
 def test_entropy_refuses_scores():
-    with pytest.raises(WrongUsage, match=r"weights are at least 0, got -1\.0: pass softmax\(scores\)"):
+    with pytest.raises(
+        WrongUsage, match=r"weights are at least 0, got -1\.0: pass softmax\(scores\)"
+    ):
         ref.entropy([-1.0, 2.0])
 
 
@@ -126,7 +134,10 @@ def test_a_query_that_may_attend_to_nothing_gets_zeros():
     assert_array_equal(weights[1], [0, 0])
     assert_array_equal(output[1], [0])
     assert_array_equal(scores[1], [-INF, -INF])
-    assert ref.attention(np.eye(2), np.zeros((0, 2)), np.zeros((0, 3))).output.tolist() == [[0, 0, 0]] * 2
+    assert (
+        ref.attention(np.eye(2), np.zeros((0, 2)), np.zeros((0, 3))).output.tolist()
+        == [[0, 0, 0]] * 2
+    )
 
 
 @pytest.mark.parametrize("poison", [NAN, INF, -INF])
@@ -136,7 +147,9 @@ def test_a_blocked_key_and_value_never_reach_the_query(poison, kind):
     mask = ref.causal_mask(3, 5)
     clean = ref.attention(query, key, value, mask)
     key[..., 4, :] = value[..., 4, :] = poison
-    dirty = ref.attention(query, key, value, mask if kind == "boolean" else np.where(mask, 0.0, -INF))
+    dirty = ref.attention(
+        query, key, value, mask if kind == "boolean" else np.where(mask, 0.0, -INF)
+    )
     for before, after in zip(clean, dirty, strict=True):
         assert_array_equal(before[:, :2], after[:, :2])
     assert np.isnan(dirty.output[:, 2]).any()
@@ -148,13 +161,17 @@ def test_a_visible_nan_score_leaves_the_blocked_weights_at_zero():
 
 
 def test_wrong_shapes_say_what_was_expected_what_came_and_what_to_do():
-    with pytest.raises(WrongUsage, match=r"query has shape \(\.\.\., query, width\), got \(3,\): add"):
+    with pytest.raises(
+        WrongUsage, match=r"query has shape \(\.\.\., query, width\), got \(3,\): add"
+    ):
         ref.attention(np.ones(3), np.ones((1, 3)), np.ones((1, 3)))
     with pytest.raises(WrongUsage, match=r"keys have the width of the queries, 3, got 2: project"):
         ref.attention(np.ones((1, 3)), np.ones((1, 2)), np.ones((1, 3)))
     with pytest.raises(WrongUsage, match=r"one value per key, 5, got 4: take both"):
         ref.attention(np.ones((1, 3)), np.ones((5, 3)), np.ones((4, 3)))
-    with pytest.raises(WrongUsage, match=r"broadcasts to \(\.\.\., 1, 5\), got .* mask \(2, 5\): insert axes"):
+    with pytest.raises(
+        WrongUsage, match=r"broadcasts to \(\.\.\., 1, 5\), got .* mask \(2, 5\): insert axes"
+    ):
         ref.attention(np.ones((1, 3)), np.ones((5, 3)), np.ones((5, 3)), np.ones((2, 5), bool))
     with pytest.raises(WrongUsage, match=r"got int64: convert it with \.astype\(bool\)"):
         ref.attention(np.ones((1, 3)), np.ones((2, 3)), np.ones((2, 3)), np.array([[1, 0]]))
@@ -219,7 +236,9 @@ def test_nothing_flows_between_a_query_and_a_key_it_may_not_attend_to():
 
 
 def test_gradients_refuse_a_grad_output_of_another_shape():
-    with pytest.raises(WrongUsage, match=r"output's shape \(1, 2\), got \(1, 3\): pass the gradient"):
+    with pytest.raises(
+        WrongUsage, match=r"output's shape \(1, 2\), got \(1, 3\): pass the gradient"
+    ):
         ref.attention_gradients([[1.0]], [[1.0]], [[1.0, 2.0]], None, None, np.ones((1, 3)))
 
 
@@ -244,11 +263,14 @@ def test_multi_head_attention_with_identity_weights_is_attention_head_by_head():
 
 
 def test_multi_head_attention_applies_every_weight_as_out_in_and_every_bias():
-    # One key only: the weight is 1 whatever the scores, so the output is a chain of two linear maps.
+    # One key only: the weight is 1 whatever the scores, so the output is a chain of two linear
+    # maps.
     x, w_value, w_output = numbers(1, 3), numbers(4, 3), numbers(5, 4)
     w_query, w_key = numbers(2, 3, seed=1), numbers(2, 3, seed=2)
     biases = {"query": [1, 2], "key": [3, 4], "value": numbers(4), "output": numbers(5)}
-    result = ref.multi_head_attention(x, x, w_query, w_key, w_value, w_output, 2, biases=biases, scale=False)
+    result = ref.multi_head_attention(
+        x, x, w_query, w_key, w_value, w_output, 2, biases=biases, scale=False
+    )
     expected = w_output @ (w_value @ x[0] + biases["value"]) + biases["output"]
     assert_allclose(result.output, [expected], rtol=1e-13)
     score = (w_query @ x[0] + [1, 2]) * (w_key @ x[0] + [3, 4])
@@ -258,7 +280,9 @@ def test_multi_head_attention_applies_every_weight_as_out_in_and_every_bias():
 def test_grouped_queries_share_key_heads_in_order():
     # Four query heads of width 1, two key heads whose single values are 10 and 20.
     w_query, w_key_value = np.ones((4, 1)), np.array([[10.0], [20.0]])
-    result = ref.multi_head_attention([[1.0]], [[1.0]], w_query, w_key_value, w_key_value, np.eye(4), 4, 2)
+    result = ref.multi_head_attention(
+        [[1.0]], [[1.0]], w_query, w_key_value, w_key_value, np.eye(4), 4, 2
+    )
     assert_array_equal(result.output, [[10, 10, 20, 20]])
 
 
@@ -266,7 +290,9 @@ def test_grouped_queries_equal_full_heads_with_repeated_key_weights():
     x, w_query, w_output = numbers(2, 5, 12), numbers(12, 12), numbers(12, 12, seed=1)
     w_key, w_value = numbers(6, 12, seed=1), numbers(6, 12, seed=2)
     grouped = ref.multi_head_attention(x, x, w_query, w_key, w_value, w_output, 4, 2)
-    full_key, full_value = (np.repeat(w.reshape(2, 3, 12), 2, axis=0).reshape(12, 12) for w in (w_key, w_value))
+    full_key, full_value = (
+        np.repeat(w.reshape(2, 3, 12), 2, axis=0).reshape(12, 12) for w in (w_key, w_value)
+    )
     full = ref.multi_head_attention(x, x, w_query, full_key, full_value, w_output, 4)
     assert_allclose(grouped.output, full.output, rtol=1e-12, atol=1e-13)
 
@@ -326,12 +352,16 @@ def test_masks_refuse_numbers_that_make_no_sense():
 def test_sinusoids_are_the_formula_of_the_paper_and_odd_widths_end_on_a_sine():
     encoding = ref.sinusoidal_positions(11, 5)
     assert_array_equal(encoding[0], [0, 1, 0, 1, 0])
-    assert_allclose(encoding[7, 2:4], [math.sin(7 / 10000**0.4), math.cos(7 / 10000**0.4)], rtol=1e-14)
+    assert_allclose(
+        encoding[7, 2:4], [math.sin(7 / 10000**0.4), math.cos(7 / 10000**0.4)], rtol=1e-14
+    )
     assert_allclose(encoding[7, 4], math.sin(7 / 10000**0.8), rtol=1e-14)
 
 
 def test_rotary_turns_the_pair_i_and_i_plus_half_by_position_times_frequency():
-    first, third = ref.rotary(np.eye(4)[[0, 1]], [math.pi / 2, math.pi / 2 * 100])  # 10000^(-2/4) = 1/100
+    first, third = ref.rotary(
+        np.eye(4)[[0, 1]], [math.pi / 2, math.pi / 2 * 100]
+    )  # 10000^(-2/4) = 1/100
     assert_allclose(first, [0, 0, 1, 0], atol=1e-15)
     assert_allclose(third, [0, 0, 0, 1], atol=1e-14)
 
@@ -372,13 +402,17 @@ def test_layer_norm_divides_by_the_biased_deviation_with_epsilon_inside_the_root
     assert_array_equal(ref.layer_norm([1.0, 3.0], [2.0, 3.0], [10.0, 20.0], epsilon=0.0), [8, 23])
     assert_array_equal(ref.layer_norm([1.0, 3.0], epsilon=3.0), [-0.5, 0.5])  # sqrt(1 + 3) = 2
     assert_array_equal(ref.layer_norm([[5.0, 5.0]]), [[0, 0]])
-    assert_allclose(ref.layer_norm([0.0, 2e-3]), np.array([-1, 1]) * 1e-3 / math.sqrt(1.1e-5), rtol=1e-13)
+    assert_allclose(
+        ref.layer_norm([0.0, 2e-3]), np.array([-1, 1]) * 1e-3 / math.sqrt(1.1e-5), rtol=1e-13
+    )
 
 
 def test_rms_norm_divides_by_the_root_mean_square_with_epsilon_inside_the_root():
     assert_allclose(ref.rms_norm([1.0, 7.0], [10.0, 5.0], epsilon=0.0), [2, 7], rtol=1e-15)
     assert_allclose(ref.rms_norm([1.0, 7.0], epsilon=75.0), [0.1, 0.7], rtol=1e-15)
-    with pytest.raises(WrongUsage, match=r"gain has shape \(2,\), got \(3,\): one number per channel"):
+    with pytest.raises(
+        WrongUsage, match=r"gain has shape \(2,\), got \(3,\): one number per channel"
+    ):
         ref.rms_norm([1.0, 7.0], np.ones(3))
 
 
@@ -394,13 +428,17 @@ def test_feed_forward_adds_its_biases_and_knows_its_activations():
     assert_array_equal(ref.feed_forward([1.0, -2.0], w_in, w_out, [0, 3, 0], [1000]), [1011])
     for name in ["gelu", "silu"]:
         by_hand = getattr(ref, name)(numbers(3, 2) @ np.array(w_in).T) @ np.array(w_out).T
-        assert_allclose(ref.feed_forward(numbers(3, 2), w_in, w_out, activation=name), by_hand, rtol=1e-14)
+        assert_allclose(
+            ref.feed_forward(numbers(3, 2), w_in, w_out, activation=name), by_hand, rtol=1e-14
+        )
     with pytest.raises(WrongUsage, match="did you mean 'gelu'"):
         ref.feed_forward([1.0, 2.0], w_in, w_out, activation="gellu")
 
 
 def test_swiglu_gates_the_signal_with_silu():
-    assert_allclose(ref.swiglu([1.0, 2.0], [[1.0, 0.0]], [[0.0, 5.0]], [[1.0]]), [10 * E / (1 + E)], rtol=1e-15)
+    assert_allclose(
+        ref.swiglu([1.0, 2.0], [[1.0, 0.0]], [[0.0, 5.0]], [[1.0]]), [10 * E / (1 + E)], rtol=1e-15
+    )
     with pytest.raises(WrongUsage, match=r"one shape, got \(2, 1\) and \(1, 1\): use one d_hidden"):
         ref.swiglu([1.0], np.ones((2, 1)), np.ones((1, 1)), np.ones((1, 1)))
 
@@ -418,9 +456,15 @@ def test_a_strict_factorised_weight_is_the_softmax_and_a_gated_one_multiplies_it
 
 
 def test_cross_entropy_of_equal_logits_is_log_n_and_is_the_mean_over_all_rows():
-    assert_allclose(ref.cross_entropy(np.zeros((2, 3, 5)), np.ones((2, 3), int)), math.log(5), rtol=1e-15)
-    assert_allclose(ref.cross_entropy([[0, math.log(3)], [1000, 0]], [1, 0]), math.log(4 / 3) / 2, rtol=1e-15)
-    with pytest.raises(WrongUsage, match=r"whole numbers from 0 to 2, got int64 from -100 to 1: leave out"):
+    assert_allclose(
+        ref.cross_entropy(np.zeros((2, 3, 5)), np.ones((2, 3), int)), math.log(5), rtol=1e-15
+    )
+    assert_allclose(
+        ref.cross_entropy([[0, math.log(3)], [1000, 0]], [1, 0]), math.log(4 / 3) / 2, rtol=1e-15
+    )
+    with pytest.raises(
+        WrongUsage, match=r"whole numbers from 0 to 2, got int64 from -100 to 1: leave out"
+    ):
         ref.cross_entropy(np.zeros((2, 3)), [-100, 1])
     with pytest.raises(WrongUsage, match=r"shape \(2,\), got \(2, 3\): drop the class axis"):
         ref.cross_entropy(np.zeros((2, 3)), np.eye(3)[:2])
@@ -430,7 +474,9 @@ def random_head(seed, pos_dim=None, longest=6):
     source = np.random.default_rng(seed)
     width = 3 + (pos_dim or 0)
     Km, Qm, Vm = (source.normal(size=(width, size)) for size in (5, 5, 2))
-    return ref.NumpyTransformer(Km, Qm, Vm, None if pos_dim is None else source.normal(size=(longest, pos_dim)))
+    return ref.NumpyTransformer(
+        Km, Qm, Vm, None if pos_dim is None else source.normal(size=(longest, pos_dim))
+    )
 
 
 @pytest.mark.parametrize("pos_dim", [None, 4])
@@ -477,14 +523,32 @@ def test_a_single_head_explains_every_panel_with_its_shape():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: ref.NumpyTransformer([[1.0]], [[1.0, 2.0]], [[1.0]]), "Km and Qm must have one shape"),
+        (
+            lambda: ref.NumpyTransformer([[1.0]], [[1.0, 2.0]], [[1.0]]),
+            "Km and Qm must have one shape",
+        ),
         (lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.eye(3)), "Vm .* as many rows"),
-        (lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.eye(2), pos=np.eye(2)), "more rows than pos"),
-        (lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.zeros((2, 0))), "Vm must be a matrix"),
-        (lambda: random_head(0)(numbers(2, 4)), r"x must have shape \(length, 3\), length at least 1; got \(2, 4\)"),
+        (
+            lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.eye(2), pos=np.eye(2)),
+            "more rows than pos",
+        ),
+        (
+            lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.zeros((2, 0))),
+            "Vm must be a matrix",
+        ),
+        (
+            lambda: random_head(0)(numbers(2, 4)),
+            r"x must have shape \(length, 3\), length at least 1; got \(2, 4\)",
+        ),
         (lambda: random_head(0)(numbers(0, 3)), "length at least 1"),
-        (lambda: random_head(0, 4)(numbers(7, 3)), "there are 6 positions; got an input of length 7"),
-        (lambda: random_head(0).explain(numbers(2, 3), tokens="A"), "tokens must name each of the 2 inputs; got 1"),
+        (
+            lambda: random_head(0, 4)(numbers(7, 3)),
+            "there are 6 positions; got an input of length 7",
+        ),
+        (
+            lambda: random_head(0).explain(numbers(2, 3), tokens="A"),
+            "tokens must name each of the 2 inputs; got 1",
+        ),
     ],
 )
 def test_a_single_head_refuses_what_cannot_be(call, message):

@@ -1,6 +1,8 @@
-"""Tiny random models of many families, one row each, and where a reader of each family's code finds its parts.
+"""Tiny random models of many families, one row each, and where a reader of each family's code finds
+its parts.
 
-The rows name modules by hand. `attach` reads the same off numbers, so that one can be held to the other.
+The rows name modules by hand. `attach` reads the same off numbers, so that one can be held to the
+other.
 """
 
 from collections.abc import Iterator
@@ -15,10 +17,11 @@ __all__ = ["FAMILIES", "REFUSED", "Anatomy", "Family", "stirred"]
 class Anatomy(NamedTuple):
     """Where the parts of a stack's blocks are, by hand: paths from a block on.
 
-    blocks: of the model, `*` for a number · projection: takes the joined heads · output: gives what attention adds, if
-    it is not the projection · between: "in PATH" or "out PATH", where the stream is after attention · hidden: the
-    projection that is given the hidden layer · added: gives what the feed-forward part adds · cross, after_cross: the
-    same for cross-attention. `PATH@1/2` is the second of two calls in a block.
+    blocks: of the model, `*` for a number · projection: takes the joined heads · output: gives what
+    attention adds, if it is not the projection · between: "in PATH" or "out PATH", where the stream
+    is after attention · hidden: the projection that is given the hidden layer · added: gives what
+    the feed-forward part adds · cross, after_cross: the same for cross-attention. `PATH@1/2` is the
+    second of two calls in a block.
     """
 
     blocks: str
@@ -34,10 +37,11 @@ class Anatomy(NamedTuple):
 class Family(NamedTuple):
     """One family: `build` gives a new model with its random weights.
 
-    kind: "decoder", "encoder", "encoder–decoder", "vision", "speech", "text and vision" · has: what is particular
-    about it · gain: of the random weights, so that float32 can tell scores of this family to 1e-6 · is_exact: its own
-    eager attention computes what its usual one does ·
-    gives_weights: in the usual fields, one for each layer · in_double: its own code runs in float64.
+    kind: "decoder", "encoder", "encoder–decoder", "vision", "speech", "text and vision" · has: what
+    is particular about it · gain: of the random weights, so that float32 can tell scores of this
+    family to 1e-6 · is_exact: its own eager attention computes what its usual one does ·
+    gives_weights: in the usual fields, one for each layer · in_double: its own code runs in
+    float64.
     """
 
     name: str
@@ -75,7 +79,12 @@ def stirred(model: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
 
 
 _IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_PLAIN = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+_PLAIN = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
 _TEXT = {**_PLAIN, "vocab_size": 101, "max_position_embeddings": 64, **_IDS}
 _GROUPED = {**_TEXT, "num_key_value_heads": 2}
 _WIDE = {**_GROUPED, "head_dim": 8}
@@ -85,7 +94,11 @@ _GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 101, "n_positions
 _PICTURE = {**_PLAIN, "image_size": 16, "patch_size": 4}
 _BOTH = {
     "d_model": 32,
-    **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in (("layers", 2), ("ffn_dim", 64))},
+    **{
+        f"{side}_{name}": size
+        for side in ("encoder", "decoder")
+        for name, size in (("layers", 2), ("ffn_dim", 64))
+    },
     "encoder_attention_heads": 4,
     "decoder_attention_heads": 4,
     "vocab_size": 101,
@@ -95,15 +108,43 @@ _BOTH = {
 }
 _T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 101}
 _T5 = {**_T5, "num_decoder_layers": 2, "decoder_start_token_id": 0}
-_SOUND = {"conv_dim": (16, 16), "conv_stride": (5, 4), "conv_kernel": (10, 8), "num_feat_extract_layers": 2}
-_SOUND = {**_SOUND, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2, **_PLAIN, "vocab_size": 101}
-_FALCON = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 101, **_IDS}
-_SWIN = {"image_size": 16, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
+_SOUND = {
+    "conv_dim": (16, 16),
+    "conv_stride": (5, 4),
+    "conv_kernel": (10, 8),
+    "num_feat_extract_layers": 2,
+}
+_SOUND = {
+    **_SOUND,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 2,
+    **_PLAIN,
+    "vocab_size": 101,
+}
+_FALCON = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 101,
+    **_IDS,
+}
+_SWIN = {
+    "image_size": 16,
+    "patch_size": 2,
+    "embed_dim": 16,
+    "depths": [2, 2],
+    "num_heads": [2, 4],
+    "window_size": 4,
+}
 
-_LLAMA = Anatomy("model.layers.*", "self_attn.o_proj", "in post_attention_layernorm", "mlp.down_proj", "mlp")
+_LLAMA = Anatomy(
+    "model.layers.*", "self_attn.o_proj", "in post_attention_layernorm", "mlp.down_proj", "mlp"
+)
 _EXPERTS = _LLAMA._replace(hidden="")
 _SANDWICH = _LLAMA._replace(
-    between="in pre_feedforward_layernorm", output="post_attention_layernorm", added="post_feedforward_layernorm"
+    between="in pre_feedforward_layernorm",
+    output="post_attention_layernorm",
+    added="post_feedforward_layernorm",
 )
 _AFTER = _SANDWICH._replace(between="in mlp")
 _BESIDE = _LLAMA._replace(between="")
@@ -119,7 +160,9 @@ _BERT = Anatomy(
     "output.dense",
 )
 _VIT = Anatomy("vit.layers.*", "attention.o_proj", "in layernorm_after", "mlp.fc2", "mlp")
-_CLIP = Anatomy("text_model.encoder.layers.*", "self_attn.out_proj", "in layer_norm2", "mlp.fc2", "mlp")
+_CLIP = Anatomy(
+    "text_model.encoder.layers.*", "self_attn.out_proj", "in layer_norm2", "mlp.fc2", "mlp"
+)
 _SWINS = _VIT._replace(blocks="swin.encoder.layers.*.blocks.*", output="drop_path")
 _T5S = (
     Anatomy(
@@ -140,7 +183,9 @@ _T5S = (
     ),
 )
 _BARTS = (
-    Anatomy("model.encoder.layers.*", "self_attn.out_proj", "out self_attn_layer_norm", "fc2", "fc2"),
+    Anatomy(
+        "model.encoder.layers.*", "self_attn.out_proj", "out self_attn_layer_norm", "fc2", "fc2"
+    ),
     Anatomy(
         "model.decoder.layers.*",
         "self_attn.out_proj",
@@ -156,57 +201,124 @@ _MBARTS = (
     _BARTS[1]._replace(between="in encoder_attn_layer_norm", after_cross="in final_layer_norm"),
 )
 _WAV = Anatomy(
-    "wav2vec2.encoder.layers.*", "attention.out_proj", "out layer_norm", "feed_forward.output_dense", "feed_forward"
+    "wav2vec2.encoder.layers.*",
+    "attention.out_proj",
+    "out layer_norm",
+    "feed_forward.output_dense",
+    "feed_forward",
 )
 
 
-def _causal(name: str, called: str, settings: dict[str, Any], has: str, *anatomy: Anatomy, **more: Any) -> Family:
+def _causal(
+    name: str, called: str, settings: dict[str, Any], has: str, *anatomy: Anatomy, **more: Any
+) -> Family:
     return Family(
-        name, "decoder", f"{called}ForCausalLM", f"{called}Config", settings, has, anatomy or (_LLAMA,), **more
+        name,
+        "decoder",
+        f"{called}ForCausalLM",
+        f"{called}Config",
+        settings,
+        has,
+        anatomy or (_LLAMA,),
+        **more,
     )
 
 
-def _masked(name: str, called: str, settings: dict[str, Any], has: str, anatomy: Anatomy, **more: Any) -> Family:
-    return Family(name, "encoder", f"{called}ForMaskedLM", f"{called}Config", settings, has, (anatomy,), **more)
+def _masked(
+    name: str, called: str, settings: dict[str, Any], has: str, anatomy: Anatomy, **more: Any
+) -> Family:
+    return Family(
+        name,
+        "encoder",
+        f"{called}ForMaskedLM",
+        f"{called}Config",
+        settings,
+        has,
+        (anatomy,),
+        **more,
+    )
 
 
 def _both(
-    name: str, called: str, settings: dict[str, Any], has: str, anatomy: tuple[Anatomy, ...], **more: Any
+    name: str,
+    called: str,
+    settings: dict[str, Any],
+    has: str,
+    anatomy: tuple[Anatomy, ...],
+    **more: Any,
 ) -> Family:
     model = f"{called}ForConditionalGeneration"
     return Family(name, "encoder–decoder", model, f"{called}Config", settings, has, anatomy, **more)
 
 
-def _picture(name: str, called: str, settings: dict[str, Any], has: str, anatomy: Anatomy, **more: Any) -> Family:
+def _picture(
+    name: str, called: str, settings: dict[str, Any], has: str, anatomy: Anatomy, **more: Any
+) -> Family:
     return Family(
-        name, "vision", f"{called}ForImageClassification", f"{called}Config", settings, has, (anatomy,), **more
+        name,
+        "vision",
+        f"{called}ForImageClassification",
+        f"{called}Config",
+        settings,
+        has,
+        (anatomy,),
+        **more,
     )
 
 
 def _decoders() -> Iterator[Family]:
-    yield Family("gpt2", "decoder", "GPT2LMHeadModel", "GPT2Config", _GPT, "learned positions", (_GPT2,))
+    yield Family(
+        "gpt2", "decoder", "GPT2LMHeadModel", "GPT2Config", _GPT, "learned positions", (_GPT2,)
+    )
     bigcode = "one key and value for all heads"
     yield _causal("gpt_bigcode", "GPTBigCode", _GPT, bigcode, _GPT2)
-    neo = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 101, "window_size": 4, **_IDS}
+    neo = {
+        "hidden_size": 32,
+        "num_layers": 2,
+        "num_heads": 4,
+        "vocab_size": 101,
+        "window_size": 4,
+        **_IDS,
+    }
     neo |= {"attention_types": [[["global", "local"], 1]], "max_position_embeddings": 64}
     neo_parts = _GPT2._replace(projection="attn.attention.out_proj")
-    yield _causal("gpt_neo", "GPTNeo", neo, "window overflowing; scores not scaled", neo_parts, gain=0.5)
+    yield _causal(
+        "gpt_neo", "GPTNeo", neo, "window overflowing; scores not scaled", neo_parts, gain=0.5
+    )
     yield _causal("gptj", "GPTJ", {**_GPT, "rotary_dim": 4}, "parallel blocks", _GPTJ)
     yield _causal("codegen", "CodeGen", {**_GPT, "rotary_dim": 4}, "parallel blocks", _GPTJ)
     neox = Anatomy("gpt_neox.layers.*", "attention.dense", "", "mlp.dense_4h_to_h", "mlp")
     yield _causal("gpt_neox", "GPTNeoX", _TEXT, "parallel blocks", neox)
     after = Anatomy("transformer.h.*", "attn.c_proj", "out ln_1", "mlp.c_proj", "mlp")
     openai = {name: each for name, each in _GPT.items() if name not in _IDS}
-    yield Family("openai-gpt", "decoder", "OpenAIGPTLMHeadModel", "OpenAIGPTConfig", openai, "norms after", (after,))
+    yield Family(
+        "openai-gpt",
+        "decoder",
+        "OpenAIGPTLMHeadModel",
+        "OpenAIGPTConfig",
+        openai,
+        "norms after",
+        (after,),
+    )
     ctrl = Anatomy("transformer.h.*", "multi_head_attention.dense", "in layernorm2", "ffn.2", "ffn")
-    yield Family("ctrl", "decoder", "CTRLLMHeadModel", "CTRLConfig", {**_GPT, "dff": 64}, "", (ctrl,))
-    opt = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 64, "vocab_size": 101}
+    yield Family(
+        "ctrl", "decoder", "CTRLLMHeadModel", "CTRLConfig", {**_GPT, "dff": 64}, "", (ctrl,)
+    )
+    opt = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "ffn_dim": 64,
+        "vocab_size": 101,
+    }
     opt |= {"word_embed_proj_dim": 32, "max_position_embeddings": 64, **_IDS}
     yield _causal("opt", "OPT", opt, "", _OPT)
     yield _causal("biogpt", "BioGpt", _TEXT, "", _OPT._replace(blocks="biogpt.layers.*"))
     xglm = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64, "vocab_size": 101}
     xglm |= {"max_position_embeddings": 64, **_IDS}
-    yield _causal("xglm", "XGLM", xglm, "3-D softmax", _OPT._replace(blocks="model.layers.*"), in_double=False)
+    yield _causal(
+        "xglm", "XGLM", xglm, "3-D softmax", _OPT._replace(blocks="model.layers.*"), in_double=False
+    )
     bloom = {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 101, **_IDS}
     bloom_parts = Anatomy(
         "transformer.h.*",
@@ -216,29 +328,47 @@ def _decoders() -> Iterator[Family]:
         "mlp.dense_4h_to_h",
     )
     yield _causal("bloom", "Bloom", bloom, "ALiBi; 3-D softmax", bloom_parts)
-    mpt = Anatomy("transformer.blocks.*", "attn.out_proj", "in norm_2", "ffn.down_proj", "ffn.down_proj")
-    yield _causal("mpt", "Mpt", {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 101}, "ALiBi", mpt)
-    yield _causal("falcon", "Falcon", _FALCON, "parallel blocks; one key and value for all heads", _FALCONS)
+    mpt = Anatomy(
+        "transformer.blocks.*", "attn.out_proj", "in norm_2", "ffn.down_proj", "ffn.down_proj"
+    )
+    yield _causal(
+        "mpt", "Mpt", {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 101}, "ALiBi", mpt
+    )
+    yield _causal(
+        "falcon", "Falcon", _FALCON, "parallel blocks; one key and value for all heads", _FALCONS
+    )
     new = {**_FALCON, "num_kv_heads": 2, "new_decoder_architecture": True}
     yield _causal("falcon (new)", "Falcon", new, "parallel blocks; grouped", _FALCONS)
     alibi = {**_FALCON, "alibi": True}
-    yield _causal("falcon (ALiBi)", "Falcon", alibi, "parallel blocks; ALiBi", _FALCONS, is_exact=False)
+    yield _causal(
+        "falcon (ALiBi)", "Falcon", alibi, "parallel blocks; ALiBi", _FALCONS, is_exact=False
+    )
 
 
 def _llamas() -> Iterator[Family]:
     yield _causal("llama", "Llama", _GROUPED, "grouped")
     yield _causal("mistral", "Mistral", {**_GROUPED, **_WINDOW}, "grouped; window overflowing")
-    yield _causal("ministral", "Ministral", {**_WIDE, **_MIXED}, "grouped; window overflowing in one layer")
+    yield _causal(
+        "ministral", "Ministral", {**_WIDE, **_MIXED}, "grouped; window overflowing in one layer"
+    )
     yield _causal("qwen2", "Qwen2", _GROUPED, "grouped; biases")
     yield _causal("qwen3", "Qwen3", _WIDE, "grouped; norms of queries and keys")
     yield _causal("gemma", "Gemma", _WIDE, "grouped")
     capped = "grouped; soft-capped scores; sandwich norms; window overflowing in one layer"
-    yield _causal("gemma2", "Gemma2", {**_WIDE, **_MIXED, "query_pre_attn_scalar": 8}, capped, _SANDWICH)
+    yield _causal(
+        "gemma2", "Gemma2", {**_WIDE, **_MIXED, "query_pre_attn_scalar": 8}, capped, _SANDWICH
+    )
     sandwich = "grouped; sandwich norms; window overflowing in one layer"
     third = {**_WIDE, **_MIXED}
-    yield Family("gemma3", "decoder", "Gemma3ForCausalLM", "Gemma3TextConfig", third, sandwich, (_SANDWICH,))
+    yield Family(
+        "gemma3", "decoder", "Gemma3ForCausalLM", "Gemma3TextConfig", third, sandwich, (_SANDWICH,)
+    )
     yield _causal(
-        "phi", "Phi", _TEXT, "parallel blocks", _BESIDE._replace(projection="self_attn.dense", hidden="mlp.fc2")
+        "phi",
+        "Phi",
+        _TEXT,
+        "parallel blocks",
+        _BESIDE._replace(projection="self_attn.dense", hidden="mlp.fc2"),
     )
     yield _causal("phi3", "Phi3", _GROUPED, "grouped; queries, keys and values in one projection")
     yield _causal("cohere", "Cohere", _GROUPED, "grouped; parallel blocks", _BESIDE)
@@ -246,10 +376,16 @@ def _llamas() -> Iterator[Family]:
     yield _causal("cohere2", "Cohere2", {**_WIDE, **_MIXED}, windowed, _BESIDE)
     yield _causal("olmo", "Olmo", _GROUPED, "grouped; norms without weights")
     yield _causal("olmo2", "Olmo2", _GROUPED, "grouped; norms after the parts", _AFTER)
-    yield _causal("olmo3", "Olmo3", {**_GROUPED, **_MIXED}, "grouped; norms after the parts; window", _AFTER)
-    yield _causal("exaone4", "Exaone4", {**_WIDE, **_MIXED}, "grouped; norms after the parts; window", _AFTER)
+    yield _causal(
+        "olmo3", "Olmo3", {**_GROUPED, **_MIXED}, "grouped; norms after the parts; window", _AFTER
+    )
+    yield _causal(
+        "exaone4", "Exaone4", {**_WIDE, **_MIXED}, "grouped; norms after the parts; window", _AFTER
+    )
     glm4 = _SANDWICH._replace(
-        between="in post_attention_layernorm", output="post_self_attn_layernorm", added="post_mlp_layernorm"
+        between="in post_attention_layernorm",
+        output="post_self_attn_layernorm",
+        added="post_mlp_layernorm",
     )
     yield _causal("glm", "Glm", _WIDE, "grouped; half of each head is turned")
     yield _causal("glm4", "Glm4", _WIDE, "grouped; sandwich norms", glm4)
@@ -257,31 +393,77 @@ def _llamas() -> Iterator[Family]:
     yield _causal("nemotron", "Nemotron", _WIDE, nemotron, _LLAMA)
     persimmon = _LLAMA._replace(projection="self_attn.dense", hidden="mlp.dense_4h_to_h")
     yield _causal("persimmon", "Persimmon", _TEXT, "norms of queries and keys", persimmon)
-    yield _causal("smollm3", "SmolLM3", {**_GROUPED, "no_rope_layers": [1, 0]}, "grouped; a layer without positions")
-    yield _causal("starcoder2", "Starcoder2", _GROUPED, "grouped; biases", _LLAMA._replace(hidden="mlp.c_proj"))
+    yield _causal(
+        "smollm3",
+        "SmolLM3",
+        {**_GROUPED, "no_rope_layers": [1, 0]},
+        "grouped; a layer without positions",
+    )
+    yield _causal(
+        "starcoder2",
+        "Starcoder2",
+        _GROUPED,
+        "grouped; biases",
+        _LLAMA._replace(hidden="mlp.c_proj"),
+    )
     yield _causal("stablelm", "StableLm", _GROUPED, "grouped")
     scaled = {"attention_multiplier": 0.3, "residual_multiplier": 0.5}
-    yield _causal("granite", "Granite", {**_GROUPED, **scaled}, "grouped; what is added is halved", _LLAMA)
+    yield _causal(
+        "granite", "Granite", {**_GROUPED, **scaled}, "grouped; what is added is halved", _LLAMA
+    )
     yield _causal("helium", "Helium", _WIDE, "grouped")
     apertus = _LLAMA._replace(between="in feedforward_layernorm")
     yield _causal("apertus", "Apertus", _GROUPED, "grouped; norms of queries and keys", apertus)
     few = {"num_experts": 4, "num_experts_per_tok": 2}
     yield _causal(
-        "mixtral", "Mixtral", {**_GROUPED, "num_local_experts": 2}, "grouped; experts", _EXPERTS, in_double=False
+        "mixtral",
+        "Mixtral",
+        {**_GROUPED, "num_local_experts": 2},
+        "grouped; experts",
+        _EXPERTS,
+        in_double=False,
     )
-    yield _causal("olmoe", "Olmoe", {**_GROUPED, **few}, "grouped; experts", _EXPERTS, in_double=False)
+    yield _causal(
+        "olmoe", "Olmoe", {**_GROUPED, **few}, "grouped; experts", _EXPERTS, in_double=False
+    )
     shared = {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 48, **few}
     yield _causal(
-        "qwen2_moe", "Qwen2Moe", {**_GROUPED, **shared}, "grouped; experts, one of all", _EXPERTS, in_double=False
+        "qwen2_moe",
+        "Qwen2Moe",
+        {**_GROUPED, **shared},
+        "grouped; experts, one of all",
+        _EXPERTS,
+        in_double=False,
     )
     qwen = {**_WIDE, "moe_intermediate_size": 32, **few}
     yield _causal("qwen3_moe", "Qwen3Moe", qwen, "grouped; experts", _EXPERTS, in_double=False)
     sinks = {**_WIDE, **_MIXED, "num_local_experts": 2, "num_experts_per_tok": 1}
-    yield _causal("gpt_oss", "GptOss", sinks, "grouped; sinks; experts; window in one layer", _EXPERTS, in_double=False)
-    latent = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 12}
-    latent |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "n_shared_experts": 1}
+    yield _causal(
+        "gpt_oss",
+        "GptOss",
+        sinks,
+        "grouped; sinks; experts; window in one layer",
+        _EXPERTS,
+        in_double=False,
+    )
+    latent = {
+        "q_lora_rank": 16,
+        "kv_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 12,
+    }
+    latent |= {
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "n_shared_experts": 1,
+    }
     latent |= {"first_k_dense_replace": 2, "moe_intermediate_size": 16, "num_key_value_heads": 4}
-    yield _causal("deepseek_v3", "DeepseekV3", {**_TEXT, **latent}, "latent keys; values narrower than keys")
+    yield _causal(
+        "deepseek_v3", "DeepseekV3", {**_TEXT, **latent}, "latent keys; values narrower than keys"
+    )
 
 
 def _encoders() -> Iterator[Family]:
@@ -293,7 +475,13 @@ def _encoders() -> Iterator[Family]:
     ):
         settings = {**_TEXT, "embedding_size": 32} if name == "electra" else _TEXT
         yield _masked(name, called, settings, has, _BERT._replace(blocks=f"{name}.encoder.layer.*"))
-    distil = Anatomy("distilbert.transformer.layer.*", "attention.out_lin", "out sa_layer_norm", "ffn.lin2", "ffn")
+    distil = Anatomy(
+        "distilbert.transformer.layer.*",
+        "attention.out_lin",
+        "out sa_layer_norm",
+        "ffn.lin2",
+        "ffn",
+    )
     small = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "vocab_size": 101, **_IDS}
     yield _masked("distilbert", "DistilBert", small, "norms after", distil)
     shared = Anatomy(
@@ -303,52 +491,101 @@ def _encoders() -> Iterator[Family]:
         "albert_layers.0.ffn_output",
         "albert_layers.0.ffn_output",
     )
-    yield _masked("albert", "Albert", {**_TEXT, "embedding_size": 16}, "all layers share their weights", shared)
+    yield _masked(
+        "albert",
+        "Albert",
+        {**_TEXT, "embedding_size": 16},
+        "all layers share their weights",
+        shared,
+    )
     modern = Anatomy("model.layers.*", "attn.Wo", "in mlp_norm", "mlp.Wo", "mlp")
-    yield _masked("modernbert", "ModernBert", {**_TEXT, "local_attention": 4}, "window on both sides", modern)
+    yield _masked(
+        "modernbert", "ModernBert", {**_TEXT, "local_attention": 4}, "window on both sides", modern
+    )
     apart = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
     deberta = _BERT._replace(blocks="deberta.encoder.layer.*")
     yield _masked("deberta", "Deberta", {**_TEXT, **apart}, "relative bias, from content", deberta)
-    yield _masked("deberta_v2", "DebertaV2", {**_TEXT, **apart}, "relative bias, from content; 3-D softmax", deberta)
+    yield _masked(
+        "deberta_v2",
+        "DebertaV2",
+        {**_TEXT, **apart},
+        "relative bias, from content; 3-D softmax",
+        deberta,
+    )
     esm = _BERT._replace(blocks="esm.encoder.layer.*", between="in LayerNorm")
     yield _masked("esm", "Esm", {**_TEXT, "pad_token_id": 1}, "proteins; norms before", esm)
     mpnet = _BERT._replace(
-        blocks="mpnet.encoder.layer.*", projection="attention.attn.o", between="out attention.LayerNorm"
+        blocks="mpnet.encoder.layer.*",
+        projection="attention.attn.o",
+        between="out attention.LayerNorm",
     )
     yield _masked("mpnet", "MPNet", _TEXT, "relative bias", mpnet)
-    yield _masked("roformer", "RoFormer", _TEXT, "turned queries", _BERT._replace(blocks="roformer.encoder.layer.*"))
+    yield _masked(
+        "roformer",
+        "RoFormer",
+        _TEXT,
+        "turned queries",
+        _BERT._replace(blocks="roformer.encoder.layer.*"),
+    )
     full = {**_TEXT, "attention_type": "original_full"}
     yield _masked("big_bird (full)", "BigBird", full, "norms after", _BERT)
     xlnet = {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64, "vocab_size": 101}
     parts = Anatomy("transformer.layer.*")
     has = "relative bias; length before batch"
-    yield Family("xlnet", "encoder", "XLNetLMHeadModel", "XLNetConfig", xlnet, has, (parts,), gain=0.7)
+    yield Family(
+        "xlnet", "encoder", "XLNetLMHeadModel", "XLNetConfig", xlnet, has, (parts,), gain=0.7
+    )
 
 
 def _others() -> Iterator[Family]:
     yield _both("t5", "T5", _T5, "relative bias; scores not scaled", _T5S, gain=0.5)
     gated = {**_T5, "feed_forward_proj": "gated-gelu"}
     yield _both("mt5", "MT5", gated, "relative bias; scores not scaled", _T5S, gain=0.5)
-    experts = {**_T5, "num_experts": 2, "num_sparse_encoder_layers": 2, "num_sparse_decoder_layers": 2}
-    routed = tuple(each._replace(hidden="", added=each.added.replace("DenseReluDense", "mlp")) for each in _T5S)
+    experts = {
+        **_T5,
+        "num_experts": 2,
+        "num_sparse_encoder_layers": 2,
+        "num_sparse_decoder_layers": 2,
+    }
+    routed = tuple(
+        each._replace(hidden="", added=each.added.replace("DenseReluDense", "mlp")) for each in _T5S
+    )
     yield _both("switch", "SwitchTransformers", experts, "relative bias; experts", routed, gain=0.5)
     yield _both("bart", "Bart", _BOTH, "norms after", _BARTS)
     marian = {**_BOTH, "decoder_start_token_id": 0}
-    yield Family("marian", "encoder–decoder", "MarianMTModel", "MarianConfig", marian, "norms after", _BARTS)
+    yield Family(
+        "marian", "encoder–decoder", "MarianMTModel", "MarianConfig", marian, "norms after", _BARTS
+    )
     yield _both("pegasus", "Pegasus", _BOTH, "norms before", _MBARTS)
     yield _both("mbart", "MBart", _BOTH, "norms before", _MBARTS)
     yield _both("m2m_100", "M2M100", _BOTH, "norms before", _MBARTS)
     yield _both("blenderbot", "Blenderbot", _BOTH, "norms before", _MBARTS)
-    heard = {"max_source_positions": 16, "max_target_positions": 32, "num_mel_bins": 8, "decoder_start_token_id": 1}
-    whisper = {name: each for name, each in _BOTH.items() if name != "max_position_embeddings"} | heard
+    heard = {
+        "max_source_positions": 16,
+        "max_target_positions": 32,
+        "num_mel_bins": 8,
+        "decoder_start_token_id": 1,
+    }
+    whisper = {
+        name: each for name, each in _BOTH.items() if name != "max_position_embeddings"
+    } | heard
     yield _both("whisper", "Whisper", whisper, "speech in, text out", _MBARTS)
-    yield Family("wav2vec2", "speech", "Wav2Vec2ForCTC", "Wav2Vec2Config", _SOUND, "norms after", (_WAV,))
+    yield Family(
+        "wav2vec2", "speech", "Wav2Vec2ForCTC", "Wav2Vec2Config", _SOUND, "norms after", (_WAV,)
+    )
     hubert = _WAV._replace(blocks="hubert.encoder.layers.*")
-    yield Family("hubert", "speech", "HubertForCTC", "HubertConfig", _SOUND, "norms after", (hubert,))
+    yield Family(
+        "hubert", "speech", "HubertForCTC", "HubertConfig", _SOUND, "norms after", (hubert,)
+    )
     yield _picture("vit", "ViT", _PICTURE, "", _VIT)
     yield _picture("deit", "DeiT", _PICTURE, "", _VIT._replace(blocks="deit.layers.*"))
     dino = Anatomy(
-        "dinov2.encoder.layer.*", "attention.o_proj", "in norm2", "mlp.fc2", "layer_scale2", output="layer_scale1"
+        "dinov2.encoder.layer.*",
+        "attention.o_proj",
+        "in norm2",
+        "mlp.fc2",
+        "layer_scale2",
+        output="layer_scale1",
     )
     without = {name: each for name, each in _PICTURE.items() if name != "intermediate_size"}
     yield _picture("dinov2", "Dinov2", without, "what is added is scaled", dino)
@@ -360,15 +597,20 @@ def _others() -> Iterator[Family]:
     towers = (_CLIP._replace(blocks="vision_model.encoder.layers.*"), _CLIP)
     two = {"text_config": {**_TEXT}, "vision_config": _PICTURE}
     has = "two towers"
-    yield Family("clip", "text and vision", "CLIPModel", "CLIPConfig", two, has, towers, gives_weights=False)
+    yield Family(
+        "clip", "text and vision", "CLIPModel", "CLIPConfig", two, has, towers, gives_weights=False
+    )
 
 
 FAMILIES = {each.name: each for part in (_decoders, _llamas, _encoders, _others) for each in part()}
 
-_UNMET = "no attention was met in this model"
+_UNMET = "no attention was found in this model"
 _MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 101}
 
 REFUSED: dict[str, tuple[Family, str]] = {
-    "longformer": (_masked("longformer", "Longformer", {**_TEXT, "attention_window": 4}, "", _BERT), _UNMET),
+    "longformer": (
+        _masked("longformer", "Longformer", {**_TEXT, "attention_window": 4}, "", _BERT),
+        _UNMET,
+    ),
     "mamba": (_causal("mamba", "Mamba", _MAMBA, ""), _UNMET),
 }

@@ -1,4 +1,5 @@
-"""Model folders made by hand, sound and hostile: no library takes part, so nothing can be mended on the way."""
+"""Model folders made by hand, sound and hostile: no library takes part, so nothing can be mended on
+the way."""
 
 import json
 import os
@@ -95,7 +96,9 @@ def with_file(name: str, content: bytes | str) -> Callable[[Path, Path], None]:
     return make
 
 
-def with_header(change: Callable[[dict[str, Any]], Any], more: bytes = b"") -> Callable[[Path, Path], None]:
+def with_header(
+    change: Callable[[dict[str, Any]], Any], more: bytes = b""
+) -> Callable[[Path, Path], None]:
     """Make a folder whose safetensors header was changed, with `more` behind the numbers."""
 
     def make(folder: Path, outside: Path) -> None:
@@ -167,8 +170,12 @@ def with_code(**more: Any) -> Callable[[Path, Path], None]:
         llama(folder, more)
         canary = f"open({str(outside / 'canary')!r}, 'w')\n"
         source = "from transformers import LlamaConfig, LlamaForCausalLM\n"
-        (folder / "modeling_evil.py").write_text(canary + source + "class Evil(LlamaForCausalLM): pass\n")
-        (folder / "configuration_evil.py").write_text(canary + source + "class EvilConfig(LlamaConfig): pass\n")
+        (folder / "modeling_evil.py").write_text(
+            canary + source + "class Evil(LlamaForCausalLM): pass\n"
+        )
+        (folder / "configuration_evil.py").write_text(
+            canary + source + "class EvilConfig(LlamaConfig): pass\n"
+        )
 
     return make
 
@@ -202,7 +209,8 @@ def gguf_bytes(
     counts: tuple[int, int] | None = None,
     size: int = 32,
 ) -> bytes:
-    """Return a GGUF file: facts as (kind, bytes), tensors as (name, shape, kind, offset), `size` bytes."""
+    """Return a GGUF file: facts as (kind, bytes), tensors as (name, shape, kind, offset), `size`
+    bytes."""
     facts = {"general.architecture": (8, text("llama"))} if facts is None else facts
     tensors = [("token_embd.weight", [8], 0, 0)] if tensors is None else tensors
     num_tensors, num_facts = counts or (len(tensors), len(facts))

@@ -1,4 +1,5 @@
-"""Tiny pretrained models with tokenizers of all three kinds, made of some sentences and saved as people save them."""
+"""Tiny pretrained models with tokenizers of all three kinds, made of some sentences and saved as
+people save them."""
 
 import functools
 from pathlib import Path
@@ -13,8 +14,20 @@ SENTENCES = [
     "the cat sat on the mat and the dog sat on the cat",
 ] * 3
 CLASSES = {0: "bad", 1: "good", 2: "odd"}
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40, "bos_token_id": 0, "eos_token_id": 0}
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
+GPT = {
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 40,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
 
 
 @functools.cache
@@ -27,7 +40,9 @@ def byte_level() -> Any:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     alphabet, end = pre_tokenizers.ByteLevel.alphabet(), "<|endoftext|>"
-    trainer = trainers.BpeTrainer(vocab_size=360, special_tokens=[end], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=360, special_tokens=[end], initial_alphabet=alphabet, show_progress=False
+    )
     made.train_from_iterator(SENTENCES, trainer)
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token=end, bos_token=end)
 
@@ -36,13 +51,23 @@ def byte_level() -> Any:
 def word_piece() -> Any:
     """As BERT's: lower case, `##` inside words."""
     import transformers
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import (
+        Tokenizer,
+        decoders,
+        models,
+        normalizers,
+        pre_tokenizers,
+        processors,
+        trainers,
+    )
 
     special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer(lowercase=True)
     made.pre_tokenizer, made.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=120, special_tokens=list(special.values()), show_progress=False)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=120, special_tokens=list(special.values()), show_progress=False
+    )
     made.train_from_iterator(SENTENCES, trainer)
     made.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
@@ -51,7 +76,9 @@ def word_piece() -> Any:
     )
     named = {f"{kind}_token": name for kind, name in special.items()}
     gives = ["input_ids", "token_type_ids", "attention_mask"]
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, model_input_names=gives, **named)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, model_input_names=gives, **named
+    )
 
 
 @functools.cache
@@ -63,7 +90,9 @@ def sentence_piece() -> Any:
     made = Tokenizer(models.Unigram())
     made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     special = ["<pad>", "</s>", "<unk>"]
-    trainer = trainers.UnigramTrainer(vocab_size=120, special_tokens=special, unk_token="<unk>", show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=120, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
     made.train_from_iterator(SENTENCES, trainer)
     made.post_processor = processors.TemplateProcessing(
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
@@ -73,13 +102,16 @@ def sentence_piece() -> Any:
 
 
 def made(kind: str) -> tuple[Any, Any]:
-    """Make a model and its tokenizer: "gpt2", "gpt2-bare", "llama", "t5", "bert", "bert-masked", "-judge", "-tags"."""
+    """Make a model and its tokenizer: "gpt2", "gpt2-bare", "llama", "t5", "bert", "bert-masked",
+    "-judge", "-tags"."""
     import transformers as hf
 
     torch.manual_seed(0)
     if kind.startswith("gpt2"):
         config = hf.GPT2Config(vocab_size=len(byte_level()), **GPT)
-        return (hf.GPT2Model if kind == "gpt2-bare" else hf.GPT2LMHeadModel)(config).eval(), byte_level()
+        return (hf.GPT2Model if kind == "gpt2-bare" else hf.GPT2LMHeadModel)(
+            config
+        ).eval(), byte_level()
     if kind == "llama":  # with more ids than the tokenizer knows
         ends = {"bos_token_id": 0, "eos_token_id": 0, "num_key_value_heads": 2}
         config = hf.LlamaConfig(vocab_size=len(byte_level()) + 8, **SIZES, **ends)
@@ -90,7 +122,9 @@ def made(kind: str) -> tuple[Any, Any]:
         config = hf.T5Config(vocab_size=len(sentence_piece()), **shape, **ends)
         return hf.T5ForConditionalGeneration(config).eval(), sentence_piece()
     labels = {"id2label": CLASSES, "label2id": {name: number for number, name in CLASSES.items()}}
-    config = hf.BertConfig(vocab_size=len(word_piece()), max_position_embeddings=40, **SIZES, **labels)
+    config = hf.BertConfig(
+        vocab_size=len(word_piece()), max_position_embeddings=40, **SIZES, **labels
+    )
     model_class = {
         "bert": hf.BertModel,
         "bert-masked": hf.BertForMaskedLM,

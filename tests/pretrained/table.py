@@ -1,4 +1,5 @@
-"""The table of families in the documents, measured. `python -m tests.pretrained.table` writes it anew."""
+"""The table of families in the documents, measured. `python -m tests.pretrained.table` writes it
+anew."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -17,7 +18,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "families.md"
 _HEAD = """\
 # Families
 
-`attnlab.load` gives any of these models doors, and everything of attnlab works on them: recordings, edits, effects,
+`attnlab.load` gives any of these models hook points, and everything of attnlab works on them: recordings, edits, effects,
 summaries. Nothing in them is rewritten, and no family is known by name: what is a block, what is added to the residual
 stream, where the hidden layer is, a survey reads off the numbers of one small pass. Other families work the same way as
 long as their attention is met; what cannot be told is not shown, and asking for it says so.
@@ -116,7 +117,8 @@ def opened(name: str) -> float:
 
 @cache
 def unchanged(name: str) -> float:
-    """How far the output is from the family's eager one, under edits of every layer that change nothing."""
+    """How far the output is from the family's eager one, under edits of every layer that change
+    nothing."""
     each = tried(name)
     with attnlab.edit(each.model, *same(each)) as certificate:
         found = each.run()
@@ -134,7 +136,9 @@ def document() -> str:
     """Write the whole file."""
     import transformers
 
-    head = _HEAD.format(version=transformers.__version__, families=len(FAMILIES), refused=len(REFUSED))
+    head = _HEAD.format(
+        version=transformers.__version__, families=len(FAMILIES), refused=len(REFUSED)
+    )
     refused = "".join(f"| {name} | {why} |\n" for name, (_, why) in REFUSED.items())
     return head + "\n".join(_table()) + "\n" + _NOTES + refused
 
@@ -144,14 +148,14 @@ def _table() -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for name, family in FAMILIES.items():
         each = tried(name)
-        seam = ", ".join(sorted({plan.seam for _, plan in each.model.plan.attentions}))
-        is_made = any(door.is_lazy for _, door in each.model.attention_doors())
+        backend = ", ".join(sorted({plan.backend for _, plan in each.model.structure.attentions}))
+        is_made = any(point.is_lazy for _, point in each.model.attention_points())
         open_to = max(opened(name), unchanged(name))
         cells = (
             name,
             family.kind,
             family.has,
-            seam,
+            backend,
             _bound(looked(name), is_made),
             _bound(open_to, not family.is_exact),
             _absent(name),
@@ -160,7 +164,8 @@ def _table() -> Iterator[str]:
 
 
 def _bound(found: float, is_made: bool = False) -> str:
-    """Write how large a difference is at most: figures of one machine would not be those of another."""
+    """Write how large a difference is at most: figures of one machine would not be those of
+    another."""
     if found == 0.0 and not is_made:
         return "to the bit"
     return next(f"{bound:.0e}".replace("e-0", "e-") for bound in (1e-6, 1e-5) if found <= bound)
@@ -168,7 +173,9 @@ def _bound(found: float, is_made: bool = False) -> str:
 
 def _absent(name: str) -> str:
     sites = attnlab.sites.site_names(tried(name).model)
-    return ", ".join(f"`{wanted}`" for wanted in _WANTED if not any(site.endswith(wanted) for site in sites))
+    return ", ".join(
+        f"`{wanted}`" for wanted in _WANTED if not any(site.endswith(wanted) for site in sites)
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Eighty families of transformers: what is seen at their doors is what their own code computes, to the last bits."""
+"""Eighty families of transformers: what is seen at their hook points is what their own code
+computes, to the last bits."""
 
 import pytest
 import torch
@@ -11,7 +12,18 @@ import attnlab
 
 pytest.importorskip("transformers")
 
-_SAMPLE = ("llama", "gemma3", "deepseek_v3", "bloom", "modernbert", "t5", "bart", "swin", "clip", "xlnet")
+_SAMPLE = (
+    "llama",
+    "gemma3",
+    "deepseek_v3",
+    "bloom",
+    "modernbert",
+    "t5",
+    "bart",
+    "swin",
+    "clip",
+    "xlnet",
+)
 _IN_DOUBLE = [
     pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.slow)
     for name, family in FAMILIES.items()
@@ -34,10 +46,13 @@ def test_weights_that_are_computed_openly_are_the_model_s_own_to_the_bit(name: s
 @pytest.mark.parametrize("name", _IN_DOUBLE)
 def test_weights_in_float64_are_the_model_s_own_to_twelve_places(name: str) -> None:
     each = tried(name, torch.float64)
-    is_made = all(door.is_lazy for _, door in each.model.attention_doors())
+    is_made = all(point.is_lazy for _, point in each.model.attention_points())
     own = each.weights_in_full() if is_made else each.own_weights
     found = recorded_weights(each, openly=False)
-    assert {weights.dtype for weights in found} <= {torch.float64, torch.float32 if not is_made else torch.float64}
+    assert {weights.dtype for weights in found} <= {
+        torch.float64,
+        torch.float32 if not is_made else torch.float64,
+    }
     assert max(difference(one, other) for one, other in zip(found, own, strict=True)) <= 1e-12
 
 
@@ -54,14 +69,17 @@ def test_edits_that_change_nothing_leave_the_eager_output_as_it_is(name: str) ->
     assert unchanged(name) <= (0.0 if FAMILIES[name].is_exact else 1e-5)
 
 
-def _zeroed_by_hand(each: Tried, door: str, head: int) -> Tensor:
-    """The output when a head's slice is zeroed before the output projection, by a hook of the test's own."""
-    anatomy, number = each.place(door.rpartition(".")[0])
-    heads = each.heads(door)
-    projection = anatomy.cross if door.endswith("cross_attention") else anatomy.projection
+def _zeroed_by_hand(each: Tried, point: str, head: int) -> Tensor:
+    """The output when a head's slice is zeroed before the output projection, by a hook of the
+    test's own."""
+    anatomy, number = each.place(point.rpartition(".")[0])
+    heads = each.heads(point)
+    projection = anatomy.cross if point.endswith("cross_attention") else anatomy.projection
     if not projection:  # xlnet has none: it multiplies with a parameter, (d_model, head, width)
         with torch.no_grad():
-            parameter = each.foreign.get_parameter(anatomy.blocks.replace("*", str(number)) + ".rel_attn.o")
+            parameter = each.foreign.get_parameter(
+                anatomy.blocks.replace("*", str(number)) + ".rel_attn.o"
+            )
             kept = parameter.detach().clone()
             parameter[:, head] = 0.0
             found = each.run()
@@ -81,13 +99,15 @@ def _zeroed_by_hand(each: Tried, door: str, head: int) -> Tensor:
 @each_family
 def test_a_head_zeroed_is_its_slice_zeroed_before_the_output_projection(name: str) -> None:
     each = tried(name)
-    for number, door in enumerate(each.doors):
-        head = number % each.heads(door)
-        with attnlab.edit(each.model, attnlab.ZeroHead(site=door, head=head)):
+    for number, point in enumerate(each.points):
+        head = number % each.heads(point)
+        with attnlab.edit(each.model, attnlab.ZeroHead(site=point, head=head)):
             found = each.run()
         assert not torch.equal(found, each.plain)
-        assert torch.equal(found, _zeroed_by_hand(each, door, head))
+        assert torch.equal(found, _zeroed_by_hand(each, point, head))
 
 
 def test_the_table_in_the_documents_is_what_is_measured() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == document(), "write it anew: python -m tests.pretrained.table"
+    assert DOCUMENT.read_text(encoding="utf-8") == document(), (
+        "write it anew: python -m tests.pretrained.table"
+    )

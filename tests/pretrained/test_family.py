@@ -23,7 +23,9 @@ def test_a_site_that_the_survey_leaves_out_is_there_when_the_family_says_where(g
     assert "layers.0.attention.output" not in site_names(attach(granite))
     model = attach(granite, family=Family("granite", attention="self_attn.o_proj"))
     given = []
-    hook = granite.model.layers[1].self_attn.o_proj.register_forward_hook(lambda _, __, output: given.append(output))
+    hook = granite.model.layers[1].self_attn.o_proj.register_forward_hook(
+        lambda _, __, output: given.append(output)
+    )
     try:
         with torch.no_grad(), attnlab.record(model, "layers.1.attention.output") as recording:
             model(torch.arange(5)[None])
@@ -57,7 +59,7 @@ def test_a_path_that_is_not_there_is_an_error(granite, family, words):
 
 @pytest.mark.parametrize("named", ["", None, 5])
 def test_a_family_without_a_type_is_refused(named):
-    with pytest.raises(WrongUsage, match="goes by the model_type"):
+    with pytest.raises(WrongUsage, match="named by the model_type"):
         Family(named, attention="self_attn.o_proj")
 
 
@@ -65,7 +67,7 @@ def test_a_module_that_is_never_called_is_an_error(granite):
     granite.model.layers[0].add_module("idle", torch.nn.Linear(2, 2))
     granite.model.layers[1].add_module("idle", torch.nn.Linear(2, 2))
     try:
-        with pytest.raises(WrongUsage, match="passed 0 times in one pass, not once"):
+        with pytest.raises(WrongUsage, match="visited 0 times in one pass, not once"):
             attach(granite, family=Family("granite", feed_forward="idle"))
     finally:
         del granite.model.layers[0].idle, granite.model.layers[1].idle

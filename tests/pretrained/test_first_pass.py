@@ -1,4 +1,5 @@
-"""The first pass of a stranger's model: it reads a small input made for it, or one sentence says why it cannot."""
+"""The first pass of a stranger's model: it reads a small input made for it, or one sentence says
+why it cannot."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +12,15 @@ from torch import Tensor, nn
 import attnlab
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.probing import probe_inputs
+from attnlab.pretrained.probe import probe_inputs
 
 pytest.importorskip("transformers")
 
 
 @pytest.mark.parametrize("ends", [[2, 3], [2], list(range(16)), -1])
-def test_a_model_whose_texts_may_end_in_several_tokens_loads_and_is_probed_without_them(ends: Any, tmp_path) -> None:
+def test_a_model_whose_texts_may_end_in_several_tokens_loads_and_is_probed_without_them(
+    ends: Any, tmp_path
+) -> None:
     model = attnlab.load(llama(tmp_path / "model", eos_token_id=ends))
     probed = set(probe_inputs(model.foreign)["input_ids"].flatten().tolist())
     assert probed <= set(range(16))
@@ -25,14 +28,22 @@ def test_a_model_whose_texts_may_end_in_several_tokens_loads_and_is_probed_witho
         assert not probed & {1, 2, 3}
 
 
-@pytest.mark.parametrize("name", ["num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings"])
+@pytest.mark.parametrize(
+    "name", ["num_hidden_layers", "num_attention_heads", "vocab_size", "max_position_embeddings"]
+)
 def test_a_negative_count_is_named(name: str, tmp_path) -> None:
-    with pytest.raises(CouldNotRun, match=rf"config\.json: {name} is -1; expected a number of at least 0\.$"):
+    with pytest.raises(
+        CouldNotRun, match=rf"config\.json: {name} is -1; expected a number of at least 0\.$"
+    ):
         attnlab.load(llama(tmp_path / "model", **{name: -1}))
 
 
 def test_numbers_that_may_be_negative_pass(tmp_path) -> None:
-    attnlab.load(llama(tmp_path / "model", max_relative_positions=-1, vision_feature_layer=-2, pad_token_id=-1))
+    attnlab.load(
+        llama(
+            tmp_path / "model", max_relative_positions=-1, vision_feature_layer=-2, pad_token_id=-1
+        )
+    )
 
 
 def test_outputs_without_names_are_refused_with_what_to_remove(tmp_path) -> None:
@@ -41,11 +52,18 @@ def test_outputs_without_names_are_refused_with_what_to_remove(tmp_path) -> None
 
 
 def test_a_class_of_several_kinds_is_not_guessed_and_it_is_said_what_to_add(tmp_path) -> None:
-    with pytest.raises(CouldNotRun, match=r'that of .*llama\. Add what kind of model it is, such as "model_type": "'):
+    with pytest.raises(
+        CouldNotRun,
+        match=r'belongs to .*llama\. Add the type of the model, such as "model_type": "',
+    ):
         attnlab.load(llama(tmp_path / "model", model_type=None))
-    with pytest.raises(CouldNotRun, match=r"no kind has such a class\. Add what kind"):
-        attnlab.load(llama(tmp_path / "strange", model_type=None, architectures=["StrangeForCausalLM"]))
-    with pytest.raises(CouldNotRun, match=r'names neither .*add what kind it is, such as "model_type": "llama"\.$'):
+    with pytest.raises(CouldNotRun, match=r"belongs to no known type\. Add the type"):
+        attnlab.load(
+            llama(tmp_path / "strange", model_type=None, architectures=["StrangeForCausalLM"])
+        )
+    with pytest.raises(
+        CouldNotRun, match=r'names neither .*add its type, such as "model_type": "llama"\.$'
+    ):
         attnlab.load(llama(tmp_path / "nothing", model_type=None, architectures=None))
 
 
@@ -73,7 +91,9 @@ EXAMPLE = torch.linspace(-1, 1, 40).reshape(1, 5, 8)
         (lambda found: None, "no tensor"),
     ],
 )
-def test_a_model_that_returns_a_number_is_refused(makes: Callable[[Tensor], Any], what: str) -> None:
+def test_a_model_that_returns_a_number_is_refused(
+    makes: Callable[[Tensor], Any], what: str
+) -> None:
     with pytest.raises(CouldNotRun, match=rf"^Plain returns {what}, .*\(batch, length, width\)\.$"):
         attach(Plain(makes), example={"vectors": EXAMPLE})
 
@@ -87,8 +107,12 @@ def test_a_model_that_returns_a_number_is_refused(makes: Callable[[Tensor], Any]
         ({}, "missing 1 required"),
     ],
 )
-def test_an_example_that_does_not_fit_is_told_with_what_the_model_takes(example: Any, words: str) -> None:
-    with pytest.raises(CouldNotRun, match=rf"could not run on the example \(.*{words}.*It takes \(vectors\); give"):
+def test_an_example_that_does_not_fit_is_told_with_what_the_model_takes(
+    example: Any, words: str
+) -> None:
+    with pytest.raises(
+        CouldNotRun, match=rf"could not run on the example \(.*{words}.*It takes \(vectors\); give"
+    ):
         attach(Plain(lambda found: found), example=example)
 
 
@@ -96,7 +120,14 @@ def test_settings_that_make_no_input_are_told_likewise() -> None:
     import transformers
 
     config = transformers.LlamaConfig(
-        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, vocab_size=9, return_dict=False
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        vocab_size=9,
+        return_dict=False,
     )
-    with pytest.raises(CouldNotRun, match=r"could not run on a small input made from its settings \(AttributeError"):
+    with pytest.raises(
+        CouldNotRun, match=r"could not run on a small input made from its settings \(AttributeError"
+    ):
         attach(transformers.LlamaForCausalLM(config))

@@ -1,4 +1,5 @@
-"""What is read of a model's files before anything is loaded: every limit from both sides, and no foreign exception."""
+"""What is read of a model's files before anything is loaded: every limit from both sides, and no
+foreign exception."""
 
 import json
 import random
@@ -21,7 +22,7 @@ from tests.pretrained.folders import (
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained import folder, gguf_header, header, json_files
 from attnlab.pretrained.description import clean_description
-from attnlab.pretrained.folder import gguf_file, look_into
+from attnlab.pretrained.folder import gguf_file, inspect_folder
 from attnlab.pretrained.gguf_header import read_gguf_header
 from attnlab.pretrained.header import read_header
 from attnlab.pretrained.json_files import parse_object
@@ -29,7 +30,7 @@ from attnlab.pretrained.json_files import parse_object
 
 def test_a_sound_folder_is_described(tmp_path):
     (llama(tmp_path / "model") / "generation_config.json").write_text('{"max_new_tokens": 5}')
-    found = look_into(tmp_path / "model")
+    found = inspect_folder(tmp_path / "model")
     assert found.config == LLAMA
     assert {name: stored.shape for name, stored in found.tensors.items()} == SHAPES
     assert found.size == 4 * sum(int(np.prod(shape)) for shape in SHAPES.values())
@@ -43,7 +44,7 @@ def test_shards_are_put_together(tmp_path):
         (path / f"{number}.safetensors").write_bytes(safetensors(header_of(half)))
     placed = {name: f"{number}.safetensors" for number, half in enumerate(halves) for name in half}
     (path / folder.INDEX).write_text(json.dumps({"weight_map": placed}))
-    found = look_into(path)
+    found = inspect_folder(path)
     assert [each.name for each in found.weights] == ["0.safetensors", "1.safetensors"]
     assert set(found.tensors) == set(SHAPES)
 
@@ -55,27 +56,36 @@ def test_the_links_of_the_hubs_cache_are_followed_and_no_others(tmp_path):
     snapshot.mkdir(parents=True)
     for name in ("config.json", "model.safetensors"):
         (snapshot / name).symlink_to(Path("..") / ".." / "blobs" / name)
-    assert look_into(snapshot).config == LLAMA
+    assert inspect_folder(snapshot).config == LLAMA
     (tmp_path / "elsewhere.json").write_text("{}")
     (snapshot / "tokenizer_config.json").symlink_to(tmp_path / "elsewhere.json")
-    with pytest.raises(CouldNotRun, match=r"tokenizer_config\.json is a link that leads out of the folder"):
-        look_into(snapshot)
+    with pytest.raises(
+        CouldNotRun, match=r"tokenizer_config\.json is a link that leads out of the folder"
+    ):
+        inspect_folder(snapshot)
 
 
 def test_a_folder_that_is_itself_a_link_opens(tmp_path):
     (tmp_path / "link").symlink_to(llama(tmp_path / "model"))
-    assert look_into(tmp_path / "link").config == LLAMA
+    assert inspect_folder(tmp_path / "link").config == LLAMA
 
 
 def test_words_that_choose_how_to_compute_are_left_out(tmp_path):
-    said = {**LLAMA, "_attn_implementation": "eager", "_attn_implementation_autoset": True, "auto_map": {}}
+    said = {
+        **LLAMA,
+        "_attn_implementation": "eager",
+        "_attn_implementation_autoset": True,
+        "auto_map": {},
+    }
     assert clean_description(said, tmp_path / "config.json") == LLAMA
 
 
 def test_a_file_of_its_own_is_not_a_folder(tmp_path):
     (tmp_path / "model").write_text("hello")
-    with pytest.raises(CouldNotRun, match=r"is a file; expected a model's folder, or a file that ends in \.gguf"):
-        look_into(tmp_path / "model")
+    with pytest.raises(
+        CouldNotRun, match=r"is a file; expected a model's folder, or a file that ends in \.gguf"
+    ):
+        inspect_folder(tmp_path / "model")
 
 
 def test_a_gguf_file_is_found_alone_and_in_its_folder(tmp_path):
@@ -91,7 +101,10 @@ def test_a_sound_gguf_file_tells_its_facts_and_how_many_numbers_it_holds(tmp_pat
         "tokens": (9, struct.pack("<IQ", 8, 2) + text("a") + text("b")),
         "scores": (9, struct.pack("<IQ", 6, 2) + b"\0" * 8),
     }
-    tensors = [("a", [8], 0, 0), ("b", [32, 2], 2, 32)]  # 8 numbers of 4 bytes; 2 blocks of 18 bytes
+    tensors = [
+        ("a", [8], 0, 0),
+        ("b", [32, 2], 2, 32),
+    ]  # 8 numbers of 4 bytes; 2 blocks of 18 bytes
     (tmp_path / "a.gguf").write_bytes(gguf_bytes(facts, tensors, size=68))
     assert read_gguf_header(tmp_path / "a.gguf") == (
         {"general.architecture": "llama", "llama.block_count": 3, "tokens": None, "scores": None},
@@ -115,23 +128,27 @@ LIMITS = [  # what is changed, a value on this side of the limit, one on the oth
 ]
 
 
-@pytest.mark.parametrize(("where", "name", "inside", "outside", "words"), LIMITS, ids=lambda each: str(each)[:20])
-def test_every_limit_holds_on_both_sides(where, name, inside, outside, words, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("where", "name", "inside", "outside", "words"), LIMITS, ids=lambda each: str(each)[:20]
+)
+def test_every_limit_holds_on_both_sides(
+    where, name, inside, outside, words, tmp_path, monkeypatch
+):
     path = llama(tmp_path / "model", rope_parameters={"rope_type": "default", "a": [1]})
     monkeypatch.setattr(where(), name, inside)
-    look_into(path)
+    inspect_folder(path)
     monkeypatch.setattr(where(), name, outside)
     with pytest.raises(CouldNotRun, match=words):
-        look_into(path)
+        inspect_folder(path)
 
 
 def test_more_weights_than_memory_are_refused_and_as_many_are_not(tmp_path, monkeypatch):
     path = llama(tmp_path / "model")
     monkeypatch.setattr(folder, "free_memory", lambda: 3424)
-    look_into(path)
+    inspect_folder(path)
     monkeypatch.setattr(folder, "free_memory", lambda: 3423)
     with pytest.raises(CouldNotRun, match="take 3,424 bytes, and 3,423 are free"):
-        look_into(path)
+        inspect_folder(path)
 
 
 TRAPS = [b"-1", b"9" * 20, b"[", b"{", b'"', b"\xff" * 8, b"null", b"\0"]
@@ -165,7 +182,10 @@ def sound_gguf() -> bytes:
 
 
 SOUND = {
-    "a header of safetensors": (lambda: safetensors(header_of(dict(list(SHAPES.items())[:3]))), read_header),
+    "a header of safetensors": (
+        lambda: safetensors(header_of(dict(list(SHAPES.items())[:3]))),
+        read_header,
+    ),
     "a header of GGUF": (sound_gguf, read_gguf_header),
     "a description": (
         lambda: json.dumps({**LLAMA, "a": {"b": [1.5, None, "é"]}}).encode(),
@@ -176,7 +196,9 @@ SOUND = {
 
 @pytest.mark.parametrize("num_inputs", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SOUND)
-def test_whatever_is_changed_in_a_file_nothing_but_our_sentence_is_raised(name, num_inputs, tmp_path):
+def test_whatever_is_changed_in_a_file_nothing_but_our_sentence_is_raised(
+    name, num_inputs, tmp_path
+):
     make, read = SOUND[name]
     sound, source, refused = make(), random.Random(0), []
     read(written(tmp_path / "file", sound))
@@ -196,6 +218,10 @@ def written(path: Path, content: bytes) -> Path:
 
 def test_the_fuzzing_sees_a_foreign_exception(tmp_path, monkeypatch):
     monkeypatch.setattr(gguf_header, "MOST_ITEMS", 2**70)
-    monkeypatch.setattr(gguf_header._Walk, "skip", lambda self, count: setattr(self, "at", self.at + count))
+    monkeypatch.setattr(
+        gguf_header._HeaderReader, "skip", lambda self, count: setattr(self, "at", self.at + count)
+    )
     with pytest.raises((struct.error, OverflowError, MemoryError, IndexError, TypeError)):
-        test_whatever_is_changed_in_a_file_nothing_but_our_sentence_is_raised("a header of GGUF", 1_000, tmp_path)
+        test_whatever_is_changed_in_a_file_nothing_but_our_sentence_is_raised(
+            "a header of GGUF", 1_000, tmp_path
+        )

@@ -1,4 +1,5 @@
-"""Text that foreign models generate while they are recorded and edited: caches of all kinds, beams, chance, padding."""
+"""Text that foreign models generate while they are recorded and edited: caches of all kinds, beams,
+chance, padding."""
 
 import copy
 from collections.abc import Iterator
@@ -12,11 +13,11 @@ from tests.pretrained.trying import Tried, difference, tried
 from torch import Tensor
 
 import attnlab
-import attnlab.operate as op
+import attnlab.edits as op
+from attnlab.edits.certificate import Certificate
 from attnlab.errors import AttnlabError, WrongUsage
 from attnlab.look.recording import Recording, open_recording
-from attnlab.operate.certificate import Certificate
-from attnlab.pretrained import caching, registry
+from attnlab.pretrained import cache_order, registry
 from parts.planting import planted
 
 transformers = pytest.importorskip("transformers")
@@ -39,7 +40,13 @@ def prompts(each: Tried, rows: int = 2, length: int = 7) -> dict[str, Tensor]:
 
 
 def generate(each: Tried, inputs: dict[str, Tensor] | None = None, **options: Any) -> Any:
-    told = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "pad_token_id": 0, **options}
+    told = {
+        "max_new_tokens": NEW,
+        "min_new_tokens": NEW,
+        "do_sample": False,
+        "pad_token_id": 0,
+        **options,
+    }
     asked = {"return_dict_in_generate": True, "output_logits": True}
     return each.foreign.generate(**(prompts(each) if inputs is None else inputs), **told, **asked)
 
@@ -71,14 +78,18 @@ def check_joined(each: Tried, recording: Recording, inputs: dict[str, Tensor], s
 
 @each_family
 @pytest.mark.parametrize("beams", [1, 3])
-def test_the_steps_of_a_generation_are_joined_to_what_one_pass_would_show(name: str, beams: int) -> None:
+def test_the_steps_of_a_generation_are_joined_to_what_one_pass_would_show(
+    name: str, beams: int
+) -> None:
     each = tried(name)
     inputs, sites = prompts(each), [f"{attention(each, layer)}.weights" for layer in (0, 1)]
     plain = generate(each, inputs, num_beams=beams)
     with attnlab.record(each.model, sites) as recording:
         found = generate(each, inputs, num_beams=beams)
     assert torch.equal(found.sequences, plain.sequences)
-    assert all(torch.equal(one, other) for one, other in zip(found.logits, plain.logits, strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(found.logits, plain.logits, strict=True)
+    )
     for site in sites:
         check_joined(each, recording, inputs, site)
 
@@ -105,7 +116,9 @@ def test_the_cross_panel_names_the_source_of_each_row(name: str, beams: int) -> 
     whole = recording.joined()
     for row in range(2 * beams):
         names = whole.tokens(site, row)
-        assert list(names.key) == [str(token) for token in inputs["input_ids"][row // beams].tolist()]
+        assert list(names.key) == [
+            str(token) for token in inputs["input_ids"][row // beams].tolist()
+        ]
         ids = torch.tensor([[int(token) for token in names.query]])
         own = {kind: value[row // beams][None] for kind, value in inputs.items()}
         assert difference(whole[site][row : row + 1], read_at_once(each, ids, own, site)) < 1e-5
@@ -120,7 +133,7 @@ def edits_of(each: Tried) -> list[op.Edit]:
         op.ScaleHead(site=site, head=2, factor=2.0, query="t9"),
         of_scores,
     ]
-    if "mask" in dict(each.model.attention_doors())[site].sites:
+    if "mask" in dict(each.model.attention_points())[site].sites:
         found += [op.CutEdge(site=site, key=-2, query=-1), op.CutEdge(site=site, key="t9")]
     return found
 
@@ -129,7 +142,9 @@ def vocabulary(token: int) -> str:
     return f"t{token}"
 
 
-def edited(each: Tried, edit: op.Edit, inputs: dict[str, Tensor], **options: Any) -> tuple[Any, Certificate]:
+def edited(
+    each: Tried, edit: op.Edit, inputs: dict[str, Tensor], **options: Any
+) -> tuple[Any, Certificate]:
     with attnlab.edit(each.model, edit, vocabulary=vocabulary) as certificate:
         found = generate(each, inputs, **options)
     return found, certificate
@@ -148,7 +163,9 @@ def test_edits_do_the_same_with_a_cache_and_without(name: str, beams: int) -> No
         without, _ = edited(each, edit, inputs, num_beams=beams, use_cache=False)
         assert certificate.holds, str(certificate)
         assert torch.equal(with_cache.sequences, without.sequences), edit
-        apart = max(difference(*pair) for pair in zip(with_cache.logits, without.logits, strict=True))
+        apart = max(
+            difference(*pair) for pair in zip(with_cache.logits, without.logits, strict=True)
+        )
         assert apart < 2e-4, edit
 
 
@@ -159,7 +176,9 @@ def test_a_seed_draws_the_same_tokens_whoever_looks(name: str) -> None:
     for looks in (False, True):
         torch.manual_seed(3)
         with attnlab.record(each.model, "*") if looks else mock.MagicMock():
-            found.append(generate(each, do_sample=True, temperature=2.0, num_return_sequences=2).sequences)
+            found.append(
+                generate(each, do_sample=True, temperature=2.0, num_return_sequences=2).sequences
+            )
     assert torch.equal(*found)
     assert not torch.equal(found[0][0], found[0][1])
 
@@ -184,9 +203,9 @@ def test_left_padding_is_known_and_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "mistral", "gptj", "t5"])
 def test_the_certificate_compares_what_is_called_directly(name: str) -> None:
     each = tried(name)
-    seam = dict(each.model.attention_doors())[attention(each)].seam
+    backend = dict(each.model.attention_points())[attention(each)].backend
     _, certificate = edited(each, op.ZeroHead(site=attention(each), head=0), prompts(each))
-    assert certificate.seam == seam
+    assert certificate.backend == backend
     assert certificate.identity == 0.0
     assert certificate.effects[""].largest > 0.0
     assert certificate.effects[""].passes == NEW
@@ -212,7 +231,9 @@ def test_the_certificate_of_a_generation_is_what_its_logits_show(name: str) -> N
 
 def test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not_compared() -> None:
     each = tried("llama")
-    _, certificate = edited(each, op.ZeroHead(site=attention(each), head=0), prompts(each), num_beams=3)
+    _, certificate = edited(
+        each, op.ZeroHead(site=attention(each), head=0), prompts(each), num_beams=3
+    )
     assert certificate.effects[""].passes == 1
     assert certificate.effects[""].largest > 0.0
     assert any(
@@ -223,7 +244,9 @@ def test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not_compare
 
 def test_the_certificate_compares_an_encoder_that_is_called_by_itself() -> None:
     each = tried("t5")
-    _, certificate = edited(each, op.ZeroHead(site="encoder.layers.0.attention", head=0), prompts(each))
+    _, certificate = edited(
+        each, op.ZeroHead(site="encoder.layers.0.attention", head=0), prompts(each)
+    )
     assert certificate.effects["encoder"].largest > 0.0
     assert certificate.identity == 0.0
 
@@ -262,7 +285,10 @@ def test_a_static_cache_is_shown_as_it_is_and_its_empty_places_have_no_names() -
     assert difference(whole[..., :text], anew) < 1e-5
     assert float(whole[..., text:].sum()) == 0.0
     assert recording.tokens(site).key[0] == "[0]"
-    with pytest.raises(WrongUsage, match="holds 20 keys"), attnlab.edit(each.model, op.CutEdge(layer=0, key=-1)):
+    with (
+        pytest.raises(WrongUsage, match="holds 20 keys"),
+        attnlab.edit(each.model, op.CutEdge(layer=0, key=-1)),
+    ):
         generate(each, past_key_values=roomy(), disable_compile=True)
 
 
@@ -280,7 +306,9 @@ def test_a_cache_of_another_text_gives_no_names() -> None:
     with torch.no_grad(), attnlab.record(each.model, site) as recording:
         cache = each.foreign(input_ids=ids).past_key_values
         each.foreign(input_ids=ids[:, :1], past_key_values=cache)
-    assert recording.tokens(site).key == [str(token) for token in [*ids[0].tolist(), int(ids[0, 0])]]
+    assert recording.tokens(site).key == [
+        str(token) for token in [*ids[0].tolist(), int(ids[0, 0])]
+    ]
 
 
 def test_a_beam_search_can_be_kept_and_cut(tmp_path: Any) -> None:
@@ -289,7 +317,9 @@ def test_a_beam_search_can_be_kept_and_cut(tmp_path: Any) -> None:
     with attnlab.record(each.model, site) as recording:
         generate(each, num_beams=3)
     kept = open_recording(recording.save(tmp_path / "beams"))
-    assert [kept.tokens(site, row) for row in range(6)] == [recording.tokens(site, row) for row in range(6)]
+    assert [kept.tokens(site, row) for row in range(6)] == [
+        recording.tokens(site, row) for row in range(6)
+    ]
     assert torch.equal(kept.joined(site), recording.joined(site))
     some = recording.joined().select(rows=[4])
     assert some.tokens(site).query == recording.joined().tokens(site, 4).query
@@ -299,7 +329,9 @@ def test_a_beam_search_can_be_kept_and_cut(tmp_path: Any) -> None:
 def interrupted(each: Tried, passes: int) -> Iterator[None]:
     """Break off in the middle of a pass, as Ctrl-C does."""
     calls = [0]
-    block = each.foreign.get_submodule(dict(each.model.plan.attentions)[attention(each, 1)].place.path)
+    block = each.foreign.get_submodule(
+        dict(each.model.structure.attentions)[attention(each, 1)].place.path
+    )
 
     def broken(*_: Any) -> None:
         calls[0] += 1
@@ -316,7 +348,10 @@ def interrupted(each: Tried, passes: int) -> Iterator[None]:
 @pytest.mark.parametrize("name", ["gpt2", "gptj", "t5", "bloom"])
 def test_a_generation_that_is_interrupted_leaves_nothing_behind(name: str) -> None:
     each = tried(name)
-    before = {path: (len(m._forward_hooks), len(m._forward_pre_hooks)) for path, m in each.foreign.named_modules()}
+    before = {
+        path: (len(m._forward_hooks), len(m._forward_pre_hooks))
+        for path, m in each.foreign.named_modules()
+    }
     plain, site = generate(each), f"{attention(each)}.weights"
     with attnlab.record(each.model, site) as recording:
         with pytest.raises(KeyboardInterrupt), interrupted(each, 3):
@@ -325,10 +360,13 @@ def test_a_generation_that_is_interrupted_leaves_nothing_behind(name: str) -> No
         check_joined(each, recording, prompts(each), site)
     assert torch.equal(again.sequences, plain.sequences)
     assert torch._C._len_torch_function_stack() == 0
-    assert not registry.is_covered()
-    assert not caching.is_noted()
+    assert not registry.is_replaced()
+    assert not cache_order.is_recording_reorders()
     assert not any("forward" in vars(module) for module in each.foreign.modules())
-    after = {path: (len(m._forward_hooks), len(m._forward_pre_hooks)) for path, m in each.foreign.named_modules()}
+    after = {
+        path: (len(m._forward_hooks), len(m._forward_pre_hooks))
+        for path, m in each.foreign.named_modules()
+    }
     assert after == before
 
 
@@ -342,7 +380,9 @@ def test_a_mode_of_the_user_s_own_is_left_where_it_is() -> None:
 
 def test_a_pass_that_is_interrupted_is_not_counted_on() -> None:
     each, calls = tried("albert"), [0]
-    shared = each.foreign.get_submodule(dict(each.model.plan.attentions)[each.doors[1]].place.path)
+    shared = each.foreign.get_submodule(
+        dict(each.model.structure.attentions)[each.points[1]].place.path
+    )
 
     def broken(*_: Any) -> None:
         calls[0] += 1
@@ -363,41 +403,95 @@ def test_a_pass_that_is_interrupted_is_not_counted_on() -> None:
 @pytest.mark.parametrize(
     ("module", "old", "new", "name", "beams"),
     [
-        ("pretrained.running", "return order_of(cache)", "return None", "gpt2", 3),
-        ("pretrained.caching", "now if before is None else before[now]", "torch.arange(len(now))", "gpt2", 3),
-        ("look.recording.tokens", "row if self.rows is None else int(self.rows[row])", "row", "gpt2", 3),
-        ("look.recording.tokens", "return length - num_keys if", "return length - num_keys - 1 if", "mistral", 1),
+        ("pretrained.pass_state", "return order_of(cache)", "return None", "gpt2", 3),
+        (
+            "pretrained.cache_order",
+            "now if before is None else before[now]",
+            "torch.arange(len(now))",
+            "gpt2",
+            3,
+        ),
+        (
+            "look.recording.tokens",
+            "row if self.rows is None else int(self.rows[row])",
+            "row",
+            "gpt2",
+            3,
+        ),
+        (
+            "look.recording.tokens",
+            "return length - num_keys if",
+            "return length - num_keys - 1 if",
+            "mistral",
+            1,
+        ),
         ("look.recording.tokens", "return length - num_keys if", "return 0 if", "mistral", 1),
-        ("pretrained.running", "int(cache.get_seq_length())", "int(cache.get_seq_length()) + 1", "gpt2", 1),
+        (
+            "pretrained.pass_state",
+            "int(cache.get_seq_length())",
+            "int(cache.get_seq_length()) + 1",
+            "gpt2",
+            1,
+        ),
     ],
 )
 def test_a_planted_fault_in_what_goes_on_from_what_is_noticed(
     module: str, old: str, new: str, name: str, beams: int
 ) -> None:
-    with planted(f"attnlab.{module}", old, new), pytest.raises((AssertionError, WrongUsage, ValueError, RuntimeError)):
+    with (
+        planted(f"attnlab.{module}", old, new),
+        pytest.raises((AssertionError, WrongUsage, ValueError, RuntimeError)),
+    ):
         test_the_steps_of_a_generation_are_joined_to_what_one_pass_would_show(name, beams)
 
 
 @pytest.mark.parametrize(
     ("module", "old", "new", "check"),
     [
-        ("pretrained.running", "gave.repeat_interleave(times, 0)", "gave.repeat(times, 1, 1)", "cross"),
-        ("operate.editor", "first = 0 if text is None else first_key(", "first = 0 if True else first_key(", "window"),
-        ("operate.passes", "return not tokens.is_floating_point() and", "return False and", "beams"),
-        ("operate.checking", "copy.deepcopy(each) if _length(each) == 0", "each if _length(each) == 0", "cache"),
         (
-            "operate.checking",
+            "pretrained.pass_state",
+            "made.repeat_interleave(times, 0)",
+            "made.repeat(times, 1, 1)",
+            "cross",
+        ),
+        (
+            "edits.editor",
+            "first = 0 if text is None else first_key(",
+            "first = 0 if True else first_key(",
+            "window",
+        ),
+        (
+            "edits.token_history",
+            "return not tokens.is_floating_point() and",
+            "return False and",
+            "beams",
+        ),
+        (
+            "edits.checks",
+            "copy.deepcopy(each) if _length(each) == 0",
+            "each if _length(each) == 0",
+            "cache",
+        ),
+        (
+            "edits.checks",
             "self._untouched[cache] = copy.deepcopy(cache)",
             "self._untouched[cache] = cache",
             "cache",
         ),
-        ("operate.checking", "if editor.passes.is_reordered:", "if False:", "reordered"),
-        ("pretrained.running", "if not self._depth:", "if False:", "counted"),
-        ("pretrained.running", "self._depth -= 1", "self._depth -= 0", "interrupted"),
-        ("pretrained.model", "before, self._own.run = self.run, Run()", "before = self.run", "apart"),
+        ("edits.checks", "if editor.passes.is_reordered:", "if False:", "reordered"),
+        ("pretrained.pass_state", "if not self._depth:", "if False:", "counted"),
+        ("pretrained.pass_state", "self._depth -= 1", "self._depth -= 0", "interrupted"),
+        (
+            "pretrained.model",
+            "before, self._own.current_pass = self.current_pass, PassState()",
+            "before = self.current_pass",
+            "apart",
+        ),
     ],
 )
-def test_a_planted_fault_in_edits_or_the_check_is_noticed(module: str, old: str, new: str, check: str) -> None:
+def test_a_planted_fault_in_edits_or_the_check_is_noticed(
+    module: str, old: str, new: str, check: str
+) -> None:
     checks = {
         "reordered": test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not_compared,
         "cross": lambda: test_the_cross_panel_names_the_source_of_each_row("t5", 3),

@@ -1,7 +1,8 @@
-"""Malformed and hostile models are refused with a sentence: nothing read elsewhere, no socket, no code, no memory.
+"""Malformed and hostile models are refused with a sentence: nothing read elsewhere, no socket, no
+code, no memory.
 
-All are opened one after another in one child process that watches itself (`watching.py`); the same watch sees each
-harm happen when the check against it is taken out.
+All are opened one after another in one child process that watches itself (`watching.py`); the same
+watch sees each harm happen when the check against it is taken out.
 """
 
 import json
@@ -84,8 +85,19 @@ def empty(name):
 
 def described(**more):
     """Describe a small Llama as GGUF does."""
-    facts = {"block_count": 1, "context_length": 32, "embedding_length": 8, "feed_forward_length": 16, "vocab_size": 6}
-    facts |= {"attention.head_count": 2, "attention.head_count_kv": 1, "rope.dimension_count": 4, **more}
+    facts = {
+        "block_count": 1,
+        "context_length": 32,
+        "embedding_length": 8,
+        "feed_forward_length": 16,
+        "vocab_size": 6,
+    }
+    facts |= {
+        "attention.head_count": 2,
+        "attention.head_count_kv": 1,
+        "rope.dimension_count": 4,
+        **more,
+    }
     numbers = {f"llama.{name}": (4, struct.pack("<I", number)) for name, number in facts.items()}
     return {"general.architecture": (8, text("llama")), **numbers}
 
@@ -93,60 +105,119 @@ def described(**more):
 EMPTY = {name: shape for name, shape in SHAPES.items() if "norm" not in name}
 TALL = {**SHAPES, "model.norm.weight": (9,)}
 EXTRA = {**SHAPES, "model.layers.1.mlp.up_proj.weight": (16, 8)}
-REMOTE = {"auto_map": {"AutoConfig": "configuration_evil.EvilConfig", "AutoModelForCausalLM": "modeling_evil.Evil"}}
+REMOTE = {
+    "auto_map": {
+        "AutoConfig": "configuration_evil.EvilConfig",
+        "AutoModelForCausalLM": "modeling_evil.Evil",
+    }
+}
 WEIGHT_MAP = dict.fromkeys(SHAPES, "a.safetensors")
 
 HOSTILE = {
     # what is there
     "an empty folder": (nothing, "is empty"),
     "ten thousand files": (many_files, "more than 10,000 files"),
-    "no description": (lambda f, o: llama(f).joinpath("config.json").unlink(), "holds no config.json"),
-    "an adapter": (lambda f, o: (f.mkdir(), (f / "adapter_config.json").write_text("{}")), "holds an adapter"),
-    "a run of ours": (with_config('{"experiment": "sorting", "settings": {}}'), "written by attnlab itself"),
+    "no description": (
+        lambda f, o: llama(f).joinpath("config.json").unlink(),
+        "holds no config.json",
+    ),
+    "an adapter": (
+        lambda f, o: (f.mkdir(), (f / "adapter_config.json").write_text("{}")),
+        "holds an adapter",
+    ),
+    "a run of ours": (
+        with_config('{"experiment": "sorting", "settings": {}}'),
+        "written by attnlab itself",
+    ),
     "no weights": (lambda f, o: without_weights(f), "holds no weights"),
     "weights of another name": (
         lambda f, o: llama(f).joinpath("model.safetensors").rename(f / "consolidated.safetensors"),
         "rename it",
     ),
-    "weights of Keras": (lambda f, o: without_weights(f).joinpath("tf_model.h5").touch(), "convert it where"),
+    "weights of Keras": (
+        lambda f, o: without_weights(f).joinpath("tf_model.h5").touch(),
+        "convert it where",
+    ),
     # pickles, and other files under the right name
     "a pickle": (pickled("pytorch_model.bin"), "Python's pickle. Opening it could run a program"),
     "a zipped pickle": (pickled("model.pt", zipped=True), "Python's pickle"),
-    "a pickle called safetensors": (pickled("model.safetensors"), "no safetensors file but a pickle"),
+    "a pickle called safetensors": (
+        pickled("model.safetensors"),
+        "no safetensors file but a pickle",
+    ),
     "a zip called safetensors": (pickled("model.safetensors", zipped=True), "but a zip archive"),
     "the pointer of git-lfs": (
-        with_file("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"),
+        with_file(
+            "model.safetensors",
+            "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n",
+        ),
         "git lfs pull",
     ),
     "a web page": (with_file("model.safetensors", "<!doctype html><p>404</p>"), "a web page"),
     "an HDF5 file": (with_file("model.safetensors", b"\x89HDF\r\n\x1a\n" + b"\0" * 99), "HDF5"),
-    "a GGUF file called safetensors": (with_file("model.safetensors", gguf_bytes()), "ending .gguf"),
+    "a GGUF file called safetensors": (
+        with_file("model.safetensors", gguf_bytes()),
+        "ending .gguf",
+    ),
     "nothing at all": (with_file("model.safetensors", b""), "is cut off"),
     # links and pipes
     "a description elsewhere": (
         linked("config.json", lambda o: o / "secret" / "config.json"),
         "leads out of the folder",
     ),
-    "weights elsewhere": (linked("model.safetensors", lambda o: o / "secret" / "model.safetensors"), "leads out"),
-    "a tokenizer elsewhere": (linked("tokenizer.json", lambda o: o / "secret" / "tokenizer.json"), "leads out"),
-    "templates elsewhere": (linked("additional_chat_templates", lambda o: o / "secret"), "leads out"),
+    "weights elsewhere": (
+        linked("model.safetensors", lambda o: o / "secret" / "model.safetensors"),
+        "leads out",
+    ),
+    "a tokenizer elsewhere": (
+        linked("tokenizer.json", lambda o: o / "secret" / "tokenizer.json"),
+        "leads out",
+    ),
+    "templates elsewhere": (
+        linked("additional_chat_templates", lambda o: o / "secret"),
+        "leads out",
+    ),
     "a link to nowhere": (linked("tokenizer.json", lambda o: Path("gone")), "leads nowhere"),
-    "a link to itself": (linked("tokenizer.json", lambda o: Path("tokenizer.json")), "leads nowhere"),
+    "a link to itself": (
+        linked("tokenizer.json", lambda o: Path("tokenizer.json")),
+        "leads nowhere",
+    ),
     "a pipe for a description": (piped("config.json"), "no plain file"),
     "a pipe for weights": (piped("model.safetensors"), "no plain file"),
     # the description as JSON
     "a description that is a list": (with_config("[]"), "must hold an object"),
     "a description cut off": (with_config('{"model_type": "llama"'), "is not JSON"),
-    "a description in Latin-1": (with_config('{"model_type": "é"}'.encode("latin-1")), "is not JSON"),
-    "a key twice": (with_config('{"model_type": "llama", "model_type": "bert"}'), "stands twice"),
-    "NaN": (with_config('{"model_type": "llama", "rms_norm_eps": NaN}'), "NaN is not a JSON number"),
-    "a number too large": (with_config('{"model_type": "llama", "rms_norm_eps": 1e999}'), "too large"),
+    "a description in Latin-1": (
+        with_config('{"model_type": "é"}'.encode("latin-1")),
+        "is not JSON",
+    ),
+    "a key twice": (with_config('{"model_type": "llama", "model_type": "bert"}'), "appears twice"),
+    "NaN": (
+        with_config('{"model_type": "llama", "rms_norm_eps": NaN}'),
+        "NaN is not a JSON number",
+    ),
+    "a number too large": (
+        with_config('{"model_type": "llama", "rms_norm_eps": 1e999}'),
+        "too large",
+    ),
     "half a surrogate pair": (with_config('{"model_type": "llama", "a": "\\ud800"}'), "surrogate"),
-    "a thousand brackets": (with_config('{"a":' * 1000 + "1" + "}" * 1000), "nested more than 32 deep"),
+    "a thousand brackets": (
+        with_config('{"a":' * 1000 + "1" + "}" * 1000),
+        "nested more than 32 deep",
+    ),
     "a hundred thousand brackets": (with_config("[" * 100_000), "nested more than 32 deep"),
-    "forty brackets": (with_config('{"model_type": "llama", "a":' + "[" * 40 + "]" * 40 + "}"), "nested more than 32"),
-    "three megabytes": (with_config('{"a": "' + "x" * 3 * 2**20 + '"}'), "at most 2,097,152 are read"),
-    "a million values": (with_config('{"a": [' + "0," * 600_000 + "0]}"), "more than 500,000 values"),
+    "forty brackets": (
+        with_config('{"model_type": "llama", "a":' + "[" * 40 + "]" * 40 + "}"),
+        "nested more than 32",
+    ),
+    "three megabytes": (
+        with_config('{"a": "' + "x" * 3 * 2**20 + '"}'),
+        "at most 2,097,152 are read",
+    ),
+    "a million values": (
+        with_config('{"a": [' + "0," * 600_000 + "0]}"),
+        "more than 500,000 values",
+    ),
     # what the description says
     "a number of four thousand digits": (
         with_config('{"model_type": "llama", "hidden_size": ' + "9" * 4000 + "}"),
@@ -163,9 +234,18 @@ HOSTILE = {
     "no kind": (with_config("{}"), "neither model_type nor architectures"),
     "an unknown kind": (with_words(model_type="lama"), "did you mean"),
     "a path for a kind": (with_words(model_type="../../evil"), "model_type must be a name"),
-    "an unknown class": (with_words(architectures=["EvilForCausalLM"]), "which transformers does not have for llama"),
-    "the class of another kind": (with_words(architectures=["BertModel"]), "does not have for llama"),
-    "a class that is a path": (with_words(architectures=["os.system"]), "must be a list of class names"),
+    "an unknown class": (
+        with_words(architectures=["EvilForCausalLM"]),
+        "which transformers does not have for llama",
+    ),
+    "the class of another kind": (
+        with_words(architectures=["BertModel"]),
+        "does not have for llama",
+    ),
+    "a class that is a path": (
+        with_words(architectures=["os.system"]),
+        "must be a list of class names",
+    ),
     "code of its own": (with_code(**REMOTE), "remote_code=True"),
     "code of another place": (
         with_words(auto_map={"AutoModel": "evil/repo--modeling.Evil"}),
@@ -175,7 +255,10 @@ HOSTILE = {
         with_file("tokenizer_config.json", '{"auto_map": {"AutoTokenizer": ["evil.Evil", null]}}'),
         "remote_code=True",
     ),
-    "attention to be fetched": (with_words(_attn_implementation="evil/kernel"), "names code to compute with"),
+    "attention to be fetched": (
+        with_words(_attn_implementation="evil/kernel"),
+        "names code to compute with",
+    ),
     "attention to be fetched inside": (
         with_words(_attn_implementation_internal="evil/kernel"),
         "names code to compute",
@@ -184,10 +267,22 @@ HOSTILE = {
         with_words(text_config={"attn_implementation": {"": "evil/kernel@main:f"}}),
         "names code to compute",
     ),
-    "experts to be fetched": (with_words(_experts_implementation="evil/kernel"), "names code to compute with"),
-    "kernels to be fetched": (with_words(kernel_config={"RMSNorm": "evil/kernel:RMSNorm"}), "points at code or files"),
-    "weights to be read elsewhere": (with_words(transformers_weights="../secret/model.safetensors"), "points at code"),
-    "GPTQ": (with_words(quantization_config={"quant_method": "gptq", "bits": 4}), "quantised ('gptq')"),
+    "experts to be fetched": (
+        with_words(_experts_implementation="evil/kernel"),
+        "names code to compute with",
+    ),
+    "kernels to be fetched": (
+        with_words(kernel_config={"RMSNorm": "evil/kernel:RMSNorm"}),
+        "points at code or files",
+    ),
+    "weights to be read elsewhere": (
+        with_words(transformers_weights="../secret/model.safetensors"),
+        "points at code",
+    ),
+    "GPTQ": (
+        with_words(quantization_config={"quant_method": "gptq", "bits": 4}),
+        "quantised ('gptq')",
+    ),
     "AWQ": (with_words(quantization_config={"quant_method": "awq"}), "quantised ('awq')"),
     "bitsandbytes": (
         with_words(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
@@ -195,7 +290,10 @@ HOSTILE = {
     ),
     "fp8": (with_words(quantization_config={"quant_method": "fp8"}), "quantised ('fp8')"),
     "a function for a dtype": (with_words(dtype="load"), "known: auto, float64"),
-    "a thousand million layers": (with_words(num_hidden_layers=10**9), "no model has more than 1,000"),
+    "a thousand million layers": (
+        with_words(num_hidden_layers=10**9),
+        "no model has more than 1,000",
+    ),
     "a thousand layers": (with_words(num_hidden_layers=1_000), "asks for more than"),
     "a thousand million labels": (with_words(num_labels=10**9), "no model has more than 100,000"),
     "a width without end": (with_words(hidden_size=10**9), "no model has more than 4,194,304"),
@@ -206,14 +304,29 @@ HOSTILE = {
     "a vocabulary without end": (with_words(vocab_size=10**15), "no model has more than"),
     "a vocabulary larger than its weights": (with_words(vocab_size=10**9), "of another shape"),
     "no width": (with_words(hidden_size=0), "transformers could not build"),
-    "a negative width": (with_words(hidden_size=-8), "hidden_size is -8; expected a number of at least 0"),
+    "a negative width": (
+        with_words(hidden_size=-8),
+        "hidden_size is -8; expected a number of at least 0",
+    ),
     "a text for a width": (with_words(hidden_size="8"), "transformers could not build"),
     "heads that do not divide": (with_words(num_attention_heads=0), "transformers could not build"),
-    "an activation that is a module": (with_words(hidden_act="os.system"), "transformers could not build"),
+    "an activation that is a module": (
+        with_words(hidden_act="os.system"),
+        "transformers could not build",
+    ),
     # the index of shards
-    "a shard above": (with_index(dict.fromkeys(SHAPES, "../outside/secret/model.safetensors")), "stand beside it"),
-    "a shard by its full path": (with_index(dict.fromkeys(SHAPES, "/etc/passwd.safetensors")), "stand beside it"),
-    "a shard of Windows": (with_index(dict.fromkeys(SHAPES, "..\\evil.safetensors")), "stand beside it"),
+    "a shard above": (
+        with_index(dict.fromkeys(SHAPES, "../outside/secret/model.safetensors")),
+        "lie beside it",
+    ),
+    "a shard by its full path": (
+        with_index(dict.fromkeys(SHAPES, "/etc/passwd.safetensors")),
+        "lie beside it",
+    ),
+    "a shard of Windows": (
+        with_index(dict.fromkeys(SHAPES, "..\\evil.safetensors")),
+        "lie beside it",
+    ),
     "a shard that is a pickle": (with_index(dict.fromkeys(SHAPES, "a.bin")), "end in .safetensors"),
     "a shard that is missing": (with_index(WEIGHT_MAP), "lacks 1 of 1 shards"),
     "a shard that holds less": (
@@ -231,8 +344,14 @@ HOSTILE = {
         with_file("tokenizer_config.json", '{"tokenizer_file": "/etc/passwd"}'),
         "named without",
     ),
-    "tokenizer settings that are a list": (with_file("tokenizer_config.json", "[1]"), "must hold an object"),
-    "generation settings that are NaN": (with_file("generation_config.json", '{"top_p": NaN}'), "not clean JSON"),
+    "tokenizer settings that are a list": (
+        with_file("tokenizer_config.json", "[1]"),
+        "must hold an object",
+    ),
+    "generation settings that are NaN": (
+        with_file("generation_config.json", '{"top_p": NaN}'),
+        "not clean JSON",
+    ),
     "a template of two gigabytes": (empty("chat_template.jinja"), "at most 1,048,576 are read"),
     "a vocabulary of two gigabytes": (empty("tekken.json"), "at most 134,217,728 are read"),
     "pieces of two gigabytes": (empty("tokenizer.model"), "at most 134,217,728 are read"),
@@ -244,17 +363,29 @@ HOSTILE = {
     "half a header": (cut(100), "is cut off"),
     "half the numbers": (cut(-64), "is cut off"),
     "numbers to spare": (with_header(lambda header: None, b"\0" * 8), "followed by something else"),
-    "a header of a terabyte": (with_file("model.safetensors", struct.pack("<Q", 2**40) + b"{" * 99), "cut off"),
+    "a header of a terabyte": (
+        with_file("model.safetensors", struct.pack("<Q", 2**40) + b"{" * 99),
+        "cut off",
+    ),
     "a header of 17 MiB": (
         with_file("model.safetensors", struct.pack("<Q", 17 * 2**20) + b"{}" + b" " * 17 * 2**20),
         "at most 16,777,216",
     ),
-    "a header that is a list": (with_file("model.safetensors", safetensors(b"[1]", b"1234567")), "must hold an object"),
-    "a header of a million lists": (with_file("model.safetensors", bomb(10**6)), "more than 500,000 values"),
-    "a header with nothing": (with_file("model.safetensors", safetensors(b"{}      ", b"")), "holds no tensor"),
+    "a header that is a list": (
+        with_file("model.safetensors", safetensors(b"[1]", b"1234567")),
+        "must hold an object",
+    ),
+    "a header of a million lists": (
+        with_file("model.safetensors", bomb(10**6)),
+        "more than 500,000 values",
+    ),
+    "a header with nothing": (
+        with_file("model.safetensors", safetensors(b"{}      ", b"")),
+        "holds no tensor",
+    ),
     "a tensor twice": (
         with_file("model.safetensors", safetensors(b'{"a":{},"a":{}}', b"")),
-        "stands twice",
+        "appears twice",
     ),
     "numbers of eight bits": (change(FIRST, dtype="F8_E4M3"), "unquantised form"),
     "numbers of an unknown kind": (change(FIRST, dtype="os.system"), "known: F64"),
@@ -274,9 +405,15 @@ HOSTILE = {
     "two tebibytes": (sparse, "not enough memory"),
     # the weights against the description
     "norms missing": (with_tensors(EMPTY), "3 missing: model.layers.0.input_layernorm.weight"),
-    "a layer too many": (with_tensors(EXTRA), "1 not of this model: model.layers.1.mlp.up_proj.weight"),
+    "a layer too many": (
+        with_tensors(EXTRA),
+        "1 not of this model: model.layers.1.mlp.up_proj.weight",
+    ),
     "a layer too few": (with_words(num_hidden_layers=2), "9 missing"),
-    "a norm of another width": (with_tensors(TALL), "1 of another shape: model.norm.weight (9,), expected (8,)"),
+    "a norm of another width": (
+        with_tensors(TALL),
+        "1 of another shape: model.norm.weight (9,), expected (8,)",
+    ),
     # GGUF
     "no GGUF": (gguf(b"GGML" + b"\0" * 99), "no GGUF file"),
     "GGUF cut off at once": (gguf(b"GGUF\3"), "cut off"),
@@ -284,21 +421,47 @@ HOSTILE = {
     "GGUF the other way round": (gguf(gguf_bytes(version=3 << 24)), "lowest byte first"),
     "GGUF with tensors without end": (gguf(gguf_bytes(counts=(2**62, 1))), "at most 10,000"),
     "GGUF with facts without end": (gguf(gguf_bytes(counts=(1, 2**62))), "at most"),
-    "GGUF with a text without end": (gguf(gguf_bytes({"a": (8, struct.pack("<Q", 2**62))})), "at most 1,048,576"),
-    "GGUF with a list without end": (gguf(gguf_bytes({"a": (9, struct.pack("<IQ", 4, 2**62))})), "is not read"),
-    "GGUF with lists of lists": (gguf(gguf_bytes({"a": (9, struct.pack("<IQ", 9, 1))})), "is not read"),
+    "GGUF with a text without end": (
+        gguf(gguf_bytes({"a": (8, struct.pack("<Q", 2**62))})),
+        "at most 1,048,576",
+    ),
+    "GGUF with a list without end": (
+        gguf(gguf_bytes({"a": (9, struct.pack("<IQ", 4, 2**62))})),
+        "is not read",
+    ),
+    "GGUF with lists of lists": (
+        gguf(gguf_bytes({"a": (9, struct.pack("<IQ", 9, 1))})),
+        "is not read",
+    ),
     "GGUF with a fact of no kind": (gguf(gguf_bytes({"a": (77, b"")})), "is not known"),
-    "GGUF with a tensor outside": (gguf(gguf_bytes(tensors=[("a", [8], 0, 2**40)])), "cut off or damaged"),
+    "GGUF with a tensor outside": (
+        gguf(gguf_bytes(tensors=[("a", [8], 0, 2**40)])),
+        "cut off or damaged",
+    ),
     "GGUF with tensors on each other": (
         gguf(gguf_bytes(tensors=[("a", [8], 0, 0), ("b", [8], 0, 0)], size=64)),
         "cut off or damaged",
     ),
-    "GGUF with half a block": (gguf(gguf_bytes(tensors=[("a", [8], 2, 0)])), "no multiple of its blocks"),
-    "GGUF with an unknown kind": (gguf(gguf_bytes(tensors=[("a", [8], 999, 0)])), "which is not known"),
-    "GGUF with a shape that overflows": (gguf(gguf_bytes(tensors=[("a", [2**62, 2**62], 0, 0)])), "cut off or damaged"),
+    "GGUF with half a block": (
+        gguf(gguf_bytes(tensors=[("a", [8], 2, 0)])),
+        "no multiple of its blocks",
+    ),
+    "GGUF with an unknown kind": (
+        gguf(gguf_bytes(tensors=[("a", [8], 999, 0)])),
+        "which is not known",
+    ),
+    "GGUF with a shape that overflows": (
+        gguf(gguf_bytes(tensors=[("a", [2**62, 2**62], 0, 0)])),
+        "cut off or damaged",
+    ),
     "GGUF with layers without end": (
         gguf(
-            gguf_bytes({"general.architecture": (8, text("llama")), "llama.block_count": (4, struct.pack("<I", 10**9))})
+            gguf_bytes(
+                {
+                    "general.architecture": (8, text("llama")),
+                    "llama.block_count": (4, struct.pack("<I", 10**9)),
+                }
+            )
         ),
         "no model has more than 100,000",
     ),
@@ -311,10 +474,17 @@ HOSTILE = {
         "asks for more than 504 modules",
     ),
     "GGUF with a vocabulary of its own": (
-        gguf(gguf_bytes({**described(), "tokens": (9, struct.pack("<IQ", 0, 50_000) + b"a" * 50_000)})),
+        gguf(
+            gguf_bytes(
+                {**described(), "tokens": (9, struct.pack("<IQ", 0, 50_000) + b"a" * 50_000)}
+            )
+        ),
         "holds a list of 50,000 items, far more than its weights have rows (8)",
     ),
-    "GGUF of an unknown family": (gguf(gguf_bytes({"general.architecture": (8, text("lama"))})), "did you mean"),
+    "GGUF of an unknown family": (
+        gguf(gguf_bytes({"general.architecture": (8, text("lama"))})),
+        "did you mean",
+    ),
     "two GGUF files": (
         lambda f, o: (gguf(gguf_bytes())(f, o), (f / "other.gguf").write_bytes(gguf_bytes())),
         "name one of them",
@@ -338,7 +508,8 @@ HARMFUL = {
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    """Open every hostile folder, and those of the planted faults, in one child process; return what each did."""
+    """Open every hostile folder, and those of the planted faults, in one child process; return what
+    each did."""
     root = tmp_path_factory.mktemp("hostile")
     cases = [("sound", str(llama(root / "sound" / "model")), "")]
     for number, (name, (make, _)) in enumerate(HOSTILE.items()):
@@ -348,16 +519,31 @@ def opened(tmp_path_factory):
     for number, (fault, (name, _)) in enumerate(PLANTED.items()):
         path = "evil-organisation/evil-model"
         if name in HARMFUL:
-            HARMFUL[name](root / f"planted-{number}" / "model", made(root / f"planted-{number}" / "outside"))
+            HARMFUL[name](
+                root / f"planted-{number}" / "model", made(root / f"planted-{number}" / "outside")
+            )
             path = str(root / f"planted-{number}" / "model")
         cases.append((fault, path, fault))
     (root / "cases.json").write_text(json.dumps(cases))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HF_HOME": str(root / "hub"),
-                   "HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": ""}  # fmt: skip
-    program = [sys.executable, str(Path(__file__).with_name("watching.py")), str(root / "cases.json")]
-    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=300, env=environment, cwd=root)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "HF_HOME": str(root / "hub"),
+        "HF_HUB_OFFLINE": "",
+        "TRANSFORMERS_OFFLINE": "",
+    }
+    program = [
+        sys.executable,
+        str(Path(__file__).with_name("watching.py")),
+        str(root / "cases.json"),
+    ]
+    done = subprocess.run(
+        program, capture_output=True, text=True, check=False, timeout=300, env=environment, cwd=root
+    )
     assert done.returncode == 0, done.stderr
-    found = dict(zip([name for name, *_ in cases], json.loads(done.stdout.splitlines()[-1]), strict=True))
+    found = dict(
+        zip([name for name, *_ in cases], json.loads(done.stdout.splitlines()[-1]), strict=True)
+    )
     for (name, path, _), each in zip(cases, found.values(), strict=True):
         each["canary"] = (Path(path).parent / "outside" / "canary").exists()
         assert name in found
@@ -388,7 +574,11 @@ def refused(each, words):
 def test_every_hostile_folder_is_refused_with_a_sentence_and_does_nothing(opened):
     assert len(HOSTILE) > 100
     # One test, so that not every process that tests side by side opens all of them.
-    assert {name: opened[name] for name, (_, words) in HOSTILE.items() if not refused(opened[name], words)} == {}
+    assert {
+        name: opened[name]
+        for name, (_, words) in HOSTILE.items()
+        if not refused(opened[name], words)
+    } == {}
 
 
 def test_a_sound_folder_beside_them_opens(opened):

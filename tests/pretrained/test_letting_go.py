@@ -8,15 +8,15 @@ import torch
 from tests.pretrained.families import FAMILIES
 from tests.pretrained.trying import Tried
 
+from attnlab.edits.effects.baseline import run_plain
 from attnlab.look.inputs import Call
-from attnlab.operate.effects.baseline import run_plain
-from attnlab.sites import AttentionCall, Instrument, installed
+from attnlab.sites import AttentionCall, Hook, installed
 from parts.planting import planted
 
 pytest.importorskip("transformers")
 
 
-class _Holding(Instrument):
+class _Holding(Hook):
     """Counts the queries of earlier attentions that are still there when the next one comes."""
 
     def __init__(self) -> None:
@@ -54,7 +54,11 @@ def test_queries_are_gone_when_the_next_attention_comes(name):
 
 
 def test_a_function_that_holds_what_holds_it_is_noticed():
-    closed = planted("attnlab.pretrained.registry", "(key.shape[1], value.shape[1]) != num_kv_heads", "asked and False")
+    closed = planted(
+        "attnlab.pretrained.registry",
+        "(key.shape[1], value.shape[1]) != num_kv_heads",
+        "asked and False",
+    )
     with closed, pytest.raises(AssertionError):
         test_queries_are_gone_when_the_next_attention_comes("gpt2")
 
@@ -63,7 +67,9 @@ def test_knock_outs_keep_no_more_of_the_plain_pass_than_they_need():
     each = Tried(FAMILIES["gpt2"])
     base = run_plain(each.model, Call.of(each.inputs))
     held = [part for call in base.calls.values() for part in call[:3]]
-    assert all(part.untyped_storage().nbytes() == 0 for part in held), "queries, keys and values stay"
+    assert all(part.untyped_storage().nbytes() == 0 for part in held), (
+        "queries, keys and values stay"
+    )
     whole = base.logits
     base.keep_last(1)
     assert torch.equal(base.logits, whole[:, -1:])

@@ -1,4 +1,5 @@
-"""Foreign models in ways nobody was asked about: gone back over, copied, compiled, loaded twice, laid out otherwise."""
+"""Foreign models in ways nobody was asked about: gone back over, copied, compiled, loaded twice,
+laid out otherwise."""
 
 import copy
 import threading
@@ -14,12 +15,12 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.texts import TextReading
+from attnlab.look.text_questions import TextReading
 from attnlab.pretrained.attach import attach
+from attnlab.pretrained.batch_axis import require_batch_first
 from attnlab.pretrained.functions import gathered_order
-from attnlab.pretrained.probing import probe_inputs
-from attnlab.pretrained.registry import is_covered
-from attnlab.pretrained.rows import require_rows
+from attnlab.pretrained.probe import probe_inputs
+from attnlab.pretrained.registry import is_replaced
 from parts.planting import planted
 
 transformers = pytest.importorskip("transformers")
@@ -41,7 +42,14 @@ def silenced(module: nn.Module, width: int) -> Iterator[None]:
 
     def zero(_: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
         return (
-            torch.cat((args[0][..., :width], 0.0 * args[0][..., width : 2 * width], args[0][..., 2 * width :]), -1),
+            torch.cat(
+                (
+                    args[0][..., :width],
+                    0.0 * args[0][..., width : 2 * width],
+                    args[0][..., 2 * width :],
+                ),
+                -1,
+            ),
         )
 
     hook = module.register_forward_pre_hook(zero)
@@ -64,7 +72,9 @@ def logits(foreign: nn.Module, name: str) -> Tensor:
 # Gone back over, copied, compiled
 
 
-def _gradients(foreign: nn.Module, inputs: dict[str, Any], change: AbstractContextManager[Any]) -> list[Tensor]:
+def _gradients(
+    foreign: nn.Module, inputs: dict[str, Any], change: AbstractContextManager[Any]
+) -> list[Tensor]:
     foreign.zero_grad()
     with change:
         foreign(**inputs)["logits"].square().sum().backward()
@@ -76,10 +86,15 @@ def check_checkpointing(name: str) -> None:
     inputs, model = probe_inputs(foreign), attach(foreign)
     foreign.train()
     expected = _gradients(foreign, inputs, by_hand(foreign, name))
-    switch = getattr(foreign, "activation_checkpointing_enable", None) or foreign.gradient_checkpointing_enable
+    switch = (
+        getattr(foreign, "activation_checkpointing_enable", None)
+        or foreign.gradient_checkpointing_enable
+    )
     switch({"use_reentrant": False})
     found = _gradients(foreign, inputs, attnlab.edit(model, SECOND, certify=False))
-    assert max(difference(*pair) for pair in zip(found, expected, strict=True)) <= 1e-4 * float(expected[0].abs().max())
+    assert max(difference(*pair) for pair in zip(found, expected, strict=True)) <= 1e-4 * float(
+        expected[0].abs().max()
+    )
 
 
 @pytest.mark.parametrize("name", ["llama", FALCON, "bloom"])
@@ -110,7 +125,9 @@ def check_steps(reentrant: bool) -> None:
     expected = _gradients(foreign, inputs, attnlab.edit(model, edit))
     foreign.activation_checkpointing_enable({"use_reentrant": reentrant})
     found = _gradients(foreign, inputs, attnlab.edit(model, edit))
-    assert max(difference(*pair) for pair in zip(found, expected, strict=True)) <= 1e-4 * float(expected[0].abs().max())
+    assert max(difference(*pair) for pair in zip(found, expected, strict=True)) <= 1e-4 * float(
+        expected[0].abs().max()
+    )
     with (
         attnlab.edit(model, edit),
         pytest.raises(CouldNotRun, match="cannot tell which"),
@@ -162,7 +179,11 @@ def test_what_was_compiled_in_place_runs_as_it_was_written_while_somebody_looks(
 def test_two_pairs_of_doors_of_one_model_at_once_are_refused(name: str) -> None:
     foreign = FAMILIES[name].build()
     first, second = attach(foreign), attach(foreign)
-    with pytest.raises(WrongUsage, match="doors twice"), attnlab.record(first, "*"), attnlab.record(second, "*"):
+    with (
+        pytest.raises(WrongUsage, match="hook points twice"),
+        attnlab.record(first, "*"),
+        attnlab.record(second, "*"),
+    ):
         pass
     with by_hand(foreign, name):
         expected = logits(foreign, name)
@@ -175,7 +196,7 @@ def test_a_model_can_be_loaded_while_another_is_looked_at_and_several_at_once() 
     each, found = tried("llama"), list[int]()
 
     def load(seed: int) -> None:
-        found.append(len(list(attach(FAMILIES["llama"].build(seed=seed)).attention_doors())))
+        found.append(len(list(attach(FAMILIES["llama"].build(seed=seed)).attention_points())))
 
     with attnlab.record(each.model, "*") as recording:
         threads = [threading.Thread(target=load, args=(seed,)) for seed in (1, 2)]
@@ -187,7 +208,7 @@ def test_a_model_can_be_loaded_while_another_is_looked_at_and_several_at_once() 
             thread.join()
     assert found == [2, 2, 2]
     assert f"{SITE}.weights" in recording
-    assert not is_covered()
+    assert not is_replaced()
 
 
 def test_an_attention_function_that_the_user_put_into_the_table_is_used_and_stays_there() -> None:
@@ -239,9 +260,12 @@ def test_a_pass_that_attends_in_another_way_than_the_doors_know_is_told(how: str
         foreign.config._attn_implementation = how
     told = {"output_attentions": True} if how == "output_attentions" else {}
     for pattern in ("*.weights", "*.heads"):
-        with pytest.raises(CouldNotRun, match="set_attn_implementation"), attnlab.record(model, pattern):
+        with (
+            pytest.raises(CouldNotRun, match="set_attn_implementation"),
+            attnlab.record(model, pattern),
+        ):
             foreign(**inputs, **told)
-    assert not is_covered()
+    assert not is_replaced()
 
 
 def test_ids_are_batch_first_also_where_a_stream_is_not_and_both_lengths_are_one() -> None:
@@ -249,18 +273,27 @@ def test_ids_are_batch_first_also_where_a_stream_is_not_and_both_lengths_are_one
     ids = torch.tensor([[5, 6], [7, 8]])
     with torch.no_grad(), attnlab.record(each.model, "*.weights") as recording:
         each.foreign(input_ids=ids)
-    assert [recording.tokens(f"{SITE}.weights", row).query for row in (0, 1)] == [["5", "6"], ["7", "8"]]
+    assert [recording.tokens(f"{SITE}.weights", row).query for row in (0, 1)] == [
+        ["5", "6"],
+        ["7", "8"],
+    ]
 
 
 def test_a_second_attention_in_one_call_is_not_taken_for_cross_attention() -> None:
     settings = FAMILIES["llama"].settings
-    foreign = stirred(transformers.DiffLlamaForCausalLM(transformers.DiffLlamaConfig(**settings))).eval()
-    doors = dict(attach(foreign).attention_doors())
-    assert list(doors) == [f"layers.{layer}.{name}" for layer in (0, 1) for name in ("attention", "attention_1")]
-    assert not any(door.is_cross for door in doors.values())
+    foreign = stirred(
+        transformers.DiffLlamaForCausalLM(transformers.DiffLlamaConfig(**settings))
+    ).eval()
+    points = dict(attach(foreign).attention_points())
+    assert list(points) == [
+        f"layers.{layer}.{name}" for layer in (0, 1) for name in ("attention", "attention_1")
+    ]
+    assert not any(point.is_cross for point in points.values())
 
 
-def test_a_name_is_looked_for_where_ids_are_known_and_the_certificate_says_where_they_are_not() -> None:
+def test_a_name_is_looked_for_where_ids_are_known_and_the_certificate_says_where_they_are_not() -> (
+    None
+):
     each = tried("gpt2")
     ids = torch.tensor([[9, 8, 7, 6]])
     with torch.no_grad():
@@ -268,7 +301,9 @@ def test_a_name_is_looked_for_where_ids_are_known_and_the_certificate_says_where
         edit = attnlab.CutEdge(site=SITE, key="9")
         with attnlab.edit(each.model, edit, vocabulary=str) as certificate:
             each.foreign(input_ids=torch.tensor([[5, 9, 4]]), past_key_values=cache)
-    assert any("'9'" in line and "nobody knows" in line for line in certificate.not_checked)
+    assert any(
+        "'9'" in line and "it is unknown what was read" in line for line in certificate.not_checked
+    )
     with attnlab.edit(each.model, edit, vocabulary=str) as certificate:
         each.foreign(input_ids=ids)
     assert certificate.not_checked == []
@@ -301,16 +336,24 @@ def _heads_last(query: Tensor, key: Tensor, value: Tensor, batch: int, length: i
 
 def _keys_first(query: Tensor, key: Tensor, value: Tensor, batch: int, length: int) -> Tensor:
     scores = torch.einsum("bqhd,bkhd->bhkq", _apart(query), _apart(key))
-    return (scores.softmax(-2).transpose(-1, -2) @ _apart(value).transpose(1, 2)).transpose(1, 2).flatten(2)
+    return (
+        (scores.softmax(-2).transpose(-1, -2) @ _apart(value).transpose(1, 2))
+        .transpose(1, 2)
+        .flatten(2)
+    )
 
 
-def _heads_folded_outside(query: Tensor, key: Tensor, value: Tensor, batch: int, length: int) -> Tensor:
+def _heads_folded_outside(
+    query: Tensor, key: Tensor, value: Tensor, batch: int, length: int
+) -> Tensor:
     sides = (torch.cat(each.split(4, 2)) for each in (query, key, value))
     attended = torch.nn.functional.scaled_dot_product_attention(*sides, scale=1.0)
     return torch.cat(attended.split(batch), 2)
 
 
-def _heads_before_inputs(query: Tensor, key: Tensor, value: Tensor, batch: int, length: int) -> Tensor:
+def _heads_before_inputs(
+    query: Tensor, key: Tensor, value: Tensor, batch: int, length: int
+) -> Tensor:
     sides = (_apart(each).permute(2, 0, 1, 3) for each in (query, key, value))
     attended = torch.nn.functional.scaled_dot_product_attention(*sides, scale=1.0)
     return attended.permute(1, 2, 0, 3).flatten(2)
@@ -318,7 +361,11 @@ def _heads_before_inputs(query: Tensor, key: Tensor, value: Tensor, batch: int, 
 
 def _usual(query: Tensor, key: Tensor, value: Tensor, batch: int, length: int) -> Tensor:
     sides = (_apart(each).transpose(1, 2) for each in (query, key, value))
-    return torch.nn.functional.scaled_dot_product_attention(*sides, scale=1.0).transpose(1, 2).flatten(2)
+    return (
+        torch.nn.functional.scaled_dot_product_attention(*sides, scale=1.0)
+        .transpose(1, 2)
+        .flatten(2)
+    )
 
 
 def _in_pieces(query: Tensor, key: Tensor, value: Tensor, batch: int, length: int) -> Tensor:
@@ -359,14 +406,16 @@ def check_orders(form: str) -> None:
         attach(reader(form), example=(ids_of(1, 6),))
 
 
-@pytest.mark.parametrize("form", ["heads last", "keys first", "heads folded outside", "heads before inputs"])
+@pytest.mark.parametrize(
+    "form", ["heads last", "keys first", "heads folded outside", "heads before inputs"]
+)
 def test_attention_whose_axes_stand_in_another_order_is_refused(form: str) -> None:
     check_orders(form)
 
 
 @pytest.mark.parametrize("name", ["gptj", FALCON, "xlnet", "mpnet"])
 def test_the_check_of_axes_passes_what_stands_in_order(name: str) -> None:
-    require_rows(tried(name).model, tried(name).inputs)
+    require_batch_first(tried(name).model, tried(name).inputs)
 
 
 def test_weights_that_give_nan_are_named() -> None:
@@ -399,16 +448,27 @@ def test_a_recording_names_its_model_and_a_question_does_not_print_it() -> None:
 
 def test_pooling_heads_count_where_the_first_output_does_not_go_through_them() -> None:
     config = transformers.SiglipVisionConfig(
-        image_size=32, patch_size=8, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+        image_size=32,
+        patch_size=8,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
     )
-    assert len(attach(transformers.SiglipVisionModel(config).eval()).seams) == 3
+    assert len(attach(transformers.SiglipVisionModel(config).eval()).backends) == 3
 
 
 def test_a_model_that_takes_no_short_text_is_tried_at_its_own_length() -> None:
     config = transformers.FunnelConfig(
-        vocab_size=100, d_model=32, n_head=4, d_head=8, d_inner=48, block_sizes=[1, 1], num_decoder_layers=1
+        vocab_size=100,
+        d_model=32,
+        n_head=4,
+        d_head=8,
+        d_inner=48,
+        block_sizes=[1, 1],
+        num_decoder_layers=1,
     )
-    found = attach(transformers.FunnelModel(config).eval()).seams
+    found = attach(transformers.FunnelModel(config).eval()).backends
     assert len(found) == 3
     assert all(each.effect > 0 for each in found)
 
@@ -425,7 +485,10 @@ def test_what_attends_once_for_each_piece_is_edited_in_all_of_them() -> None:
     with torch.no_grad():
         with silenced(attention.out, 4):
             expected = module(ids)
-        with attnlab.edit(model, attnlab.ZeroHead(head=1)), attnlab.record(model, "*.weights") as recording:
+        with (
+            attnlab.edit(model, attnlab.ZeroHead(head=1)),
+            attnlab.record(model, "*.weights") as recording,
+        ):
             assert torch.equal(model(ids), expected)
     assert len(recording.all(next(iter(recording)))) == 3
 
@@ -435,13 +498,18 @@ def test_what_attends_more_often_than_the_doors_know_is_told() -> None:
         def forward(self, x: Tensor) -> Tensor:
             sides = self.qkv(x).chunk(3, -1)
             times = 3 if x.shape[1] > 6 else 2
-            return self.out(sum((_usual(*sides, *x.shape[:2]) * each for each in range(1, times + 1)), 0.0 * x))
+            return self.out(
+                sum((_usual(*sides, *x.shape[:2]) * each for each in range(1, times + 1)), 0.0 * x)
+            )
 
     module = reader("usual")
     module.layers[0] = stirred(Thrice("usual"), 1).eval()
     model = attach(module, example=(ids_of(1, 6),))
-    assert len(list(model.attention_doors())) == 2
-    with pytest.raises(CouldNotRun, match="attends more than 2 times"), attnlab.record(model, "*.weights"):
+    assert len(list(model.attention_points())) == 2
+    with (
+        pytest.raises(CouldNotRun, match="attends more than 2 times"),
+        attnlab.record(model, "*.weights"),
+    ):
         model(ids_of(1, 9))
 
 
@@ -452,7 +520,13 @@ def test_einsum_gives_the_same_order_for_operands_one_by_one_and_together() -> N
 
 
 FAULTS = [
-    (check_checkpointing, "bloom", "posts", 'if seam != "registry"}:', 'if seam == "nothing"}:'),
+    (
+        check_checkpointing,
+        "bloom",
+        "hooks",
+        'if backend != "registry"}:',
+        'if backend == "nothing"}:',
+    ),
     (
         check_orders,
         "heads last",
@@ -467,11 +541,22 @@ FAULTS = [
         "return (args[1] if len(args) > 1",
         "return True or (args[1] if len(args) > 1",
     ),
-    (check_orders, "heads folded outside", "rows", "together[path][:rows], alone[path])", "alone[path], alone[path])"),
+    (
+        check_orders,
+        "heads folded outside",
+        "batch_axis",
+        "together[path][:rows], alone[path]",
+        "alone[path], alone[path]",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("check", "name", "module", "old", "new"), FAULTS)
-def test_a_planted_fault_is_noticed(check: Callable[[str], None], name: str, module: str, old: str, new: str) -> None:
-    with planted(f"attnlab.pretrained.{module}", old, new), pytest.raises((AssertionError, pytest.fail.Exception)):
+def test_a_planted_fault_is_noticed(
+    check: Callable[[str], None], name: str, module: str, old: str, new: str
+) -> None:
+    with (
+        planted(f"attnlab.pretrained.{module}", old, new),
+        pytest.raises((AssertionError, pytest.fail.Exception)),
+    ):
         check(name)

@@ -1,4 +1,5 @@
-"""Models that open: tiny random ones of several families, saved by transformers itself, without any network."""
+"""Models that open: tiny random ones of several families, saved by transformers itself, without any
+network."""
 
 import copy
 import json
@@ -16,16 +17,30 @@ from tests.pretrained.folders import SHAPES, gguf_bytes, llama, text
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.files import locked
-from attnlab.pretrained import building, folder, gguf_models, hub
-from attnlab.pretrained.opening import open_pretrained
+from attnlab.pretrained import build, folder, gguf, hub
+from attnlab.pretrained.open_model import open_pretrained
 
 transformers = pytest.importorskip("transformers")
 
 SMALL = {"vocab_size": 50, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-BERT = {**SMALL, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+BERT = {
+    **SMALL,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+}
 LLAMA = {**BERT, "num_key_value_heads": 1}
 GPT2 = {**SMALL, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
-T5 = {**SMALL, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
+T5 = {
+    **SMALL,
+    "d_model": 16,
+    "d_kv": 8,
+    "d_ff": 24,
+    "num_layers": 2,
+    "num_heads": 2,
+    "decoder_start_token_id": 0,
+}
 
 FAMILIES = {
     "GPT-2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
@@ -34,7 +49,11 @@ FAMILIES = {
     "BERT that sorts": ("BertForSequenceClassification", "BertConfig", {**BERT, "num_labels": 3}),
     "T5": ("T5ForConditionalGeneration", "T5Config", T5),
     "Llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA),
-    "Llama with tied weights": ("LlamaForCausalLM", "LlamaConfig", {**LLAMA, "tie_word_embeddings": True}),
+    "Llama with tied weights": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {**LLAMA, "tie_word_embeddings": True},
+    ),
 }
 
 
@@ -43,7 +62,11 @@ def made(name, folder, dtype=torch.float32, **saving):
     class_name, config_name, config = FAMILIES[name]
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = getattr(transformers, class_name)(getattr(transformers, config_name)(**config)).to(dtype).eval()
+        model = (
+            getattr(transformers, class_name)(getattr(transformers, config_name)(**config))
+            .to(dtype)
+            .eval()
+        )
     model.save_pretrained(folder, **saving)
     return model
 
@@ -59,7 +82,9 @@ def ask(model):
 def same_weights(model, other):
     """Say whether two models have the same names and, bit for bit, the same numbers."""
     ours, theirs = model.state_dict(), other.state_dict()
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    return ours.keys() == theirs.keys() and all(
+        torch.equal(ours[name], theirs[name]) for name in ours
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -80,8 +105,14 @@ def test_a_saved_model_opens_as_the_same_model(name, tmp_path, capfd):
     assert type(opened.model) is type(model)
     assert not opened.model.training
     assert same_weights(opened.model, model)
-    torch.testing.assert_close(ask(opened.model), ask(model))  # the last bit depends on where in memory weights lie
-    assert (opened.tokenizer, opened.name, opened.source) == (None, "model", f"the folder {tmp_path / 'model'}")
+    torch.testing.assert_close(
+        ask(opened.model), ask(model)
+    )  # the last bit depends on where in memory weights lie
+    assert (opened.tokenizer, opened.name, opened.source) == (
+        None,
+        "model",
+        f"the folder {tmp_path / 'model'}",
+    )
     assert opened.notes == ()
     assert capfd.readouterr().out == ""
 
@@ -90,7 +121,9 @@ def test_nothing_of_transformers_reaches_the_terminal_while_a_model_is_opened(tm
     made("BERT with a head", tmp_path / "model")
     capfd.readouterr()
     verbosity = transformers.utils.logging.get_verbosity()
-    open_pretrained(tmp_path / "model", head="none")  # transformers would report unused and missing weights
+    open_pretrained(
+        tmp_path / "model", head="none"
+    )  # transformers would report unused and missing weights
     assert capfd.readouterr() == ("", "")
     assert transformers.utils.logging.get_verbosity() == verbosity
     assert transformers.utils.logging.is_progress_bar_enabled()
@@ -138,14 +171,21 @@ def test_a_pooler_and_a_second_head_that_the_model_does_not_use_are_said(tmp_pat
     made("BERT with a head", tmp_path / "model")
     change_weights(
         tmp_path / "model",
-        {"bert.pooler.dense.weight": torch.zeros(16, 16), "cls.seq_relationship.bias": torch.zeros(2)},
+        {
+            "bert.pooler.dense.weight": torch.zeros(16, 16),
+            "cls.seq_relationship.bias": torch.zeros(2),
+        },
     )
     (note,) = open_pretrained(tmp_path / "model").notes
-    assert note == "not used by BertForMaskedLM, and left away: bert.pooler.dense.weight, cls.seq_relationship.bias"
+    assert (
+        note == "not used by BertForMaskedLM, and left away: bert.pooler.dense.weight, "
+        "cls.seq_relationship.bias"
+    )
 
 
 @pytest.mark.parametrize(
-    "extra", ["bert.encoder.layer.2.output.dense.bias", "bert.adapter.weight", "encoder.x", "strange"]
+    "extra",
+    ["bert.encoder.layer.2.output.dense.bias", "bert.adapter.weight", "encoder.x", "strange"],
 )
 def test_weights_that_belong_to_the_body_or_to_nothing_are_refused(extra, tmp_path):
     made("BERT with a head", tmp_path / "model")
@@ -187,7 +227,9 @@ def test_a_tokenizer_is_opened_with_its_model(tmp_path):
 
 def test_a_tokenizer_that_would_be_empty_is_none_and_that_is_said(tmp_path):
     made("Llama", tmp_path / "model")
-    (tmp_path / "model" / "vocab.txt").write_text("C\nN\n")  # a Llama keeps its vocabulary elsewhere
+    (tmp_path / "model" / "vocab.txt").write_text(
+        "C\nN\n"
+    )  # a Llama keeps its vocabulary elsewhere
     opened = open_pretrained(tmp_path / "model")
     assert opened.tokenizer is None
     assert "there is no tokenizer" in opened.notes[0]
@@ -199,13 +241,21 @@ def test_a_broken_tokenizer_is_none_and_that_is_said(content, tmp_path):
     (tmp_path / "model" / "tokenizer.json").write_text(content)
     opened = open_pretrained(tmp_path / "model")
     assert opened.tokenizer is None
-    assert "transformers could not make it" in opened.notes[0]
+    assert "transformers could not build it" in opened.notes[0]
 
 
 def test_code_that_comes_with_a_model_runs_only_where_asked_for_in_words(tmp_path):
-    model = llama(tmp_path / "model", auto_map={"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"})
-    source = "from transformers import LlamaConfig, LlamaForCausalLM\nclass OwnConfig(LlamaConfig): pass\n"
-    (model / "own.py").write_text(source + "class OwnModel(LlamaForCausalLM):\n    config_class = OwnConfig\n")
+    model = llama(
+        tmp_path / "model",
+        auto_map={"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"},
+    )
+    source = (
+        "from transformers import LlamaConfig, LlamaForCausalLM\nclass OwnConfig(LlamaConfig): "
+        "pass\n"
+    )
+    (model / "own.py").write_text(
+        source + "class OwnModel(LlamaForCausalLM):\n    config_class = OwnConfig\n"
+    )
     with pytest.raises(CouldNotRun, match="say remote_code=True"):
         open_pretrained(model)
     opened = open_pretrained(model, remote_code=True)
@@ -220,10 +270,14 @@ def test_a_gguf_file_is_spread_out_once(tmp_path, monkeypatch, capfd):
     opened = open_pretrained(file)
     assert (opened.name, opened.source) == ("tiny", f"the GGUF file {file}")
     assert opened.model.config.num_hidden_layers == 1
-    assert torch.equal(opened.model.model.norm.weight, torch.from_numpy(tiny_numbers("output_norm.weight", (8,))))
+    assert torch.equal(
+        opened.model.model.norm.weight, torch.from_numpy(tiny_numbers("output_norm.weight", (8,)))
+    )
     assert opened.tokenizer("abb")["input_ids"][-2:] == [5, 4]
-    monkeypatch.setattr(gguf_models, "_convert", None)
-    monkeypatch.setattr(gguf_models, "_check_family", None)  # what reads GGUF is not even imported: it takes seconds
+    monkeypatch.setattr(gguf, "_convert", None)
+    monkeypatch.setattr(
+        gguf, "_check_family", None
+    )  # what reads GGUF is not even imported: it takes seconds
     assert same_weights(open_pretrained(tmp_path).model, opened.model)
     assert capfd.readouterr() == ("", "")
 
@@ -232,7 +286,9 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "tiny.gguf").write_bytes(tiny_gguf())
-    with pytest.raises(CouldNotRun, match=r"kept in .*cache/attnlab/gguf, which failed.* XDG_CACHE_HOME"):
+    with pytest.raises(
+        CouldNotRun, match=r"cached in .*cache/attnlab/gguf, which failed.* XDG_CACHE_HOME"
+    ):
         open_pretrained(tmp_path / "tiny.gguf")
 
 
@@ -243,7 +299,7 @@ def test_half_a_conversion_leaves_nothing_behind(tmp_path, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gguf_models, "write_json", stop)
+    monkeypatch.setattr(gguf, "write_json", stop)
     with pytest.raises(KeyboardInterrupt):
         open_pretrained(tmp_path / "tiny.gguf")
     assert list((tmp_path / "cache" / "attnlab" / "gguf").iterdir()) == []
@@ -253,7 +309,9 @@ def kept(folder):
     return sorted(each.name for each in (folder / "cache" / "attnlab" / "gguf").iterdir())
 
 
-def test_what_a_killed_conversion_left_is_removed_and_what_another_works_on_is_not(tmp_path, monkeypatch):
+def test_what_a_killed_conversion_left_is_removed_and_what_another_works_on_is_not(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "tiny.gguf").write_bytes(tiny_gguf())
     place = tmp_path / "cache" / "attnlab" / "gguf"
@@ -273,7 +331,9 @@ def test_what_a_killed_conversion_left_is_removed_and_what_another_works_on_is_n
 def test_a_kept_conversion_that_was_damaged_is_made_anew(name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "tiny.gguf").write_bytes(tiny_gguf())
-    before = copy.deepcopy(open_pretrained(tmp_path / "tiny.gguf").model)  # else a view of the file that is damaged
+    before = copy.deepcopy(
+        open_pretrained(tmp_path / "tiny.gguf").model
+    )  # else a view of the file that is damaged
     (folder_name,) = kept(tmp_path)
     file = tmp_path / "cache" / "attnlab" / "gguf" / folder_name / name
     file.write_bytes(file.read_bytes()[:-40])
@@ -286,7 +346,11 @@ def test_weights_of_a_gguf_file_that_are_not_the_models_are_named(tmp_path, monk
     sound = tiny_gguf()
     for here, there, words in (
         (b"token_embd.weight", b"token_embd.weigh2", "1 missing: model.embed_tokens.weight"),
-        (b"llama.vocab_size" + struct.pack("<II", 4, 6), b"llama.vocab_size" + struct.pack("<II", 4, 7), "shape"),
+        (
+            b"llama.vocab_size" + struct.pack("<II", 4, 6),
+            b"llama.vocab_size" + struct.pack("<II", 4, 7),
+            "shape",
+        ),
     ):
         assert sound.count(here) == 1
         (tmp_path / "tiny.gguf").write_bytes(sound.replace(here, there))
@@ -328,7 +392,9 @@ def test_a_switched_off_network_is_not_tried(name, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "_answers", None)
     with pytest.raises(CouldNotRun, match=r"the network is switched off .*hf download org/other"):
         open_pretrained("org/other")
-    with pytest.raises(CouldNotRun, match=r"'org/tiny' \(revision main2\) is no folder here and not in"):
+    with pytest.raises(
+        CouldNotRun, match=r"'org/tiny' \(revision main2\) is no folder here and not in"
+    ):
         open_pretrained("org/tiny", revision="main2")
 
 
@@ -362,7 +428,9 @@ class Hub:
         siblings = [type("Sibling", (), {"rfilename": file, "size": 10}) for file in self.files]
         return type("Info", (), {"siblings": siblings, "sha": "b" * 40})
 
-    def snapshot_download(self, name, *, revision=None, local_files_only=False, allow_patterns=None, **_):
+    def snapshot_download(
+        self, name, *, revision=None, local_files_only=False, allow_patterns=None, **_
+    ):
         if local_files_only:
             raise OSError("not in the cache")
         self.asked.append(allow_patterns)
@@ -379,8 +447,16 @@ def with_hub(monkeypatch, folder, files):
     return found
 
 
-def test_of_a_repository_only_what_is_needed_is_fetched_the_description_first(tmp_path, monkeypatch):
-    files = ["config.json", "model.safetensors", "model.fp16.safetensors", "pytorch_model.bin", "own.py"]
+def test_of_a_repository_only_what_is_needed_is_fetched_the_description_first(
+    tmp_path, monkeypatch
+):
+    files = [
+        "config.json",
+        "model.safetensors",
+        "model.fp16.safetensors",
+        "pytorch_model.bin",
+        "own.py",
+    ]
     found = with_hub(monkeypatch, llama(tmp_path / "model"), files)
     assert open_pretrained("org/tiny").name == "org/tiny"
     small, weights, _ = found.asked
@@ -394,14 +470,19 @@ def test_a_description_that_is_refused_costs_no_weights(tmp_path, monkeypatch):
     with pytest.raises(CouldNotRun, match="remote_code=True"):
         open_pretrained("org/tiny")
     assert len(found.asked) == 1
-    (model / "a.py").write_text("from transformers import LlamaForCausalLM\nclass B(LlamaForCausalLM): pass\n")
+    (model / "a.py").write_text(
+        "from transformers import LlamaForCausalLM\nclass B(LlamaForCausalLM): pass\n"
+    )
     open_pretrained("org/tiny", remote_code=True)
     assert "*.py" in found.asked[1]
 
 
 def test_a_repository_of_pickles_is_not_fetched(tmp_path, monkeypatch):
     found = with_hub(monkeypatch, tmp_path, ["config.json", "pytorch_model.bin"])
-    with pytest.raises(CouldNotRun, match=r"no config\.json with safetensors beside it, and nothing else is fetched"):
+    with pytest.raises(
+        CouldNotRun,
+        match=r"no config\.json with safetensors beside it, and nothing else is fetched",
+    ):
         open_pretrained("org/tiny")
     assert found.asked == []
 
@@ -465,25 +546,32 @@ def test_a_device_that_is_not_there_is_said(tmp_path):
 
 def test_tables_far_larger_than_the_weights_are_refused(tmp_path, monkeypatch):
     """CTRL computes its table of positions; no file holds it."""
-    config = transformers.CTRLConfig(n_embd=16, n_layer=1, n_head=2, dff=24, vocab_size=50, n_positions=32)
+    config = transformers.CTRLConfig(
+        n_embd=16, n_layer=1, n_head=2, dff=24, vocab_size=50, n_positions=32
+    )
     transformers.CTRLLMHeadModel(config).save_pretrained(tmp_path / "model")
     assert open_pretrained(tmp_path / "model").notes == ()
     change(tmp_path / "model", n_positions=10**7)
     with pytest.raises(CouldNotRun, match=r"asks for 640,0.* bytes, far more than its files hold"):
         open_pretrained(tmp_path / "model")
     monkeypatch.setattr(folder, "free_memory", lambda: 3 * 10**8)
-    monkeypatch.setattr(building, "_BESIDE", 10**9)
+    monkeypatch.setattr(build, "_BESIDE", 10**9)
     with pytest.raises(CouldNotRun, match=r"the weights and tables of the model in .* take 640,"):
         open_pretrained(tmp_path / "model")
 
 
 def test_the_comparison_sees_weights_filled_at_random(tmp_path, monkeypatch):
     """Without the comparison a model opens whose norms came from nowhere."""
-    path = llama(tmp_path / "model", shapes={name: shape for name, shape in SHAPES.items() if "norm" not in name})
+    path = llama(
+        tmp_path / "model",
+        shapes={name: shape for name, shape in SHAPES.items() if "norm" not in name},
+    )
     with pytest.raises(CouldNotRun, match="3 missing"):
         open_pretrained(path)
-    monkeypatch.setattr(building, "_compare", lambda *_: ({}, []))
-    with pytest.raises(CouldNotRun, match="AssertionError"):  # the second look, at what was really loaded
+    monkeypatch.setattr(build, "_compare", lambda *_: ({}, []))
+    with pytest.raises(
+        CouldNotRun, match="AssertionError"
+    ):  # the second look, at what was really loaded
         open_pretrained(path)
 
 
@@ -491,7 +579,9 @@ def change(folder, **said):
     """Change a description; None takes a word out."""
     file = Path(folder) / "config.json"
     config = {**json.loads(file.read_text()), **said}
-    file.write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
+    file.write_text(
+        json.dumps({name: value for name, value in config.items() if value is not None})
+    )
 
 
 def change_weights(folder, more):
@@ -530,23 +620,40 @@ def tiny_gguf():
     tokens = ["<unk>", "<s>", "</s>", "a", "b", "ab"]
     facts = {
         "general.architecture": (8, text("llama")),
-        "llama.block_count": number(1), "llama.context_length": number(32), "llama.embedding_length": number(8),
-        "llama.feed_forward_length": number(16), "llama.attention.head_count": number(2),
-        "llama.attention.head_count_kv": number(1), "llama.vocab_size": number(len(tokens)),
+        "llama.block_count": number(1),
+        "llama.context_length": number(32),
+        "llama.embedding_length": number(8),
+        "llama.feed_forward_length": number(16),
+        "llama.attention.head_count": number(2),
+        "llama.attention.head_count_kv": number(1),
+        "llama.vocab_size": number(len(tokens)),
         "llama.rope.dimension_count": number(4),
         "llama.attention.layer_norm_rms_epsilon": (6, struct.pack("<f", 1e-5)),
-        "tokenizer.ggml.model": (8, text("gpt2")), "tokenizer.ggml.tokens": texts(tokens),
+        "tokenizer.ggml.model": (8, text("gpt2")),
+        "tokenizer.ggml.tokens": texts(tokens),
         "tokenizer.ggml.merges": texts(["a b"]),
-        "tokenizer.ggml.token_type": (9, struct.pack(f"<IQ{len(tokens)}i", 5, len(tokens), *[1] * len(tokens))),
-        "tokenizer.ggml.bos_token_id": number(1), "tokenizer.ggml.eos_token_id": number(2),
+        "tokenizer.ggml.token_type": (
+            9,
+            struct.pack(f"<IQ{len(tokens)}i", 5, len(tokens), *[1] * len(tokens)),
+        ),
+        "tokenizer.ggml.bos_token_id": number(1),
+        "tokenizer.ggml.eos_token_id": number(2),
         "tokenizer.ggml.unknown_token_id": number(0),
-    }  # fmt: skip
+    }
     shapes = {
-        "token_embd.weight": (len(tokens), 8), "output_norm.weight": (8,), "output.weight": (len(tokens), 8),
-        "blk.0.attn_norm.weight": (8,), "blk.0.ffn_norm.weight": (8,), "blk.0.attn_q.weight": (8, 8),
-        "blk.0.attn_k.weight": (4, 8), "blk.0.attn_v.weight": (4, 8), "blk.0.attn_output.weight": (8, 8),
-        "blk.0.ffn_gate.weight": (16, 8), "blk.0.ffn_up.weight": (16, 8), "blk.0.ffn_down.weight": (8, 16),
-    }  # fmt: skip
+        "token_embd.weight": (len(tokens), 8),
+        "output_norm.weight": (8,),
+        "output.weight": (len(tokens), 8),
+        "blk.0.attn_norm.weight": (8,),
+        "blk.0.ffn_norm.weight": (8,),
+        "blk.0.attn_q.weight": (8, 8),
+        "blk.0.attn_k.weight": (4, 8),
+        "blk.0.attn_v.weight": (4, 8),
+        "blk.0.attn_output.weight": (8, 8),
+        "blk.0.ffn_gate.weight": (16, 8),
+        "blk.0.ffn_up.weight": (16, 8),
+        "blk.0.ffn_down.weight": (8, 16),
+    }
     tensors, numbers = [], b""
     for name, shape in shapes.items():
         numbers += b"\0" * (-len(numbers) % 32)

@@ -13,12 +13,15 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.registry import is_covered
+from attnlab.pretrained.registry import is_replaced
 
 pytest.importorskip("transformers")
 
 PADDED = [
-    *(("right", name) for name in ("gpt2", "llama", "gemma3", "bloom", "gptj", "bert", "modernbert", "deberta_v2")),
+    *(
+        ("right", name)
+        for name in ("gpt2", "llama", "gemma3", "bloom", "gptj", "bert", "modernbert", "deberta_v2")
+    ),
     *(("right", name) for name in ("mpnet", "t5", "bart", "falcon", "gpt_oss", "opt")),
     *(("left", name) for name in ("llama", "gemma3", "bloom", "falcon", "qwen3", "opt", "gpt_oss")),
 ]
@@ -48,13 +51,13 @@ def test_a_padded_row_is_the_row_alone(side: str, name: str) -> None:
             found = each.model(padded, real=real, **more)
     rows = slice(None) if each.family.kind == "encoder–decoder" else kept
     assert difference(found[1:, rows], own) <= 2e-5 * float(own.abs().max())
-    for door in each.doors:
-        site = f"{door}.weights"
-        reads_source = door.startswith("encoder") or (
-            not door.startswith("decoder") and each.family.kind != "encoder–decoder"
+    for point in each.points:
+        site = f"{point}.weights"
+        reads_source = point.startswith("encoder") or (
+            not point.startswith("decoder") and each.family.kind != "encoder–decoder"
         )
         queries = kept if reads_source else slice(None)
-        keys = kept if reads_source or door.endswith("cross_attention") else slice(None)
+        keys = kept if reads_source or point.endswith("cross_attention") else slice(None)
         assert difference(both[site][1:, :, queries, keys], one[site]) <= 1e-5
         if keys == kept:
             hidden = torch.ones(LONG, dtype=torch.bool)
@@ -69,30 +72,39 @@ HALF = ("llama", "gemma3", "bert", "t5", "bloom", "falcon", "vit", "gpt_oss", "x
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", HALF)
-def test_models_in_half_precision_are_seen_to_their_own_precision(name: str, dtype: torch.dtype) -> None:
+def test_models_in_half_precision_are_seen_to_their_own_precision(
+    name: str, dtype: torch.dtype
+) -> None:
     try:
         each = Tried(FAMILIES[name], dtype)
     except (RuntimeError, NotImplementedError) as refused:  # of torch, by the family's own code
         pytest.skip(f"{name} does not run in {dtype} here: {refused}")
     with attnlab.record(each.model, "*") as recording:
         assert torch.equal(each.run(), each.plain)
-    # Weights are at most 1, so that one rounding of scores of some units is some units in the last place.
+    # Weights are at most 1, so that one rounding of scores of some units is some units in the last
+    # place.
     within = 16 * torch.finfo(dtype).eps
-    for door, own in zip(each.doors, each.own_weights, strict=True):
-        assert difference(recording[f"{door}.weights"].float(), own.float()) <= within
-    door = each.doors[0]
-    with attnlab.edit(each.model, attnlab.ZeroHead(site=door, head=0)) as certificate:
+    for point, own in zip(each.points, each.own_weights, strict=True):
+        assert difference(recording[f"{point}.weights"].float(), own.float()) <= within
+    point = each.points[0]
+    with attnlab.edit(each.model, attnlab.ZeroHead(site=point, head=0)) as certificate:
         assert not torch.equal(each.run(), each.plain)
     assert certificate.failures == []
 
 
-def _standing(model: nn.Module) -> list[str]:
+def _installed(model: nn.Module) -> list[str]:
     """What stands in a model or in the program that was not there before anybody looked."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    found = [path for path, module in model.named_modules() if module._forward_hooks or module._forward_pre_hooks]
-    found += [f"{path}.forward" for path, module in model.named_modules() if "forward" in vars(module)]
-    found += list(ALL_ATTENTION_FUNCTIONS._local_mapping) + (["covered"] if is_covered() else [])
+    found = [
+        path
+        for path, module in model.named_modules()
+        if module._forward_hooks or module._forward_pre_hooks
+    ]
+    found += [
+        f"{path}.forward" for path, module in model.named_modules() if "forward" in vars(module)
+    ]
+    found += list(ALL_ATTENTION_FUNCTIONS._local_mapping) + (["covered"] if is_replaced() else [])
     return found + ["a mode"] * torch._C._len_torch_function_stack()
 
 
@@ -116,27 +128,31 @@ def test_nothing_stays_behind(name: str) -> None:
     each = tried(name)
     with attnlab.record(each.model, "*"):
         each.run()
-        with attnlab.edit(each.model, attnlab.ZeroHead(site=each.doors[0], head=0)):
+        with attnlab.edit(each.model, attnlab.ZeroHead(site=each.points[0], head=0)):
             each.run()
-            assert _standing(each.foreign)
-        assert _standing(each.foreign)
-    assert _standing(each.foreign) == []
+            assert _installed(each.foreign)
+        assert _installed(each.foreign)
+    assert _installed(each.foreign) == []
     assert torch.equal(each.run(), each.plain)
 
 
-@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()], ids=["error", "interrupt"])
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), KeyboardInterrupt()], ids=["error", "interrupt"]
+)
 @pytest.mark.parametrize("name", LEAVING)
 def test_nothing_stays_behind_when_the_model_breaks_off(name: str, error: BaseException) -> None:
     each = tried(name)
-    inside = each.foreign.get_submodule(next(iter(each.model.plan.attentions))[1].place.path)
+    inside = each.foreign.get_submodule(next(iter(each.model.structure.attentions))[1].place.path)
     with pytest.raises(type(error)), attnlab.record(each.model, "*"), _breaking(inside, error):
         each.run()
-    assert _standing(each.foreign) == []
+    assert _installed(each.foreign) == []
     with attnlab.record(each.model, "*") as recording:
         assert torch.equal(each.run(), each.plain)
         with pytest.raises(type(error)), _breaking(inside, error):
             each.run()
-        assert torch.equal(each.run(), each.plain), "a pass that broke off is not in the way of the next"
+        assert torch.equal(each.run(), each.plain), (
+            "a pass that broke off is not in the way of the next"
+        )
     assert recording is not None
 
 
@@ -156,16 +172,16 @@ def test_two_models_of_one_config_do_not_disturb_each_other(name: str) -> None:
         assert torch.equal(second(**first.inputs), alone)
         assert len(one) == 0
         with (
-            attnlab.edit(second, attnlab.ZeroHead(site=first.doors[0], head=0)),
+            attnlab.edit(second, attnlab.ZeroHead(site=first.points[0], head=0)),
             attnlab.record(second, "*.weights") as two,
         ):
             edited = second(**first.inputs)
             assert torch.equal(first.run(), first.plain)
         assert torch.equal(second(**first.inputs), alone)
     assert not torch.equal(edited, alone)
-    site = f"{first.doors[0]}.weights"
+    site = f"{first.points[0]}.weights"
     assert not torch.equal(one[site], two[site])
-    assert _standing(first.foreign) == _standing(other) == []
+    assert _installed(first.foreign) == _installed(other) == []
 
 
 @pytest.mark.parametrize("name", ["llama", "gptj"])
@@ -182,10 +198,10 @@ def test_two_models_in_two_threads_do_not_disturb_each_other(name: str) -> None:
                 with attnlab.record(model, "*") as recording:
                     if not torch.equal(model(**first.inputs), plain[model]):
                         wrong.append("looking")
-                with attnlab.edit(model, attnlab.ZeroHead(site=first.doors[0], head=head)):
+                with attnlab.edit(model, attnlab.ZeroHead(site=first.points[0], head=head)):
                     if torch.equal(model(**first.inputs), plain[model]):
                         wrong.append("editing")
-                if f"{first.doors[0]}.weights" not in recording:
+                if f"{first.points[0]}.weights" not in recording:
                     wrong.append("recording")
 
     threads = [threading.Thread(target=work, args=each) for each in ((first.model, 0), (other, 1))]
@@ -194,7 +210,7 @@ def test_two_models_in_two_threads_do_not_disturb_each_other(name: str) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert _standing(first.foreign) == _standing(other.foreign) == []
+    assert _installed(first.foreign) == _installed(other.foreign) == []
 
 
 def test_a_copy_is_a_model_of_its_own_and_keeps_the_weights() -> None:
@@ -203,7 +219,7 @@ def test_a_copy_is_a_model_of_its_own_and_keeps_the_weights() -> None:
         copied = copy.deepcopy(each.model)
         assert torch.equal(copied(**each.inputs), each.plain)
         assert len(recording) == 0
-    assert _standing(copied.foreign) == []
+    assert _installed(copied.foreign) == []
     assert list(copied.state_dict()) == [f"foreign.{name}" for name in each.foreign.state_dict()]
     other = attach(FAMILIES["llama"].build(seed=1))
     other.load_state_dict(each.model.state_dict())
@@ -214,7 +230,7 @@ def test_a_model_in_training_mode_stays_in_it_and_is_checked_in_rest() -> None:
     foreign = FAMILIES["bert"].build().train()
     model = attach(foreign)
     assert all(module.training for module in foreign.modules())
-    assert _standing(foreign) == []
+    assert _installed(foreign) == []
     foreign.eval()
     assert torch.equal(model(**tried("bert").inputs), tried("bert").plain)
 
@@ -231,13 +247,13 @@ def test_the_scores_of_bert_are_before_the_softmax() -> None:
 @pytest.mark.parametrize("name", ["t5", "bart", "whisper"])
 def test_an_edit_of_cross_attention_moves_the_logits(name: str) -> None:
     each = tried(name)
-    doors = [door for door in each.doors if door.endswith("cross_attention")]
-    assert len(doors) == 2
-    for door in doors:
+    points = [point for point in each.points if point.endswith("cross_attention")]
+    assert len(points) == 2
+    for point in points:
         for edit in (
-            attnlab.UniformPattern(site=door),
-            attnlab.Temperature(site=door, temperature=3.0),
-            attnlab.ZeroValue(site=door, key=1),
+            attnlab.UniformPattern(site=point),
+            attnlab.Temperature(site=point, temperature=3.0),
+            attnlab.ZeroValue(site=point, key=1),
         ):
             with attnlab.edit(each.model, edit) as certificate:
                 assert difference(each.run(), each.plain) > 1e-3  # more than opening it changes
@@ -257,12 +273,15 @@ def test_the_scores_of_sinks_are_as_they_were_before_they_were_lowered() -> None
 
 
 def _value_by_hand(each: Tried, head: int) -> Tensor:
-    """The eager output when one query head reads values of zero: its gathered values are zeroed by hand."""
+    """The eager output when one query head reads values of zero: its gathered values are zeroed by
+    hand."""
     eager = eager_copy(each.foreign)
 
     def zero(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
         width = args[0].shape[-1] // 4
-        return (args[0].clone().index_fill(-1, torch.arange(head * width, (head + 1) * width), 0.0),)
+        return (
+            args[0].clone().index_fill(-1, torch.arange(head * width, (head + 1) * width), 0.0),
+        )
 
     with torch.no_grad():
         eager.model.layers[1].self_attn.o_proj.register_forward_pre_hook(zero)
@@ -272,7 +291,9 @@ def _value_by_hand(each: Tried, head: int) -> Tensor:
 @pytest.mark.parametrize("name", ["llama", "qwen3", "mistral", "gemma2"])
 def test_the_value_of_one_query_head_of_a_group_is_its_own(name: str) -> None:
     each = tried(name)
-    with attnlab.edit(each.model, attnlab.ZeroValue(site="layers.1.attention", head=2)) as certificate:
+    with attnlab.edit(
+        each.model, attnlab.ZeroValue(site="layers.1.attention", head=2)
+    ) as certificate:
         found = each.run()
     assert certificate.failures == []
     assert difference(found, _value_by_hand(each, 2)) <= 1e-5 * float(found.abs().max())
@@ -288,7 +309,10 @@ def test_a_mask_is_edited_beside_padding_on_the_left_and_certified(name: str) ->
     with torch.no_grad():
         expected = each.eager(**given, output_attentions=True).attentions[1].clone()
         cut = attnlab.CutEdge(site=site, query=-1, key=6)
-        with attnlab.edit(each.model, cut) as certificate, attnlab.record(each.model, f"{site}.weights") as recording:
+        with (
+            attnlab.edit(each.model, cut) as certificate,
+            attnlab.record(each.model, f"{site}.weights") as recording,
+        ):
             each.foreign(**given)
     expected[:, :, -1, 6] = 0.0
     expected[:, :, -1] /= expected[:, :, -1].sum(-1, keepdim=True)

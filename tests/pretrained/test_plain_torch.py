@@ -1,4 +1,5 @@
-"""Models of plain torch: multi-head attention in all its forms, its layers and stacks, and attention called by hand."""
+"""Models of plain torch: multi-head attention in all its forms, its layers and stacks, and
+attention called by hand."""
 
 import copy
 import warnings
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import attnlab
-import attnlab.operate as op
+import attnlab.edits as op
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.model import Pretrained
@@ -34,7 +35,9 @@ def stirred(model: nn.Module) -> nn.Module:
     with torch.no_grad():
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=source)
-            parameter.copy_(noise * parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0 + 0.2 * noise)
+            parameter.copy_(
+                noise * parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0 + 0.2 * noise
+            )
     return model.eval()
 
 
@@ -63,13 +66,18 @@ CALLS: dict[str, dict[str, Any]] = {
     "no weights": {"need_weights": False},
     "padding": {"key_padding_mask": PADDING},
     "padding, no weights": {"key_padding_mask": PADDING, "need_weights": False},
-    "added padding": {"key_padding_mask": torch.zeros(PADDING.shape).masked_fill(PADDING, float("-inf"))},
+    "added padding": {
+        "key_padding_mask": torch.zeros(PADDING.shape).masked_fill(PADDING, float("-inf"))
+    },
     "blocked": {"attn_mask": BLOCKED, "average_attn_weights": False},
     "blocked, no weights": {"attn_mask": BLOCKED, "need_weights": False},
     "both masks": {"attn_mask": BLOCKED, "key_padding_mask": PADDING},
     "added": {"attn_mask": drawn(QUERIES, KEYS, seed=6), "need_weights": False},
     "added for each head": {"attn_mask": drawn(BATCH * HEADS, QUERIES, KEYS, seed=7)},
-    "blocked for each head": {"attn_mask": BLOCKED.repeat(BATCH * HEADS, 1, 1), "key_padding_mask": PADDING},
+    "blocked for each head": {
+        "attn_mask": BLOCKED.repeat(BATCH * HEADS, 1, 1),
+        "key_padding_mask": PADDING,
+    },
 }
 
 
@@ -78,11 +86,16 @@ def multi_head(named: str) -> tuple[nn.Module, tuple[Tensor, Tensor, Tensor]]:
     module = stirred(nn.MultiheadAttention(WIDTH, HEADS, **told))
     widths = (WIDTH, told.get("kdim", WIDTH), told.get("vdim", WIDTH))
     lengths = (QUERIES, KEYS, KEYS)
-    query, key, value = (drawn(n, BATCH, w, seed=i) for i, (n, w) in enumerate(zip(lengths, widths, strict=True)))
+    query, key, value = (
+        drawn(n, BATCH, w, seed=i) for i, (n, w) in enumerate(zip(lengths, widths, strict=True))
+    )
     value = key if "kdim" not in told else value
     turned = told.get("batch_first", False)
     given = [each.transpose(0, 1) if turned else each for each in (query, key)]
-    return module, (*given, (value.transpose(0, 1) if turned else value) if "kdim" in told else given[1])
+    return module, (
+        *given,
+        (value.transpose(0, 1) if turned else value) if "kdim" in told else given[1],
+    )
 
 
 @pytest.mark.parametrize("called", CALLS)
@@ -96,7 +109,9 @@ def test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named: str, c
     assert torch.equal(output, own_output)
     assert (weights is None) == (own_weights is None)
     assert weights is None or torch.equal(weights, own_weights)
-    _, of_heads = slowly(module, *given, **{**told, "need_weights": True, "average_attn_weights": False})
+    _, of_heads = slowly(
+        module, *given, **{**told, "need_weights": True, "average_attn_weights": False}
+    )
     assert (recording["layers.0.cross_attention.weights"] - of_heads).abs().max() <= 1e-6
     blocked = recording.blocked("layers.0.cross_attention.weights", row=1, head=0)
     expected = (of_heads[1, 0] == 0.0) if blocked is not None else torch.zeros(0)
@@ -119,18 +134,27 @@ def test_edits_of_multi_head_attention_do_what_is_done_by_hand(named: str, calle
     assert weights is None or torch.equal(weights, own_weights)
     assert certificate.holds
     assert certificate.identity == 0.0
-    assert certificate.seam == "multi-head"
+    assert certificate.backend == "multi-head"
     allowed = torch.zeros(QUERIES, KEYS, dtype=torch.bool)
     allowed[2, 4] = True
-    with torch.no_grad(), attnlab.edit(model, op.AddToScores(site=site, query=2, key=4, amount=1.5)) as certificate:
+    with (
+        torch.no_grad(),
+        attnlab.edit(model, op.AddToScores(site=site, query=2, key=4, amount=1.5)) as certificate,
+    ):
         output, _ = module(*given, **told)
     mask = told.get("attn_mask")
     before = torch.zeros(QUERIES, KEYS) if mask is None else mask
-    before = torch.zeros(before.shape).masked_fill(before, float("-inf")) if before.dtype == torch.bool else before
+    before = (
+        torch.zeros(before.shape).masked_fill(before, float("-inf"))
+        if before.dtype == torch.bool
+        else before
+    )
     padding = told.get("key_padding_mask")
     if padding is not None and padding.dtype == torch.bool:
         padding = torch.zeros(padding.shape).masked_fill(padding, float("-inf"))
-    own, _ = slowly(module, *given, **{**told, "attn_mask": before + 1.5 * allowed, "key_padding_mask": padding})
+    own, _ = slowly(
+        module, *given, **{**told, "attn_mask": before + 1.5 * allowed, "key_padding_mask": padding}
+    )
     assert (output - own).abs().max() < 2e-6
     assert certificate.holds
     assert certificate.identity == 0.0
@@ -144,8 +168,19 @@ class ByHand(nn.Module):
         self.inside, self.outside = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor, **options: Any) -> Tensor:
-        weights = (self.inside.weight, self.inside.bias, None, None, False, 0.0, self.outside.weight, self.outside.bias)
-        found: Tensor = F.multi_head_attention_forward(x, x, x, WIDTH, HEADS, *weights, **options)[0]
+        weights = (
+            self.inside.weight,
+            self.inside.bias,
+            None,
+            None,
+            False,
+            0.0,
+            self.outside.weight,
+            self.outside.bias,
+        )
+        found: Tensor = F.multi_head_attention_forward(x, x, x, WIDTH, HEADS, *weights, **options)[
+            0
+        ]
         return found
 
 
@@ -153,7 +188,10 @@ def test_the_function_called_by_hand_takes_masks_as_torch_does() -> None:
     module, x = stirred(ByHand()), drawn(KEYS, BATCH, WIDTH)
     model = attach(module, example=(x,))
     hidden = torch.ones(KEYS, KEYS, dtype=torch.bool).triu(1)
-    for told in ({"attn_mask": hidden}, {"attn_mask": hidden, "key_padding_mask": PADDING, "need_weights": False}):
+    for told in (
+        {"attn_mask": hidden},
+        {"attn_mask": hidden, "key_padding_mask": PADDING, "need_weights": False},
+    ):
         own = slowly(module, x, **told)
         with torch.no_grad(), attnlab.record(model, "*") as recording:
             assert torch.equal(model(x, **told), own)
@@ -190,7 +228,12 @@ def test_a_causal_hint_is_taken_as_torch_takes_it(padded: bool) -> None:
     module = stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
     x, mask = drawn(BATCH, KEYS, WIDTH), nn.Transformer.generate_square_subsequent_mask(KEYS)
     model = attach(module, example=(x, x, x))
-    told = {"attn_mask": mask, "is_causal": True, "need_weights": False, "key_padding_mask": PADDING.float() * -9.0}
+    told = {
+        "attn_mask": mask,
+        "is_causal": True,
+        "need_weights": False,
+        "key_padding_mask": PADDING.float() * -9.0,
+    }
     told = told if padded else {**told, "key_padding_mask": None}
     own, _ = slowly(module, x, x, x, **told)
     with torch.no_grad(), attnlab.record(model, "*weights") as recording:
@@ -217,11 +260,15 @@ def test_gradients_and_dropout_are_torch_s_own() -> None:
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-STACKS = [(batch_first, norm_first) for batch_first in (True, False) for norm_first in (True, False)]
+STACKS = [
+    (batch_first, norm_first) for batch_first in (True, False) for norm_first in (True, False)
+]
 
 
 def encoder(batch_first: bool, norm_first: bool) -> nn.Module:
-    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=batch_first, norm_first=norm_first)
+    layer = nn.TransformerEncoderLayer(
+        WIDTH, HEADS, 24, batch_first=batch_first, norm_first=norm_first
+    )
     return stirred(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False))
 
 
@@ -232,7 +279,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     for name in ("_transformer_encoder_layer_fwd", "_native_multi_head_attention"):
         function = getattr(torch, name)
 
-        def fast(*args: Any, name: str = name, function: Callable[..., Any] = function, **options: Any) -> Any:
+        def fast(
+            *args: Any, name: str = name, function: Callable[..., Any] = function, **options: Any
+        ) -> Any:
             calls.append(name)
             return function(*args, **options)
 
@@ -240,7 +289,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield calls
 
 
-def test_the_fast_path_is_left_while_somebody_looks_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fast_path_is_left_while_somebody_looks_and_only_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     module, x = encoder(True, False), drawn(BATCH, QUERIES, WIDTH)
     model = attach(module, example=(x,))
     with torch.no_grad(), counted(monkeypatch) as calls:
@@ -278,7 +329,9 @@ def own_stream(module: nn.Module, x: Tensor, norm_first: bool) -> dict[str, Tens
 
 
 @pytest.mark.parametrize(("batch_first", "norm_first"), STACKS)
-def test_every_site_of_an_encoder_shows_what_is_computed_there(batch_first: bool, norm_first: bool) -> None:
+def test_every_site_of_an_encoder_shows_what_is_computed_there(
+    batch_first: bool, norm_first: bool
+) -> None:
     module = encoder(batch_first, norm_first)
     x = drawn(BATCH, QUERIES, WIDTH) if batch_first else drawn(QUERIES, BATCH, WIDTH)
     model = attach(module, example=(x,))
@@ -293,11 +346,18 @@ def test_every_site_of_an_encoder_shows_what_is_computed_there(batch_first: bool
 
 
 @pytest.mark.parametrize(("batch_first", "norm_first"), STACKS)
-def test_the_stream_of_an_encoder_can_be_changed_at_one_place(batch_first: bool, norm_first: bool) -> None:
+def test_the_stream_of_an_encoder_can_be_changed_at_one_place(
+    batch_first: bool, norm_first: bool
+) -> None:
     module = encoder(batch_first, norm_first)
     x = drawn(BATCH, QUERIES, WIDTH) if batch_first else drawn(QUERIES, BATCH, WIDTH)
     model = attach(module, example=(x,))
-    for site in ("embedding", "layers.0.residual_between", "layers.1.residual_after", "layers.0.feed_forward.hidden"):
+    for site in (
+        "embedding",
+        "layers.0.residual_between",
+        "layers.1.residual_after",
+        "layers.0.feed_forward.hidden",
+    ):
         width = 24 if site.endswith("hidden") else WIDTH
         edit = op.AddVector(site=site, vector=drawn(width, seed=9), query=2, row=1)
         with (
@@ -327,10 +387,18 @@ def test_a_whole_transformer_has_two_stacks_and_looks_across() -> None:
     with torch.no_grad(), attnlab.record(model, "*") as recording:
         found = model(source, target, **told)
     assert torch.equal(found, slowly(module, source, target, **told))
-    assert recording.shape("decoder.layers.1.cross_attention.weights") == (BATCH, HEADS, QUERIES, KEYS)
+    assert recording.shape("decoder.layers.1.cross_attention.weights") == (
+        BATCH,
+        HEADS,
+        QUERIES,
+        KEYS,
+    )
     assert recording.real("encoder.layers.0.attention.weights", 1)[1] == (~PADDING[1]).tolist()
     assert float(recording["decoder.layers.0.attention.weights"].triu(1).max()) == 0.0
-    with torch.no_grad(), attnlab.edit(model, op.ZeroHead(site="decoder.layers.*.cross_attention", head=1)) as found:
+    with (
+        torch.no_grad(),
+        attnlab.edit(model, op.ZeroHead(site="decoder.layers.*.cross_attention", head=1)) as found,
+    ):
         model(source, target, **told)
     assert found.holds
     assert found.effects[""].largest > 0.0
@@ -382,9 +450,12 @@ class Block(nn.Module):
 
 
 class Packed(nn.Module):
-    """Queries, keys and values in one projection, fused or written out, as libraries of pictures' models have it."""
+    """Queries, keys and values in one projection, fused or written out, as libraries of pictures'
+    models have it."""
 
-    def __init__(self, fused: bool = True, causal: bool = False, flat: bool = False, shared: int = 1) -> None:
+    def __init__(
+        self, fused: bool = True, causal: bool = False, flat: bool = False, shared: int = 1
+    ) -> None:
         super().__init__()
         self.fused_attn, self.causal, self.flat, self.shared = fused, causal, flat, shared
         self.q = nn.Linear(WIDTH, WIDTH)
@@ -399,15 +470,22 @@ class Packed(nn.Module):
         if self.flat:
             q, k, v = (each.reshape(batch * HEADS, length, -1) for each in (q, k, v))
         if self.fused_attn:
-            gathered = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, enable_gqa=self.shared > 1)
+            gathered = F.scaled_dot_product_attention(
+                q, k, v, is_causal=self.causal, enable_gqa=self.shared > 1
+            )
         else:
-            k, v = (each.repeat_interleave(self.shared, 1) if self.shared > 1 else each for each in (k, v))
+            k, v = (
+                each.repeat_interleave(self.shared, 1) if self.shared > 1 else each
+                for each in (k, v)
+            )
             scores = (q * self.scale) @ k.transpose(-2, -1)
             if self.causal:
                 hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
                 scores = scores.masked_fill(hidden, float("-inf"))
             gathered = scores.softmax(dim=-1) @ v
-        return self.proj(gathered.view(batch, HEADS, length, -1).transpose(1, 2).reshape(batch, length, width))
+        return self.proj(
+            gathered.view(batch, HEADS, length, -1).transpose(1, 2).reshape(batch, length, width)
+        )
 
 
 TOKENS = torch.randint(0, 50, (2, QUERIES), generator=torch.Generator().manual_seed(3))
@@ -426,11 +504,13 @@ def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str
     for fused in (True, False):
         module = stirred(Reader(Packed, fused=fused, **FORMS[form]))
         model = attach(module, example=(TOKENS,))
-        assert {each.seam for each in model.seams} == {"sdpa" if fused else "softmax"}
+        assert {each.backend for each in model.backends} == {"sdpa" if fused else "softmax"}
         with torch.no_grad(), attnlab.record(model, "*") as recording:
             assert torch.equal(model(TOKENS), module(TOKENS))
         assert recording.shape("layers.0.attention.weights") == (2, HEADS, QUERIES, QUERIES)
-        assert recording.tokens("layers.0.attention.weights", 1).key == [str(each) for each in TOKENS[1].tolist()]
+        assert recording.tokens("layers.0.attention.weights", 1).key == [
+            str(each) for each in TOKENS[1].tolist()
+        ]
         seen.append(recording)
         by_hand = copy.deepcopy(module)
         width = WIDTH // HEADS
@@ -441,12 +521,19 @@ def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str
         assert (found - by_hand(TOKENS)).abs().max() < 1e-6
         assert certificate.holds
         assert certificate.identity == 0.0
-        with torch.no_grad(), attnlab.edit(model, op.AddToScores(layer=0, head=1, key=0, amount=2.0)) as certificate:
+        with (
+            torch.no_grad(),
+            attnlab.edit(model, op.AddToScores(layer=0, head=1, key=0, amount=2.0)) as certificate,
+        ):
             outputs.append(model(TOKENS))
         assert certificate.holds
         assert certificate.identity == 0.0
     both = set(seen[0]) & set(seen[1])
-    assert {"layers.1.attention.scores", "layers.0.residual_between", "layers.1.feed_forward.hidden"} <= both
+    assert {
+        "layers.1.attention.scores",
+        "layers.0.residual_between",
+        "layers.1.feed_forward.hidden",
+    } <= both
     for site in both:
         one, other = (each[site].masked_fill(each[site] == float("-inf"), 0.0) for each in seen)
         assert (one - other).abs().max() < 1e-5, site
@@ -455,7 +542,9 @@ def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("is_half", [True, False])
-def test_an_opened_attention_of_half_precision_is_computed_in_full(form: str, is_half: bool) -> None:
+def test_an_opened_attention_of_half_precision_is_computed_in_full(
+    form: str, is_half: bool
+) -> None:
     module = stirred(Reader(Packed, **FORMS[form]))
     module = module.to(torch.bfloat16) if is_half else module
     model = attach(module, example=(TOKENS,))
@@ -476,7 +565,11 @@ class Looks(nn.Module):
 
     def __init__(self, adds: bool) -> None:
         super().__init__()
-        self.adds, self.norm, self.attend = adds, nn.LayerNorm(WIDTH), nn.MultiheadAttention(WIDTH, HEADS)
+        self.adds, self.norm, self.attend = (
+            adds,
+            nn.LayerNorm(WIDTH),
+            nn.MultiheadAttention(WIDTH, HEADS),
+        )
         self.attend.batch_first = True
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
@@ -498,7 +591,8 @@ class Feeds(nn.Module):
 
 
 class Turns(nn.Module):
-    """An encoder and a decoder whose lists hold attention and feed-forward in turns, flat or layer by layer."""
+    """An encoder and a decoder whose lists hold attention and feed-forward in turns, flat or layer
+    by layer."""
 
     def __init__(self, nested: bool, adds: bool) -> None:
         super().__init__()
@@ -533,15 +627,25 @@ def check_turns(nested: bool, adds: bool) -> None:
     module = stirred(Turns(nested, adds))
     given = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
     model = attach(module, example=given)
-    doors = ["read.layers.*.attention", "write.layers.*.attention", "write.layers.*.cross_attention"]
-    assert sorted(path for path, _ in model.attention_doors()) == sorted(
-        each.replace("*", str(number)) for each in doors for number in range(2)
+    points = [
+        "read.layers.*.attention",
+        "write.layers.*.attention",
+        "write.layers.*.cross_attention",
+    ]
+    assert sorted(path for path, _ in model.attention_points()) == sorted(
+        each.replace("*", str(number)) for each in points for number in range(2)
     )
     seen: list[Tensor] = []
     with torch.no_grad(), attnlab.record(model, "*") as recording:
         plain = module(*given, seen)
     if adds:
-        shown = ["residual_between", "residual_after", "residual_between", "residual_after_cross", "residual_after"]
+        shown = [
+            "residual_between",
+            "residual_after",
+            "residual_between",
+            "residual_after_cross",
+            "residual_after",
+        ]
         sites = [f"read.layers.{number}.{each}" for number in range(2) for each in shown[:2]]
         sites += [f"write.layers.{number}.{each}" for number in range(2) for each in shown[2:]]
         for site, value in zip(sites, seen, strict=True):
@@ -553,7 +657,9 @@ def check_turns(nested: bool, adds: bool) -> None:
     cross = by_hand.parts(by_hand.write)[4].attend
     with torch.no_grad():
         cross.out_proj.weight[:, : WIDTH // HEADS] = 0.0
-        with attnlab.edit(model, op.ZeroHead(site="write.layers.1.cross_attention", head=0)) as certificate:
+        with attnlab.edit(
+            model, op.ZeroHead(site="write.layers.1.cross_attention", head=0)
+        ) as certificate:
             found = module(*given)
     expected = slowly(by_hand, *given)
     assert (found - expected).abs().max() < 1e-6 * float(expected.abs().max())
@@ -563,7 +669,9 @@ def check_turns(nested: bool, adds: bool) -> None:
 
 @pytest.mark.parametrize("adds", [True, False])
 @pytest.mark.parametrize("nested", [True, False])
-def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_layer(nested: bool, adds: bool) -> None:
+def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_layer(
+    nested: bool, adds: bool
+) -> None:
     check_turns(nested, adds)
 
 
@@ -572,7 +680,10 @@ def test_layers_that_have_a_feed_forward_part_keep_their_numbers_beside_others()
     module.blocks.insert(1, Feeds(adds=True))
     module.blocks.append(Feeds(adds=True))
     model = attach(module.eval(), example=(TOKENS,))
-    assert [path for path, _ in model.attention_doors()] == ["layers.0.attention", "layers.2.attention"]
+    assert [path for path, _ in model.attention_points()] == [
+        "layers.0.attention",
+        "layers.2.attention",
+    ]
 
 
 def test_a_model_that_nobody_described_asks_for_an_example() -> None:
@@ -584,7 +695,9 @@ def test_a_model_that_nobody_described_asks_for_an_example() -> None:
     with pytest.raises(WrongUsage, match="inputs by name or in their order"):
         attach(module, example="tokens")  # type: ignore[arg-type]
     model = attach(module, example=TOKENS)
-    assert attnlab.sites.site_names(model) == attnlab.sites.site_names(attach(module, example={"tokens": TOKENS}))
+    assert attnlab.sites.site_names(model) == attnlab.sites.site_names(
+        attach(module, example={"tokens": TOKENS})
+    )
     with pytest.raises(WrongUsage, match="at most 1 inputs"):
         model(TOKENS, TOKENS)
 
@@ -595,72 +708,113 @@ def exactly(named: str, called: str) -> None:
 
 FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     "a mask is read the wrong way round": (
-        "multi_head", "return added == 0.0", "return added != 0.0", lambda: exactly("plain", "blocked"),
+        "multi_head",
+        "return added == 0.0",
+        "return added != 0.0",
+        lambda: exactly("plain", "blocked"),
     ),
     "what is blocked is added the wrong way round": (
-        "multi_head", "masked_fill_(mask,", "masked_fill_(~mask,",
+        "multi_head",
+        "masked_fill_(mask,",
+        "masked_fill_(~mask,",
         test_the_function_called_by_hand_takes_masks_as_torch_does,
     ),
     "keys of the module's own are left out": (
-        "multi_head", "if asked.add_zero_attn:", "if False:", lambda: exactly("a zero key", "weights"),
+        "multi_head",
+        "if asked.add_zero_attn:",
+        "if False:",
+        lambda: exactly("a zero key", "weights"),
     ),
     "only the mask counts": (
-        "multi_head", "else added[0] + added[1]", "else added[0]", lambda: exactly("plain", "both masks"),
+        "multi_head",
+        "wide if added is None else added + wide",
+        "wide if added is None else added",
+        lambda: exactly("plain", "both masks"),
     ),
     "weights are given of all heads": (
-        "multi_head", "weights.mean(dim=1) if asked.average_attn_weights else weights", "weights",
+        "multi_head",
+        "weights.mean(dim=1) if asked.average_attn_weights else weights",
+        "weights",
         lambda: exactly("plain", "weights"),
     ),
     "the fast path is taken in silence": (
-        "functions", 'door = self._find("multi-head")', "door = None", lambda: exactly("plain", "weights"),
+        "functions",
+        'point = self._find("multi-head")',
+        "point = None",
+        lambda: exactly("plain", "weights"),
     ),
     "keys are projected as values": (
-        "multi_head", "two, three = linear(key, weight", "three, two = linear(key, weight",
+        "multi_head",
+        "two, three = linear(key, weight",
+        "three, two = linear(key, weight",
         lambda: exactly("plain", "weights"),
     ),
     "axes are not turned": (
-        "posts", 'return value.transpose(0, 1) if form == "length first" else value[None]', "return value[None]",
+        "hooks",
+        'return value.transpose(0, 1) return value[None] if form == "one input" else value',
+        'return value\n    return value[None] if form == "one input" else value',
         lambda: test_every_site_of_an_encoder_shows_what_is_computed_there(False, True),
     ),
     "padding is computed where torch leaves it out": (
-        "posts", "output.masked_fill(where, 0.0)", "output", lambda: check_memory("inference"),
+        "hooks",
+        "output.masked_fill(where[..., None], 0.0)",
+        "output",
+        lambda: check_memory("inference"),
     ),
     "padding is left out where torch computes it": (
-        "multi_head", ".requires_grad_(src.requires_grad)", "", lambda: check_vectors(wants=True),
+        "multi_head",
+        "DisableTorchFunction():",
+        "DisableTorchFunction(), torch.no_grad():",
+        lambda: check_vectors(wants=True),
     ),
     "the fast path is never compared with": (
-        "standing", "if not isinstance(hook, Post)}", "if hook}",
+        "ownership",
+        "if not isinstance(hook, ModuleHook)}",
+        "if hook}",
         lambda: check_told("no gradients", op.ZeroHead(layer=0, head=1)),
     ),
     "an opened attention is rounded to half precision": (
-        "functions", "each.float() if each.dtype in _HALF else each", "each",
+        "functions",
+        "if dtype in _HALF:",
+        "if False:",
         lambda: test_an_opened_attention_of_half_precision_is_computed_in_full("plain", True),
     ),
     "a list of turns is numbered module by module": (
-        "plan", "planned = _paired(found, survey) or tuple", "planned = tuple", lambda: check_turns(False, True),
+        "structure",
+        "found = _alternating(blocks, trace) or tuple",
+        "found = tuple",
+        lambda: check_turns(False, True),
     ),
     "what is given outside of the modules is taken for the stream": (
-        "plan", "None if plan.adds is None else _place(block)", "_place(block)", lambda: check_turns(True, False),
+        "structure",
+        "None if joined.adds is None else _place(block)",
+        "_place(block)",
+        lambda: check_turns(True, False),
     ),
     "heads that stand one after another are taken for inputs": (
-        "survey", "rows = self._batch if", "rows = 1 if",
+        "tracing",
+        "rows = self._batch if",
+        "rows = 1 if",
         lambda: test_fused_attention_and_the_same_written_out_show_and_do_the_same("flat"),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_noticed(fault: str) -> None:
     module, old, new, check = FAULTS[fault]
-    with planted(f"attnlab.pretrained.{module}", old, new), pytest.raises((AssertionError, AttnlabError, RuntimeError)):
+    with (
+        planted(f"attnlab.pretrained.{module}", old, new),
+        pytest.raises((AssertionError, AttnlabError, RuntimeError)),
+    ):
         check()
 
 
 def test_without_the_seam_the_model_is_refused() -> None:
     module, given = multi_head("plain")
     with (
-        planted("attnlab.pretrained.functions", 'door = self._find("multi-head")', "door = None"),
-        pytest.raises(CouldNotRun, match=r"was met 0 times|none of the attentions"),
+        planted("attnlab.pretrained.functions", 'point = self._find("multi-head")', "point = None"),
+        pytest.raises(CouldNotRun, match=r"was reached 0 times|no attention of this"),
     ):
         attach(module, example=given)
 
@@ -678,7 +832,11 @@ def test_a_copy_is_attended_by_nobody() -> None:
     assert not torch.equal(changed, plain)
 
 
-GRADIENTS = {"gradients": torch.enable_grad, "no gradients": torch.no_grad, "inference": torch.inference_mode}
+GRADIENTS = {
+    "gradients": torch.enable_grad,
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+}
 RIGHT_PADDED = torch.zeros(BATCH, KEYS, dtype=torch.bool)
 RIGHT_PADDED[1, -2:] = RIGHT_PADDED[2, -1:] = True
 
@@ -686,13 +844,19 @@ RIGHT_PADDED[1, -2:] = RIGHT_PADDED[2, -1:] = True
 def padded(nested: bool, norm_first: bool, norm: bool) -> nn.Module:
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=True, norm_first=norm_first)
     last = nn.LayerNorm(WIDTH) if norm else None
-    return stirred(nn.TransformerEncoder(layer, 2, last, enable_nested_tensor=nested and not norm_first))
+    return stirred(
+        nn.TransformerEncoder(layer, 2, last, enable_nested_tensor=nested and not norm_first)
+    )
 
 
 def check_padding(nested: bool, norm_first: bool, norm: bool, gradients: str) -> None:
     module, x = padded(nested, norm_first, norm), drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x,))
-    for padding in (PADDING, RIGHT_PADDED, torch.zeros(PADDING.shape).masked_fill(RIGHT_PADDED, float("-inf"))):
+    for padding in (
+        PADDING,
+        RIGHT_PADDED,
+        torch.zeros(PADDING.shape).masked_fill(RIGHT_PADDED, float("-inf")),
+    ):
         with warnings.catch_warnings(), GRADIENTS[gradients]():
             warnings.simplefilter("ignore")  # torch says that nested tensors are young
             plain = module(x, src_key_padding_mask=padding)
@@ -717,7 +881,10 @@ def test_looking_at_a_padded_encoder_gives_what_the_own_call_gives_at_every_posi
 
 def check_vectors(*, wants: bool) -> None:
     module = padded(True, False, False).requires_grad_(False)
-    x, model = drawn(BATCH, KEYS, WIDTH).requires_grad_(wants), attach(module, example=(drawn(BATCH, KEYS, WIDTH),))
+    x, model = (
+        drawn(BATCH, KEYS, WIDTH).requires_grad_(wants),
+        attach(module, example=(drawn(BATCH, KEYS, WIDTH),)),
+    )
     plain = module(x, src_key_padding_mask=RIGHT_PADDED)
     with attnlab.record(model, "*weights"):
         assert torch.equal(module(x, src_key_padding_mask=RIGHT_PADDED), plain)
@@ -736,12 +903,51 @@ def check_memory(gradients: str) -> None:
         plain = module(*given, src_key_padding_mask=RIGHT_PADDED)
         with attnlab.record(model, "*weights"):
             found = module(*given, src_key_padding_mask=RIGHT_PADDED)
-    assert float((found - plain).detach().abs().max()) <= (0.0 if gradients == "gradients" else 4e-6)
+    assert float((found - plain).detach().abs().max()) <= (
+        0.0 if gradients == "gradients" else 4e-6
+    )
 
 
 @pytest.mark.parametrize("gradients", GRADIENTS)
 def test_a_decoder_reads_of_padding_what_it_reads_when_nobody_looks(gradients: str) -> None:
     check_memory(gradients)
+
+
+class Whole(nn.TransformerEncoder):
+    def forward(self, tokens: Tensor, blocked: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        return super().forward(self.embed(tokens), src_key_padding_mask=blocked)
+
+
+class Alone(nn.TransformerEncoder):
+    def forward(self, tokens: Tensor, blocked: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        stream = self.embed(tokens)
+        for layer in self.layers:
+            stream = layer(stream, src_key_padding_mask=blocked)
+        return stream
+
+
+@pytest.mark.parametrize("kind", [Whole, Alone])
+def test_padding_of_an_encoder_with_a_forward_of_its_own_is_what_that_forward_makes_of_it(
+    kind: type[nn.TransformerEncoder],
+) -> None:
+    module = kind(nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=True), 2)
+    module.embed = nn.Embedding(20, WIDTH)
+    tokens = torch.arange(BATCH * KEYS).view(BATCH, KEYS) % 20
+    model = attach(stirred(module), example={"tokens": tokens})
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = module(tokens, RIGHT_PADDED)
+        with attnlab.record(model, "*weights"):
+            found = module(tokens, RIGHT_PADDED)
+    assert bool((plain[1, -1] == 0.0).all()) == (kind is Whole)
+    assert float((found - plain).abs().max()) <= 4e-6
+
+
+def test_the_check_at_opening_takes_an_example_whose_padding_torch_leaves_out() -> None:
+    module, x = padded(True, False, False), drawn(BATCH, KEYS, WIDTH)
+    found = attach(module, example={"src": x, "src_key_padding_mask": RIGHT_PADDED}).fast_path
+    assert found is not None
+    assert 0.0 < found <= 4e-6
 
 
 def test_with_another_mode_at_work_torch_leaves_its_fast_path_and_padding_is_computed() -> None:
@@ -775,8 +981,12 @@ def check_told(gradients: str, *edits: op.Edit) -> None:
 
 
 @pytest.mark.parametrize("gradients", GRADIENTS)
-@pytest.mark.parametrize("edit", [op.ZeroHead(layer=0, head=1), op.Temperature(layer=0, temperature=1.0)])
-def test_the_certificate_compares_with_the_own_call_and_tells_the_fast_path(gradients: str, edit: op.Edit) -> None:
+@pytest.mark.parametrize(
+    "edit", [op.ZeroHead(layer=0, head=1), op.Temperature(layer=0, temperature=1.0)]
+)
+def test_the_certificate_compares_with_the_own_call_and_tells_the_fast_path(
+    gradients: str, edit: op.Edit
+) -> None:
     check_told(gradients, edit)
 
 
@@ -784,13 +994,20 @@ def test_the_check_at_opening_measures_the_fast_path() -> None:
     module, x = encoder(True, False), drawn(BATCH, QUERIES, WIDTH)
     with torch.no_grad():
         plain = module(x)
-    assert attach(module, example=(x,)).fast_path == float((plain - slowly(module, x)).abs().max()) > 0.0
+    assert (
+        attach(module, example=(x,)).fast_path
+        == float((plain - slowly(module, x)).abs().max())
+        > 0.0
+    )
     module = encoder(False, False)  # with the length first torch has no fast path
     assert attach(module, example=(x,)).fast_path is None
 
 
-def test_rows_that_torch_gives_nothing_to_look_at_stay_as_they_are_under_an_edit_that_changes_nothing() -> None:
-    module, x = stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)), drawn(BATCH, KEYS, WIDTH)
+def test_rows_without_anything_to_attend_to_stay_under_an_edit_that_changes_nothing() -> None:
+    module, x = (
+        stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)),
+        drawn(BATCH, KEYS, WIDTH),
+    )
     model = attach(module, example=(x, x, x))
     nothing = torch.zeros(BATCH, KEYS, dtype=torch.bool)
     nothing[1] = True

@@ -1,4 +1,5 @@
-"""attnlab.generate on foreign models: the tokens that transformers generates, with a cache and without."""
+"""attnlab.generate on foreign models: the tokens that transformers generates, with a cache and
+without."""
 
 import pytest
 import torch

@@ -12,8 +12,8 @@ from tests.pretrained.speaking import made
 
 import attnlab
 from attnlab.errors import WrongUsage
-from attnlab.look import texts
-from attnlab.look.texts import TextAnswer, TextChoice, TextContinuation, TextReading
+from attnlab.look import text_questions
+from attnlab.look.text_questions import TextAnswer, TextChoice, TextContinuation, TextReading
 from attnlab.pretrained.attach import attach
 
 TEXT = "John and Mary went to the"
@@ -36,7 +36,11 @@ def model_of(kind):
 
 
 def asked(kind, text=None, **options):
-    return attnlab.ask(model_of(kind), text or (TEXT if kind != "bert-masked" else "john and [MASK] went"), **options)
+    return attnlab.ask(
+        model_of(kind),
+        text or (TEXT if kind != "bert-masked" else "john and [MASK] went"),
+        **options,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,7 +77,9 @@ def check_continues_as_the_model_itself_does(question, foreign):
     prompt, steps = question.prompt, question.num_tokens
     right = foreign.generate(prompt, max_new_tokens=steps, do_sample=False, pad_token_id=0)
     names = question.vocabulary
-    assert [step.choice for step in question.trace().steps] == [names[token] for token in right[0, prompt.shape[1] :]]
+    assert [step.choice for step in question.trace().steps] == [
+        names[token] for token in right[0, prompt.shape[1] :]
+    ]
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -82,8 +88,8 @@ def test_a_continuation_is_the_one_that_transformers_generates(kind):
 
 
 def test_the_check_of_continuations_finds_a_choice_of_the_unlikeliest(monkeypatch):
-    logits = texts._logits
-    monkeypatch.setattr(texts, "_logits", lambda model, inputs: -logits(model, inputs))
+    logits = text_questions._logits
+    monkeypatch.setattr(text_questions, "_logits", lambda model, inputs: -logits(model, inputs))
     with pytest.raises(AssertionError):
         check_continues_as_the_model_itself_does(asked("gpt2", steps=6), model_of("gpt2").foreign)
 
@@ -92,7 +98,9 @@ def test_an_answer_is_the_one_that_transformers_generates():
     question = asked("t5", steps=5)
     inputs = {name: each for name, each in question.inputs.items() if name != "decoder_input_ids"}
     right = model_of("t5").foreign.generate(**inputs, max_new_tokens=5, do_sample=False)[0, 1:]
-    assert [step.choice for step in question.trace().steps] == [question.vocabulary[token] for token in right]
+    assert [step.choice for step in question.trace().steps] == [
+        question.vocabulary[token] for token in right
+    ]
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "t5"])
@@ -109,9 +117,9 @@ def test_a_question_goes_on_after_choices_as_it_would_have(kind):
 
 def test_a_trace_keeps_the_likeliest_candidates_and_the_right_one():
     step = asked("gpt2", target="drink").trace().steps[0]
-    assert len(step.candidates) <= texts.CANDIDATES + 1
+    assert len(step.candidates) <= text_questions.CANDIDATES + 1
     assert step.expected in step.candidates
-    likeliest = list(step.probabilities[: texts.CANDIDATES])
+    likeliest = list(step.probabilities[: text_questions.CANDIDATES])
     assert likeliest == sorted(likeliest, reverse=True)
 
 
@@ -122,10 +130,20 @@ def test_a_target_says_what_is_right_in_the_tokens_of_the_text():
 
 
 def test_a_mask_is_filled_where_it_stands_and_tags_are_given_to_words():
-    assert [step.place for step in asked("bert-masked", "[MASK] and [MASK]").trace().steps] == [1, 3]
+    assert [step.place for step in asked("bert-masked", "[MASK] and [MASK]").trace().steps] == [
+        1,
+        3,
+    ]
     assert type(asked("bert-masked", "john and mary")) is TextReading
     trace = asked("bert-tags").trace()
-    assert [trace.tokens[step.place] for step in trace.steps] == ["john", "and", "mary", "went", "to", "the"]
+    assert [trace.tokens[step.place] for step in trace.steps] == [
+        "john",
+        "and",
+        "mary",
+        "went",
+        "to",
+        "the",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +164,7 @@ def test_what_cannot_be_asked_gets_a_sentence(kind, options, told):
 
 
 def test_attention_that_would_fill_the_memory_is_left_out_of_a_trace(monkeypatch):
-    monkeypatch.setattr(texts, "MOST_WEIGHTS", 10)
+    monkeypatch.setattr(text_questions, "MOST_WEIGHTS", 10)
     trace = asked("gpt2").trace()
     assert trace.attention == ()
     assert trace.steps

@@ -1,11 +1,12 @@
-"""Attention within `faster_products`: by our own kernel, the same but for rounding, and gone afterwards."""
+"""Attention within `faster_products`: by our own kernel, the same but for rounding, and gone
+afterwards."""
 
 import pytest
 import torch
 from tests.pretrained.families import FAMILIES
 
 import attnlab
-from attnlab import Summarise, record
+from attnlab import Summarize, record
 from attnlab.native.compiler import compiler_name
 from attnlab.parts import fused
 from attnlab.parts.fused import use_attention_path
@@ -48,33 +49,39 @@ def inputs(*, padded):
 def check(model, monkeypatch, *, padded, quick):
     tokens, options = inputs(padded=padded)
     plain = model(tokens, **options)
-    with record(model, SITE, reduce=Summarise(8, 2)) as expected:
+    with record(model, SITE, reduce=Summarize(8, 2)) as expected:
         model(tokens, **options)
     counted, real = [], registry.native_output
     monkeypatch.setattr(registry, "native_output", lambda *given: counted.append(1) or real(*given))
     with faster_products(model):
         found = model(tokens, **options)
         assert len(counted) == quick
-        with record(model, SITE, reduce=Summarise(8, 2)) as summaries:
+        with record(model, SITE, reduce=Summarize(8, 2)) as summaries:
             assert torch.equal(model(tokens, **options), found)
         with record(model, ["*.weights", "*.residual_after"]):
             assert torch.equal(model(tokens, **options), found)
     there = torch.ones_like(tokens, dtype=torch.bool) if not padded else options["real"]
     torch.testing.assert_close(found[there], plain[there], rtol=0, atol=1e-5)
     for site in expected:
-        torch.testing.assert_close(summaries[site].entropy, expected[site].entropy, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(summaries[site].largest, expected[site].largest, rtol=1e-4, atol=1e-4)
-    with record(model, SITE):  # nothing is left behind, also not where the registry is covered again
+        torch.testing.assert_close(
+            summaries[site].entropy, expected[site].entropy, rtol=1e-4, atol=1e-4
+        )
+        torch.testing.assert_close(
+            summaries[site].largest, expected[site].largest, rtol=1e-4, atol=1e-4
+        )
+    with record(
+        model, SITE
+    ):  # nothing is left behind, also not where the registry is covered again
         assert torch.equal(model(tokens, **options), plain)
     assert torch.equal(model(tokens, **options), plain)
-    assert not registry.is_covered()
+    assert not registry.is_replaced()
 
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_attention_is_ours_while_it_is_asked_for_whoever_looks(models, monkeypatch, name, padded):
     model = models[name]
-    check(model, monkeypatch, padded=padded, quick=len(list(model.attention_doors())))
+    check(model, monkeypatch, padded=padded, quick=len(list(model.attention_points())))
 
 
 def test_where_another_seam_has_to_stand_by_attention_stays_as_it_is(models, monkeypatch):
@@ -84,9 +91,9 @@ def test_where_another_seam_has_to_stand_by_attention_stays_as_it_is(models, mon
 def test_one_pass_gives_output_and_summary(models, monkeypatch):
     model, (tokens, _) = models["gpt2"], inputs(padded=False)
     monkeypatch.setattr(registry, "native_output", None)  # whoever calls it a second time fails
-    with faster_products(model), record(model, SITE, reduce=Summarise(8, 2)) as summaries:
+    with faster_products(model), record(model, SITE, reduce=Summarize(8, 2)) as summaries:
         model(tokens)
-    assert len(summaries) == len(list(model.attention_doors()))
+    assert len(summaries) == len(list(model.attention_points()))
 
 
 def test_a_head_is_taken_out_as_by_hand(models):
@@ -106,9 +113,9 @@ def test_two_of_them_end_in_any_order(models):
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
-    assert registry.is_covered()
+    assert registry.is_replaced()
     second.__exit__(None, None, None)
-    assert not registry.is_covered()
+    assert not registry.is_replaced()
 
 
 @pytest.mark.parametrize(
@@ -117,14 +124,17 @@ def test_two_of_them_end_in_any_order(models):
         ("goes_native(query, keys, values, ours, scale=scale)", "False", False),
         (OURS, OURS.replace("scale", "1.0"), False),
         (OURS, OURS.replace("ours", "None"), True),
-        ("_quickened[module] -= 1", "pass", False),
+        ("_native[module] -= 1", "pass", False),
     ],
     ids=["never taken", "the scale lost", "the mask lost", "never given back"],
 )  # fmt: skip
 def test_a_planted_fault_is_seen(monkeypatch, old, new, padded):
     model = attach(FAMILIES["gpt2"].build())
-    with planted("attnlab.pretrained.registry", old, new), pytest.raises((AssertionError, RuntimeError)):
-        check(model, monkeypatch, padded=padded, quick=len(list(model.attention_doors())))
+    with (
+        planted("attnlab.pretrained.registry", old, new),
+        pytest.raises((AssertionError, RuntimeError)),
+    ):
+        check(model, monkeypatch, padded=padded, quick=len(list(model.attention_points())))
 
 
 def test_a_pass_that_drops_out_is_left_to_the_model(models, monkeypatch):

@@ -1,4 +1,5 @@
-"""What is left out for speed in models that are not ours changes no number: a cache, known blocks, unasked logits.
+"""What is left out for speed in models that are not ours changes no number: a cache, known blocks,
+unasked logits.
 
 Each claim has a planted fault beside it, under which its check must fail.
 """
@@ -12,16 +13,16 @@ pytest.importorskip("transformers")
 import torch
 from tests.pretrained.families import FAMILIES
 
+from attnlab.edits.effects import Metric, ablate
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
-from attnlab.operate.effects import Metric, knock_out
 from attnlab.parts.probes import Probe
 from attnlab.pretrained import products
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.products import faster_products
 
-sweeping = importlib.import_module("attnlab.operate.effects.sweep")
+sweeping = importlib.import_module("attnlab.edits.effects.sweep")
 linears = importlib.import_module("attnlab.parts.linear")
 
 KNOCKED = ("gpt2", "llama", "bert", "t5", "albert")
@@ -39,7 +40,8 @@ def inputs_of(name):
 
 
 def metric_of(model, inputs):
-    """The logit of an answer at the last position alone, so that what comes before need not be known."""
+    """The logit of an answer at the last position alone, so that what comes before need not be
+    known."""
     given = inputs if isinstance(inputs, tuple) else (inputs,)
     with torch.no_grad():
         logits = model(*given)
@@ -49,9 +51,12 @@ def metric_of(model, inputs):
 
 
 def by_hand(model, name, number, head, inputs, answers):
-    """Zero one head before the output projection by a hook, in one whole pass: the logit of the answer, (row,)."""
+    """Zero one head before the output projection by a hook, in one whole pass: the logit of the
+    answer, (row,)."""
     anatomy = FAMILIES[name].anatomy[-1]
-    projection = model.foreign.get_submodule(f"{anatomy.blocks.replace('*', str(number))}.{anatomy.projection}")
+    projection = model.foreign.get_submodule(
+        f"{anatomy.blocks.replace('*', str(number))}.{anatomy.projection}"
+    )
     heads = model.layers[number].attention.layout.num_heads
 
     def silence(_, given):
@@ -70,11 +75,14 @@ def by_hand(model, name, number, head, inputs, answers):
 def check_knock_outs(model, name):
     inputs = inputs_of(name)
     metric, answers = metric_of(model, inputs)
-    found = knock_out(model, inputs, metric=metric)
+    found = ablate(model, inputs, metric=metric)
     for index, place in enumerate(found.places):
         number = int(place.path.split(".")[1])
         torch.testing.assert_close(
-            found.after[index], by_hand(model, name, number, place.head, inputs, answers), rtol=0, atol=1e-10
+            found.after[index],
+            by_hand(model, name, number, place.head, inputs, answers),
+            rtol=0,
+            atol=1e-10,
         )
 
 
@@ -84,15 +92,18 @@ def test_a_head_knocked_out_in_a_sweep_is_its_slice_zeroed_by_hand_in_a_whole_pa
 
 
 def check_against_edits(model, name, stride=1):
-    from attnlab.operate import ZeroHead, edit
+    from attnlab.edits import ZeroHead, edit
 
     inputs = inputs_of(name)
     given = inputs if isinstance(inputs, tuple) else (inputs,)
     metric, answers = metric_of(model, inputs)
-    found = knock_out(model, inputs, metric=metric)
+    found = ablate(model, inputs, metric=metric)
     for index in range(0, len(found.places), stride):
         place = found.places[index]
-        with edit(model, ZeroHead(site=place.path, head=place.head), certify=False), torch.no_grad():
+        with (
+            edit(model, ZeroHead(site=place.path, head=place.head), certify=False),
+            torch.no_grad(),
+        ):
             one = model(*given)[torch.arange(2), -1, answers]
         torch.testing.assert_close(found.after[index], one, rtol=0, atol=1e-10)
     return found
@@ -109,14 +120,14 @@ def test_a_sweep_over_layers_that_are_one_module_equals_edits_one_by_one(models)
 
 
 def test_the_check_sees_calls_of_a_shared_module_left_out(models, monkeypatch):
-    posts = importlib.import_module("attnlab.pretrained.posts")
-    prepare = posts._Posts.__init__
+    posts = importlib.import_module("attnlab.pretrained.hooks")
+    prepare = posts._Installer.__init__
 
     def forgetful(self, *given):
         prepare(self, *given)
         self._shared = set()
 
-    monkeypatch.setattr(posts._Posts, "__init__", forgetful)
+    monkeypatch.setattr(posts._Installer, "__init__", forgetful)
     with pytest.raises(AssertionError):
         check_against_edits(models["albert"], "albert")
 
@@ -137,21 +148,21 @@ def count_positions(model, monkeypatch, run):
 def test_logits_are_computed_for_the_positions_that_are_asked_alone(models, monkeypatch, name):
     model = models[name]
     metric, _ = metric_of(model, TOKENS)
-    seen = count_positions(model, monkeypatch, lambda: knock_out(model, TOKENS, metric=metric))
+    seen = count_positions(model, monkeypatch, lambda: ablate(model, TOKENS, metric=metric))
     assert seen[0][1] == 9  # the plain pass, from which labels may be taken anywhere
     assert {positions for _, positions in seen[1:]} == {1}
     labels = torch.full_like(TOKENS, -100)
     labels[0, 6] = 5  # three from the end, in one of two inputs
     labels[1, 8] = 5
     asked = Metric("logit", labels)
-    seen = count_positions(model, monkeypatch, lambda: knock_out(model, TOKENS, metric=asked))
+    seen = count_positions(model, monkeypatch, lambda: ablate(model, TOKENS, metric=asked))
     assert {positions for _, positions in seen[1:]} == {3}
 
 
 def test_a_metric_that_sees_all_logits_is_given_all(models, monkeypatch):
     model = models["gpt2"]
     asked = Metric(lambda logits: logits.sum((1, 2)))
-    seen = count_positions(model, monkeypatch, lambda: knock_out(model, TOKENS, metric=asked))
+    seen = count_positions(model, monkeypatch, lambda: ablate(model, TOKENS, metric=asked))
     assert {positions for _, positions in seen} == {9}
 
 
@@ -160,7 +171,7 @@ def test_blocks_before_a_case_are_not_computed_again(models):
     metric, _ = metric_of(model, TOKENS)
     hook = model.foreign.transformer.h[0].mlp.register_forward_hook(lambda *_: calls.append(1))
     try:
-        knock_out(model, TOKENS, metric=metric, parts="layers.1.attention")
+        ablate(model, TOKENS, metric=metric, parts="layers.1.attention")
     finally:
         hook.remove()
     assert len(calls) == 1  # the plain pass
@@ -169,20 +180,29 @@ def test_blocks_before_a_case_are_not_computed_again(models):
 def test_small_batches_give_what_large_ones_give(models, monkeypatch):
     model = models["llama"]
     metric, _ = metric_of(model, TOKENS)
-    large = knock_out(model, TOKENS, metric=metric)
+    large = ablate(model, TOKENS, metric=metric)
     monkeypatch.setattr(sweeping, "_CACHED", 1)
-    rows = {rows for rows, _ in count_positions(model, monkeypatch, lambda: knock_out(model, TOKENS, metric=metric))}
+    rows = {
+        rows
+        for rows, _ in count_positions(
+            model, monkeypatch, lambda: ablate(model, TOKENS, metric=metric)
+        )
+    }
     assert rows == {2}  # one case at a time, of two inputs
-    small = knock_out(model, TOKENS, metric=metric)
+    small = ablate(model, TOKENS, metric=metric)
     torch.testing.assert_close(small.after, large.after, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
-def test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(models, monkeypatch, name):
+def test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(
+    models, monkeypatch, name
+):
     model, given = models[name], inputs_of(name)
     named = model.arguments(*given) if isinstance(given, tuple) else {"input_ids": given}
     told = []
-    hook = model.foreign.register_forward_hook(lambda _, __, output: told.append(output.get("past_key_values")))
+    hook = model.foreign.register_forward_hook(
+        lambda _, __, output: told.append(output.get("past_key_values"))
+    )
     try:
         with torch.no_grad():
             ours = model(**named)
@@ -227,7 +247,9 @@ def rows_mixed_up(monkeypatch):
 
 def the_first_position_kept(monkeypatch):
     """The logits of the first positions are kept, not of the last."""
-    monkeypatch.setattr(Pretrained, "last_alone", lambda self, number: {"logits_to_keep": torch.arange(number)})
+    monkeypatch.setattr(
+        Pretrained, "last_alone", lambda self, number: {"logits_to_keep": torch.arange(number)}
+    )
 
 
 def one_position_too_early(monkeypatch):
@@ -236,7 +258,12 @@ def one_position_too_early(monkeypatch):
     monkeypatch.setattr(Pretrained, "last_alone", lambda self, number: kept)
 
 
-FAULTS = (a_block_of_the_layer_after, rows_mixed_up, the_first_position_kept, one_position_too_early)
+FAULTS = (
+    a_block_of_the_layer_after,
+    rows_mixed_up,
+    the_first_position_kept,
+    one_position_too_early,
+)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
@@ -250,7 +277,9 @@ def test_a_pass_that_makes_a_cache_unasked_is_seen(models, monkeypatch):
     model = models["gpt2"]
     monkeypatch.setattr(model, "_takes", {})
     with pytest.raises(AssertionError):
-        test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(models, monkeypatch, "gpt2")
+        test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(
+            models, monkeypatch, "gpt2"
+        )
 
 
 @pytest.fixture
@@ -290,7 +319,9 @@ def in_float32():
 
 @pytest.mark.usefixtures("small_ones_too")
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_faster_products_are_the_same_products_for_as_long_as_they_are_asked_for(in_float32, monkeypatch, name):
+def test_faster_products_are_the_same_products_for_as_long_as_they_are_asked_for(
+    in_float32, monkeypatch, name
+):
     check_faster(in_float32[name], monkeypatch)
 
 
@@ -301,7 +332,9 @@ def test_a_product_that_forgets_its_bias_is_seen(in_float32, monkeypatch):
 
     real = products._product_of
     monkeypatch.setattr(
-        products, "_product_of", lambda each: forgetful if type(each).__name__ == "Conv1D" else real(each)
+        products,
+        "_product_of",
+        lambda each: forgetful if type(each).__name__ == "Conv1D" else real(each),
     )
     with pytest.raises(AssertionError, match="not close"):
         check_faster(in_float32["gpt2"], monkeypatch)
@@ -331,7 +364,9 @@ def test_faster_products_leave_float64_to_the_bit_and_are_gone_when_the_pass_bre
 
 
 def test_faster_products_are_refused_where_there_is_no_such_path(models, monkeypatch):
-    monkeypatch.setattr(products, "matrix_path_probe", lambda: Probe(None, False, "no oneDNN in this torch"))
+    monkeypatch.setattr(
+        products, "matrix_path_probe", lambda: Probe(None, False, "no oneDNN in this torch")
+    )
     with (
         pytest.raises(CouldNotRun, match=r"no oneDNN in this torch. Leave faster_products out"),
         faster_products(models["gpt2"]),

@@ -30,7 +30,12 @@ SITES: dict[str, Callable[[Anatomy], str]] = {
 
 UNTOLD: dict[str, tuple[str, ...]] = {
     # What is added is halved first, so that no module gives it.
-    "granite": ("residual_between", "attention.output", "feed_forward.hidden", "feed_forward.output"),
+    "granite": (
+        "residual_between",
+        "attention.output",
+        "feed_forward.hidden",
+        "feed_forward.output",
+    ),
     # What is added is scaled by a parameter of the block's own.
     "beit": ("feed_forward.hidden",),
 }
@@ -52,8 +57,12 @@ def test_every_stream_is_seen_as_hooks_of_one_s_own_see_it(name: str) -> None:
     expected = _expected(each)
     with attnlab.record(each.model, "*") as recording:
         output = each.run()
-    kept = {site: recording[site] for site in recording if site.rpartition(".")[2] not in _NOT_STREAMS}
-    kept = {site: value for site, value in kept.items() if not site.endswith(("embedding", "logits"))}
+    kept = {
+        site: recording[site] for site in recording if site.rpartition(".")[2] not in _NOT_STREAMS
+    }
+    kept = {
+        site: value for site, value in kept.items() if not site.endswith(("embedding", "logits"))
+    }
     assert set(kept) == set(expected)
     for site, value in kept.items():
         assert _close(value, expected[site].reshape(value.shape)), site
@@ -77,7 +86,11 @@ def _close(found: Tensor, expected: Tensor) -> bool:
 @each_family
 def test_a_vector_added_at_a_stream_is_added_by_hand(name: str) -> None:
     each = tried(name)
-    wanted = [site for site in _expected(each) if site.endswith(("residual_before", "residual_between", "after_cross"))]
+    wanted = [
+        site
+        for site in _expected(each)
+        if site.endswith(("residual_before", "residual_between", "after_cross"))
+    ]
     assert wanted
     for site in wanted:
         with attnlab.record(each.model, site) as recording:
@@ -93,7 +106,8 @@ def test_a_vector_added_at_a_stream_is_added_by_hand(name: str) -> None:
 
 
 def _added_by_hand(each: Tried, site: str, vector: Tensor) -> Tensor:
-    """The output when a vector is added to what goes into the stream there, by a hook of the test's own."""
+    """The output when a vector is added to what goes into the stream there, by a hook of the test's
+    own."""
     block, _, own = site.rpartition(".")
     anatomy, number = each.place(block)
     where = {
@@ -102,8 +116,11 @@ def _added_by_hand(each: Tried, site: str, vector: Tensor) -> Tensor:
         "residual_after_cross": anatomy.after_cross,
     }[own]
     if own != "residual_before" and split(where)[0] == "in":
-        # The stream goes on past the module that is given it: the vector belongs to what attention adds to it.
-        where = anatomy.cross if own == "residual_after_cross" else anatomy.output or anatomy.projection
+        # The stream goes on past the module that is given it: the vector belongs to what attention
+        # adds to it.
+        where = (
+            anatomy.cross if own == "residual_after_cross" else anatomy.output or anatomy.projection
+        )
 
     def add(value: Tensor, index: int) -> Tensor | None:
         return value + vector if index == number else None
@@ -115,7 +132,11 @@ def _added_by_hand(each: Tried, site: str, vector: Tensor) -> Tensor:
 @each_family
 def test_an_edit_at_the_feed_forward_part_reaches_the_output_as_one_by_hand(name: str) -> None:
     each = tried(name)
-    for site in (site for site in _expected(each) if "feed_forward" in site or site.endswith("attention.output")):
+    for site in (
+        site
+        for site in _expected(each)
+        if "feed_forward" in site or site.endswith("attention.output")
+    ):
         block = site.rpartition(".")[0].rpartition(".")[0]
         anatomy, number = each.place(block)
         where = SITES[site.removeprefix(f"{block}.")](anatomy)
@@ -153,7 +174,7 @@ def test_blocks_that_do_not_attend_keep_their_numbers() -> None:
         layer_types=["conv", "full_attention"],
     )
     model = attach(stirred(transformers.Lfm2ForCausalLM(mixed)).eval())
-    assert [path for path, _ in model.attention_doors()] == ["layers.1.attention"]
+    assert [path for path, _ in model.attention_points()] == ["layers.1.attention"]
     assert "layers.0.residual_after" in site_names(model)
 
 

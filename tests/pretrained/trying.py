@@ -1,4 +1,5 @@
-"""Models of the families with their doors, made once and shared; and what the families' own code says of them."""
+"""Models of the families with their hook points, made once and shared; and what the families' own
+code says of them."""
 
 import copy
 import re
@@ -15,16 +16,27 @@ from torch.overrides import TorchFunctionMode
 
 import attnlab
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.doors import BlockDoor
+from attnlab.pretrained.attention_call import SOFTMAXES
+from attnlab.pretrained.hook_points import BlockPoint
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.passing import SOFTMAXES
-from attnlab.pretrained.probing import probe_inputs
+from attnlab.pretrained.probe import probe_inputs
 
-__all__ = ["Tried", "changed_at", "difference", "eager_copy", "logits_of", "recorded_weights", "same", "split", "tried"]
+__all__ = [
+    "Tried",
+    "changed_at",
+    "difference",
+    "eager_copy",
+    "logits_of",
+    "recorded_weights",
+    "same",
+    "split",
+    "tried",
+]
 
 
 class Tried:
-    """One model of a family: `foreign` with its doors, `model`, and what it puts out when nobody looks, `plain`."""
+    """One model of a family: `foreign` with its hook points, `model`, and what it puts out when
+    nobody looks, `plain`."""
 
     def __init__(self, family: Family, dtype: torch.dtype = torch.float32) -> None:
         self.family = family
@@ -34,7 +46,7 @@ class Tried:
         self.plain = self.run()
 
     def run(self) -> Tensor:
-        """Run the model through its doors."""
+        """Run the model through its hook points."""
         with torch.no_grad():
             return self.model(**self.inputs)
 
@@ -45,28 +57,30 @@ class Tried:
 
     @cached_property
     def own_weights(self) -> list[Tensor]:
-        """The weights that the family itself gives, in the order of the doors."""
+        """The weights that the family itself gives, in the order of the hook points."""
         return _own_weights(self)
 
     @property
-    def doors(self) -> list[str]:
+    def points(self) -> list[str]:
         """Paths of the attentions, in the order in which they run."""
-        return [path for path, _ in self.model.attention_doors()]
+        return [path for path, _ in self.model.attention_points()]
 
     @property
     def blocks(self) -> list[str]:
         """Paths of the blocks, in the order in which they run."""
-        return [path for path, door in self.model.named_modules() if isinstance(door, BlockDoor)]
+        return [path for path, point in self.model.named_modules() if isinstance(point, BlockPoint)]
 
-    def heads(self, door: str) -> int:
+    def heads(self, point: str) -> int:
         """How many heads an attention has."""
-        return dict(self.model.attention_doors())[door].layout.num_heads
+        return dict(self.model.attention_points())[point].layout.num_heads
 
     def stacks(self) -> list[tuple[Anatomy, list[str]]]:
         """Every stack by hand, with the paths of its blocks."""
         first, *others = self.family.anatomy
         sizes = [len(modules_of(self.foreign, each, "")) for each in others]
-        start = len(self.blocks) - sum(sizes)  # layers that share their weights are one module in the first
+        start = len(self.blocks) - sum(
+            sizes
+        )  # layers that share their weights are one module in the first
         found = [(first, self.blocks[:start])]
         for anatomy, size in zip(others, sizes, strict=True):
             found.append((anatomy, self.blocks[start : start + size]))
@@ -75,7 +89,9 @@ class Tried:
 
     def place(self, block: str) -> tuple[Anatomy, int]:
         """Which stack a block is of by hand, and its number there."""
-        return next((anatomy, blocks.index(block)) for anatomy, blocks in self.stacks() if block in blocks)
+        return next(
+            (anatomy, blocks.index(block)) for anatomy, blocks in self.stacks() if block in blocks
+        )
 
     def run_eager(self, **options: Any) -> Any:
         """Run the copy that uses the family's own open attention."""
@@ -83,7 +99,8 @@ class Tried:
             return self.eager(**self.inputs, **options)
 
     def weights_in_full(self) -> list[Tensor]:
-        """The weights that the family itself gives, its softmax computed in the model's own dtype."""
+        """The weights that the family itself gives, its softmax computed in the model's own
+        dtype."""
         with _InFull():
             return _own_weights(self)
 
@@ -93,7 +110,9 @@ class Tried:
         with ExitStack() as stack:
             for anatomy, blocks in self.stacks():
                 if where(anatomy):
-                    stack.enter_context(changed_at(self.foreign, anatomy, where(anatomy), _keeper(seen, blocks)))
+                    stack.enter_context(
+                        changed_at(self.foreign, anatomy, where(anatomy), _keeper(seen, blocks))
+                    )
             self.run()
         return seen
 
@@ -113,14 +132,18 @@ def eager_copy(foreign: nn.Module) -> nn.Module:
     """Copy a model, and have it use its own open attention."""
     copied = copy.deepcopy(foreign)
     copied.set_attn_implementation("eager")
-    if copied.config._attn_implementation != "eager":  # falcon refuses to be asked, and goes by the setting
+    if (
+        copied.config._attn_implementation != "eager"
+    ):  # falcon refuses to be asked, and goes by the setting
         copied.config._attn_implementation = "eager"
     return copied
 
 
 def modules_of(foreign: nn.Module, anatomy: Anatomy, below: str) -> list[nn.Module]:
     """List the modules of a part, block by block."""
-    pattern = re.escape(anatomy.blocks).replace(r"\*", r"\d+") + (re.escape(f".{below}") if below else "")
+    pattern = re.escape(anatomy.blocks).replace(r"\*", r"\d+") + (
+        re.escape(f".{below}") if below else ""
+    )
     found = [module for path, module in foreign.named_modules() if re.fullmatch(pattern, path)]
     assert found, f"no module matches {anatomy.blocks} {below}"
     return found
@@ -138,7 +161,8 @@ def split(where: str) -> tuple[str, str, slice]:
 def changed_at(
     foreign: nn.Module, anatomy: Anatomy, where: str, change: Callable[[Tensor, int], Tensor | None]
 ) -> Iterator[None]:
-    """Pass what goes in or comes out somewhere through `change(value, block)`; None leaves it as it is."""
+    """Pass what goes in or comes out somewhere through `change(value, block)`; None leaves it as it
+    is."""
     when, path, which = split(where)
     calls = [0]
 
@@ -183,9 +207,12 @@ def _keeper(seen: dict[str, Tensor], blocks: list[str]) -> Callable[[Tensor, int
 
 
 class _InFull(TorchFunctionMode):
-    """Computes every softmax in the dtype of its scores; many families ask for float32 whatever the model's is."""
+    """Computes every softmax in the dtype of its scores; many families ask for float32 whatever the
+    model's is."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if func in SOFTMAXES and kwargs.get("dtype") == torch.float32:
             kwargs = {**kwargs, "dtype": args[0].dtype}
@@ -194,14 +221,17 @@ class _InFull(TorchFunctionMode):
 
 @contextmanager
 def _mended(name: str) -> Iterator[None]:
-    """Undo a mistake of transformers: falcon's eager attention adds ALiBi twice, its fused one once."""
+    """Undo a mistake of transformers: falcon's eager attention adds ALiBi twice, its fused one
+    once."""
     if name != "falcon (ALiBi)":
         yield
         return
     from transformers.models.falcon import modeling_falcon
 
     made = modeling_falcon.build_alibi_tensor
-    with mock.patch.object(modeling_falcon, "build_alibi_tensor", lambda *args, **named: made(*args, **named) / 2):
+    with mock.patch.object(
+        modeling_falcon, "build_alibi_tensor", lambda *args, **named: made(*args, **named) / 2
+    ):
         yield
 
 
@@ -218,10 +248,11 @@ def _own_weights(self: Tried) -> list[Tensor]:
 
 
 def _hooked_weights(self: Tried) -> list[Tensor]:
-    """Of a family that gives its weights otherwise: what its attention modules return beside their output."""
+    """Of a family that gives its weights otherwise: what its attention modules return beside their
+    output."""
     found: list[Tensor] = []
     with ExitStack() as stack:
-        for _, plan in self.model.plan.attentions:
+        for _, plan in self.model.structure.attentions:
             module = self.eager.get_submodule(plan.place.path)
             hook = module.register_forward_hook(lambda _, args, output: found.append(output[1]))
             stack.callback(hook.remove)
@@ -236,15 +267,15 @@ def recorded_weights(each: Tried, *, openly: bool) -> list[Tensor]:
             stack.enter_context(attnlab.edit(each.model, *same(each)))
         recording = stack.enter_context(attnlab.record(each.model, "*.weights"))
         each.run()
-    return [recording[f"{door}.weights"] for door in each.doors]
+    return [recording[f"{point}.weights"] for point in each.points]
 
 
 def same(each: Tried) -> list[Any]:
     """Edits that open every attention, and change nothing."""
     return [
-        attnlab.Temperature(site=door, head=head, temperature=1.0)
-        for door in each.doors
-        for head in range(each.heads(door))
+        attnlab.Temperature(site=point, head=head, temperature=1.0)
+        for point in each.points
+        for head in range(each.heads(point))
     ]
 
 

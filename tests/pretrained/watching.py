@@ -1,8 +1,10 @@
-"""Opens folders in this process, and writes down what that did: files opened elsewhere, sockets, code, modules, memory.
+"""Opens folders in this process, and writes down what that did: files opened elsewhere, sockets,
+code, modules, memory.
 
-Run as a program: `python watching.py CASES.json`, where the cases are lists of name, path and planted fault. An audit
-hook sees every file that Python opens, every socket, and every class that a pickle asks for; what libraries in C open
-by themselves it does not see, which is why links are judged before.
+Run as a program: `python watching.py CASES.json`, where the cases are lists of name, path and
+planted fault. An audit hook sees every file that Python opens, every socket, and every class that a
+pickle asks for; what libraries in C open by themselves it does not see, which is why links are
+judged before.
 """
 
 import json
@@ -18,7 +20,12 @@ from unittest import mock
 SEEN: list[tuple[str, str]] = []
 WATCHING: list[bool] = []  # while there is something in it
 MODULES: list[int] = []  # one for each module that is made
-ALLOWED = tuple(map(os.path.realpath, (sys.prefix, sys.base_prefix, "/proc/meminfo", "/sys/fs/cgroup", "/dev/null")))
+ALLOWED = tuple(
+    map(
+        os.path.realpath,
+        (sys.prefix, sys.base_prefix, "/proc/meminfo", "/sys/fs/cgroup", "/dev/null"),
+    )
+)
 
 
 def hook(event: str, details: tuple[Any, ...]) -> None:
@@ -32,7 +39,7 @@ def hook(event: str, details: tuple[Any, ...]) -> None:
 
 def watched(path: str, own_source: str) -> dict[str, Any]:
     """Open one path, and say how that ended and what was seen."""
-    from attnlab.pretrained.opening import open_pretrained
+    from attnlab.pretrained.open_model import open_pretrained
 
     SEEN.clear()
     before, modules_before = forgotten_peak(), sum(MODULES)
@@ -45,23 +52,35 @@ def watched(path: str, own_source: str) -> dict[str, Any]:
         error, words = type(raised).__name__, str(raised)
     WATCHING.clear()
     modules_made, megabytes = sum(MODULES) - modules_before, peak() - before
-    allowed = (*ALLOWED, *own_places(), own_source, *([os.path.realpath(path)] if is_folder else []))
+    allowed = (
+        *ALLOWED,
+        *own_places(),
+        own_source,
+        *([os.path.realpath(path)] if is_folder else []),
+    )
     modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
     return {
         "error": error,
         "words": words,
-        "elsewhere": [place for kind, place in SEEN if kind == "open" and not place.startswith(allowed)],
+        "elsewhere": [
+            place for kind, place in SEEN if kind == "open" and not place.startswith(allowed)
+        ],
         "sockets": [details for kind, details in SEEN if kind.startswith("socket.")],
         "programs": [details for kind, details in SEEN if kind.startswith(("subprocess.", "os."))],
         "unpickled": [details for kind, details in SEEN if kind.startswith("pickle.")],
-        "imported": [file for file in modules if file.startswith(os.path.realpath(os.path.dirname(path)) + os.sep)],
+        "imported": [
+            file
+            for file in modules
+            if file.startswith(os.path.realpath(os.path.dirname(path)) + os.sep)
+        ],
         "modules": modules_made,
         "megabytes": megabytes,
     }
 
 
 def count_modules() -> None:
-    """From here on, note each module that is made: a measure of work in which the machine has no part."""
+    """From here on, note each module that is made: a measure of work in which the machine has no
+    part."""
     from torch import nn
 
     make = nn.Module.__init__
@@ -75,13 +94,16 @@ def count_modules() -> None:
 
 def own_places() -> tuple[str, str]:
     """Say where a GGUF file is spread out."""
-    from attnlab.pretrained.gguf_models import kept_in
+    from attnlab.pretrained.gguf import gguf_cache
 
-    return os.path.realpath(kept_in()), os.path.join(os.path.realpath(tempfile.gettempdir()), "attnlab-gguf-")
+    return os.path.realpath(gguf_cache()), os.path.join(
+        os.path.realpath(tempfile.gettempdir()), "attnlab-gguf-"
+    )
 
 
 def forgotten_peak() -> float:
-    """Let the system forget the most memory that this process ever had; return what it has, in MB."""
+    """Let the system forget the most memory that this process ever had; return what it has, in
+    MB."""
     with suppress(OSError):  # not on every system
         Path("/proc/self/clear_refs").write_text("5")
     return peak()
@@ -96,11 +118,11 @@ def peak() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def with_fault(fault: str) -> ExitStack:
+def with_fault(fault: str) -> ExitStack:  # noqa: C901
     """Take one check out."""
     import transformers
 
-    from attnlab.pretrained import building, folder, hub, opening
+    from attnlab.pretrained import build, folder, hub, open_model
 
     stack = ExitStack()
 
@@ -108,7 +130,9 @@ def with_fault(fault: str) -> ExitStack:
         stack.enter_context(mock.patch.object(where, name, what))
 
     def trusting(path: Any, **_: Any) -> Any:
-        return transformers.AutoModelForCausalLM.from_pretrained(path, trust_remote_code=True, local_files_only=True)
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            path, trust_remote_code=True, local_files_only=True
+        )
 
     def unpickling(path: Any, **_: Any) -> Any:
         import pickle
@@ -120,16 +144,16 @@ def with_fault(fault: str) -> ExitStack:
         case "links may lead anywhere":
             change(folder, "_check_entry", lambda entry, root: None)
         case "remote code is trusted":
-            change(opening, "look_into", trusting)
+            change(open_model, "inspect_folder", trusting)
         case "pickles are opened":
-            change(opening, "look_into", unpickling)
+            change(open_model, "inspect_folder", unpickling)
         case "nobody compares":
-            change(building, "_compare", lambda *_: ({}, []))
+            change(build, "_compare", lambda *_: ({}, []))
         case "the network is always there":
             change(hub, "is_offline", lambda: False)
             change(hub, "_answers", lambda host, port: True)
         case "as many modules as asked":
-            change(building, "bounded_modules", lambda most, name: nullcontext())
+            change(build, "bounded_modules", lambda most, name: nullcontext())
         case "":
             pass
         case _:
@@ -143,7 +167,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     import attnlab
-    from attnlab.pretrained.opening import open_pretrained
+    from attnlab.pretrained.open_model import open_pretrained
 
     source = os.path.dirname(os.path.dirname(os.path.realpath(attnlab.__file__)))
     with suppress(Exception):

@@ -10,7 +10,8 @@ FACTS = Facts(torch.tensor([[2, 0]]), torch.tensor([[1, 3]]), torch.tensor([[1]]
 
 def test_the_same_facts_are_written_in_three_ways():
     loose, bound, ordered = (
-        RecallTask(variant, num_facts=2, num_keys=4, num_values=4) for variant in ("loose", "bound", "ordered")
+        RecallTask(variant, num_facts=2, num_keys=4, num_values=4)
+        for variant in ("loose", "bound", "ordered")
     )
     assert ordered.source_words(ordered.source(FACTS)[0]) == ["k3", "v2", "k1", "v4"]
     assert loose.source(FACTS).tolist() == ordered.source(FACTS).tolist()
@@ -60,7 +61,11 @@ def test_a_reader_of_loose_words_can_be_right_one_time_in_k_and_no_more():
     for number in (2, 4, 8):
         task = RecallTask("loose", num_facts=number)
         facts = task.sample(40_000, seeds.generator(number))
-        right = (facts.values.amin(-1, keepdim=True) + task.num_keys == task.answers(facts)).double().mean()
+        right = (
+            (facts.values.amin(-1, keepdim=True) + task.num_keys == task.answers(facts))
+            .double()
+            .mean()
+        )
         assert abs(float(right) - task.chance) < 0.012  # five standard deviations
 
 
@@ -75,15 +80,29 @@ def test_typed_facts_are_read_in_any_of_the_usual_forms():
     [
         (lambda: RecallTask("lose"), "there is no variant 'lose'; did you mean 'loose'"),
         (lambda: RecallTask(num_facts=0), "num_facts must be an integer of at least 1; got 0"),
-        (lambda: RecallTask(num_facts=33, num_keys=64, num_values=64), "num_facts must be at most 32; got 33"),
-        (lambda: RecallTask(num_facts=9, num_values=8), "num_values must be at least num_facts.* got 8 and 9"),
+        (
+            lambda: RecallTask(num_facts=33, num_keys=64, num_values=64),
+            "num_facts must be at most 32; got 33",
+        ),
+        (
+            lambda: RecallTask(num_facts=9, num_values=8),
+            "num_values must be at least num_facts.* got 8 and 9",
+        ),
         (lambda: RecallTask().parse("k1 v1 k2"), "expected a value after each key; 'k2' has none"),
-        (lambda: RecallTask().parse("k1 k2"), "expected a value from v1 to v32 as word 2 of the facts; got 'k2'"),
-        (lambda: RecallTask().parse("k33 v1"), "expected a key from k1 to k32 as word 1 of the facts; got 'k33'"),
+        (
+            lambda: RecallTask().parse("k1 k2"),
+            "expected a value from v1 to v32 as word 2 of the facts; got 'k2'",
+        ),
+        (
+            lambda: RecallTask().parse("k33 v1"),
+            "expected a key from k1 to k32 as word 1 of the facts; got 'k33'",
+        ),
         (lambda: RecallTask().parse(""), "expected a key from k1 to k32 as word 1"),
         (lambda: RecallTask().parse("k1 v1 " * 33), "at most 32 facts; got 33"),
         (
-            lambda: RecallTask(num_facts=1, num_keys=1, num_values=1).sample_training(4, seeds.generator(0)),
+            lambda: RecallTask(num_facts=1, num_keys=1, num_values=1).sample_training(
+                4, seeds.generator(0)
+            ),
             "no 1 facts without a held-out pair were found among 1 keys and 1 values",
         ),
     ],

@@ -26,8 +26,10 @@ def by_hand(task: SequenceTask, prompt: list[int]) -> list[int]:
     if task.rule == "copy":
         return list(prompt)
     if task.rule == "add":
-        number = [int("".join(str(letter - 1) for letter in half), task.letters)
-                  for half in (prompt[: task.length], prompt[task.length :])]  # fmt: skip
+        number = [
+            int("".join(str(letter - 1) for letter in half), task.letters)
+            for half in (prompt[: task.length], prompt[task.length :])
+        ]
         total, digits = sum(number), []
         for _ in range(task.length + 1):
             digits.append(total % task.letters + 1)
@@ -37,7 +39,9 @@ def by_hand(task: SequenceTask, prompt: list[int]) -> list[int]:
     return [prompt[last + 1]]
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{task.rule}-{task.letters}-{task.length}")
+@pytest.mark.parametrize(
+    "task", TASKS, ids=lambda task: f"{task.rule}-{task.letters}-{task.length}"
+)
 def test_every_answer_is_what_plain_python_says(task):
     prompts = task.all_prompts()
     assert len(prompts) == task.num_prompts == len({tuple(p) for p in prompts.tolist()})
@@ -47,7 +51,9 @@ def test_every_answer_is_what_plain_python_says(task):
     assert (rows[:, task.prompt_length] == SEPARATOR).all()
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{task.rule}-{task.letters}-{task.length}")
+@pytest.mark.parametrize(
+    "task", TASKS, ids=lambda task: f"{task.rule}-{task.letters}-{task.length}"
+)
 def test_samples_are_uniform_over_the_domain(task):
     drawn = task.sample(200 * task.num_prompts, torch.Generator().manual_seed(0)).tolist()
     counts = {tuple(prompt): 0 for prompt in task.all_prompts().tolist()}
@@ -58,9 +64,12 @@ def test_samples_are_uniform_over_the_domain(task):
     assert chi_square < freedom + 5 * math.sqrt(2 * freedom)
 
 
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{task.rule}-{task.letters}-{task.length}")
+@pytest.mark.parametrize(
+    "task", TASKS, ids=lambda task: f"{task.rule}-{task.letters}-{task.length}"
+)
 def test_the_loss_floor_is_the_entropy_of_the_best_predictor(task):
-    # The best causal predictor knows, after each prefix, how often each token follows it in the domain.
+    # The best causal predictor knows, after each prefix, how often each token follows it in the
+    # domain.
     rows = task.rows(task.all_prompts()).tolist()
     follows: dict[tuple, dict[int, int]] = {}
     for row, end in itertools.product(rows, range(1, task.row_length)):

@@ -1,4 +1,5 @@
 import json
+import re
 import sys
 from types import SimpleNamespace
 
@@ -38,7 +39,10 @@ def counts_of(raw):
 def test_a_csv_is_read_with_separators_inside_its_texts(tmp_path):
     file = tmp_path / "t.csv"
     file.write_bytes('text,label\n"one\u2028line, ""so""\x1e\nto say",good\nplain,bad\n'.encode())
-    assert [row["text"] for row in read_texts(str(file))] == ['one\u2028line, "so"\x1e\nto say', "plain"]
+    assert [row["text"] for row in read_texts(str(file))] == [
+        'one\u2028line, "so"\x1e\nto say',
+        "plain",
+    ]
 
 
 def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
@@ -48,7 +52,10 @@ def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
 
 
 def write(path, kind):
-    values = [{"text": "warm", "label": "good", "split": "train"}, {"text": "cold", "label": "bad", "split": "test"}]
+    values = [
+        {"text": "warm", "label": "good", "split": "train"},
+        {"text": "cold", "label": "bad", "split": "test"},
+    ]
     file = path / f"t.{kind}"
     if kind == "jsonl":
         file.write_text("\n".join(json.dumps(value) for value in values) + "\n\n")
@@ -58,7 +65,10 @@ def write(path, kind):
         parquet.write_table(pyarrow.Table.from_pylist(values), file)
     else:
         comma = "," if kind == "csv" else "\t"
-        file.write_text("\n".join(comma.join(line) for line in [values[0], *(v.values() for v in values)]) + "\n")
+        file.write_text(
+            "\n".join(comma.join(line) for line in [values[0], *(v.values() for v in values)])
+            + "\n"
+        )
     return str(file), values
 
 
@@ -71,7 +81,9 @@ def test_every_kind_of_file_gives_the_same_rows(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_a_column_that_is_not_there_is_answered_with_a_suggestion(kind, tmp_path):
     file, _ = write(tmp_path, kind)
-    with pytest.raises(WrongUsage, match=r"no column 'txt' .set with text=COLUMN.; did you mean 'text'"):
+    with pytest.raises(
+        WrongUsage, match=r"no column 'txt' .set with text=COLUMN.; did you mean 'text'"
+    ):
         read_texts(file, Columns(text="txt"))
 
 
@@ -82,9 +94,17 @@ def test_labels_of_any_plain_kind_become_texts():
 
 def test_what_is_left_out_is_counted():
     raw = rows_of(
-        ("one", "a"), ("One ", "a"), ("two", "a"), ("two", "b"), (" ", "a"), (None, "a"), ("x", None), ("y", ""),
-        ("z", float("nan")), ("last", "b"),
-    )  # fmt: skip
+        ("one", "a"),
+        ("One ", "a"),
+        ("two", "a"),
+        ("two", "b"),
+        (" ", "a"),
+        (None, "a"),
+        ("x", None),
+        ("y", ""),
+        ("z", float("nan")),
+        ("last", "b"),
+    )
     assert counts_of(raw) == {
         "rows read": 10,
         "repeated texts, kept once": 2,
@@ -133,17 +153,30 @@ ALIKE = ["Great film!", "great  film", "GREAT film…", "\uff27reat film"]
 
 @pytest.mark.parametrize("other", [*ALIKE[1:], "caf\u00e9", "zero\u200bwidth", "STRASSE", ":)"])
 def test_texts_alike_but_for_punctuation_case_or_unicode_form_are_one_text_across_a_split(other):
-    one = {"caf\u00e9": "Cafe\u0301.", "zero\u200bwidth": "zerowidth", "STRASSE": "straße", ":)": " :)"}
-    assert shared_texts([LabelledText(one.get(other, ALIKE[0]), "x")], [LabelledText(other, "x")]) == 1
+    one = {
+        "caf\u00e9": "Cafe\u0301.",
+        "zero\u200bwidth": "zerowidth",
+        "STRASSE": "straße",
+        ":)": " :)",
+    }
+    assert (
+        shared_texts([LabelledText(one.get(other, ALIKE[0]), "x")], [LabelledText(other, "x")]) == 1
+    )
 
 
-@pytest.mark.parametrize(("one", "other"), [(":)", ":("), ("film 1", "film 2"), ("\u0915\u093f", "\u0915\u0940")])
+@pytest.mark.parametrize(
+    ("one", "other"), [(":)", ":("), ("film 1", "film 2"), ("\u0915\u093f", "\u0915\u0940")]
+)
 def test_texts_of_other_letters_marks_or_digits_are_different(one, other):
     assert shared_texts([LabelledText(one, "x")], [LabelledText(other, "x")]) == 0
 
 
 def test_texts_alike_are_drawn_to_one_side():
-    rows = [LabelledText(f"film {number}{end}", "ab"[number % 2]) for number in range(40) for end in ("", "!", "?")]
+    rows = [
+        LabelledText(f"film {number}{end}", "ab"[number % 2])
+        for number in range(40)
+        for end in ("", "!", "?")
+    ]
     train, held = split_by_text(rows, 0.2, generator())
     assert shared_texts(train, held) == 0
     assert len(held) == 24
@@ -173,7 +206,9 @@ def test_a_lone_quote_in_a_tsv_is_a_character(tmp_path):
 
 def test_a_split_that_the_first_line_of_a_jsonl_leaves_out_is_read(tmp_path):
     file = tmp_path / "t.jsonl"
-    file.write_text('{"text": "one", "label": "a"}\n{"text": "two", "label": "b", "split": "test"}\n')
+    file.write_text(
+        '{"text": "one", "label": "a"}\n{"text": "two", "label": "b", "split": "test"}\n'
+    )
     assert [row["split"] for row in read_texts(str(file))] == [None, "test"]
 
 
@@ -188,7 +223,10 @@ def test_half_a_surrogate_pair_does_no_harm():
         (rows_of(("one", "a")), "only the label 'a'"),
         (rows_of(("one", "a"), ("two", "a")), "only the label 'a'"),
         (rows_of(("one", "a"), ("one", "b")), "with two labels: 1"),
-        (rows_of(*((f"t{number}", number) for number in range(1_001))), "at most 1,000; found 1,001"),
+        (
+            rows_of(*((f"t{number}", number) for number in range(1_001))),
+            "at most 1,000; found 1,001",
+        ),
         ([{"text": "a", "label": "b", "split": "tset"}], "holds 'tset' .*did you mean 'test'"),
     ],
 )
@@ -201,14 +239,24 @@ def test_texts_that_teach_no_classes_are_refused(raw, words):
     ("name", "content", "error", "words"),
     [
         ("t.csv", b"", WrongUsage, "is empty"),
-        ("t.csv", b"text,label\ncaf\xe9,good\n", CouldNotRun, "is not UTF-8 .byte 14 is 0xe9.; save it as UTF-8"),
+        (
+            "t.csv",
+            b"text,label\ncaf\xe9,good\n",
+            CouldNotRun,
+            "is not UTF-8 .byte 14 is 0xe9.; save it as UTF-8",
+        ),
         (
             "t.csv",
             b'text,label\n"never closed,good\n',
             CouldNotRun,
             "is not clean CSV, line 2: .* written twice, or save the file as TSV",
         ),
-        ("t.jsonl", b'{"text": "a", "label": 1}\nnonsense\n', CouldNotRun, "line 2 of .* is not JSON"),
+        (
+            "t.jsonl",
+            b'{"text": "a", "label": 1}\nnonsense\n',
+            CouldNotRun,
+            "line 2 of .* is not JSON",
+        ),
         ("t.jsonl", b"[1]\n", CouldNotRun, "line 1 of .* must be an object"),
         ("t.parquet", b"no parquet", CouldNotRun, "is not a Parquet file"),
         ("t.xlsx", b"", WrongUsage, "a file ending in .csv, .tsv"),
@@ -226,7 +274,11 @@ def test_files_that_cannot_be_read_say_why(name, content, error, words, tmp_path
     [
         ("t.csv", "café,good\n", Columns("1", "2", encoding="cp1252", has_header=False)),
         ("t.csv", "text;label\ncafé;good\n", Columns(encoding="latin-1", delimiter=";")),
-        ("t.label", "good\tcafé\n", Columns("2", "1", encoding="utf-16", has_header=False, delimiter="\t")),
+        (
+            "t.label",
+            "good\tcafé\n",
+            Columns("2", "1", encoding="utf-16", has_header=False, delimiter="\t"),
+        ),
         ("t", "label\ttext\ngood\tcafé\n", Columns(encoding="utf-8-sig", delimiter="\t")),
     ],
 )
@@ -239,9 +291,21 @@ def test_encoding_header_and_delimiter_are_read_as_they_are_given(name, content,
     ("name", "columns", "words"),
     [
         ("t.csv", Columns(has_header=False), r"no column 'text' \(set with text=COLUMN\).* 1"),
-        ("t.jsonl", Columns(has_header=False), "header=false is for CSV and TSV; t.jsonl names its columns itself"),
-        ("t.jsonl", Columns(delimiter=";"), "delimiter is for files of cells, such as CSV; t.jsonl is none"),
-        ("t.data", Columns(), "a file ending in .csv, .*say what stands between them, such as delimiter=tab"),
+        (
+            "t.jsonl",
+            Columns(has_header=False),
+            "header=false is for CSV and TSV; t.jsonl names its columns itself",
+        ),
+        (
+            "t.jsonl",
+            Columns(delimiter=";"),
+            "delimiter is for files of cells, such as CSV; t.jsonl is none",
+        ),
+        (
+            "t.data",
+            Columns(),
+            "a file ending in .csv, .*say what stands between them, such as delimiter=tab",
+        ),
     ],
 )
 def test_what_does_not_go_with_a_file_is_refused(name, columns, words, tmp_path):
@@ -253,7 +317,9 @@ def test_what_does_not_go_with_a_file_is_refused(name, columns, words, tmp_path)
 def test_a_row_of_the_wrong_length_counts_as_missing(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text("text,label\nonly one\nwarm,good,too many\n\nfine,bad\nwarm,good\n")
-    assert counts_of(read_texts(str(file)))["rows with a missing text, label or split, left out"] == 2
+    assert (
+        counts_of(read_texts(str(file)))["rows with a missing text, label or split, left out"] == 2
+    )
 
 
 def test_a_very_long_text_is_read_whole(tmp_path):
@@ -297,11 +363,15 @@ def test_a_hub_out_of_reach_is_said_in_one_sentence(monkeypatch):
         raise ConnectionError("no route to host\nand more")
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
-    with pytest.raises(CouldNotRun, match=r"could not load owner/name from the hub: no route to host$"):
+    with pytest.raises(
+        CouldNotRun, match=r"could not load owner/name from the hub: no route to host$"
+    ):
         read_texts("owner/name")
 
 
-@pytest.mark.parametrize(("library", "source"), [("datasets", "owner/name"), ("pyarrow", "t.parquet")])
+@pytest.mark.parametrize(
+    ("library", "source"), [("datasets", "owner/name"), ("pyarrow", "t.parquet")]
+)
 def test_a_missing_library_is_named(library, source, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, library, None)
     (tmp_path / "t.parquet").write_bytes(b"")
@@ -336,7 +406,10 @@ def test_a_class_with_one_text_keeps_it_in_training():
 
 
 def test_the_files_own_split_is_used():
-    rows = [LabelledText(str(n), "ab"[n % 2], ["train", "validation", "test"][n // 4]) for n in range(12)]
+    rows = [
+        LabelledText(str(n), "ab"[n % 2], ["train", "validation", "test"][n // 4])
+        for n in range(12)
+    ]
     split, said = split_given(rows, 0.2, generator())
     assert [len(part) for part in split] == [4, 4, 4]
     assert said == "The file's own split was used (train, validation, test)."
@@ -350,7 +423,9 @@ def test_what_the_file_does_not_split_is_drawn_by_text():
 
 
 def test_a_validation_without_a_test_becomes_the_test():
-    rows = [LabelledText(str(n), "ab"[n % 2], "train" if n < 20 else "validation") for n in range(24)]
+    rows = [
+        LabelledText(str(n), "ab"[n % 2], "train" if n < 20 else "validation") for n in range(24)
+    ]
     split, said = split_given(rows, 0.2, generator())
     assert len(split.test) == 4
     assert "its validation texts are the test" in said
@@ -371,3 +446,13 @@ def test_a_hundred_thousand_rows_are_tidied_and_split():
     raw = [{"text": f"text number {number}", "label": number % 3} for number in range(100_000)]
     split, _ = split_given(tidied(raw).rows, 0.2, generator())
     assert sum(map(len, split)) == 100_000
+
+
+@pytest.mark.parametrize(("mark", "spelling"), [(";", "';'"), ("|", "'|'"), ("\t", "tab")])
+def test_columns_with_another_delimiter_are_refused_with_the_setting_that_reads_them(
+    mark, spelling, tmp_path
+):
+    file = tmp_path / "t.csv"
+    file.write_text(f"text{mark}label\nfine{mark}good\n")
+    with pytest.raises(WrongUsage, match=f"say delimiter={re.escape(spelling)}"):
+        read_texts(file)

@@ -33,7 +33,13 @@ def test_cleaning_twice_changes_nothing_more(text):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("", ""), (" \t\n ", ""), ("A\tB\nC", "a b c"), ("  Ä  ß ", "ä ß"), ("a\u2028b\u00a0c", "a b c")],
+    [
+        ("", ""),
+        (" \t\n ", ""),
+        ("A\tB\nC", "a b c"),
+        ("  Ä  ß ", "ä ß"),
+        ("a\u2028b\u00a0c", "a b c"),
+    ],
 )
 def test_cleaning_lowers_the_case_and_folds_white_space(text, expected):
     assert clean(text) == expected
@@ -71,7 +77,9 @@ def test_an_id_beyond_the_vocabulary_is_refused():
 @given(st.lists(ANY_TEXT, min_size=1, max_size=4))
 def test_a_text_of_the_corpus_comes_back_whole(texts):
     tokenizer = WordTokenizer.build(texts, 10_000, 100)
-    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == [" ".join(words_of(text)) for text in texts]
+    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == [
+        " ".join(words_of(text)) for text in texts
+    ]
 
 
 @given(ANY_TEXT)
@@ -106,7 +114,8 @@ def test_punctuation_hides_no_word(kind):
     assert UNK not in [word[0] if kind is PartTokenizer else word for word in (*one, *other)]
 
 
-# What version 0.1.0 wrote, which split at blanks, and the ids that it gave "A warm, Dull film. zebra".
+# What version 0.1.0 wrote, which split at blanks, and the ids that it gave "A warm, Dull film.
+# zebra".
 FIRST_WORDS = ["a", "warm,", "film.", "funny", "dull", "it's", "not", "dull!"]
 FIRST = [
     ({"kind": "word", "max_length": 8, "words": FIRST_WORDS}, [2, 3, 4, 7, 5, 1]),
@@ -124,14 +133,23 @@ def test_a_tokenizer_of_the_first_version_splits_at_blanks_as_it_did(mapping, id
     opened = open_tokenizer(mapping)
     for tokenizer in (opened, open_tokenizer(json.loads(json.dumps(opened.to_mapping())))):
         assert tokenizer.ids("A warm, Dull film. zebra") == ids
-        assert tokenizer.words("A warm, Dull film. zebra") == ["<CLS>", "a", "warm,", "dull", "film.", "[zebra]"]
+        assert tokenizer.words("A warm, Dull film. zebra") == [
+            "<CLS>",
+            "a",
+            "warm,",
+            "dull",
+            "film.",
+            "[zebra]",
+        ]
         assert tokenizer.count("A warm, Dull film. zebra") == 6
 
 
 def test_a_literal_pad_in_a_text_is_a_word_and_not_padding():
     tokenizer = word(texts=["<pad> <PAD> <cls>"])
     assert tokenizer.encode("<PAD> x")[:5] == [CLS, 3, 5, 4, UNK]
-    assert tokenizer.decode(tokenizer.encode("<PAD> <C")) == "< pad > < [UNK]".replace("[UNK]", "<UNK>")
+    assert tokenizer.decode(tokenizer.encode("<PAD> <C")) == "< pad > < [UNK]".replace(
+        "[UNK]", "<UNK>"
+    )
     at_blanks = WordTokenizer(["<pad>", "<cls>"], 8, "blanks")
     assert at_blanks.decode(at_blanks.encode("<PAD> <CLS>")) == "<pad> <cls>"
 
@@ -150,7 +168,9 @@ def test_a_vocabulary_of_three_knows_no_word(kind):
 
 @pytest.mark.parametrize("kind", [WordTokenizer, PartTokenizer, SubwordTokenizer])
 def test_a_vocabulary_below_three_is_refused(kind):
-    with pytest.raises(WrongUsage, match="vocab_size must be at least 3, for <PAD>, <UNK>, <CLS>; got 2"):
+    with pytest.raises(
+        WrongUsage, match="vocab_size must be at least 3, for <PAD>, <UNK>, <CLS>; got 2"
+    ):
         kind.build(TEXTS, 2, 8)
 
 
@@ -183,7 +203,9 @@ def test_equal_names_of_different_parts_have_ids_of_their_own():
 
 
 def test_subwords_come_back_as_the_text_and_know_words_they_never_saw():
-    tokenizer = SubwordTokenizer.build(["the lower the better", "lowest newest widest", "new low wide"] * 5, 60, 40)
+    tokenizer = SubwordTokenizer.build(
+        ["the lower the better", "lowest newest widest", "new low wide"] * 5, 60, 40
+    )
     assert tokenizer.vocab_size <= 60
     assert tokenizer.encode("the lower")[0] == CLS
     assert tokenizer.decode(tokenizer.encode("The  newer widow")) == "the newer widow"
@@ -209,10 +231,25 @@ def test_a_tokenizer_saved_and_opened_again_gives_the_same_ids(kind):
         ({"kind": "other"}, "expected a tokenizer of kind"),
         ({"kind": "word", "max_length": 3}, "'words' is missing"),
         ({"kind": "word", "max_length": 3, "words": [1]}, "expected a list of words"),
-        ({"kind": "word", "max_length": 3, "words": [], "splits": "x"}, "split at words or blanks; got 'x'"),
+        (
+            {"kind": "word", "max_length": 3, "words": [], "splits": "x"},
+            "split at words or blanks; got 'x'",
+        ),
         ({"kind": "word", "max_length": 3, "words": ["a", "a"]}, "one id"),
-        ({"kind": "word", "max_length": 0, "words": []}, "max_length must be an integer of at least 1"),
-        ({"kind": "parts", "max_length": 3, "words": [], "beginnings": [], "pairs": ["a b", "a b"]}, "one id"),
+        (
+            {"kind": "word", "max_length": 0, "words": []},
+            "max_length must be an integer of at least 1",
+        ),
+        (
+            {
+                "kind": "parts",
+                "max_length": 3,
+                "words": [],
+                "beginnings": [],
+                "pairs": ["a b", "a b"],
+            },
+            "one id",
+        ),
         ({"kind": "subword", "max_length": 3, "state": {}}, "not the state of a subword tokenizer"),
     ],
 )
@@ -222,10 +259,13 @@ def test_a_damaged_tokenizer_is_refused(mapping, words):
 
 
 @pytest.mark.parametrize(
-    ("kind", "what"), [(SubwordTokenizer, "subwords need"), (WordTokenizer, "the words of texts need")]
+    ("kind", "what"),
+    [(SubwordTokenizer, "subwords need"), (WordTokenizer, "the words of texts need")],
 )
 def test_without_the_library_tokenizers_say_what_to_install(kind, what, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     _splitter.cache_clear()
-    with pytest.raises(CouldNotRun, match=rf"{what} the library tokenizers; .*pip install 'attnlab\[text\]'"):
+    with pytest.raises(
+        CouldNotRun, match=rf"{what} the library tokenizers; .*pip install 'attnlab\[text\]'"
+    ):
         kind.build(TEXTS, 50, 8)

@@ -18,7 +18,9 @@ def expected(rule, letters):
     return [1.0 if letters.count(letter) == 1 else -1.0 for letter in letters]
 
 
-@pytest.mark.parametrize(("rule", "number"), [("identity", 1092), ("copy_first", 120), ("unique", 120)])
+@pytest.mark.parametrize(
+    ("rule", "number"), [("identity", 1092), ("copy_first", 120), ("unique", 120)]
+)
 def test_the_inputs_are_all_sequences_up_to_the_longest_each_once(rule, number):
     task = vector_task(rule)
     texts = [task.text(ids) for group in task.inputs_by_length() for ids in group]
@@ -39,7 +41,11 @@ def test_the_targets_are_what_a_person_would_write(rule):
         for ids, target in zip(group, targets, strict=True):
             answers = expected(rule, task.text(ids).removeprefix("CLS "))
             rows = target[1:] if task.has_cls else target
-            found = rows.flatten().tolist() if rule == "unique" else ["ABC"[row.argmax()] for row in rows]
+            found = (
+                rows.flatten().tolist()
+                if rule == "unique"
+                else ["ABC"[row.argmax()] for row in rows]
+            )
             assert found == answers
 
 
@@ -62,7 +68,10 @@ def test_zero_and_ties_and_nan_are_never_clear():
     unique, identity = vector_task("unique"), vector_task("identity")
     ids = unique.parse("A").unsqueeze(0)
     nan = float("nan")
-    assert [bool((unique.clearance(torch.tensor([[[5.0], [out]]]), ids) > 0).all()) for out in (1, 0, -1, nan)] == [
+    assert [
+        bool((unique.clearance(torch.tensor([[[5.0], [out]]]), ids) > 0).all())
+        for out in (1, 0, -1, nan)
+    ] == [
         True,
         False,
         False,
@@ -103,7 +112,10 @@ def test_drawn_inputs_are_inputs_of_the_task_padded_at_the_end(rule):
         (lambda: VectorTask("identity", longest=1), "longest must be an integer of at least 2"),
         (lambda: VectorTask("identity", letters=26, longest=10**9), "more than 200,000 inputs"),
         (lambda: VectorTask("identity", letters=3, longest=12), "more than 200,000 inputs"),
-        (lambda: vector_task("copy_first").parse("ABCD"), "1 to 4 letters from A to C, such as 'CAC'; got 'ABCD'"),
+        (
+            lambda: vector_task("copy_first").parse("ABCD"),
+            "1 to 4 letters from A to C, such as 'CAC'; got 'ABCD'",
+        ),
         (lambda: vector_task("copy_first").parse(""), "1 to 4 letters"),
         (lambda: vector_task("unique").parse("AAAAA"), "1 to 4 letters"),
     ],

@@ -1,4 +1,5 @@
-"""Small runs of `sorting` in processes of their own, to be disturbed, and what must be left of them."""
+"""Small runs of `sorting` in processes of their own, to be disturbed, and what must be left of
+them."""
 
 import json
 import os
@@ -21,7 +22,9 @@ SETTINGS = {"steps": 150, "evaluate_every": 30}
 FAILED = 1  # the exit status: after so few steps nothing is sorted, and the claims say so
 
 
-def start(folder: Path, *, before: Callable[[], object] = lambda: None, has_figures: bool = False) -> int:
+def start(
+    folder: Path, *, before: Callable[[], object] = lambda: None, has_figures: bool = False
+) -> int:
     """Begin a run, or go on with one, in a process of its own; return its number."""
 
     def call() -> int:
@@ -60,7 +63,9 @@ def check_readable(folder: Path) -> None:
     for checkpoint in folder.glob("checkpoints/**/*.safetensors"):
         assert latest_checkpoint(checkpoint.parent) is not None
     if (folder / "metrics.jsonl").exists():
-        for line in (folder / "metrics.jsonl").read_text().splitlines()[:-1]:  # the last one may be half written
+        for line in (
+            (folder / "metrics.jsonl").read_text().splitlines()[:-1]
+        ):  # the last one may be half written
             json.loads(line)
 
 
@@ -68,7 +73,9 @@ def check_same(folder: Path, whole: Path) -> None:
     """Check that a run ended in the bytes of the undisturbed one, and left nothing behind."""
     for name in ("model.safetensors", "metrics.jsonl", "claims.json", "report.json"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
-    checkpoints = [sorted(path.name for path in (each / "checkpoints").rglob("*")) for each in (folder, whole)]
+    checkpoints = [
+        sorted(path.name for path in (each / "checkpoints").rglob("*")) for each in (folder, whole)
+    ]
     assert checkpoints[0] == checkpoints[1]
     # Of one that was killed when all was done already, a lock that nobody holds may be left.
     assert [path for path in folder.rglob(".*") if path.name != LOCK] == []

@@ -1,4 +1,5 @@
-"""What each process of tests/train/test_distributed.py does; torchrun starts it, with the folder to write to."""
+"""What each process of tests/train/test_distributed.py does; torchrun starts it, with the folder to
+write to."""
 
 import json
 import sys
@@ -10,14 +11,22 @@ from torch.nn import functional as F
 
 import attnlab
 from attnlab.errors import CouldNotRun
-from attnlab.train import Judgement, Member, TrainConfig, train_together
+from attnlab.train import Evaluation, Member, TrainConfig, train_together
 from attnlab.train.distributed import joined
 from attnlab.train.layouts import distributed
 
 SENTIMENT = {
-    "seeds": 1, "epochs": 3, "best_epochs": 2, "baseline": False, "repeats": 2, "d_model": 16, "num_heads": 2,
-    "num_layers": 1, "d_ff": 16, "dropout": 0.0,
-}  # fmt: skip
+    "seeds": 1,
+    "epochs": 3,
+    "best_epochs": 2,
+    "baseline": False,
+    "repeats": 2,
+    "d_model": 16,
+    "num_heads": 2,
+    "num_layers": 1,
+    "d_ff": 16,
+    "dropout": 0.0,
+}
 
 
 def model():
@@ -43,15 +52,20 @@ def loss(model, x, wanted):
 def judge(model):
     x, wanted = draw(1_000, 1, sizes=(64,))[0]
     value = loss(model, x, wanted)
-    return Judgement((-value,), {"judged": value})
+    return Evaluation((-value,), {"judged": value})
 
 
-def trained(team, *, loss=loss, judge=judge, steps=60, **options):
+def trained(group, *, loss=loss, judge=judge, steps=60, **options):
     own = model()
     config = TrainConfig(steps=steps, learning_rate=1e-2, evaluate_every=20, clip=0.5)
-    found = train_together([Member(own, config, draw, judge, noise=7)], loss, team=team, **options)
+    found = train_together(
+        [Member(own, config, draw, judge, noise=7)], loss, group=group, **options
+    )
     weights = {name: value.tolist() for name, value in own.state_dict().items()}
-    return {"weights": weights, "losses": [line["loss"] for line in found.members[0].metrics if "loss" in line]}
+    return {
+        "weights": weights,
+        "losses": [line["loss"] for line in found.members[0].metrics if "loss" in line],
+    }
 
 
 def breaking(model, x, wanted):
@@ -60,7 +74,7 @@ def breaking(model, x, wanted):
     return value * (float("nan") if len(x) == 3 else 1.0)
 
 
-def noises(team):
+def noises(group):
     """Two draws of dropout's noise, in each process."""
     seen = []
 
@@ -70,13 +84,16 @@ def noises(team):
 
     own = nn.Sequential(model(), nn.Dropout(0.1))
     config = TrainConfig(steps=2, evaluate_every=2)
-    train_together([Member(own, config, draw, judge, noise=7)], noisy, team=team)
-    return team.mean(torch.eye(2, dtype=torch.float64)[team.rank].unsqueeze(-1) * torch.tensor(seen) * 2).tolist()
+    train_together([Member(own, config, draw, judge, noise=7)], noisy, group=group)
+    return group.mean(
+        torch.eye(2, dtype=torch.float64)[group.rank].unsqueeze(-1) * torch.tensor(seen) * 2
+    ).tolist()
 
 
-def fickle(team):
-    """Return a judge that no two processes agree with, and that stops the training at once in the first alone."""
-    return lambda model: Judgement((0.0,), {"rank": float(team.rank)})
+def fickle(group):
+    """Return a judge that no two processes agree with, and that stops the training at once in the
+    first alone."""
+    return lambda model: Evaluation((0.0,), {"rank": float(group.rank)})
 
 
 def said(work):
@@ -87,30 +104,31 @@ def said(work):
     return "nothing"
 
 
-def stopped_in_the_other(team, folder):
-    """Stop the second process alone, after 25 steps; the first must end with a checkpoint of the same step."""
+def stopped_in_the_other(group, folder):
+    """Stop the second process alone, after 25 steps; the first must end with a checkpoint of the
+    same step."""
     calls = []
 
     def interrupting(model, x, wanted):
         calls.append(1)
-        if team.rank == 1 and len(calls) == 25:
+        if group.rank == 1 and len(calls) == 25:
             import signal
 
             signal.raise_signal(signal.SIGINT)
         return loss(model, x, wanted)
 
     try:
-        trained(team, loss=interrupting, folder=folder)
+        trained(group, loss=interrupting, folder=folder)
     except KeyboardInterrupt:
         return "stopped"
     return "not stopped"
 
 
-def not_averaged(team):
+def not_averaged(group):
     whole = distributed.DistributedDataParallel
     distributed.DistributedDataParallel = lambda model: model
     try:
-        return trained(team)
+        return trained(group)
     finally:
         distributed.DistributedDataParallel = whole
 
@@ -118,18 +136,18 @@ def not_averaged(team):
 def work(folder):
     torch.set_num_threads(1)
     found = {"sentiment": sentiment()}
-    with joined() as team:
-        found["size"] = team.size
-        found["whole"] = trained(team)
-        found["planted"] = not_averaged(team)
-        found["noises"] = noises(team)
-        found["broken"] = said(lambda: trained(team, loss=breaking))
-        found["disagreed"] = said(lambda: team.agree(team.rank, "the step"))
-        stop = {"stop": lambda judgements: judgements[-1].figures["rank"] == 0.0}
-        found["stopped early"] = trained(team, judge=fickle(team), **stop)["losses"]
-        found["stopped"] = stopped_in_the_other(team, folder / "checkpoints")
-        found["resumed"] = trained(team, folder=folder / "checkpoints")
-        if team.is_writer:
+    with joined() as group:
+        found["size"] = group.size
+        found["whole"] = trained(group)
+        found["planted"] = not_averaged(group)
+        found["noises"] = noises(group)
+        found["broken"] = said(lambda: trained(group, loss=breaking))
+        found["disagreed"] = said(lambda: group.agree(group.rank, "the step"))
+        stop = {"stop": lambda evaluations: evaluations[-1].figures["rank"] == 0.0}
+        found["stopped early"] = trained(group, judge=fickle(group), **stop)["losses"]
+        found["stopped"] = stopped_in_the_other(group, folder / "checkpoints")
+        found["resumed"] = trained(group, folder=folder / "checkpoints")
+        if group.is_writer:
             (folder / "found.json").write_text(json.dumps(found))
 
 

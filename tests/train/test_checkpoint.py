@@ -1,4 +1,5 @@
-"""Checkpoints: whole or not there, found again after any damage, and taken over only where they fit."""
+"""Checkpoints: whole or not there, found again after any damage, and taken over only where they
+fit."""
 
 import os
 import random
@@ -67,12 +68,18 @@ def test_a_training_that_was_stopped_ends_in_the_same_bytes(tmp_path, layout, en
 
 
 def test_other_numbers_in_the_checkpoint_would_be_seen(tmp_path, monkeypatch):
-    from attnlab.train.layouts.solo import Solo
+    from attnlab.train.layouts.sequential import Sequential
 
-    whole = Solo.state
-    monkeypatch.setattr(Solo, "state", lambda self: {k: v * 0 if "second" in k else v for k, v in whole(self).items()})
+    whole = Sequential.state
+    monkeypatch.setattr(
+        Sequential,
+        "state",
+        lambda self: {k: v * 0 if "second" in k else v for k, v in whole(self).items()},
+    )
     with pytest.raises(AssertionError):
-        test_a_training_that_was_stopped_ends_in_the_same_bytes(tmp_path, "solo", "eager", 120)
+        test_a_training_that_was_stopped_ends_in_the_same_bytes(
+            tmp_path, "sequential", "eager", 120
+        )
 
 
 @pytest.mark.parametrize(("layout", "engine"), WAYS)
@@ -112,9 +119,12 @@ def test_a_finished_training_returns_at_once_what_it_found(trained):
 
 
 def test_a_training_that_had_enough_is_finished_too(tmp_path):
-    _, found = fit(tmp_path, stop=lambda judgements: len(judgements) == 2)
+    _, found = fit(tmp_path, stop=lambda evaluations: len(evaluations) == 2)
     assert found.history.ends == [120]
-    assert fit(tmp_path, stop=lambda judgements: pytest.fail("asked again"))[1].members == found.members
+    assert (
+        fit(tmp_path, stop=lambda evaluations: pytest.fail("asked again"))[1].members
+        == found.members
+    )
 
 
 def test_models_that_were_trained_a_bit_go_on_from_the_checkpoint(tmp_path):
@@ -138,7 +148,9 @@ class TestDamage:
         ]
         whole, _ = fit(num=2)
         assert weights(fit(trained, num=2)[0]) == weights(whole)
-        assert read_checkpoint(files(trained)[-1]).facts["step"] == 150  # written anew, over the damaged one
+        assert (
+            read_checkpoint(files(trained)[-1]).facts["step"] == 150
+        )  # written anew, over the damaged one
 
     def test_a_damaged_later_one_makes_room_for_good_ones(self, trained):
         _, last = files(trained)
@@ -150,7 +162,8 @@ class TestDamage:
         for path in files(trained):
             path.write_bytes(b"")
         with pytest.raises(
-            CouldNotRun, match=r"^the checkpoint .*000000150.* is damaged: .* There is no other to go on"
+            CouldNotRun,
+            match=r"^the checkpoint .*000000150.* is damaged: .* There is no other to go on",
         ):
             fit(trained, num=2)
 
@@ -170,7 +183,9 @@ class TestDamage:
                 return False
 
         fits = SimpleNamespace(hexdigest=Anything)
-        monkeypatch.setattr("attnlab.train.checkpoint.hashlib", SimpleNamespace(sha256=lambda content: fits))
+        monkeypatch.setattr(
+            "attnlab.train.checkpoint.hashlib", SimpleNamespace(sha256=lambda content: fits)
+        )
         with pytest.raises(AssertionError):
             damage_everything(trained, tmp_path / "damaged", truncations=0, flips=100, swaps=0)
 
@@ -186,7 +201,9 @@ def damage_everything(folder, copy, *, truncations, flips, swaps):
         damaged.append(bytes(flipped))
     for number in range(swaps):
         seed = drawn.randrange(10**6)
-        damaged.append(before.read_bytes() if number % 2 else random.Random(seed).randbytes(len(content)))
+        damaged.append(
+            before.read_bytes() if number % 2 else random.Random(seed).randbytes(len(content))
+        )
     copy.mkdir()
     shutil.copy(before, copy)
     seen = 0
@@ -200,9 +217,13 @@ def damage_everything(folder, copy, *, truncations, flips, swaps):
     assert seen == truncations + flips + swaps
 
 
-@pytest.mark.parametrize(("layout", "engine"), [("solo", "eager"), ("auto", "auto")])  # others refuse such a model
+@pytest.mark.parametrize(
+    ("layout", "engine"), [("sequential", "eager"), ("auto", "auto")]
+)  # others refuse such a model
 @pytest.mark.parametrize("idle", [0, 1])
-def test_a_model_with_a_part_that_nothing_reaches_goes_on_to_the_same_bytes(tmp_path, layout, engine, idle):
+def test_a_model_with_a_part_that_nothing_reaches_goes_on_to_the_same_bytes(
+    tmp_path, layout, engine, idle
+):
     def members():
         with seeds.isolated(0, "model"):
             parts = torch.nn.ModuleList(torch.nn.Linear(2, 1) for _ in range(2))
@@ -226,7 +247,8 @@ class Reaching(torch.nn.Module):
 
 
 def rewritten(folder, change):
-    """Write the last checkpoint anew with other contents, under a name that fits: what a stranger could hand us."""
+    """Write the last checkpoint anew with other contents, under a name that fits: what a stranger
+    could hand us."""
     tensors, facts = read_checkpoint(files(folder)[-1])
     change(tensors, facts)
     for path in files(folder):
@@ -249,10 +271,13 @@ def wrong_shape(name, *shape):
         (wrong_shape("second.2.weight", 1), r"second\.2\.weight is \(1,\)"),
         (wrong_shape("model.9.weight", 1), r"the models have no 9\.weight"),
         (wrong_shape("history.losses", 3, 3), "history.losses has the shape"),
-        (wrong_shape("history.scores", 1, 1), "judgements do not fit"),
+        (wrong_shape("history.scores", 1, 1), "evaluations do not fit"),
         (wrong_shape("steps", 5), "steps is"),
         (wrong_shape("since_note", 5), "since_note is"),
-        (lambda t, f: t.update({"model.0.weight": t["model.0.weight"].double()}), "of torch.float64, expected"),
+        (
+            lambda t, f: t.update({"model.0.weight": t["model.0.weight"].double()}),
+            "of torch.float64, expected",
+        ),
         (lambda t, f: t.pop("model.0.weight"), r"model\.0\.weight is missing"),
         (lambda t, f: t.pop("first.0.weight"), r"first\.0\.weight is missing"),
         (lambda t, f: t.pop("is_alive"), "is_alive is missing"),
@@ -270,20 +295,35 @@ def wrong_shape(name, *shape):
         (lambda t, f: f.update(versions=None), "versions is None"),
         (lambda t, f: f.update(logged=[]), r"logged is \[\], expected \[50, 60, 100, 120, 150\]"),
         (lambda t, f: f.update(judged=[1, 2, 3]), r"judged is \[1, 2, 3\]"),
-        (lambda t, f: f.update(judgements=[2, 4]), "judgements do not fit"),
+        (lambda t, f: f.update(judgements=[2, 4]), "evaluations do not fit"),
         (lambda t, f: f.update(ends=[None, 151]), "the end of member 1 is 151"),
-        (lambda t, f: f.update(ends=[60, None]), "member 0 has 3 judgements, expected 1"),
+        (lambda t, f: f.update(ends=[60, None]), "member 0 has 3 evaluations, expected 1"),
         (lambda t, f: f.update(faults=["x", None]), "the fault of member 0 is 'x'"),
         (lambda t, f: f.update(ends=[150, 150], faults=["x", "x"]), "all members broke"),
-        (lambda t, f: [t.pop(name) for name in list(t) if name.startswith("best.")], "best is missing"),
-        (lambda t, f: [t.pop(name) for name in list(t) if name.startswith("second.")], "second is missing"),
+        (
+            lambda t, f: [t.pop(name) for name in list(t) if name.startswith("best.")],
+            "best is missing",
+        ),
+        (
+            lambda t, f: [t.pop(name) for name in list(t) if name.startswith("second.")],
+            "second is missing",
+        ),
         (lambda t, f: t["second.0.bias"].fill_(float("inf")), r"second\.0\.bias is not finite"),
         (lambda t, f: t["is_alive"].fill_(False), "member 0 broke, but not when"),
-        (lambda t, f: t.update(since_note=torch.zeros(7, 2)), "since_note is of 7 steps, expected 0"),
+        (
+            lambda t, f: t.update(since_note=torch.zeros(7, 2)),
+            "since_note is of 7 steps, expected 0",
+        ),
         (lambda t, f: t["history.rates"].fill_(float("nan")), "a rate is not finite"),
-        (lambda t, f: t["history.figures"].fill_(float("nan")), "a figure of member 0 is not finite"),
+        (
+            lambda t, f: t["history.figures"].fill_(float("nan")),
+            "a figure of member 0 is not finite",
+        ),
         (lambda t, f: t.update({"history.losses": t["history.losses"].half()}), "of torch.float16"),
-        (lambda t, f: t.update({"history.scores": t["history.scores"].int()}), "not of torch.float64"),
+        (
+            lambda t, f: t.update({"history.scores": t["history.scores"].int()}),
+            "not of torch.float64",
+        ),
     ],
 )
 def test_a_strangers_checkpoint_is_held_against_the_models_first(trained, change, words):
@@ -299,7 +339,9 @@ def test_a_strangers_checkpoint_is_held_against_the_models_first(trained, change
 def test_a_file_of_another_kind_is_no_checkpoint(tmp_path, facts):
     import hashlib
 
-    content = safetensors.torch.save({"a": torch.zeros(1)}, metadata=None if facts is None else {"facts": facts})
+    content = safetensors.torch.save(
+        {"a": torch.zeros(1)}, metadata=None if facts is None else {"facts": facts}
+    )
     path = tmp_path / f"000000001-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
     path.write_bytes(content)
     with pytest.raises(CouldNotRun, match="is no checkpoint of a training"):
@@ -339,14 +381,18 @@ def test_another_torch_is_told(trained, monkeypatch):
 def test_a_compiler_that_is_gone_is_told(tmp_path, monkeypatch):
     if compiler_name() is None:
         pytest.skip("there is no C++ compiler here")
-    stop_at(60, tmp_path, num=2, layout="lanes", engine="compiled")
+    stop_at(60, tmp_path, num=2, layout="simd", engine="compiled")
     monkeypatch.setattr("attnlab.train.layouts.choose.compiler_name", lambda: None)
     watcher = Watcher()
     members, _ = fit(tmp_path, num=2, observer=watcher)
     assert watcher.told[0].startswith("No C++ compiler was found")
-    assert watcher.told[1] == "It began with the layout lanes, compiled: the last digits may differ."
-    for member_, expected in zip(members, fit(num=2, layout="lanes", engine="compiled")[0], strict=True):
-        torch.testing.assert_close(member_.model.state_dict(), expected.model.state_dict(), rtol=1e-3, atol=1e-4)
+    assert watcher.told[1] == "It began with the layout simd, compiled: the last digits may differ."
+    for member_, expected in zip(
+        members, fit(num=2, layout="simd", engine="compiled")[0], strict=True
+    ):
+        torch.testing.assert_close(
+            member_.model.state_dict(), expected.model.state_dict(), rtol=1e-3, atol=1e-4
+        )
 
 
 def test_threads_are_as_they_were(tmp_path, monkeypatch):
@@ -364,7 +410,9 @@ def test_threads_are_as_they_were(tmp_path, monkeypatch):
 class TestTheLock:
     def test_a_second_trainer_is_refused_at_once_and_told_by_whom(self, tmp_path):
         def second():
-            with pytest.raises(Taken, match=f"^this process is writing into {tmp_path}: wait until it has ended"):
+            with pytest.raises(
+                Taken, match=f"^this process is writing into {tmp_path}: wait until it has ended"
+            ):
                 fit(tmp_path)
 
         fit(tmp_path, observer=Watcher(100, second))
@@ -409,7 +457,9 @@ class TestTheLock:
 def test_what_a_killed_writer_left_is_removed_at_the_next_start(trained):
     (trained / ".000000150-ab.safetensors.x1.part").write_bytes(b"half")
     (trained / "mine.part").write_bytes(b"whole")
-    shutil.copy(files(trained)[0], trained / f"000000100-{'0' * 16}.safetensors")  # killed before it could be removed
+    shutil.copy(
+        files(trained)[0], trained / f"000000100-{'0' * 16}.safetensors"
+    )  # killed before it could be removed
     fit(trained, num=2)
     assert [read_checkpoint(path).facts["step"] for path in files(trained)] == [120, 150]
     assert not list(trained.glob(".*.part"))
@@ -418,9 +468,12 @@ def test_what_a_killed_writer_left_is_removed_at_the_next_start(trained):
 
 
 def test_too_little_room_is_said_before_the_first_step(tmp_path, monkeypatch):
-    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000, "total": 9999})())
+    monkeypatch.setattr(
+        "shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000, "total": 9999})()
+    )
     with pytest.raises(
-        CouldNotWrite, match=rf"could not write {tmp_path}: only 1,000 bytes .* of this size needs \d\d,"
+        CouldNotWrite,
+        match=rf"could not write {tmp_path}: only 1,000 bytes .* of this size needs \d\d,",
     ):
         fit(tmp_path, loss=lambda *_: pytest.fail("a step was taken"))
 
@@ -448,5 +501,7 @@ def test_checkpoints_are_seldom_enough_to_cost_little(monkeypatch):
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf", ""])
 def test_a_wrong_time_between_checkpoints_is_said(monkeypatch, text):
     monkeypatch.setenv("ATTNLAB_CHECKPOINT_SECONDS", text)
-    with pytest.raises(WrongUsage, match="ATTNLAB_CHECKPOINT_SECONDS must be a number of at least 0; got"):
+    with pytest.raises(
+        WrongUsage, match="ATTNLAB_CHECKPOINT_SECONDS must be a number of at least 0; got"
+    ):
         Pace()

@@ -1,4 +1,5 @@
-"""Nothing is lost: kills, full disks, places that may not be written, changed settings, two at once.
+"""Nothing is lost: kills, full disks, places that may not be written, changed settings, two at
+once.
 
 The long campaigns are marked slow; short samples of them run always.
 """
@@ -24,7 +25,7 @@ from attnlab.errors import CouldNotRun
 from attnlab.experiments import experiment, registry
 from attnlab.experiments.folder import is_finished, list_runs
 from attnlab.files import LOCK
-from attnlab.train.layouts.solo import Solo
+from attnlab.train.layouts.sequential import Sequential
 
 from .runs import FAILED, SETTINGS, check_readable, check_same, make_whole, output_of, start
 from .tiny import WAYS, begin, end, fit, kill, make_draw, member, weights
@@ -45,24 +46,31 @@ class TestKilledAtRandomMoments:
     def test_many(self, whole, tmp_path):
         assert kill_often(whole, tmp_path, kills=200) == 200
 
-    def test_a_training_that_goes_on_without_its_moments_is_caught(self, whole, tmp_path, monkeypatch):
-        load = Solo.load_state
+    def test_a_training_that_goes_on_without_its_moments_is_caught(
+        self, whole, tmp_path, monkeypatch
+    ):
+        load = Sequential.load_state
 
         def forgetful(self, state):
-            load(self, {name: t * 0 if name.startswith("first.") else t for name, t in state.items()})
+            load(
+                self, {name: t * 0 if name.startswith("first.") else t for name, t in state.items()}
+            )
 
-        monkeypatch.setattr(Solo, "load_state", forgetful)
+        monkeypatch.setattr(Sequential, "load_state", forgetful)
         with pytest.raises(AssertionError):
             kill_often(whole, tmp_path, kills=25)
 
 
 def kill_often(whole, parent, *, kills):
-    """Kill runs at random moments, going on with each until it ends, and return how many were killed."""
+    """Kill runs at random moments, going on with each until it ends, and return how many were
+    killed."""
     undisturbed, seconds = whole
     drawn, killed, number = random.Random(0), 0, 0
     while killed < kills:
         folder = parent / f"run-{number}"
-        while kill(start(folder), drawn.uniform(0.0, seconds)) == -signal.SIGKILL and killed < kills:
+        while (
+            kill(start(folder), drawn.uniform(0.0, seconds)) == -signal.SIGKILL and killed < kills
+        ):
             killed += 1
             check_readable(folder)
         if not is_finished(folder):
@@ -110,7 +118,11 @@ def die_within_a_write(nth):
 
     def open_(handle, *args, **options):
         calls.append(1)
-        return Half(whole(handle, *args, **options)) if len(calls) == nth else whole(handle, *args, **options)
+        return (
+            Half(whole(handle, *args, **options))
+            if len(calls) == nth
+            else whole(handle, *args, **options)
+        )
 
     files.os.fdopen = open_
 
@@ -149,7 +161,9 @@ def kill_at(point, places, whole, parent):
 
 def test_of_a_run_killed_before_it_had_a_config_nothing_stands_in_the_way(whole, tmp_path):
     folder = tmp_path / "run"
-    assert end(start(folder, before=lambda: POINTS["with half of it written"](1))) == -signal.SIGKILL
+    assert (
+        end(start(folder, before=lambda: POINTS["with half of it written"](1))) == -signal.SIGKILL
+    )
     names = {path.name for path in folder.iterdir()}
     assert LOCK in names
     assert any(name.endswith(".part") for name in names)
@@ -172,7 +186,9 @@ class TestAFullDisk:
         for level in range(20):
             with mounted(disk, "size=64m"):
                 folder = disk / "run"
-                status = end(start(folder, before=lambda level=level: fill_at_step(disk, 60, 8_192 * level)))
+                status = end(
+                    start(folder, before=lambda level=level: fill_at_step(disk, 60, 8_192 * level))
+                )
                 check_full(status, folder)
                 (disk / "filler").unlink()
                 assert end(start(folder)) == FAILED
@@ -183,8 +199,19 @@ class TestAFullDisk:
         disk.mkdir()
         with mounted(disk, "size=1m"):
             folder = disk / "run"
-            assert end(begin(lambda: main(["run", "sorting", "-q", "--out", str(folder)]), tmp_path / "output")) == 3
-            assert "bytes are free there and a run needs 4,194,304" in (tmp_path / "output").read_text()
+            assert (
+                end(
+                    begin(
+                        lambda: main(["run", "sorting", "-q", "--out", str(folder)]),
+                        tmp_path / "output",
+                    )
+                )
+                == 3
+            )
+            assert (
+                "bytes are free there and a run needs 4,194,304"
+                in (tmp_path / "output").read_text()
+            )
             assert list(disk.iterdir()) == []
 
 
@@ -208,7 +235,7 @@ def check_full(status, folder):
     assert text.count("\n") == 1
     assert str(folder) in text
     assert "bytes)" in text
-    assert text.endswith(f"What it has so far is in {folder}: go on with attnlab resume {folder}\n")
+    assert text.endswith(f"The results so far are in {folder}; to go on: attnlab resume {folder}\n")
     check_readable(folder)
     assert list(folder.glob("checkpoints/**/*.safetensors"))
     assert not list(folder.rglob("*.part"))
@@ -240,7 +267,9 @@ def fill_at_step(disk, step, left):
 @contextmanager
 def mounted(folder, options):
     """Mount a small disk, where that is allowed."""
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False
+    )
     if done.returncode:
         pytest.skip("mounting a disk is not allowed here")
     try:
@@ -285,7 +314,12 @@ class TestPlacesThatMayNotBeWritten:
         if os.getuid():
             pytest.skip("only root can become another user")
         (tmp_path / "theirs").mkdir(mode=0o700)
-        self.refused(tmp_path / "theirs" / "run", tmp_path, "It may not be written by you", lambda: os.setuid(65534))
+        self.refused(
+            tmp_path / "theirs" / "run",
+            tmp_path,
+            "It may not be written by you",
+            lambda: os.setuid(65534),
+        )
 
     def test_a_file_system_is_read_only(self, tmp_path):
         disk = tmp_path / "disk"
@@ -308,24 +342,51 @@ def stopped(tmp_path_factory):
 
 
 CHANGES = [
-    ("task", "reverse"), ("letters", 4), ("length", 4), ("d_model", 8), ("num_heads", 3), ("num_layers", 2),
+    ("task", "reverse"),
+    ("letters", 4),
+    ("length", 4),
+    ("d_model", 8),
+    ("num_heads", 3),
+    ("num_layers", 2),
     ("d_ff", 7),
-    ("projections", "dense"), ("rank", 2), ("temperature", 0.5), ("positions", "rotary"), ("norm", "rms"),
-    ("norm_place", "post"), ("activation", "gelu"), ("bias", True), ("dropout", 0.1), ("initial_scale", 0.9),
-    ("steps", 151), ("batch_size", 127), ("learning_rate", 2e-3), ("warmup_steps", 3), ("weight_decay", 0.1),
-    ("clip", 0.9), ("evaluate_every", 31), ("most_judged", 26), ("seed", 1), ("layout", "vmap"), ("engine", "eager"),
-]  # fmt: skip
+    ("projections", "dense"),
+    ("rank", 2),
+    ("temperature", 0.5),
+    ("positions", "rotary"),
+    ("norm", "rms"),
+    ("norm_place", "post"),
+    ("activation", "gelu"),
+    ("bias", True),
+    ("dropout", 0.1),
+    ("initial_scale", 0.9),
+    ("steps", 151),
+    ("batch_size", 127),
+    ("learning_rate", 2e-3),
+    ("warmup_steps", 3),
+    ("weight_decay", 0.1),
+    ("clip", 0.9),
+    ("evaluate_every", 31),
+    ("most_judged", 26),
+    ("seed", 1),
+    ("layout", "vmap"),
+    ("engine", "eager"),
+]
 
 
 def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != LOCK}
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != LOCK
+    }
 
 
 @pytest.mark.parametrize(("name", "value"), CHANGES, ids=str)
 def test_a_run_with_another_setting_is_refused_with_its_name(stopped, name, value):
     before = contents(stopped)
     with pytest.raises(
-        CouldNotRun, match=rf"is another one, and is left as it is:(?s:.*)\n  {name}: .* there, .* here"
+        CouldNotRun,
+        match=rf"is another one, and was left as it is:(?s:.*)\n  {name}: .* there, .* here",
     ):
         attnlab.run("sorting", out=stopped, resume=True, **{**SETTINGS, name: value})
     assert contents(stopped) == before
@@ -356,7 +417,9 @@ def test_an_older_python_is_only_told(stopped, tmp_path, whole, capsys):
     (folder / "config.json").write_text(json.dumps(config))
     assert main(["resume", str(folder)]) == FAILED
     assert 'The last digits may differ (versions.python: "3.2" there' in capsys.readouterr().err
-    assert (folder / "model.safetensors").read_bytes() == (whole[0] / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == (
+        whole[0] / "model.safetensors"
+    ).read_bytes()
 
 
 def test_threads_and_matrix_path_are_as_they_were(stopped, tmp_path):
@@ -381,7 +444,12 @@ def test_threads_and_matrix_path_are_as_they_were(stopped, tmp_path):
         attnlab.resume(folder)
     assert seen == [(3, other)]
     assert torch.get_num_threads() == 1
-    for damaged in ({"threads": "all"}, {"matrix_path": "evil"}, {"settings": {"steps": -1}}, {"layout": None}):
+    for damaged in (
+        {"threads": "all"},
+        {"matrix_path": "evil"},
+        {"settings": {"steps": -1}},
+        {"layout": None},
+    ):
         folder = shutil.copytree(stopped, tmp_path / str(damaged)[:9])
         (folder / "config.json").write_text(json.dumps({**config, **damaged}))
         with pytest.raises(CouldNotRun):
@@ -395,24 +463,33 @@ def test_what_cannot_be_gone_on_with_is_said(whole, tmp_path, capsys):
     again = ["run", "sorting", "--resume", "--out", str(finished)]
     for command in (["resume", str(finished)], [*again, "--set", *settings]):
         assert main(command) == FAILED
-        assert "is finished: there is nothing to go on with, and nothing was touched." in capsys.readouterr().err
+        assert (
+            "is finished: nothing is left to do, and nothing was changed."
+            in capsys.readouterr().err
+        )
     for command, words in (
         (again, "steps: 150 there"),
         (["resume", str(tmp_path / "no")], "there is no run in"),
-        (["run", "sorting", "--resume", "--out", str(tmp_path / "no")], "there is no run in"),
+        (
+            ["run", "sorting", "--resume", "--out", str(tmp_path / "no")],
+            "there is no run to resume in",
+        ),
         (["run", "sorting", "--resume"], "--resume needs --out"),
-        (["run", "all", "--resume", "--out", str(tmp_path)], "--resume needs --out and the folder of one run"),
+        (
+            ["run", "all", "--resume", "--out", str(tmp_path)],
+            "--resume needs --out with the folder of one run",
+        ),
     ):
         assert main(command) in (2, 3)
         assert words in capsys.readouterr().err
-    with pytest.raises(CouldNotRun, match="is finished: there is nothing to go on with"):
+    with pytest.raises(CouldNotRun, match="is finished: nothing is left to do"):
         attnlab.resume(finished)
     assert contents(finished) == before
 
 
 def test_an_unfinished_run_says_how_to_go_on(stopped, capsys):
     assert main(["list", str(stopped.parent)]) == 0
-    assert f"go on with  attnlab resume {stopped}" in capsys.readouterr().out
+    assert f"to go on  attnlab resume {stopped}" in capsys.readouterr().out
     for command in (["show", str(stopped)], ["run", "sorting", "-q", "--out", str(stopped)]):
         assert main(command) == 3
         assert f"attnlab resume {stopped}" in capsys.readouterr().err
@@ -442,8 +519,8 @@ def test_only_one_writes_a_run(whole, tmp_path):
 
 
 PLACES = {
-    "the training": ("attnlab.train.layouts.solo", "Solo.advance"),
-    "a judgement": ("attnlab.experiments.sorting.judging", "answers"),
+    "the training": ("attnlab.train.layouts.sequential", "Sequential.advance"),
+    "an evaluation": ("attnlab.experiments.sorting.sorting_claims", "answers"),
     "a checkpoint": ("attnlab.train.checkpoint", "write_bytes"),
     "the report": ("attnlab.experiments.report", "write_text"),
     "the figures": ("attnlab.draw.figures", "section_figures"),
@@ -453,7 +530,11 @@ PLACES = {
 
 @pytest.mark.parametrize(
     ("place", "number"),
-    [*((place, signal.SIGINT) for place in PLACES), ("the training", signal.SIGTERM), ("the report", signal.SIGTERM)],
+    [
+        *((place, signal.SIGINT) for place in PLACES),
+        ("the training", signal.SIGTERM),
+        ("the report", signal.SIGTERM),
+    ],
 )
 def test_an_interrupted_run_names_what_is_kept_and_goes_on(place, number, whole, tmp_path):
     folder = tmp_path / "run"
@@ -478,7 +559,10 @@ def test_an_interrupted_run_names_what_is_kept_and_goes_on(place, number, whole,
     status = end(start(folder, before=interrupt, has_figures=has_figures))
     who = "you" if number == signal.SIGINT else "SIGTERM"
     assert status == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
-    expected = f"attnlab: stopped by {who}; what it has so far is in {folder}: go on with attnlab resume {folder}\n"
+    expected = (
+        f"attnlab: stopped by {who}; the results so far are in {folder}; to go on: attnlab resume "
+        f"{folder}\n"
+    )
     assert output_of(folder).read_text() == expected
     assert list_runs(tmp_path)[0]["state"] == "unfinished"
     assert end(start(folder)) == FAILED
@@ -503,7 +587,18 @@ def signal_often(whole, parent, campaigns):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDEVMODE": ""}
     for number, signals in enumerate(campaigns):
         folder = parent / f"run-{number}"
-        command = [sys.executable, "-m", "attnlab", "run", "sorting", "-q", "--out", str(folder), "--set", *settings]
+        command = [
+            sys.executable,
+            "-m",
+            "attnlab",
+            "run",
+            "sorting",
+            "-q",
+            "--out",
+            str(folder),
+            "--set",
+            *settings,
+        ]
         process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
         )
@@ -514,7 +609,8 @@ def signal_often(whole, parent, campaigns):
                 time.sleep(drawn.uniform(0.0, 0.05))
         _, told = process.communicate(timeout=60)
         status, last = process.returncode, signals[0]
-        # One that comes before there is a handler, or after the last sentence, ends the process as it ends any other.
+        # One that comes before there is a handler, or after the last sentence, ends the process as
+        # it ends any other.
         expected = {FAILED, 128 + last, -last}
         assert status in expected, (status, told)
         assert "Traceback" not in told
@@ -524,8 +620,12 @@ def signal_often(whole, parent, campaigns):
             if not is_finished(folder):
                 assert f"attnlab resume {folder}" in told
             assert end(start(folder)) == FAILED
-            assert (folder / "model.safetensors").read_bytes() == (whole[0] / "model.safetensors").read_bytes()
-            assert (folder / "metrics.jsonl").read_bytes() == (whole[0] / "metrics.jsonl").read_bytes()
+            assert (folder / "model.safetensors").read_bytes() == (
+                whole[0] / "model.safetensors"
+            ).read_bytes()
+            assert (folder / "metrics.jsonl").read_bytes() == (
+                whole[0] / "metrics.jsonl"
+            ).read_bytes()
 
 
 @pytest.mark.slow
@@ -541,7 +641,9 @@ def test_a_fault_at_any_of_many_steps_is_caught_in_that_step_and_disturbs_nobody
             return (x,)
 
         layout, engine = WAYS[number % len(WAYS)]
-        members, found = fit(members=[member(0), member(1, draw=draw), member(2)], layout=layout, engine=engine)
+        members, found = fit(
+            members=[member(0), member(1, draw=draw), member(2)], layout=layout, engine=engine
+        )
         undisturbed, _ = fit(num=3, layout=layout, engine=engine)
         assert found.history.faults[1].startswith(f"at step {at} (loss nan")
         for place in (0, 2):

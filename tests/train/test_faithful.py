@@ -1,4 +1,5 @@
-"""What a layout cannot follow it refuses: models that differ in more than numbers, losses that are no functions."""
+"""What a layout cannot follow it refuses: models that differ in more than numbers, losses that are
+no functions."""
 
 import math
 
@@ -13,12 +14,12 @@ from attnlab.native import compiler, compiler_name
 from attnlab.train import TrainConfig
 from attnlab.train.layouts.choose import choose_layout
 from attnlab.train.layouts.effort import effort_of
-from attnlab.train.layouts.lanes import build
 from attnlab.train.layouts.layout import NotExpressible
-from attnlab.train.layouts.solo import make_optimiser
+from attnlab.train.layouts.sequential import make_optimiser
+from attnlab.train.layouts.simd import build
 
 MEMBERS, STEPS = 3, 4
-WAYS = [("vmap", "eager"), ("batched", "eager"), ("lanes", "eager"), ("lanes", "compiled")]
+WAYS = [("vmap", "eager"), ("batched", "eager"), ("simd", "eager"), ("simd", "compiled")]
 
 
 @pytest.fixture(autouse=True)
@@ -104,9 +105,15 @@ def chosen(make, loss, data, layout, engine="eager", **fields):
         pytest.skip("there is no C++ compiler here")
     told = []
     held = choose_layout(
-        made(make), configs(**fields), loss, noise=[0] * MEMBERS, example=data, layout=layout, engine=engine,
+        made(make),
+        configs(**fields),
+        loss,
+        noise=[0] * MEMBERS,
+        example=data,
+        layout=layout,
+        engine=engine,
         tell=told.append,
-    )  # fmt: skip
+    )
     assert told == []
     return held
 
@@ -136,7 +143,9 @@ def assert_same(make, loss, layout, engine="eager", data=None, bound=1e-10):
     done = 0
     losses = []
     while done < STEPS:  # the first call takes one step
-        progress = held.advance([tuple(part[done:] for part in each) for each in data], rates[done:], done, bool)
+        progress = held.advance(
+            [tuple(part[done:] for part in each) for each in data], rates[done:], done, bool
+        )
         losses.append(progress.losses)
         done += len(progress.losses)
     found = held.parameters()
@@ -147,20 +156,28 @@ def assert_same(make, loss, layout, engine="eager", data=None, bound=1e-10):
 
 
 def refused(make, loss, layout="vmap"):
-    """Return why a layout refuses; `auto` must train it solo then."""
+    """Return why a layout refuses; `auto` must train it sequential then."""
     data = [drawn(member) for member in range(MEMBERS)]
-    assert chosen(make, loss, data, "auto").name == "solo"
+    assert chosen(make, loss, data, "auto").name == "sequential"
     with pytest.raises(WrongUsage) as caught:
         chosen(make, loss, data, layout)
     return str(caught.value)
 
 
 def reaching(model, x, y, ids):
-    """A loss of parts, weights, a weak penalty on all parameters, and truths that are added and multiplied."""
-    penalty = 1e-4 * sum(each.square().sum() for each in model.parameters()) + 0.1 * model.inner.weight.abs().sum()
+    """A loss of parts, weights, a weak penalty on all parameters, and truths that are added and
+    multiplied."""
+    penalty = (
+        1e-4 * sum(each.square().sum() for each in model.parameters())
+        + 0.1 * model.inner.weight.abs().sum()
+    )
     high, low = x[:, :3] > 0.5, y > 0.5
     counts = (high + low).double() + (high * low).double()
-    return (model.outer(torch.relu(model.inner(x))).square() * counts).sum() + squares(model, x, y, ids) + penalty
+    return (
+        (model.outer(torch.relu(model.inner(x))).square() * counts).sum()
+        + squares(model, x, y, ids)
+        + penalty
+    )
 
 
 @pytest.mark.parametrize(("layout", "engine"), WAYS)
@@ -171,7 +188,13 @@ def test_a_loss_may_reach_into_the_model_and_count_truths(layout, engine):
 @pytest.mark.parametrize(("layout", "engine"), WAYS[2:])
 def test_ids_below_zero_count_from_the_end(layout, engine):
     data = [(x, y, ids - 2) for x, y, ids in map(drawn, range(MEMBERS))]
-    assert_same(lambda member: Table(), lambda model, x, y, ids: F.mse_loss(model(ids), y), layout, engine, data)
+    assert_same(
+        lambda member: Table(),
+        lambda model, x, y, ids: F.mse_loss(model(ids), y),
+        layout,
+        engine,
+        data,
+    )
 
 
 @pytest.mark.parametrize(("layout", "engine"), WAYS)
@@ -190,12 +213,14 @@ def test_compiled_lanes_keep_digits_of_large_logits_and_of_small_errors():
     def loss(model, x, y, ids):
         return F.cross_entropy(model(x) + 1e6, ids) + 1e8 * torch.erf(model(x) * 1e-8).mean()
 
-    assert_same(lambda member: Net(), loss, "lanes", "compiled", bound=1e-9)
+    assert_same(lambda member: Net(), loss, "simd", "compiled", bound=1e-9)
 
 
 def test_ids_that_are_not_there_never_read_what_lies_beside():
     data = [drawn(member) for member in range(MEMBERS)]
-    held = chosen(lambda member: Table(), lambda model, x, y, ids: F.mse_loss(model(ids), y), data, "lanes")
+    held = chosen(
+        lambda member: Table(), lambda model, x, y, ids: F.mse_loss(model(ids), y), data, "simd"
+    )
     data[1][2][2, 0] = 4
     third = [tuple(part[2:3] for part in each) for each in data]
     with pytest.raises(WrongUsage, match="an id of a batch is not from 0"):
@@ -216,13 +241,29 @@ def frozen(member):
 
 STRANGERS = {
     "an attribute of its own": (lambda member: Net(1.0 + member), squares, "differ in more than"),
-    "a parameter that is not used": (lambda member: Unused(), squares, "does not depend on the parameter spare"),
+    "a parameter that is not used": (
+        lambda member: Unused(),
+        squares,
+        "does not depend on the parameter spare",
+    ),
     "a hook": (hooked, squares, "a hook changes the gradient of the parameter inner.weight"),
     "frozen in one member": (frozen, squares, "the parameter inner.weight is not trained"),
-    "counts in place": (lambda member: Counting("in place"), squares, "the loss changes the buffer seen"),
+    "counts in place": (
+        lambda member: Counting("in place"),
+        squares,
+        "the loss changes the buffer seen",
+    ),
     "counts anew": (lambda member: Counting("anew"), squares, "the loss changes the buffer seen"),
-    "counts beside": (lambda member: Counting("attribute"), squares, "the loss changes the attribute calls"),
-    "what a mask picks": (lambda member: Net(), lambda model, x, y, ids: model(x)[y > 0].square().mean(), "vmap: We"),
+    "counts beside": (
+        lambda member: Counting("attribute"),
+        squares,
+        "the loss changes the attribute calls",
+    ),
+    "what a mask picks": (
+        lambda member: Net(),
+        lambda model, x, y, ids: model(x)[y > 0].square().mean(),
+        "vmap: We",
+    ),
 }
 
 
@@ -232,7 +273,7 @@ def test_what_no_layout_could_follow_is_trained_one_by_one(name):
     assert said in refused(make, loss)
 
 
-@pytest.mark.parametrize("layout", ["batched", "lanes"])
+@pytest.mark.parametrize("layout", ["batched", "simd"])
 def test_what_a_mask_picks_is_never_recorded(layout):
     make, loss, _ = STRANGERS["what a mask picks"]
     assert "mask" in (said := refused(make, loss, layout)) or "depends on numbers" in said
@@ -256,12 +297,14 @@ def test_counting_the_work_leaves_a_model_that_counts_as_it_was():
 
 @pytest.mark.parametrize("make", [lambda member: Unused(), frozen])
 def test_a_parameter_without_a_gradient_has_no_moments_and_stops_nothing(make):
-    assert_same(make, squares, "solo")
+    assert_same(make, squares, "sequential")
 
 
 def test_a_loss_that_is_reduced_is_replayed_in_its_own_shape():
     def loss(model, x, y, ids):
-        return F.binary_cross_entropy(model(x).sigmoid(), y.sigmoid()) + F.smooth_l1_loss(model(x), y)
+        return F.binary_cross_entropy(model(x).sigmoid(), y.sigmoid()) + F.smooth_l1_loss(
+            model(x), y
+        )
 
     assert_same(lambda member: Net(), loss, "batched")
 

@@ -18,7 +18,10 @@ def heard():
     """Hear both signals, as a program would that has handlers of its own."""
     found = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda number, frame: found.append(number)) for number in numbers}
+    before = {
+        number: signal.signal(number, lambda number, frame: found.append(number))
+        for number in numbers
+    }
     yield found
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -140,7 +143,9 @@ def test_one_that_comes_with_the_last_step_is_not_lost(tmp_path):
     assert latest_checkpoint(tmp_path).facts["step"] == 150
 
 
-def test_a_second_one_ends_a_judge_at_once_and_the_checkpoint_before_is_whole(tmp_path, monkeypatch):
+def test_a_second_one_ends_a_judge_at_once_and_the_checkpoint_before_is_whole(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("ATTNLAB_CHECKPOINT_SECONDS", "0")
 
     def slow(model):

@@ -1,4 +1,5 @@
-"""Whatever the layout, each member learns what it would learn alone; the rule chooses what was measured to be best."""
+"""Whatever the layout, each member learns what it would learn alone; the rule chooses what was
+measured to be best."""
 
 import copy
 import itertools
@@ -18,13 +19,22 @@ from attnlab.train.layouts import blocks, choose, tape, update, vmap
 from attnlab.train.layouts.batched import batched
 from attnlab.train.layouts.choose import choose_layout, ways
 from attnlab.train.layouts.effort import Effort, effort_of
-from attnlab.train.layouts.lanes import interpret
-from attnlab.train.layouts.lanes.interpret import interpreted
 from attnlab.train.layouts.layout import NotExpressible
-from attnlab.train.layouts.solo import Solo
+from attnlab.train.layouts.sequential import Sequential
+from attnlab.train.layouts.simd import interpret
+from attnlab.train.layouts.simd.interpret import interpreted
 from attnlab.train.layouts.vmap import vmapped
 
-from .test_lanes import CASES, Case, Tables, drawn, many_operations_batch, of_many_operations, rates, relative
+from .test_simd import (
+    CASES,
+    Case,
+    Tables,
+    drawn,
+    many_operations_batch,
+    of_many_operations,
+    rates,
+    relative,
+)
 from .tiny import Watcher, judge
 
 MEMBERS = 3
@@ -68,15 +78,20 @@ def first_batch(data):
 
 
 def compared(make, case, steps, *, dtype=torch.float64, num=MEMBERS, **fields):
-    """Train in a layout and alone; return the layout and how far losses, norms and parameters are apart, relative."""
+    """Train in a layout and alone; return the layout and how far losses, norms and parameters are
+    apart, relative."""
     data, configs = drawn(case.batch, steps, num), configs_of(num, **fields)
     layout = make(models_of(case, num, dtype), configs, case.loss, first_batch(data))
-    alone = Solo(models_of(case, num, dtype), configs, case.loss, [0] * num)
+    alone = Sequential(models_of(case, num, dtype), configs, case.loss, [0] * num)
     ours, theirs = (each.advance(data, rates(steps, num), 0, NEVER) for each in (layout, alone))
     found, wanted = layout.parameters(), alone.parameters()
     assert list(found) == [name for name, _ in models_of(case, 1)[0].named_parameters()]
     weights = [torch.cat([each[name].flatten(1) for name in found], 1) for each in (found, wanted)]
-    return layout, [relative(ours.losses, theirs.losses), relative(ours.norms, theirs.norms), relative(*weights)]
+    return layout, [
+        relative(ours.losses, theirs.losses),
+        relative(ours.norms, theirs.norms),
+        relative(*weights),
+    ]
 
 
 COSTLY = [pytest.param(name, marks=[] if name == "sorter" else pytest.mark.slow) for name in CASES]
@@ -102,7 +117,12 @@ def test_one_step_of_plain_descent_shows_the_same_gradient(layout):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_operations_beyond_our_own_models_are_those_of_pytorch(layout):
-    assert max(compared(LAYOUTS[layout], Case(Tables, of_many_operations, many_operations_batch), 2)[1]) < 1e-12
+    assert (
+        max(
+            compared(LAYOUTS[layout], Case(Tables, of_many_operations, many_operations_batch), 2)[1]
+        )
+        < 1e-12
+    )
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
@@ -126,7 +146,9 @@ def test_three_hundred_compiled_steps_end_where_members_end_alone(width, dtype, 
 
 
 @pytest.mark.slow
-def test_compiled_steps_are_the_same_on_several_threads_and_what_they_cannot_be_is_said(monkeypatch):
+def test_compiled_steps_are_the_same_on_several_threads_and_what_they_cannot_be_is_said(
+    monkeypatch,
+):
     def make(*arguments):
         return batched(*arguments, width=1, is_compiled=True)
 
@@ -158,7 +180,9 @@ def table(width):
 
 
 SHORT = Case(table(3), next_token, tokens)
-LONG = Case(table(512), next_token, tokens)  # so many numbers that each member is updated by a call of its own
+LONG = Case(
+    table(512), next_token, tokens
+)  # so many numbers that each member is updated by a call of its own
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -166,25 +190,34 @@ def test_long_members_are_updated_alike(layout):
     assert max(compared(LAYOUTS[layout], LONG, 5)[1]) < 1e-12
 
 
-@pytest.mark.parametrize("layout", [*LAYOUTS, "solo"])
+@pytest.mark.parametrize("layout", [*LAYOUTS, "sequential"])
 @pytest.mark.parametrize("case", [SHORT, LONG], ids=["short", "long"])
 def test_a_member_that_breaks_stays_as_it_was_for_good_and_disturbs_nobody(layout, case):
-    make = LAYOUTS.get(layout, lambda models, configs, loss, example: Solo(models, configs, loss, [0] * MEMBERS))
+    make = LAYOUTS.get(
+        layout,
+        lambda models, configs, loss, example: Sequential(models, configs, loss, [0] * MEMBERS),
+    )
     data, steps, at = drawn(with_factor, 8), 8, 5
     found = []
     for factor in (1.0, math.nan):
         data[1][-1][at] = factor
         held = make(models_of(case), configs_of(), case.loss, first_batch(data))
-        before = held.advance([tuple(p[:at] for p in each) for each in data], rates(steps)[:at], 0, NEVER)
+        before = held.advance(
+            [tuple(p[:at] for p in each) for each in data], rates(steps)[:at], 0, NEVER
+        )
         middle = held.state()
-        after = held.advance([tuple(p[at:] for p in each) for each in data], rates(steps)[at:], at, NEVER)
+        after = held.advance(
+            [tuple(p[at:] for p in each) for each in data], rates(steps)[at:], at, NEVER
+        )
         found.append((before, middle, after, held.state()))
     (_, _, whole, expected), (before, middle, broken, state) = found
     assert torch.isfinite(before.losses).all()
     assert not torch.isfinite(broken.losses[0, 1] + broken.norms[0, 1])
     for name in state:
         if name != "is_alive":
-            assert torch.equal(state[name][1], middle[name][1]), name  # finite batches follow, and it does not move
+            assert torch.equal(state[name][1], middle[name][1]), (
+                name
+            )  # finite batches follow, and it does not move
             assert torch.equal(state[name][::2], expected[name][::2]), name
     assert state["is_alive"].tolist() == [True, False, True]
     assert torch.equal(broken.losses[:, ::2], whole.losses[:, ::2])
@@ -193,11 +226,15 @@ def test_a_member_that_breaks_stays_as_it_was_for_good_and_disturbs_nobody(layou
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_state_that_is_loaded_goes_on_to_the_bit(layout):
     case, data = SHORT, drawn(SHORT.batch, 6)
-    whole, first, second = (LAYOUTS[layout](models_of(case), configs_of(), case.loss, first_batch(data)) for _ in "123")
+    whole, first, second = (
+        LAYOUTS[layout](models_of(case), configs_of(), case.loss, first_batch(data)) for _ in "123"
+    )
     whole.advance(data, rates(6), 0, NEVER)
     first.advance([tuple(p[:2] for p in each) for each in data], rates(6)[:2], 0, NEVER)
     kept = first.state()
-    first.advance([tuple(p[2:3] for p in each) for each in data], rates(6)[2:3], 2, NEVER)  # a state is a copy
+    first.advance(
+        [tuple(p[2:3] for p in each) for each in data], rates(6)[2:3], 2, NEVER
+    )  # a state is a copy
     second.load_state(kept)
     second.advance([tuple(p[2:] for p in each) for each in data], rates(6)[2:], 2, NEVER)
     expected, found = whole.state(), second.state()
@@ -214,7 +251,9 @@ def test_a_training_that_is_told_to_stop_returns_what_is_done(layout):
     assert held.state()["steps"].tolist() == [done] * MEMBERS
 
 
-@pytest.mark.parametrize("layout", ["batched, one at a time", "batched, two at a time", "lanes without a compiler"])
+@pytest.mark.parametrize(
+    "layout", ["batched, one at a time", "batched, two at a time", "lanes without a compiler"]
+)
 def test_blocks_on_several_threads_give_the_same_bits(layout, monkeypatch):
     monkeypatch.setattr(interpret, "WIDTH", 2)
     case, data, found = SHORT, drawn(SHORT.batch, 5, 5), []
@@ -234,7 +273,10 @@ def test_gradient_on_counts_of_distinct_rows_is_that_of_the_drawn_batch():
     assert len(rows) == 128
     plain = F.cross_entropy(model(rows[:, :-1]).transpose(1, 2), rows[:, 1:])
     counted = make_loss(task, 128)(model, counts[0])
-    for a, b in zip(*(torch.autograd.grad(each, list(model.parameters())) for each in (counted, plain)), strict=True):
+    for a, b in zip(
+        *(torch.autograd.grad(each, list(model.parameters())) for each in (counted, plain)),
+        strict=True,
+    ):
         torch.testing.assert_close(a, b, atol=1e-12, rtol=0)
     (other,) = make_draw(task, 128, 1)(0, 1)  # another seed's counts are another batch
     assert abs(float(make_loss(task, 128)(model, other[0]).detach() - plain.detach())) > 1e-3
@@ -258,12 +300,16 @@ def one_decay_for_all(monkeypatch):
 
 def moments_without_correction(monkeypatch):
     true = update.State.rows
-    monkeypatch.setattr(update.State, "rows", lambda self, m: true(self, m)._replace(steps=self.steps[m] + 9))
+    monkeypatch.setattr(
+        update.State, "rows", lambda self, m: true(self, m)._replace(steps=self.steps[m] + 9)
+    )
 
 
 def members_in_another_order(monkeypatch):
     true = blocks.stacked_batches
-    monkeypatch.setattr(blocks, "stacked_batches", lambda batches: [part.flip(0) for part in true(batches)])
+    monkeypatch.setattr(
+        blocks, "stacked_batches", lambda batches: [part.flip(0) for part in true(batches)]
+    )
 
 
 def temperature_of_the_first(monkeypatch):
@@ -301,14 +347,18 @@ def test_an_operation_that_is_not_replayed_would_show(monkeypatch):
 
 def freed_at_once(monkeypatch):
     true = tape._last_uses
-    monkeypatch.setattr(tape, "_last_uses", lambda graph: {**true(graph), **{node: [node] for node in graph.nodes}})
+    monkeypatch.setattr(
+        tape, "_last_uses", lambda graph: {**true(graph), **{node: [node] for node in graph.nodes}}
+    )
 
 
 def lent_twice(monkeypatch):
     monkeypatch.setattr(interpret, "reads", lambda term: [])  # as if nobody read what was written
 
 
-@pytest.mark.parametrize(("plant", "make"), [(freed_at_once, one_at_a_time), (lent_twice, interpreted)])
+@pytest.mark.parametrize(
+    ("plant", "make"), [(freed_at_once, one_at_a_time), (lent_twice, interpreted)]
+)
 def test_memory_that_is_given_away_too_early_would_show(plant, make, monkeypatch):
     plant(monkeypatch)
     try:
@@ -345,8 +395,16 @@ def rows_of(source):
 
 
 HARD = {
-    "dropout": (lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)), square, "dropout draws its noise"),
-    "batch norm": (lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), square, "keeps running statistics"),
+    "dropout": (
+        lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)),
+        square,
+        "dropout draws its noise",
+    ),
+    "batch norm": (
+        lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)),
+        square,
+        "keeps running statistics",
+    ),
     "looking at numbers": (lambda: Looking(2, 2), square, ""),
     "random numbers": (lambda: nn.Linear(2, 2), random, ""),
     "frozen": (lambda: nn.Linear(2, 2).requires_grad_(requires_grad=False), square, ""),
@@ -359,9 +417,11 @@ def test_what_only_solo_can_hold_is_held_by_solo(name):
     data, models = drawn(rows_of, 2), [make() for _ in range(MEMBERS)]
     options = {"noise": [0] * MEMBERS, "example": data}
     configs = configs_of(steps=100_000)
-    assert choose_layout(models, configs, loss, **options).name == "solo"
-    for layout in ("vmap", "batched", "lanes"):
-        with pytest.raises(WrongUsage, match=f"the layout {layout} cannot hold these models: .*{words}"):
+    assert choose_layout(models, configs, loss, **options).name == "sequential"
+    for layout in ("vmap", "batched", "simd"):
+        with pytest.raises(
+            WrongUsage, match=f"the layout {layout} cannot hold these models: .*{words}"
+        ):
             choose_layout(models, configs, loss, **options, layout=layout)
 
 
@@ -380,8 +440,11 @@ def ragged(first, count):
 def test_batches_of_many_shapes_are_for_solo():
     config = TrainConfig(steps=400)
     members = [Member(nn.Linear(2, 2), config, ragged, judge) for _ in range(2)]
-    assert train_together(members, square).layout == "solo"
-    with pytest.raises(WrongUsage, match=r"the layout batched cannot hold these models: the batches differ in shape"):
+    assert train_together(members, square).layout == "sequential"
+    with pytest.raises(
+        WrongUsage,
+        match=r"the layout batched cannot hold these models: the batches differ in shape",
+    ):
         train_together(members, square, layout="batched")
 
 
@@ -391,7 +454,7 @@ def test_batches_that_turn_out_to_be_of_another_shape_are_said():
 
     members = [Member(nn.Linear(2, 2), TrainConfig(steps=100), growing, judge)]
     assert train_together(members, square, layout="vmap").layout == "vmap"
-    for layout in ("batched", "lanes"):
+    for layout in ("batched", "simd"):
         with pytest.raises(WrongUsage, match=r"batches.*\(3, 2\).*\(4, 2\)"):
             train_together(members, square, layout=layout, engine="eager")
 
@@ -399,7 +462,9 @@ def test_batches_that_turn_out_to_be_of_another_shape_are_said():
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_loss_that_changes_buffers_is_refused(layout):
     with pytest.raises(NotExpressible):
-        LAYOUTS[layout]([Changing(2, 2) for _ in range(2)], configs_of(2), square, (torch.zeros(4, 2),))
+        LAYOUTS[layout](
+            [Changing(2, 2) for _ in range(2)], configs_of(2), square, (torch.zeros(4, 2),)
+        )
 
 
 def test_an_id_that_is_no_token_is_a_wrong_usage():
@@ -416,21 +481,23 @@ SORTING, SMALL, MIDDLE = Effort(46.2, 0.235), Effort(220, 5.11), Effort(6_165, 6
 @pytest.mark.parametrize(
     ("effort", "members", "steps", "threads", "has_compiler", "expected"),
     [
-        (SORTING, 1, 15_000, 1, True, ("lanes", True)),
-        (SORTING, 1_024, 15_000, 1, True, ("lanes", True)),
-        (SORTING, 64, 15_000, 2, False, ("lanes", False)),
+        (SORTING, 1, 15_000, 1, True, ("simd", True)),
+        (SORTING, 1_024, 15_000, 1, True, ("simd", True)),
+        (SORTING, 64, 15_000, 2, False, ("simd", False)),
         (SORTING, 1, 15_000, 1, False, ("batched", False)),
-        (SORTING, 1, 50, 1, True, ("solo", False)),
-        (SMALL, 64, 15_000, 1, True, ("lanes", True)),
+        (SORTING, 1, 50, 1, True, ("sequential", False)),
+        (SMALL, 64, 15_000, 1, True, ("simd", True)),
         (SMALL, 1, 100_000, 1, True, ("batched", True)),
         (SMALL, 64, 15_000, 1, False, ("batched", False)),
-        (MIDDLE, 1, 100, 1, True, ("solo", False)),
+        (MIDDLE, 1, 100, 1, True, ("sequential", False)),
         (MIDDLE, 32, 10_000, 2, True, ("batched", True)),
-        (MIDDLE, 1, 10_000, 1, False, ("solo", False)),
+        (MIDDLE, 1, 10_000, 1, False, ("sequential", False)),
         (MIDDLE, 32, 10_000, 2, False, ("batched", False)),
     ],
 )
-def test_the_rule_chooses_what_was_measured_to_be_quickest(effort, members, steps, threads, has_compiler, expected):
+def test_the_rule_chooses_what_was_measured_to_be_quickest(
+    effort, members, steps, threads, has_compiler, expected
+):
     possible = [way for way in ways(effort, members) if has_compiler or not way.is_compiled]
     best = min(possible, key=lambda way: way.seconds(effort, members, steps, threads))
     assert (best.layout, best.is_compiled) == expected
@@ -463,10 +530,18 @@ def chosen(monkeypatch=None, num=64, steps=15_000, **options):
     if monkeypatch is not None:
         monkeypatch.setattr(choose, "tried", lambda layout, *_: layout)
         monkeypatch.setattr(choose, "tried", lambda layout, *args: layout)  # these take no steps
-        for name in ("Lanes", "interpreted", "batched", "vmapped"):
-            monkeypatch.setattr(choose, name, lambda *args, name=name, **kw: made.append((name, kw)) or Watcher())
+        for name in ("Simd", "interpreted", "batched", "vmapped"):
+            monkeypatch.setattr(
+                choose, name, lambda *args, name=name, **kw: made.append((name, kw)) or Watcher()
+            )
     found = choose_layout(
-        models, configs_of(num, steps=steps), case.loss, noise=[0] * num, example=data, tell=watcher.tell, **options
+        models,
+        configs_of(num, steps=steps),
+        case.loss,
+        noise=[0] * num,
+        example=data,
+        tell=watcher.tell,
+        **options,
     )
     return (made[0][0] if made else found.name), watcher.told
 
@@ -475,21 +550,23 @@ def test_without_a_compiler_it_says_so_and_trains(monkeypatch):
     monkeypatch.setattr(choose, "compiler_name", lambda: None)
     name, told = chosen(monkeypatch)
     assert name == "interpreted"
-    assert told == ["No C++ compiler was found (such as g++), so the steps are not compiled and take longer."]
+    assert told == [
+        "No C++ compiler was found (such as g++), so the steps are not compiled and take longer."
+    ]
     assert chosen(monkeypatch, engine="compiled") == (name, told)
     assert chosen(monkeypatch, engine="eager") == (name, [])  # nobody asked for one
-    assert chosen(num=1, steps=10) == ("solo", [])
+    assert chosen(num=1, steps=10) == ("sequential", [])
 
 
 def test_the_engine_asked_for_is_taken(monkeypatch):
     monkeypatch.setattr(choose, "compiler_name", lambda: "g++")
-    assert chosen(monkeypatch)[0] == "Lanes"
+    assert chosen(monkeypatch)[0] == "Simd"
     assert chosen(monkeypatch, engine="eager")[0] == "interpreted"
-    assert chosen(monkeypatch, num=1, steps=10, engine="compiled")[0] == "Lanes"
+    assert chosen(monkeypatch, num=1, steps=10, engine="compiled")[0] == "Simd"
     assert chosen(monkeypatch, layout="batched", engine="compiled")[0] == "batched"
-    assert chosen(layout="solo", engine="compiled") == (
-        "solo",
-        ["The layout solo compiles nothing; it trains as it is."],
+    assert chosen(layout="sequential", engine="compiled") == (
+        "sequential",
+        ["The layout sequential compiles nothing; it trains as it is."],
     )
 
 
@@ -498,17 +575,17 @@ def test_what_cannot_be_compiled_is_told_and_the_next_way_taken(monkeypatch):
         raise NotExpressible("the compiler g++ failed")
 
     monkeypatch.setattr(choose, "compiler_name", lambda: "g++")
-    monkeypatch.setattr(choose, "Lanes", refuse)
-    name, told = chosen(layout="lanes", engine="compiled", num=2)
-    assert name == "lanes"
-    assert told == ["The layout lanes cannot be compiled here: the compiler g++ failed."]
+    monkeypatch.setattr(choose, "Simd", refuse)
+    name, told = chosen(layout="simd", engine="compiled", num=2)
+    assert name == "simd"
+    assert told == ["The layout simd cannot be compiled here: the compiler g++ failed."]
 
 
 def test_a_compiler_that_fails_is_told_also_where_nobody_asked_for_it(monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", "false")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     _, told = chosen(num=2)
-    assert told[0].startswith("The layout lanes cannot be compiled here: ")
+    assert told[0].startswith("The layout simd cannot be compiled here: ")
 
 
 def test_the_choice_is_the_same_each_time():

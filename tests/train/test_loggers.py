@@ -34,7 +34,11 @@ def read_tensorboard(folder):
     """Read event files back with TensorBoard's own reader: (name, step) -> value."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
-    return {(name, each.step): each.value for name in events.Tags()["scalars"] for each in events.Scalars(name)}
+    return {
+        (name, each.step): each.value
+        for name in events.Tags()["scalars"]
+        for each in events.Scalars(name)
+    }
 
 
 def read_mlflow(folder):
@@ -42,11 +46,17 @@ def read_mlflow(folder):
     tracking = pytest.importorskip("mlflow.tracking")
     with loggers._unheard():
         client = tracking.MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
-        (experiment,) = (each for each in client.search_experiments() if each.name == "attnlab sorting")
+        (experiment,) = (
+            each for each in client.search_experiments() if each.name == "attnlab sorting"
+        )
         (run,) = client.search_runs([experiment.experiment_id])
-        histories = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+        histories = {
+            name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics
+        }
     assert run.info.status == "FINISHED"
-    return {(name, each.step): each.value for name, own in histories.items() for each in own}, run.data.params
+    return {
+        (name, each.step): each.value for name, own in histories.items() for each in own
+    }, run.data.params
 
 
 READ = {"tensorboard": read_tensorboard, "mlflow": lambda folder: read_mlflow(folder)[0]}
@@ -59,7 +69,10 @@ EXPECTED = {
     ("line", "expected"),
     [
         ({"step": 1, "loss": 0.5}, (1, {"loss": 0.5})),
-        ({"model": "mini", "split": "by text", "member": 2, "step": 7, "loss": 1.0}, (7, {"mini/by text/2/loss": 1.0})),
+        (
+            {"model": "mini", "split": "by text", "member": 2, "step": 7, "loss": 1.0},
+            (7, {"mini/by text/2/loss": 1.0}),
+        ),
         ({"step": 200, "task": "unique", "loss": None}, None),
         ({"experiment": "rank", "claim": "kept", "passed": True}, None),
     ],
@@ -91,13 +104,23 @@ def test_a_run_that_begins_anew_leaves_no_line_twice(name, tmp_path):
 
 
 def test_a_run_logs_to_both_and_to_its_own_file_as_ever(tmp_path):
-    report = attnlab.run("sorting", out=tmp_path / "run", loggers=["tensorboard", "mlflow"], **SETTINGS)
-    lines = [json.loads(line) for line in (report.folder / "metrics.jsonl").read_text().splitlines()]
-    expected = {(name, line["step"]): line[name] for line in lines for name in line if name != "step"}
+    report = attnlab.run(
+        "sorting", out=tmp_path / "run", loggers=["tensorboard", "mlflow"], **SETTINGS
+    )
+    lines = [
+        json.loads(line) for line in (report.folder / "metrics.jsonl").read_text().splitlines()
+    ]
+    expected = {
+        (name, line["step"]): line[name] for line in lines for name in line if name != "step"
+    }
     found, parameters = read_mlflow(report.folder)
     assert found == expected
     assert read_tensorboard(report.folder) == pytest.approx(expected, rel=1e-6)
-    assert (parameters["seed"], parameters["learning_rate"], parameters["steps"]) == ("0", "0.01", "100")
+    assert (parameters["seed"], parameters["learning_rate"], parameters["steps"]) == (
+        "0",
+        "0.01",
+        "100",
+    )
 
 
 def test_a_run_that_was_stopped_goes_on_with_the_loggers_it_had(tmp_path):
@@ -107,7 +130,13 @@ def test_a_run_that_was_stopped_goes_on_with_the_loggers_it_had(tmp_path):
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        attnlab.run("sorting", out=tmp_path / "run", loggers=["tensorboard"], observer=Stopping(), **SETTINGS)
+        attnlab.run(
+            "sorting",
+            out=tmp_path / "run",
+            loggers=["tensorboard"],
+            observer=Stopping(),
+            **SETTINGS,
+        )
     attnlab.run("sorting", out=tmp_path / "run", resume=True, **SETTINGS)
     attnlab.run("sorting", out=tmp_path / "whole", loggers=["tensorboard"], **SETTINGS)
     assert read_tensorboard(tmp_path / "run") == read_tensorboard(tmp_path / "whole")
@@ -115,7 +144,9 @@ def test_a_run_that_was_stopped_goes_on_with_the_loggers_it_had(tmp_path):
 
 @pytest.mark.parametrize(("name", "kind"), [("tensorboard", TensorBoard), ("mlflow", MLflow)])
 @pytest.mark.parametrize("method", ["__init__", "log", "close"])
-def test_a_logger_that_fails_says_so_once_and_the_run_goes_on(name, kind, method, tmp_path, monkeypatch):
+def test_a_logger_that_fails_says_so_once_and_the_run_goes_on(
+    name, kind, method, tmp_path, monkeypatch
+):
     pytest.importorskip(name)
 
     def failing(*_):
@@ -123,12 +154,17 @@ def test_a_logger_that_fails_says_so_once_and_the_run_goes_on(name, kind, method
 
     monkeypatch.setattr(kind, method, failing)
     listening = Listening()
-    report = attnlab.run("sorting", out=tmp_path / "run", loggers=[name], observer=listening, **SETTINGS)
+    report = attnlab.run(
+        "sorting", out=tmp_path / "run", loggers=[name], observer=listening, **SETTINGS
+    )
     told = [sentence for sentence in listening.told if "logs no more" in sentence]
     assert told == [
-        f"{name} failed and logs no more ([Errno 28] No space left on device); metrics.jsonl has every line."
+        f"{name} failed and logs no more ([Errno 28] No space left on device); metrics.jsonl "
+        "has every line."
     ]
-    assert len(report.metrics) == len((report.folder / "metrics.jsonl").read_text().splitlines()) > 3
+    assert (
+        len(report.metrics) == len((report.folder / "metrics.jsonl").read_text().splitlines()) > 3
+    )
 
 
 def test_a_store_that_vanishes_is_told_once_and_ends_no_training(tmp_path):
@@ -154,14 +190,17 @@ def test_figures_that_are_not_finite_are_logged_as_such(tmp_path):
 def test_a_package_that_is_missing_is_said_before_anything_long(name, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(
-        CouldNotRun, match=rf"{name} is not installed; install it with: pip install 'attnlab\[{name}\]'"
+        CouldNotRun,
+        match=rf"{name} is not installed; install it with: pip install 'attnlab\[{name}\]'",
     ):
         attnlab.run("sorting", out=tmp_path / "run", loggers=[name])
     assert not (tmp_path / "run").exists()
 
 
 def test_what_cannot_log_is_refused_in_words(tmp_path):
-    with pytest.raises(WrongUsage, match="there is no logger 'tensorbord'; did you mean 'tensorboard'"):
+    with pytest.raises(
+        WrongUsage, match="there is no logger 'tensorbord'; did you mean 'tensorboard'"
+    ):
         attnlab.run("sorting", out=tmp_path / "run", loggers=["tensorbord"])
     with pytest.raises(WrongUsage, match="loggers write into the run folder; name one with out"):
         attnlab.run("sorting", loggers=["tensorboard"])
@@ -175,5 +214,7 @@ def test_nothing_of_mlflow_leaves_the_machine(tmp_path):
 
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
     with sqlite3.connect(tmp_path / "mlflow.db") as store:
-        (place,) = store.execute("select artifact_location from experiments where name like 'attnlab%'").fetchone()
+        (place,) = store.execute(
+            "select artifact_location from experiments where name like 'attnlab%'"
+        ).fetchone()
     assert place == str(tmp_path)

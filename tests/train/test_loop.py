@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from attnlab.errors import WrongUsage
-from attnlab.train import Judgement, TrainConfig, train
+from attnlab.train import Evaluation, TrainConfig, train
 from attnlab.train.faults import NotFinite, first_not_finite
 from attnlab.train.history import History, plain
 from attnlab.train.schedule import Schedule, share_of_peak, span_at
@@ -19,9 +19,11 @@ from .tiny import WAYS, Watcher, fit, judge, loss, make_draw, member, network, w
 
 def test_training_fits_a_line_and_leaves_the_best_weights():
     (only,), found = fit()
-    assert found.members[0].judgement.figures["error"] < 0.1
+    assert found.members[0].evaluation.figures["error"] < 0.1
     with torch.no_grad():
-        assert float(judge(only.model).figures["error"]) == pytest.approx(found.members[0].judgement.figures["error"])
+        assert float(judge(only.model).figures["error"]) == pytest.approx(
+            found.members[0].evaluation.figures["error"]
+        )
     assert not only.model.training
 
 
@@ -40,7 +42,7 @@ def test_the_best_weights_are_kept_not_the_last():
 
     def fickle(model):
         seen.append(model[0].weight.detach().clone())
-        return Judgement((1.0 if len(seen) == 2 else 0.0,), {})
+        return Evaluation((1.0 if len(seen) == 2 else 0.0,), {})
 
     (only,), found = fit(judge=fickle)
     assert found.members[0].best_step == 120
@@ -58,16 +60,22 @@ def test_each_of_several_ends_where_it_would_have_ended_alone(layout, engine):
     members, found = fit(num=3, layout=layout, engine=engine)
     for seed in range(3):
         (alone,), single = fit(members=[member(seed)])
-        torch.testing.assert_close(members[seed].model.state_dict(), alone.model.state_dict(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            members[seed].model.state_dict(), alone.model.state_dict(), rtol=1e-4, atol=1e-5
+        )
         assert found.members[seed].best_step == single.members[0].best_step
 
 
 def test_members_judged_together_are_judged_as_one_by_one():
     def one_by_one(model):
         found = judge(model)
-        return Judgement((float(found.score[0]),), {"error": float(found.figures["error"])})  # vmap forbids float()
+        return Evaluation(
+            (float(found.score[0]),), {"error": float(found.figures["error"])}
+        )  # vmap forbids float()
 
-    together, apart = (fit(num=3, judge=each)[1].history.table("error") for each in (judge, one_by_one))
+    together, apart = (
+        fit(num=3, judge=each)[1].history.table("error") for each in (judge, one_by_one)
+    )
     torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-6)
 
 
@@ -81,22 +89,28 @@ def test_lines_of_metrics_come_in_order_and_are_those_that_are_returned():
     steps = [line["step"] for _, line in lines]
     assert steps == sorted(steps)
     assert [line["step"] for line in found.members[0].metrics if "error" in line] == [60, 120, 150]
-    assert {line["step"] for line in found.members[0].metrics if "loss" in line} == {50, 60, 100, 120, 150}
+    assert {line["step"] for line in found.members[0].metrics if "loss" in line} == {
+        50,
+        60,
+        100,
+        120,
+        150,
+    }
 
 
 def test_a_member_that_has_had_enough_keeps_its_best_and_all_of_them_end_the_training():
-    _, found = fit(num=2, stop=lambda judgements: len(judgements) == 2)
+    _, found = fit(num=2, stop=lambda evaluations: len(evaluations) == 2)
     assert found.history.ends == [120, 120]
     assert found.history.judged_steps == [60, 120]
     assert all(trained.metrics[-1]["step"] == 120 for trained in found.members)
 
 
 def test_a_member_that_has_had_enough_is_not_touched_by_what_follows():
-    def patient(judgements):
-        return judgements[0].figures["error"] == first and len(judgements) == 2
+    def patient(evaluations):
+        return evaluations[0].figures["error"] == first and len(evaluations) == 2
 
     _, whole = fit(num=2)
-    first = whole.history.judgements[0][0].figures["error"]
+    first = whole.history.evaluations[0][0].figures["error"]
     _, found = fit(num=2, stop=patient)
     assert found.history.ends == [120, None]
     assert found.members[0].best_step <= 120
@@ -121,7 +135,8 @@ def breaking(at, tensor_of):
 def test_a_step_that_is_not_finite_is_caught_in_that_step(at, layout, engine):
     draw = breaking(at, lambda x: x * float("inf"))
     with pytest.raises(
-        NotFinite, match=rf"no longer finite at step {at} \(loss (nan|inf), gradient norm nan; .*batch\)"
+        NotFinite,
+        match=rf"no longer finite at step {at} \(loss (nan|inf), gradient norm nan; .*batch\)",
     ):
         fit(draw=draw, layout=layout, engine=engine)
 
@@ -129,7 +144,7 @@ def test_a_step_that_is_not_finite_is_caught_in_that_step(at, layout, engine):
 def test_a_fault_that_nobody_looks_for_would_be_seen(monkeypatch):
     monkeypatch.setattr("attnlab.train.loop._Training._find_faults", lambda *_: None)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_a_step_that_is_not_finite_is_caught_in_that_step(37, "solo", "eager")
+        test_a_step_that_is_not_finite_is_caught_in_that_step(37, "sequential", "eager")
 
 
 @pytest.mark.parametrize(("layout", "engine"), WAYS)
@@ -156,7 +171,7 @@ def test_all_of_several_broken_is_an_error_that_says_so():
 
 def test_a_judgement_that_is_not_finite_stops_the_training():
     with pytest.raises(NotFinite, match=r"no longer finite at step 60 \(judged"):
-        fit(judge=lambda model: Judgement((0.0,), {"error": math.inf}))
+        fit(judge=lambda model: Evaluation((0.0,), {"error": math.inf}))
 
 
 class TestTheFirstBadTensor:
@@ -199,7 +214,14 @@ class TestTheFirstBadTensor:
 
 def test_the_number_of_threads_is_given_back():
     before = torch.get_num_threads()
-    train(network(), TrainConfig(steps=2), draw=make_draw(), loss=loss, judge=judge, num_threads=before + 1)
+    train(
+        network(),
+        TrainConfig(steps=2),
+        draw=make_draw(),
+        loss=loss,
+        judge=judge,
+        num_threads=before + 1,
+    )
     assert torch.get_num_threads() == before
 
 
@@ -212,7 +234,13 @@ def test_the_observer_sees_steps_in_order_and_the_end():
 
 def test_weight_decay_shrinks_weights_that_nothing_else_moves():
     before = network()[0].weight.detach().clone()
-    settings = {"steps": 10, "learning_rate": 0.1, "weight_decay": 0.5, "final_share": 1.0, "evaluate_every": 10}
+    settings = {
+        "steps": 10,
+        "learning_rate": 0.1,
+        "weight_decay": 0.5,
+        "final_share": 1.0,
+        "evaluate_every": 10,
+    }
     (only,), _ = fit(loss=lambda model, x: 0.0 * model(x).sum(), **settings)
     torch.testing.assert_close(only.model[0].weight, before * (1 - 0.1 * 0.5) ** 10)
 
@@ -271,16 +299,21 @@ def test_a_history_comes_back_from_its_state():
     history = History(2)
     history.note(50, torch.tensor([1.0, math.nan]), torch.ones(2), torch.full((2,), 0.1))
     history.judged_steps.append(50)
-    history.judgements[0].append(Judgement((1.0, -2.0), {"a": 0.1, "b": 1.0}))
+    history.evaluations[0].append(Evaluation((1.0, -2.0), {"a": 0.1, "b": 1.0}))
     history.ends[1], history.faults[1] = 40, "at step 41"
     again = History.from_state(*history.to_state())
-    assert again.judgements == history.judgements
+    assert again.evaluations == history.evaluations
     assert (again.ends, again.faults) == (history.ends, history.faults)
-    assert [again.lines(place) for place in range(2)] == [history.lines(place) for place in range(2)]
+    assert [again.lines(place) for place in range(2)] == [
+        history.lines(place) for place in range(2)
+    ]
     assert again.lines(1) == []
     assert History.from_state(*History(3).to_state()).num_members == 3
 
 
 def test_stacked_judgements_are_taken_apart():
-    stacked = Judgement((torch.tensor([1.0, 2.0, 3.0]),), {"a": torch.tensor([4, 5, 6])})
-    assert plain(stacked, [0, 2]) == [Judgement((1.0,), {"a": 4.0}), Judgement((3.0,), {"a": 6.0})]
+    stacked = Evaluation((torch.tensor([1.0, 2.0, 3.0]),), {"a": torch.tensor([4, 5, 6])})
+    assert plain(stacked, [0, 2]) == [
+        Evaluation((1.0,), {"a": 4.0}),
+        Evaluation((3.0,), {"a": 6.0}),
+    ]

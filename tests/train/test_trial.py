@@ -9,7 +9,7 @@ from attnlab.models import Decoder, DecoderConfig
 from attnlab.seeds import generator, isolated
 from attnlab.train import TrainConfig
 from attnlab.train.layouts.choose import choose_layout
-from attnlab.train.layouts.lanes.build import source_of
+from attnlab.train.layouts.simd.build import source_of
 from attnlab.train.layouts.vmap import vmapped
 
 CONFIG = DecoderConfig(vocab_size=5, max_length=6, d_model=8, num_heads=2, d_ff=8)
@@ -24,7 +24,10 @@ def models(num=3):
 
 
 def draw(first, end, num=3):
-    return [(torch.randint(5, (end - first, 4, 6), generator=generator(seed, first)),) for seed in range(num)]
+    return [
+        (torch.randint(5, (end - first, 4, 6), generator=generator(seed, first)),)
+        for seed in range(num)
+    ]
 
 
 def loss(model, rows):
@@ -34,21 +37,34 @@ def loss(model, rows):
 def chosen(layout, told, optimiser="adamw", **options):
     configs = [TrainConfig(steps=5_000, optimiser=optimiser, clip=0.5)] * 3
     return choose_layout(
-        models(), configs, loss, noise=[0] * 3, example=draw(0, 2), layout=layout, tell=told.append, **options
+        models(),
+        configs,
+        loss,
+        noise=[0] * 3,
+        example=draw(0, 2),
+        layout=layout,
+        tell=told.append,
+        **options,
     )
 
 
 @pytest.mark.parametrize("optimiser", ["adamw", "sgd"])
-@pytest.mark.parametrize("layout", ["lanes", "batched", "vmap"])
+@pytest.mark.parametrize("layout", ["simd", "batched", "vmap"])
 def test_a_layout_that_is_right_is_taken_and_is_as_it_was(layout, optimiser):
     told = []
-    found = chosen(layout, told, optimiser, engine="eager" if layout != "lanes" else "auto")
+    found = chosen(layout, told, optimiser, engine="eager" if layout != "simd" else "auto")
     assert found.name == layout
     own = models()
     for name, value in found.parameters().items():
-        torch.testing.assert_close(value, torch.stack([dict(m.named_parameters())[name].detach() for m in own]))
+        torch.testing.assert_close(
+            value, torch.stack([dict(m.named_parameters())[name].detach() for m in own])
+        )
     state = found.state()
-    assert not any(value.any() for name, value in state.items() if name.startswith(("first.", "second.", "steps")))
+    assert not any(
+        value.any()
+        for name, value in state.items()
+        if name.startswith(("first.", "second.", "steps"))
+    )
 
 
 def test_a_layout_that_doubles_its_gradient_is_refused(monkeypatch):
@@ -67,8 +83,8 @@ def test_compiled_code_that_is_wrong_is_refused_and_said(monkeypatch, tmp_path):
         assert "exp(" in function
         return source_of(defined, function.replace("exp(", "sqrt(", 1))
 
-    monkeypatch.setattr("attnlab.train.layouts.lanes.lanes.source_of", wrong)
+    monkeypatch.setattr("attnlab.train.layouts.simd.simd.source_of", wrong)
     told = []
-    found = chosen("lanes", told, engine="compiled")
+    found = chosen("simd", told, engine="compiled")
     assert not found.is_compiled
     assert "its first step differs from PyTorch's" in told[0]

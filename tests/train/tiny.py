@@ -13,10 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.train import Judgement, Member, Together, TrainConfig, train_together
+from attnlab.train import Evaluation, Member, Together, TrainConfig, train_together
 
 CORNERS = torch.eye(2)
-WAYS = [("solo", "eager"), ("vmap", "eager"), ("lanes", "eager"), ("lanes", "compiled"), ("batched", "eager")]
+WAYS = [
+    ("sequential", "eager"),
+    ("vmap", "eager"),
+    ("simd", "eager"),
+    ("simd", "compiled"),
+    ("batched", "eager"),
+]
 
 
 def network(seed: int = 0) -> nn.Module:
@@ -35,19 +41,27 @@ def loss(model: nn.Module, x: Tensor) -> Tensor:
     return (model(x) - x.sum(-1, keepdim=True)).square().mean()
 
 
-def judge(model: nn.Module) -> Judgement:
+def judge(model: nn.Module) -> Evaluation:
     error = (model(CORNERS) - 1).square().mean()
-    return Judgement((-error,), {"error": error})
+    return Evaluation((-error,), {"error": error})
 
 
 def member(seed: int = 0, judge=judge, draw=None, model=None, **config) -> Member:
     settings = {"steps": 150, "learning_rate": 0.05, "evaluate_every": 60, **config}
-    return Member(model or network(seed), TrainConfig(**settings), draw or make_draw(seed), judge, noise=seed)
+    return Member(
+        model or network(seed), TrainConfig(**settings), draw or make_draw(seed), judge, noise=seed
+    )
 
 
-def fit(folder: Path | None = None, *, num: int = 1, members=None, **options) -> tuple[list[Member], Together]:
+def fit(
+    folder: Path | None = None, *, num: int = 1, members=None, **options
+) -> tuple[list[Member], Together]:
     """Train some members; options of the config, of a member and of the training all go here."""
-    ours = {name: options.pop(name) for name in ("stop", "observer", "record", "layout", "engine") if name in options}
+    ours = {
+        name: options.pop(name)
+        for name in ("stop", "observer", "record", "layout", "engine")
+        if name in options
+    }
     ours["loss"] = options.pop("loss", loss)
     members = [member(seed, **options) for seed in range(num)] if members is None else members
     return members, train_together(members, folder=folder, **ours)
@@ -55,7 +69,9 @@ def fit(folder: Path | None = None, *, num: int = 1, members=None, **options) ->
 
 def weights(members: list[Member]) -> bytes:
     """All weights of all members, as bytes."""
-    return b"".join(p.detach().numpy().tobytes() for each in members for p in each.model.parameters())
+    return b"".join(
+        p.detach().numpy().tobytes() for each in members for p in each.model.parameters()
+    )
 
 
 class Watcher:
@@ -77,12 +93,16 @@ class Watcher:
 
 
 def begin(call: Callable[[], object], output: Path) -> int:
-    """Call a function in a process of its own, which has imported everything already; return its number.
+    """Call a function in a process of its own, which has imported everything already; return its
+    number.
 
-    Its exit status is what the function returns if that is a number, 0 if not, and 99 after an exception.
+    Its exit status is what the function returns if that is a number, 0 if not, and 99 after an
+    exception.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads: torch's do not run here
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forking with threads: torch's do not run here
         number = os.fork()
     if number:
         return number

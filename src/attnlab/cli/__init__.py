@@ -1,7 +1,7 @@
-"""The command line: thin commands over the library, one sentence for every error, and exit statuses to rely on.
+"""The command line: thin commands over the library, and one sentence for every error.
 
-0 done and no claim failed · 1 done and a claim failed · 2 wrong usage · 3 could not run · 130 interrupted ·
-143 terminated.
+Exit status: 0 done and no claim failed · 1 done and a claim failed · 2 wrong usage · 3 could not
+run · 130 interrupted · 143 terminated.
 """
 
 import os
@@ -16,9 +16,9 @@ _STOPPED = (130, 143)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status; nothing a user can cause ends in a traceback."""
+    """Run one command and return its exit status; no mistake of a user ends in a traceback."""
     try:
-        from attnlab.cli import commands  # inside, so that an interrupt is heard while it loads
+        from attnlab.cli import commands  # inside: Ctrl-C must work while it loads
 
         return commands.main(arguments)
     except KeyboardInterrupt:
@@ -27,10 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def program() -> NoReturn:
-    """Be the command `attnlab`: run one command, and end the process with its exit status."""
+    """Run the command `attnlab`, and end the process with its exit status."""
     status = main()
     if status in _STOPPED:
-        # Whoever pressed Ctrl-C wants to be gone; to take torch apart Python needs a second. All is said and written.
+        # Python needs a second to shut torch down, which a user who pressed Ctrl-C should not wait
+        # for; everything is written by now.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os._exit(status)
     sys.exit(status)

@@ -1,7 +1,8 @@
-"""What the terminal shows of one input: an answer step by step, two answers beside each other, where heads look."""
+"""Answers in the terminal: step by step, before and after an edit, and where heads attend."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -11,23 +12,24 @@ from rich.text import Text
 from attnlab.cli.terminal import one_line, output
 
 if TYPE_CHECKING:
+    from attnlab.edits.forks import Fork
     from attnlab.look.trace import HeadTrace, Step, Trace
-    from attnlab.operate.forking import Fork
 
 __all__ = ["show_fork", "show_trace", "show_weights"]
 
-_MOST_CANDIDATES = 6  # whose probabilities are shown beside each other
-_MOST_HEADS = 16  # that are shown one by one
-_MOST_TOKENS = 16  # that are shown where heads are many
-_MOST_WORDS, _FIRST_WORDS = 60, 8  # of a text that is written out; of a longer one, at its beginning
+_MAX_CANDIDATES = 6  # with their probabilities
+_MAX_HEADS = 16  # shown one by one
+_MAX_TOKENS = 16  # shown for more heads than that
+_MAX_WORDS = 60  # of a text that is written out
+_FIRST_WORDS = 8  # kept at the beginning of a longer one
 _BEST_HEADS = 4  # named for each token
-_WEIGHT = 5  # letters of a weight, with its block
+_WEIGHT_WIDTH = 5  # letters of a weight with its block
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_MUCH = 0.2  # of its weight that a head must give a token to be named
+_LEAST = 0.2  # attention weight on a token for a head to be named
 
 
 def show_trace(trace: "Trace") -> None:
-    """Print each step of a trace: candidates with their probabilities, the choice, each head's weights."""
+    """Print each step of a trace: probabilities of the candidates, the choice, heads' weights."""
     console = output()
     for number, step in enumerate(trace.steps, 1):
         known = trace.input if step.position is None else trace.tokens[: step.position + 1]
@@ -43,7 +45,7 @@ def show_trace(trace: "Trace") -> None:
         console.print()
     if not trace.steps:
         _show_heads(trace, trace.tokens, None)
-        console.print(Text("it reads, and chooses nothing", style="dim"))
+        console.print(Text("it reads the input and chooses no token", style="dim"))
         return
     answer = one_line(" ".join(step.choice for step in trace.steps))
     console.print(Text(f"{_brief(trace.input)} → {answer}", style="bold") + _verdict(trace.steps))
@@ -52,27 +54,30 @@ def show_trace(trace: "Trace") -> None:
 
 
 def _shown(step: "Step") -> list[tuple[str, float]]:
-    """The candidates that are printed: all, or of many the likeliest, the choice and the right one."""
+    """Return the candidates to print: all, or the likeliest, the choice and the right one."""
     pairs = list(zip(step.candidates, step.probabilities, strict=True))
-    if len(pairs) <= 2 * _MOST_CANDIDATES:
+    if len(pairs) <= 2 * _MAX_CANDIDATES:
         return pairs
-    likeliest = sorted(pairs, key=lambda pair: -pair[1])[:_MOST_CANDIDATES]
-    return likeliest + [pair for pair in pairs if pair[0] in (step.choice, step.expected) and pair not in likeliest]
+    shown = sorted(pairs, key=lambda pair: -pair[1])[:_MAX_CANDIDATES]
+    for pair in pairs:
+        if pair[0] in (step.choice, step.expected) and pair not in shown:
+            shown.append(pair)
+    return shown
 
 
 def _show_heads(trace: "Trace", known: Sequence[str], place: int | None) -> None:
-    """Print where heads look at one step, or on average: each by itself, or of many what each token gets.
+    """Print where heads attend at one step, or on average: each head, or a summary by token.
 
-    Cross-attention comes first: it is where an answer is fetched from.
+    Cross-attention comes first: an answer is fetched from there.
     """
     console = output()
     if not trace.attention:
-        console.print(Text("  too many weights to write out; attnlab look shows them", style="dim"))
+        console.print(Text("  too many weights to print; attnlab look shows them", style="dim"))
     own = [each for each in trace.attention if each.key_tokens is None]
     cross = [each for each in trace.attention if each.key_tokens is not None]
     for heads, names in ((cross, (cross[0].key_tokens or ()) if cross else ()), (own, known)):
         tokens = [one_line(name) for name in names]
-        if len(heads) > _MOST_HEADS:
+        if len(heads) > _MAX_HEADS:
             console.print(_tokens_table(heads, tokens, place))
         elif heads:
             for table in _weights_tables(heads, tokens, place, console.width):
@@ -80,20 +85,22 @@ def _show_heads(trace: "Trace", known: Sequence[str], place: int | None) -> None
 
 
 def _tokens_table(heads: "Sequence[HeadTrace]", tokens: Sequence[str], place: int | None) -> Table:
-    """Make a row for each token: the mean of what many heads give it, and which of them give it most of theirs."""
+    """Make a row for each token: its mean weight over heads, and the heads with most weight."""
     rows = [_mean_row(each.rows) if place is None else each.rows[place] for each in heads]
     names = [_name(each) for each in heads]
-    table = _plain_table("  where they look" if place is not None else "  where they look, on average")
-    table.add_column(f"mean of {len(heads)} heads", justify="right")
-    table.add_column("most of all", overflow="fold")
+    table = _plain_table("  token" if place is not None else "  token (average over queries)")
+    table.add_column(f"mean weight of {len(heads)} heads", justify="right")
+    table.add_column("largest weights", overflow="fold")
     means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-    order = sorted(range(len(means)), key=lambda key: -means[key])[:_MOST_TOKENS]
+    order = sorted(range(len(means)), key=lambda key: -means[key])[:_MAX_TOKENS]
     for key in sorted(order):
         best = sorted(range(len(rows)), key=lambda head: -rows[head][key])[:_BEST_HEADS]
-        told = ", ".join(f"{names[head]} ({rows[head][key]:.2f})" for head in best if rows[head][key] >= _MUCH)
-        table.add_row(Text(f"  {tokens[key]}"), _shaded(means[key]), Text(told))
+        best_heads = ", ".join(
+            f"{names[head]} ({rows[head][key]:.2f})" for head in best if rows[head][key] >= _LEAST
+        )
+        table.add_row(Text(f"  {tokens[key]}"), _shaded(means[key]), Text(best_heads))
     if len(means) > len(order):
-        table.caption = f"the {len(order)} of {len(means)} tokens that are looked at most"
+        table.caption = f"the {len(order)} of {len(means)} tokens with most weight"
     return table
 
 
@@ -104,15 +111,14 @@ def _name(head: "HeadTrace") -> str:
 
 
 def _brief(tokens: Sequence[str]) -> str:
-    """Write tokens beside each other; of many the first and the last."""
-    shown = (
-        tokens if len(tokens) <= _MOST_WORDS else [*tokens[:_FIRST_WORDS], "…", *tokens[_FIRST_WORDS - _MOST_WORDS :]]
-    )
-    return one_line(" ".join(shown))
+    """Join tokens with blanks; leave out the middle of a long text."""
+    if len(tokens) > _MAX_WORDS:
+        tokens = [*tokens[:_FIRST_WORDS], "…", *tokens[_FIRST_WORDS - _MAX_WORDS :]]
+    return one_line(" ".join(tokens))
 
 
 def _verdict(steps: "Sequence[Step]") -> Text:
-    """Say what is wrong, in words, where the right choices are known."""
+    """Return the right answer in words if a step is wrong; else an empty text."""
     if not any(step.is_wrong for step in steps):
         return Text()
     right = one_line(" ".join(step.expected or "?" for step in steps))
@@ -122,10 +128,10 @@ def _verdict(steps: "Sequence[Step]") -> Text:
 def _weights_tables(
     heads: "Sequence[HeadTrace]", tokens: Sequence[str], position: int | None, room: int
 ) -> Iterator[Table | Text]:
-    """Make a row for each head; what does not fit is written downwards, in as many tables as the heads need."""
+    """Make a table with a row for each head, or transposed tables if the tokens do not fit."""
     rows = [_mean_row(each.rows) if position is None else each.rows[position] for each in heads]
     names = [_name(each) for each in heads]
-    title = "  where it looks" if position is not None else "  where its positions look, on average"
+    title = "  weight on" if position is not None else "  average weight on"
     if _fits(tokens, max(len(title), *(len(name) + 2 for name in names)), room):
         table = _plain_table(title)
         width = max(map(len, tokens), default=0) + 2
@@ -137,12 +143,13 @@ def _weights_tables(
         return
     yield Text(f"{title} (columns: heads)", style="dim")
     wide = min(2 + max(map(cell_len, tokens)), room // 2)
-    most = max(1, (room - wide) // (2 + max(_WEIGHT, *map(len, names))))
+    most = max(1, (room - wide) // (2 + max(_WEIGHT_WIDTH, *map(len, names))))
     for first in range(0, len(names), most):
         table = _plain_table("")
         for name in names[first : first + most]:
             table.add_column(name, justify="right", no_wrap=True)
-        for token, weights in zip(tokens, zip(*rows[first : first + most], strict=True), strict=True):
+        columns = zip(*rows[first : first + most], strict=True)
+        for token, weights in zip(tokens, columns, strict=True):
             table.add_row(Text(f"  {token}"), *map(_shaded, weights))
         yield table
 
@@ -154,8 +161,8 @@ def _plain_table(title: str) -> Table:
 
 
 def _fits(tokens: Sequence[str], first: int, room: int) -> bool:
-    """Say whether a column for each token, of a blank and the width of its name, stands beside the first column."""
-    return first + sum(2 + max(cell_len(token), _WEIGHT) for token in tokens) <= room
+    """Is there room for a column for each token beside the first column?"""
+    return first + sum(2 + max(cell_len(token), _WEIGHT_WIDTH) for token in tokens) <= room
 
 
 def _mean_row(rows: Sequence[Sequence[float]]) -> list[float]:
@@ -163,84 +170,103 @@ def _mean_row(rows: Sequence[Sequence[float]]) -> list[float]:
 
 
 def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
-    """Print two answers beside each other, what parted them, and the certificate."""
+    """Print the answers before and after the edits, where they differ, and the certificate."""
     console = output()
     for each in edits:
         console.print(Text(each, style="bold"))
+    question = _brief(fork.before.input)
     if not fork.before.steps:
-        console.print(Text(f"{_brief(fork.before.input)}: it chooses nothing; how its output changed:", style="bold"))
+        console.print(Text(f"{question}: no token is chosen; change of the output:", style="bold"))
         console.print(Text(str(fork.certificate), style="dim"))
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    for column in ("step", "before", "after", "what changed"):
+    for column in ("step", "before", "after", "change"):
         table.add_column(column, overflow="fold")
-    for number in range(max(len(fork.before.steps), len(fork.after.steps))):
-        before, after = (each.steps[number] if number < len(each.steps) else None for each in (fork.before, fork.after))
-        style = "bold red" if before is None or after is None or before.choice != after.choice else ""
-        row = (_choice(before), Text(_choice(after), style=style), _changes(before, after))
-        table.add_row(str(number + 1), *row)
+    pairs = zip_longest(fork.before.steps, fork.after.steps)
+    for number, (before, after) in enumerate(pairs, 1):
+        is_same = before is not None and after is not None and before.choice == after.choice
+        edited = Text(_choice(after), style="" if is_same else "bold red")
+        table.add_row(str(number), _choice(before), edited, _changes(before, after))
     console.print(table)
-    words = [one_line(" ".join(step.choice for step in each.steps)) for each in (fork.before, fork.after)]
-    parted = "the same answer" if fork.parted_at is None else f"they part at step {fork.parted_at}"
-    console.print(Text(f"{_brief(fork.before.input)} → {words[0]}   edited → {words[1]}   ({parted})", style="bold"))
+    unedited, edited_answer = (
+        one_line(" ".join(step.choice for step in each.steps)) for each in (fork.before, fork.after)
+    )
+    parting = "the same answer"
+    if fork.parted_at is not None:
+        parting = f"they part at step {fork.parted_at}"
+    summary = f"{question} → {unedited}   edited → {edited_answer}   ({parting})"
+    console.print(Text(summary, style="bold"))
     if fork.before.note:
         console.print(Text(fork.before.note, style="dim"))
     console.print(Text(str(fork.certificate), style="dim"))
 
 
 def show_weights(site: str, facts: Mapping[str, Any]) -> None:
-    """Print where each head of a site looks: its figures, then a row for each query, if there is room for the keys."""
+    """Print the facts of each head of a site, and a row for each query if the keys fit."""
     from attnlab.look.heads import head_at
 
     console = output()
-    keys, queries = ([one_line(token) for token in facts[side]] for side in ("key_tokens", "query_tokens"))
+    keys = [one_line(token) for token in facts["key_tokens"]]
+    queries = [one_line(token) for token in facts["query_tokens"]]
+    first_width = max(7, *(cell_len(token) + 2 for token in queries))
+    has_room = _fits(keys, first_width, console.width)
     for head in facts["heads"]:
         figures = (
-            f"entropy {head['entropy']:.3f} nats, largest weight {head['largest_weight']:.3f} (means over queries)"
+            f"entropy {head['entropy']:.3f} nats, largest weight {head['largest_weight']:.3f} "
+            "(means over queries)"
         )
-        console.print(
-            Text(one_line(f"head {head_at(site, head['head'])}"), style="bold") + Text(f"  {figures}", style="dim")
-        )
+        name = Text(one_line(f"head {head_at(site, head['head'])}"), style="bold")
+        console.print(name + Text(f"  {figures}", style="dim"))
         table = _plain_table("  query")
-        is_wide = not _fits(keys, max(7, *(cell_len(token) + 2 for token in queries)), console.width)
-        for name in ["looks most at"] if is_wide else keys:
-            table.add_column(name, justify="left" if is_wide else "right", min_width=4, no_wrap=True)
-        for token, row, favourite in zip(queries, head["rows"], head["looks_most_at"], strict=True):
-            most = max((weight for weight in row if weight is not None), default=None)
-            told = "nothing" if most is None else f"{one_line(favourite)} ({most:.2f})"
-            table.add_row(Text(f"  {token}"), *((Text(told),) if is_wide else map(_shaded, row)))
+        if has_room:
+            for key in keys:
+                table.add_column(key, justify="right", min_width=4, no_wrap=True)
+            for token, row in zip(queries, head["rows"], strict=True):
+                table.add_row(Text(f"  {token}"), *map(_shaded, row))
+        else:
+            table.add_column("largest weight on", min_width=4, no_wrap=True)
+            for token, row, key in zip(queries, head["rows"], head["looks_most_at"], strict=True):
+                largest = max((weight for weight in row if weight is not None), default=None)
+                words = "nothing" if largest is None else f"{one_line(key)} ({largest:.2f})"
+                table.add_row(Text(f"  {token}"), Text(words))
         console.print(table)
 
 
 def _choice(step: "Step | None") -> str:
     if step is None:
         return "ended"
-    probability = step.probabilities[step.candidates.index(step.choice)] if step.choice in step.candidates else None
-    words = step.choice if probability is None else f"{step.choice} ({probability:.3f})"
+    words = step.choice
+    if step.choice in step.candidates:
+        probability = step.probabilities[step.candidates.index(step.choice)]
+        words = f"{step.choice} ({probability:.3f})"
     return one_line(f"{words}, wrong" if step.is_wrong else words)
 
 
 def _changes(before: "Step | None", after: "Step | None") -> str:
-    """The probabilities that changed most."""
+    """Return the probabilities that changed most, in words."""
     if before is None or after is None:
         return ""
-    then = dict(zip(after.candidates, after.probabilities, strict=True))
-    changes = [
-        (then[name] - probability, name, probability)
-        for name, probability in zip(before.candidates, before.probabilities, strict=True)
-        if name in then
-    ]
-    told = sorted((each for each in changes if abs(each[0]) >= 5e-4), key=lambda each: -abs(each[0]))
-    shown = ", ".join(f"p({name}) {was:.3f} → {was + change:.3f}" for change, name, was in told[:_MOST_CANDIDATES])
+    edited = dict(zip(after.candidates, after.probabilities, strict=True))
+    changes = []
+    for name, probability in zip(before.candidates, before.probabilities, strict=True):
+        change = edited.get(name, probability) - probability
+        if abs(change) >= 5e-4:
+            changes.append((change, name, probability))
+    changes.sort(key=lambda each: -abs(each[0]))
+    shown = ", ".join(
+        f"p({name}) {was:.3f} → {was + change:.3f}"
+        for change, name, was in changes[:_MAX_CANDIDATES]
+    )
     return one_line(shown) or "nothing"
 
 
 def _shaded(weight: float | None) -> Text:
-    """Write a weight beside a block as tall as it is great; None is what may not be looked at.
+    """Write a weight beside a block of that height; None, a masked weight, as a dot.
 
-    Height is seen on any ground, with sixteen colours and with none; shades are not.
+    Heights can be told apart on any background and without colors; shades cannot.
     """
     if weight is None:
         return Text("·", style="dim")
     block = _BLOCKS[min(8, math.ceil(8 * weight - 0.5))]
-    return Text(f"{weight:.2f}", style="dim" if weight < 0.05 else "") + Text(block, style="bright_blue")
+    number = Text(f"{weight:.2f}", style="dim" if weight < 0.05 else "")
+    return number + Text(block, style="bright_blue")

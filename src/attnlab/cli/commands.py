@@ -1,26 +1,46 @@
-"""The commands. Each parses, calls the library, shows; what takes long to import is imported inside."""
+"""The commands: each parses its options, calls the library and shows the result.
+
+Modules that take long to import are imported inside the functions.
+"""
 
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from attnlab import __version__
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_trace
-from attnlab.cli.asking import AS_IT_IS, ForPretrained, is_foreign, of_heads, open_model, put, refuse_options
 from attnlab.cli.edit import edit, edits_
-from attnlab.cli.failures import Interrupts, explain, leaving
+from attnlab.cli.failures import Interrupts, explain, writing_to
 from attnlab.cli.find import find
-from attnlab.cli.finding import RUNS, find_run
 from attnlab.cli.look import look
+from attnlab.cli.options import (
+    AsJson,
+    Layout,
+    OptionalWholeNumber,
+    Quiet,
+    Settings,
+    Strings,
+    Switch,
+    WholeNumber,
+)
 from attnlab.cli.pages import open_
-from attnlab.cli.parsing import whole_number
 from attnlab.cli.progress import progress
-from attnlab.cli.running import print_json, run_all, run_one, show_run, tell_finished
+from attnlab.cli.prompts import (
+    NO_OPTIONS,
+    PretrainedOptions,
+    is_pretrained,
+    only_heads,
+    open_model,
+    prompt_model,
+    refuse_pretrained_options,
+)
+from attnlab.cli.resolve_run import RUNS, find_run
+from attnlab.cli.runs import print_json, run_all, run_one, show_finished, show_run
 from attnlab.cli.sweep import search, show_search, show_sweep, sweep
 from attnlab.configs import parse_settings
 from attnlab.errors import WrongUsage
@@ -33,7 +53,7 @@ __all__ = ["app", "main"]
 
 app = App(
     name="attnlab",
-    help="The attention workbench: build, train, look at and take apart small transformers.",
+    help="The attention workbench: build, train, inspect and edit small transformers.",
     version=__version__,
     result_action="return_value",
     console=terminal.Writer(),
@@ -51,7 +71,7 @@ app.command(open_, name="open")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status; nothing a user can cause ends in a traceback."""
+    """Run one command and return its exit status; no mistake of a user ends in a traceback."""
     terminal.prepare_streams()
     with Interrupts() as interrupts:
         try:
@@ -59,15 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             return status if isinstance(status, int) else 0
         except BaseException as error:
-            # An import that the interrupt broke may raise anything at all.
-            if interrupts.came is not None and not isinstance(error, KeyboardInterrupt):
-                error = interrupts.came
+            # An import that an interrupt breaks off may raise any exception.
+            if interrupts.received is not None and not isinstance(error, KeyboardInterrupt):
+                error = interrupts.received
             status = explain(error)
             if status is None:
                 raise
             return status
         finally:
-            terminal.let_go_of_streams()
+            terminal.release_streams()
 
 
 @app.command
@@ -75,98 +95,131 @@ def run(
     name: str,
     /,
     *,
-    seed: Annotated[int, Parameter(converter=whole_number)] = 0,
-    seeds: Annotated[int | None, Parameter(converter=whole_number)] = None,
-    stop_when_solved: Annotated[bool, Parameter(negative="")] = False,
-    layout: Literal["auto", "lanes", "batched", "vmap", "solo"] = "auto",
+    seed: WholeNumber = 0,
+    seeds: OptionalWholeNumber = None,
+    stop_when_solved: Switch = False,
+    layout: Layout = "auto",
     engine: Literal["auto", "eager", "compiled"] = "auto",
-    set_: Annotated[list[str] | None, Parameter(name="--set", consume_multiple=True, negative="")] = None,
+    set_: Settings = None,
     out: Path | None = None,
-    quick: Annotated[bool, Parameter(negative="")] = False,
-    resume: Annotated[bool, Parameter(negative="")] = False,
-    log: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    claims: Annotated[bool, Parameter(negative="")] = False,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
+    quick: Switch = False,
+    resume: Switch = False,
+    log: Strings = None,
+    claims: Switch = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> int:
-    """Run an experiment from start to finish, or all of them, and say which claims hold.
+    """Run one experiment, or all of them, and report which claims hold.
 
     Parameters
     ----------
     name
-        The experiment, such as sorting, or all; `attnlab settings` lists them, `attnlab settings sorting` what can be
-        set.
+        The experiment, such as sorting, or all. `attnlab settings` lists the experiments, `attnlab
+        settings sorting` the settings of one.
     seed
-        Of all randomness; the same seed gives the same weights, byte for byte.
+        The seed of all randomness; the same seed gives the same weights, byte for byte.
     seeds
-        Train so many at once, the first of them with --seed, and show what only many of them can.
+        How many models to train at once, the first with --seed; the report then also shows what
+        only many seeds can show.
     stop_when_solved
-        Of many: let each end as soon as it can do the task.
+        With --seeds: stop training each model as soon as it solves the task.
     layout
-        Of many: how they lie side by side; auto takes what is quickest.
+        With --seeds: how the population is laid out in memory; auto chooses the fastest.
     engine
-        Whether steps are compiled; auto compiles where that pays.
+        Whether training steps are compiled; auto compiles where that pays.
     set_
-        Settings, key=value, as many as you like; for all of them, experiment.key=value.
+        Settings as key=value, any number of them; for all, experiment.key=value.
     out
-        The run folder to make; by default the first free one of runs/NAME, runs/NAME-2, …, and with --seeds 100 of
-        runs/NAME-100-seeds, runs/NAME-100-seeds-2, … For all, the folder to make them in.
+        The run folder to create; by default the first free one of runs/NAME, runs/NAME-2, …, and
+        with --seeds 100 of runs/NAME-100-seeds, runs/NAME-100-seeds-2, … For all, the folder to
+        create the run folders in.
     quick
         Smaller settings that show the same in seconds.
     resume
-        Go on with the run in --out that was stopped, if it is this one; `attnlab resume RUN` needs no more than that.
+        Resume the unfinished run in --out, which must have the same settings; `attnlab resume RUN`
+        needs only its folder.
     log
-        Who gets the metrics of a run of one seed too, in files inside its folder: tensorboard, mlflow, or both.
+        Loggers that also receive the metrics of a run with one seed, in files inside its folder:
+        tensorboard, mlflow, or both.
     claims
-        For all: print every claim with what was measured, too. One experiment always does.
+        For all: also print every claim with its measurement, as a single experiment always does.
     as_json
         Print the claims as JSON.
     quiet
-        Show no progress.
+        Hide the progress.
     """
     from attnlab.experiments import registry
     from attnlab.experiments.folder import Finished
-    from attnlab.train.distributed import is_launched, is_writer
-    from attnlab.train.loggers import check_loggers
+    from attnlab.train.distributed import is_writer
 
-    if is_launched() and (name == "all" or seeds is not None):
-        raise WrongUsage("torchrun shares out one training: name one experiment, and no --seeds.")
-    if log == []:
-        raise WrongUsage("--log needs the name of a logger: tensorboard, mlflow, or both.")
-    check_loggers(log or ())
-    if log is not None and (name == "all" or seeds is not None):
-        raise WrongUsage("--log is for a run of one seed: name one experiment, and no --seeds.")
-    if set_ == []:
-        raise WrongUsage("--set needs at least one key=value; `attnlab settings` lists what can be set.")
-    wanted = parse_settings(set_ or [])
-    if resume and (out is None or name == "all"):
-        raise WrongUsage("--resume needs --out and the folder of one run; `attnlab list` shows which are unfinished.")
-    if stop_when_solved and seeds is None:
-        raise WrongUsage("--stop-when-solved is for many at once; say how many with --seeds.")
+    _check_run_options(name, seeds, stop_when_solved, set_, out, resume, log)
+    settings = parse_settings(set_ or [])
     options: dict[str, Any] = {"seed": seed, "quick": quick, "layout": layout, "engine": engine}
     try:
         if seeds is not None:
             from attnlab.cli.population import run_population
 
-            options |= {"resume": resume, "stop_when_solved": stop_when_solved, "as_json": as_json, "quiet": quiet}
-            return run_population(name, out, wanted, seeds=seeds, parent=RUNS, **options)
+            options |= {"resume": resume, "stop_when_solved": stop_when_solved}
+            options |= {"as_json": as_json, "quiet": quiet}
+            return run_population(name, out, settings, seeds=seeds, parent=RUNS, **options)
         if name == "all":
-            return run_all(out or RUNS, wanted, as_json=as_json, quiet=quiet, claims=claims, **options)
+            options |= {"as_json": as_json, "quiet": quiet, "claims": claims}
+            return run_all(out or RUNS, settings, **options)
         registry.find(name)
         is_shown = is_writer()
         options |= {"resume": resume, "loggers": log or ()}
-        report = run_one(name, out, wanted, parent=RUNS, quiet=quiet or as_json or not is_shown, **options)
+        is_quiet = quiet or as_json or not is_shown
+        report = run_one(name, out, settings, parent=RUNS, quiet=is_quiet, **options)
         return show_run(report, as_json=as_json) if is_shown else 0
     except Finished:
         assert out is not None
-        return tell_finished(out, as_json=as_json)
+        return show_finished(out, as_json=as_json)
     except WrongUsage as error:
-        several = [f"{key}={value}" for key, value in wanted.items() if ".." in value or "," in value]
-        if not several or name == "all":
-            raise
+        raise _with_sweep_hint(error, name, settings) from None
+
+
+def _check_run_options(
+    name: str,
+    seeds: int | None,
+    stop_when_solved: bool,
+    set_: list[str] | None,
+    out: Path | None,
+    resume: bool,
+    log: list[str] | None,
+) -> None:
+    """Raise `WrongUsage` for options of `run` that do not go together."""
+    from attnlab.train.distributed import is_launched
+    from attnlab.train.loggers import check_loggers
+
+    is_many = name == "all" or seeds is not None
+    if is_launched() and is_many:
+        raise WrongUsage("torchrun distributes one training: name one experiment, without --seeds.")
+    if log == []:
+        raise WrongUsage("--log needs the name of a logger: tensorboard, mlflow, or both.")
+    check_loggers(log or ())
+    if log is not None and is_many:
+        raise WrongUsage("--log is for a run of one seed: name one experiment, without --seeds.")
+    if set_ == []:
         raise WrongUsage(
-            f"{error} Several values make a sweep: attnlab sweep {name} --set {' '.join(several)}"
-        ) from None
+            "--set needs at least one key=value; `attnlab settings` lists the settings."
+        )
+    if resume and (out is None or name == "all"):
+        raise WrongUsage(
+            "--resume needs --out with the folder of one run; `attnlab list` shows the unfinished "
+            "runs."
+        )
+    if stop_when_solved and seeds is None:
+        raise WrongUsage("--stop-when-solved needs --seeds, the number of models to train.")
+
+
+def _with_sweep_hint(error: WrongUsage, name: str, settings: Mapping[str, str]) -> WrongUsage:
+    """Return the error, with the command for a sweep where a setting has several values."""
+    several = [f"{key}={value}" for key, value in settings.items() if ".." in value or "," in value]
+    if not several or name == "all":
+        return error
+    return WrongUsage(
+        f"{error} Several values make a sweep: attnlab sweep {name} --set {' '.join(several)}"
+    )
 
 
 @app.command(name="resume")
@@ -174,35 +227,37 @@ def resume_(
     run: str,
     /,
     *,
-    workers: Annotated[int | None, Parameter(converter=whole_number)] = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False,
+    workers: OptionalWholeNumber = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> int:
-    """Go on with a run that was stopped, whatever stopped it; it ends in the bytes it would have ended in.
+    """Resume an interrupted run; it ends with the same bytes as an uninterrupted one.
 
     Parameters
     ----------
     run
         A run folder, or the name of one in runs/.
     workers
-        Of a sweep or a search: processes on this machine that share the rest; whoever began it, if nothing is said.
+        For a sweep or a search: how many processes on this machine share the remaining work; by
+        default as many as at its start.
     as_json
         Print the claims as JSON.
     quiet
-        Show no progress.
+        Hide the progress.
     """
     from attnlab.experiments.folder import is_finished
     from attnlab.experiments.report import Report
-    from attnlab.experiments.resuming import resume
+    from attnlab.experiments.resumption import resume
     from attnlab.experiments.search import Search
     from attnlab.experiments.sweeps import Sweep
     from attnlab.train.distributed import is_writer
 
     folder = find_run(run)
     if is_finished(folder):
-        return tell_finished(folder, as_json=as_json)
+        return show_finished(folder, as_json=as_json)
     is_shown = is_writer()
-    with leaving(folder), progress(str(folder), is_quiet=quiet or as_json or not is_shown) as observer:
+    is_quiet = quiet or as_json or not is_shown
+    with writing_to(folder), progress(str(folder), is_quiet=is_quiet) as observer:
         found = resume(folder, workers=workers, observer=observer)
     if not is_shown:
         return 0
@@ -218,7 +273,7 @@ def resume_(
 
 
 @app.command(name="list")
-def list_(parent: Path = RUNS, /, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+def list_(parent: Path = RUNS, /, *, as_json: AsJson = False) -> int:
     """List the runs in a folder.
 
     Parameters
@@ -226,7 +281,7 @@ def list_(parent: Path = RUNS, /, *, as_json: Annotated[bool, Parameter(name="--
     parent
         The folder that holds the run folders.
     as_json
-        Print them as JSON.
+        Print the list as JSON.
     """
     from attnlab.experiments.folder import list_runs
 
@@ -239,15 +294,15 @@ def list_(parent: Path = RUNS, /, *, as_json: Annotated[bool, Parameter(name="--
 
 
 @app.command
-def settings(name: str = "", /, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """List the settings of an experiment: default, what is allowed, what it means; or the experiments.
+def settings(name: str = "", /, *, as_json: AsJson = False) -> int:
+    """List the experiments, or the settings of one: default, allowed values, meaning.
 
     Parameters
     ----------
     name
-        The experiment; without one, the experiments are listed.
+        The experiment; without it, the experiments are listed.
     as_json
-        Print it as JSON.
+        Print the list as JSON.
     """
     from attnlab.experiments import registry
 
@@ -261,7 +316,10 @@ def settings(name: str = "", /, *, as_json: Annotated[bool, Parameter(name="--js
     found = registry.find(name)
     options = found.config_class.options()
     if as_json:
-        shown = [{"name": o.name, "default": o.default, "expected": o.expected, "comment": o.comment} for o in options]
+        shown = [
+            {"name": o.name, "default": o.default, "expected": o.expected, "comment": o.comment}
+            for o in options
+        ]
         print_json(shown)
     else:
         terminal.show_settings(name, found.experiment.SUMMARY, options)
@@ -269,7 +327,7 @@ def settings(name: str = "", /, *, as_json: Annotated[bool, Parameter(name="--js
 
 
 @app.command
-def show(run: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
+def show(run: str, /, *, as_json: AsJson = False) -> int:
     """Show a run: its claims, facts and parameters.
 
     Parameters
@@ -277,7 +335,7 @@ def show(run: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negat
     run
         A run folder, or the name of one in runs/.
     as_json
-        Print it as JSON.
+        Print the run as JSON.
     """
     from attnlab.experiments.folder import kind_of
     from attnlab.experiments.population import open_run
@@ -287,11 +345,12 @@ def show(run: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negat
     folder = find_run(run)
     report = open_run(folder)
     kind = kind_of(report.config)
+    can_read_trials = importlib.util.find_spec("optuna") is not None
     if as_json:
         print_json({**report.config, "claims": [claim.to_mapping() for claim in report.claims]})
     elif kind == "sweep":
         show_sweep(open_sweep(folder), as_json=False)
-    elif kind == "search" and importlib.util.find_spec("optuna") is not None:  # which reads the trials
+    elif kind == "search" and can_read_trials:
         show_search(open_search(folder), as_json=False)
     else:
         terminal.show_report(report, folder)
@@ -303,30 +362,32 @@ def trace(
     run: str,
     /,
     *words: str,
-    head: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    how: ForPretrained = AS_IT_IS,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    head: Strings = None,
+    how: PretrainedOptions = NO_OPTIONS,
+    as_json: AsJson = False,
 ) -> int:
-    """Watch a model answer, step by step: probabilities, choice, and where each head looks.
+    """Trace an answer step by step: probabilities, the choice, and where each head attends.
 
     Parameters
     ----------
     run
-        A run folder, or the name of one in runs/; or a pretrained model: a folder, a GGUF file or a hub id.
+        A run folder, or the name of one in runs/; or a pretrained model: a folder, a GGUF file or a
+        hub id.
     words
-        The input, such as cab, or a text in quotes; without one you are asked, until the input ends (Ctrl-D).
+        The input, such as cab, or a text in quotes. Without it, inputs are read line by line until
+        the end of input (Ctrl-D).
     head
-        Show these heads alone: LAYER.HEAD, such as 3.5, or PART.HEAD.
+        Heads to show, no others: LAYER.HEAD, such as 3.5, or PART.HEAD.
     as_json
-        Print each trace as a line of JSON.
+        Print each trace as one line of JSON.
     """
-    answer, expected = _answerer(run, how, as_json=as_json)
+    ask, expected = _open_for_questions(run, how, as_json=as_json)
 
     def show_one(text: str) -> None:
-        question = answer(text)
+        question = ask(text)
         found = question.trace()
         if head is not None:
-            found = of_heads(found, question.model, head)
+            found = only_heads(found, question.model, head)
         if as_json:
             print_json(found.to_mapping(), indent=None)
         else:
@@ -336,58 +397,63 @@ def trace(
         show_one(" ".join(words))
         return 0
     status, text = 0, None
-    for text in terminal.ask(f"{expected} (an empty line ends): "):
+    for text in terminal.read_inputs(f"{expected} (an empty line ends): "):
         try:
             show_one(text)
         except WrongUsage as error:
             status = terminal.complain(str(error), 2)
-    if text is None and not sys.stdin.isatty():
-        terminal.complain(f"no input came, so there is nothing to trace; after the run, type {expected}.", status)
-    return 0 if sys.stdin.isatty() else status  # a person was asked again, a script was not
+    is_person = sys.stdin.isatty()
+    if text is None and not is_person:
+        terminal.complain(
+            f"no input came, so there is nothing to trace; after the run, type {expected}.", status
+        )
+    return 0 if is_person else status  # a person could correct the input, a script could not
 
 
-def _answerer(run: str, how: ForPretrained, *, as_json: bool) -> "tuple[Callable[[str], Question], str]":
-    """Open whom a person asks: return what puts a text to it, and what it expects, in words."""
-    if is_foreign(run):
+def _open_for_questions(
+    run: str, how: PretrainedOptions, *, as_json: bool
+) -> "tuple[Callable[[str], Question], str]":
+    """Open a run or a model: return a function that asks it a text, and words for what it reads."""
+    if is_pretrained(run):
         model = open_model(run, head=how.ends_in)
-        return lambda text: put(model, [text], how), "a text"
+        return lambda text: prompt_model(model, [text], how), "a text"
     from attnlab.experiments import registry
     from attnlab.experiments.population import open_run
 
-    refuse_options(run, how)
+    refuse_pretrained_options(run, how)
     folder = find_run(run)
     report = open_run(folder)
     expected = registry.askable(report).prompt_words(registry.config_of(report))
     typical = dict(report.document["facts"]).get("most typical")
-    if typical is not None and not as_json:  # a population, of which one member answers
-        note = f"{typical} answers, the most typical member; another one: attnlab trace {folder / 'SEED'} …"
-        terminal.say(note, is_quiet=True)
+    if typical is not None and not as_json:
+        terminal.say(
+            f"{typical} answers, the most typical model of the population; for another: attnlab "
+            f"trace {folder / 'SEED'} …",
+            is_quiet=True,
+        )
     return lambda text: registry.ask_run(report, text), expected
 
 
 @app.command
 def doctor(
-    model: str | None = None,
-    /,
-    *,
-    ends_in: str | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    model: str | None = None, /, *, ends_in: str | None = None, as_json: AsJson = False
 ) -> int:
-    """Check this machine: versions, optional packages, processor, disk; or a pretrained model: what of it can be seen.
+    """Check this machine, or how much of a pretrained model can be recorded and edited.
 
     Parameters
     ----------
     model
-        A pretrained model: a folder, a GGUF file or a hub id. Without one, the machine is checked.
+        A pretrained model: a folder, a GGUF file or a hub id. Without it, this machine is checked:
+        versions, optional packages, processor, disk.
     ends_in
-        What the model shall end in: none, causal-lm, masked-lm, …; without it, what its files say.
+        The model's output layer: none, causal-lm, masked-lm, …; by default the one its files name.
     as_json
         Print the findings as JSON.
     """
     if model is not None:
         return _examine_model(model, ends_in, as_json=as_json)
     if ends_in is not None:
-        raise WrongUsage("--ends-in is of a model; name one.")
+        raise WrongUsage("--ends-in is for a model; name one.")
     from attnlab.cli.doctor import examine
 
     findings = examine()
@@ -399,10 +465,12 @@ def doctor(
 
 
 def _examine_model(name: str, ends_in: str | None, *, as_json: bool) -> int:
-    from attnlab.cli.seams import examine_model, show_model
+    from attnlab.cli.model_doctor import examine_model, show_model
 
-    if not is_foreign(name):
-        raise WrongUsage(f"{find_run(name)} is a run of attnlab's own, all of which can be seen: attnlab show {name}")
+    if not is_pretrained(name):
+        raise WrongUsage(
+            f"{find_run(name)} is a run of attnlab, which has every site: attnlab show {name}"
+        )
     found = examine_model(name, ends_in)
     if as_json:
         print_json(found)

@@ -1,4 +1,4 @@
-"""The doctor: what this machine has, what it lacks, and what to do about it."""
+"""The check of this machine: what is installed, what is missing, and how to install it."""
 
 import importlib.metadata
 import os
@@ -16,18 +16,21 @@ _OPTIONAL = {
     "tokenizers": ("subword tokens", "pip install 'attnlab[text]'"),
     "pyarrow": ("texts in Parquet files", "pip install 'attnlab[text]'"),
     "transformers": ("pretrained models", "pip install 'attnlab[hf]'"),
-    "accelerate": ("pretrained models that are built in the memory they need", "pip install 'attnlab[hf]'"),
+    "accelerate": (
+        "opening pretrained models in the memory they need",
+        "pip install 'attnlab[hf]'",
+    ),
     "gguf": ("pretrained models in GGUF files", "pip install 'attnlab[hf]'"),
     "optuna": ("attnlab search", "pip install 'attnlab[optuna]'"),
     "ray": ("sweeps and searches on a cluster", "pip install 'attnlab[ray]'"),
     "tensorboard": ("--log tensorboard", "pip install 'attnlab[tensorboard]'"),
     "mlflow-skinny": ("--log mlflow", "pip install 'attnlab[mlflow]'"),
 }
-_SAME = {"mlflow-skinny": "mlflow"}  # a larger package that holds it
+_FULL_PACKAGES = {"mlflow-skinny": "mlflow"}  # the package that contains it
 
 
 class Finding(NamedTuple):
-    """One finding; `missing` means that attnlab cannot work."""
+    """One finding; state `missing` means that attnlab cannot work."""
 
     state: Literal["good", "optional", "missing", "note"]
     what: str
@@ -36,12 +39,14 @@ class Finding(NamedTuple):
 
 
 def examine() -> list[Finding]:
-    """Look at everything."""
-    return [_python(), *_packages(), *_compiler(), *_torch(), *_places()]
+    """Check Python, packages, the C++ compiler, torch and this folder."""
+    return [_python(), *_packages(), *_compiler(), *_torch(), *_this_folder()]
 
 
 def _python() -> Finding:
-    return Finding("good", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    return Finding(
+        "good", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    )
 
 
 def _packages() -> list[Finding]:
@@ -49,11 +54,13 @@ def _packages() -> list[Finding]:
     for name, least in _NEEDED.items():
         version = _version(name)
         if version is None:
-            findings.append(Finding("missing", name, "not installed", f"pip install '{name}>={least}'"))
+            findings.append(
+                Finding("missing", name, "not installed", f"pip install '{name}>={least}'")
+            )
         else:
             findings.append(Finding("good", name, version))
     for name, (purpose, command) in _OPTIONAL.items():
-        version = _version(name) or _version(_SAME.get(name, name))
+        version = _version(name) or _version(_FULL_PACKAGES.get(name, name))
         if version is None:
             findings.append(Finding("optional", name, "not installed", f"for {purpose}: {command}"))
         else:
@@ -103,13 +110,13 @@ def _compiler() -> list[Finding]:
     return [Finding("good", "C++ compiler", name)]
 
 
-def _places() -> list[Finding]:
+def _this_folder() -> list[Finding]:
     here = Path.cwd()
     free = shutil.disk_usage(here).free / 2**30
     writable = os.access(here, os.W_OK)
     state: Literal["good", "optional"] = "good" if writable and free > 0.1 else "optional"
-    advice = "" if state == "good" else "runs need a folder that can be written: use --out"
-    found = f"{here}, {free:.1f} GiB free" + ("" if writable else ", may not be written")
+    advice = "" if state == "good" else "runs need a writable folder: use --out"
+    found = f"{here}, {free:.1f} GiB free" + ("" if writable else ", read-only")
     return [Finding(state, "this folder", found, advice)]
 
 

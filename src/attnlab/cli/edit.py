@@ -1,4 +1,4 @@
-"""attnlab edit: what a model answers when something inside it is changed."""
+"""attnlab edit: a model's answer before and after an edit. attnlab edits: the list of edits."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,15 +8,16 @@ from cyclopts import Parameter
 
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_fork
-from attnlab.cli.asking import AS_IT_IS, ForPretrained, ask
-from attnlab.cli.edits import read_edits
-from attnlab.cli.keeping import check_new
-from attnlab.cli.running import print_json
+from attnlab.cli.edit_syntax import read_edits
+from attnlab.cli.options import AsJson, Strings
+from attnlab.cli.output_folder import check_new_folder
+from attnlab.cli.prompts import NO_OPTIONS, PretrainedOptions, ask
+from attnlab.cli.runs import print_json
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
+    from attnlab.edits import Edit
     from attnlab.look.questions import Question
-    from attnlab.operate import Edit
 
 __all__ = ["edit", "edits_"]
 
@@ -25,53 +26,57 @@ def edit(
     run: str,
     /,
     *words: str,
-    zero_head: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    cut_edge: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    other: Annotated[list[str] | None, Parameter(name="--edit", consume_multiple=True, negative="")] = None,
+    zero_head: Strings = None,
+    cut_edge: Strings = None,
+    other: Annotated[
+        list[str] | None, Parameter(name="--edit", consume_multiple=True, negative="")
+    ] = None,
     edits: Path | None = None,
     from_step: int = 1,
-    how: ForPretrained = AS_IT_IS,
+    how: PretrainedOptions = NO_OPTIONS,
     out: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Change something inside a model: the answer before and after, and the proof that the edit landed.
+    """Edit a model: show its answer before and after, and a certificate that the edit took effect.
 
     Parameters
     ----------
     run
-        A run folder, or the name of one in runs/; or a pretrained model: a folder, a GGUF file or a hub id.
+        A run folder, or the name of one in runs/; or a pretrained model: a folder, a GGUF file or a
+        hub id.
     words
         The input, such as cab, or a text in quotes.
     zero_head
-        Heads that shall say nothing: LAYER.HEAD, such as 0.1, of an encoder–decoder 'encoder 0.1', 'decoder 0.1' or
-        'cross 0.1'; or PART.HEAD with a part's path.
+        Heads whose output is set to zero: LAYER.HEAD, such as 0.1; in an encoder–decoder 'encoder
+        0.1', 'decoder 0.1' or 'cross 0.1'; or PART.HEAD with the path of a module.
     cut_edge
-        Edges to cut, QUERY-KEY: positions or tokens, such as 3-0 or SEP-a. A token that is a number, or holds a dash,
-        is written in double quotes: '"3"-"a-b"'.
+        Attention edges to cut, QUERY-KEY, as positions or tokens: 3-0 or SEP-a. A token that is a
+        number or contains a dash goes in double quotes: '"3"-"a-b"'.
     other
-        Any edit, in quotes: its name, then its settings, such as "redirect-to-first layer=0 head=1".
+        Any other edit in quotes, its name and its settings: "redirect-to-first layer=0 head=1".
+        `attnlab edits` lists them.
     edits
         A JSON file with edits, as --out writes it.
     from_step
-        The step of the answer, from 1, from which on the edits hold; the choices before it stay as they were.
+        The first step of the answer, from 1, at which the edits apply; earlier choices are kept.
     out
-        A folder to make: the edits, both answers with the certificate, both recordings, figures, and a page that
-        compares them.
+        A folder to create: the edits, both answers with the certificate, both recordings, figures,
+        and a page that compares the recordings.
     as_json
         Print both answers and the certificate as JSON.
     """
-    from attnlab.operate.forking import fork
+    from attnlab.edits.forks import fork
 
     wanted = read_edits(zero_head or (), cut_edge or (), other or (), edits)
     if out is not None:
-        check_new(out)
+        check_new_folder(out)
     question = ask(run, words, how)
     _check_names(question, wanted)
     found = fork(question, *wanted, step=from_step)
     if out is not None:
-        from attnlab.cli.keeping import keep_fork
+        from attnlab.cli.output_folder import save_fork
 
-        keep_fork(question, found, wanted, out, title=f"{Path(run).name}: {' '.join(words)}")
+        save_fork(question, found, wanted, out, title=f"{Path(run).name}: {' '.join(words)}")
     if as_json:
         print_json({"edits": [each.to_json() for each in wanted], **found.to_mapping()})
         return 0
@@ -82,8 +87,8 @@ def edit(
 
 
 def _check_names(question: "Question", edits: "Sequence[Edit]") -> None:
-    """Raise where tokens are named to a model that reads vectors."""
-    from attnlab.operate.edits.targets import has_names, is_all
+    """Raise `WrongUsage` where an edit names tokens and the model reads vectors."""
+    from attnlab.edits.targets import has_names, is_all
 
     if question.vocabulary is not None:
         return
@@ -91,19 +96,21 @@ def _check_names(question: "Question", edits: "Sequence[Edit]") -> None:
         if any(has_names(target) for target in (each.query, each.key) if not is_all(target)):
             (words,) = question.passage().words.values()
             places = ", ".join(f"{place} is {word}" for place, word in enumerate(words))
-            raise WrongUsage(f"{each!r}: this model reads vectors, which go by their positions: {places}.")
+            raise WrongUsage(
+                f"{each!r}: this model reads vectors, so name positions, not tokens: {places}."
+            )
 
 
-def edits_(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """List the edits there are, what each does, and what it is told beside where.
+def edits_(*, as_json: AsJson = False) -> int:
+    """List all edits: what each does, and its settings.
 
     Parameters
     ----------
     as_json
-        Print them as JSON.
+        Print the list as JSON.
     """
-    from attnlab.cli.edits import dashed
-    from attnlab.operate.edits.edit import edit_kinds, own_fields
+    from attnlab.cli.edit_syntax import dashed
+    from attnlab.edits.edit import edit_kinds, own_fields
 
     rows = [
         (dashed(name), str(kind.__doc__).partition("\n")[0], " ".join(own_fields(kind)))
@@ -113,5 +120,8 @@ def edits_(*, as_json: Annotated[bool, Parameter(name="--json", negative="")] = 
         print_json([dict(zip(("edit", "does", "settings"), row, strict=True)) for row in rows])
         return 0
     terminal.show_table(("edit", "what it does", "settings"), rows)
-    terminal.say("where: layer= site= head= query= key= row= step=, as far as an edit has them", is_quiet=True)
+    terminal.say(
+        "settings of the place: layer= site= head= query= key= row= step=, where an edit has them",
+        is_quiet=True,
+    )
     return 0

@@ -1,25 +1,25 @@
 """attnlab find: where in many texts a head does something."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from attnlab.cli import terminal
-from attnlab.cli.asking import check_reads, is_foreign, open_model
-from attnlab.cli.parsing import whole_number
+from attnlab.cli.options import AsJson, OptionalWholeNumber, Strings, Switch, WholeNumber
 from attnlab.cli.progress import progress
-from attnlab.cli.running import print_json
+from attnlab.cli.prompts import is_pretrained, open_model, require_tokenizer
+from attnlab.cli.runs import print_json
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     from attnlab.look.corpus import Example, Found, Progress
+    from attnlab.train.observer import Observer
 
 __all__ = ["find"]
 
-_HEADS, _EXAMPLES = 10, 5  # that are printed
-_SECONDS = 10.0  # from one word on how far it is to the next
+_MAX_HEADS, _MAX_EXAMPLES = 10, 5  # that are printed
+_SECONDS = 10.0  # between two lines of progress
 
 
 def find(
@@ -28,121 +28,170 @@ def find(
     *,
     corpus: Path,
     measure: str = "previous",
-    head: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    head: Strings = None,
     column: str = "text",
-    lowest: Annotated[bool, Parameter(negative="")] = False,
-    top: Annotated[int, Parameter(converter=whole_number)] = 20,
-    limit: Annotated[int | None, Parameter(converter=whole_number)] = None,
-    max_length: Annotated[int | None, Parameter(converter=whole_number)] = None,
+    lowest: Switch = False,
+    top: WholeNumber = 20,
+    limit: OptionalWholeNumber = None,
+    max_length: OptionalWholeNumber = None,
     out: Path | None = None,
-    resume: Annotated[bool, Parameter(negative="")] = False,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    resume: Switch = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Find where in many texts the heads of a pretrained model do something: which head most, and at which tokens.
+    """Search many texts for what a pretrained model's heads do: which heads, and at which tokens.
 
     Parameters
     ----------
     model
         A pretrained model: a folder, a GGUF file or a hub id.
     corpus
-        Texts: a file ending in .csv, .tsv, .jsonl, .parquet, or .txt with a text a line.
+        The texts: a .csv, .tsv, .jsonl or .parquet file, or a .txt file with one text per line.
     measure
-        What they do: previous, first, own, duplicate, induction, largest, entropy, distance, punctuation, number,
-        name, special, or token:REGEX for the weight on tokens of one's own choice, which match it as a whole.
+        What is measured of each head: previous, first, own, duplicate, induction, largest, entropy,
+        distance, punctuation, number, name, special, or token:REGEX for the weight on tokens that
+        match a pattern as a whole.
     head
-        Heads to measure, LAYER.HEAD such as 3.5, or a layer such as 3; without it all.
+        Heads to measure, LAYER.HEAD such as 3.5, or a layer such as 3; by default all.
     column
-        The column of the texts.
+        The column that holds the texts.
     lowest
-        The least values instead of the largest.
+        Rank by the smallest values instead of the largest.
     top
-        Examples for each head, each of another text.
+        How many examples to keep for each head, each from another text.
     limit
-        Rows of the corpus, at most.
+        The most rows of the corpus to read.
     max_length
-        Tokens of a text, at most; longer texts are cut, and counted.
+        The most tokens of a text; longer texts are cut, and counted.
     out
-        A folder to make: a page, tables as Parquet (CSV without pyarrow), and all that is needed to go on.
+        A folder to create: a page, tables as Parquet (CSV without pyarrow), and what --resume
+        needs.
     resume
-        Go on with the search in --out that was stopped, or whose corpus has more.
+        Resume the search in --out, after an interruption or with a corpus that has grown.
     as_json
-        Print it as JSON.
+        Print the result as JSON.
     """
     from attnlab.look.corpus import Corpus, search_corpus
-    from attnlab.look.corpus.keeping import is_there
-    from attnlab.look.corpus.measures import measure_of
 
-    if not is_foreign(model):
-        raise WrongUsage(f"find is for pretrained models; {model} is a run: in Python, Corpus takes encode=.")
-    measure_of(measure)
-    if measure == "token:":
-        raise WrongUsage(
-            "token: needs a pattern for the whole of a token, such as 'token:film|films' or 'token:[A-Z].*'."
-        )
-    if resume and out is None:
-        raise WrongUsage("--resume needs --out and the folder of the search.")
-    if out is not None and is_there(out) and not resume:
-        raise WrongUsage(f"{out} holds a search already: go on with it (--resume), or choose another folder.")
+    _check_options(model, measure, out, resume)
     opened = open_model(model)
-    check_reads(opened)
-    last = [time.monotonic()]
+    require_tokenizer(opened)
+    texts = Corpus(corpus, column=column, limit=limit, max_length=max_length)
     try:
         with progress(str(corpus), is_quiet=as_json) as observer:
-
-            def told(progress: "Progress") -> None:
-                if observer is not None and time.monotonic() - last[0] > _SECONDS:
-                    last[0] = time.monotonic()
-                    observer.tell(
-                        f"{progress.texts:,} texts, {progress.tokens:,} tokens, {progress.rate:,.0f} a second"
-                    )
-
-            texts = Corpus(corpus, column=column, limit=limit, max_length=max_length)
-            found = search_corpus(opened, texts, measure, heads=head, out=out, top=top, lowest=lowest, progress=told)
+            found = search_corpus(
+                opened,
+                texts,
+                measure,
+                heads=head,
+                out=out,
+                top=top,
+                lowest=lowest,
+                progress=_progress_lines(observer),
+            )
     except KeyboardInterrupt:
         if out is not None and (out / "search.json").exists():
-            terminal.complain(f"what is done is in {out}: the same command with --resume goes on with it.", 130)
+            terminal.complain(
+                f"the results so far are in {out}; to go on: the same command with --resume.", 130
+            )
         raise
     if out is not None:
         from attnlab.draw.corpus import write_corpus_page
 
-        write_corpus_page(found, out / "page.html", heads=None if head is None else list(found.heads))
+        heads = None if head is None else list(found.heads)
+        write_corpus_page(found, out / "page.html", heads=heads)
     if as_json:
-        examples = {name: [_plain(each) for each in found.examples(name)] for name in found.heads}
-        print_json({"measure": measure, "counts": found.counts, "heads": found.table(), "examples": examples})
-    else:
-        _show(found)
-        if out is not None:
-            terminal.say(f"page     {out / 'page.html'}")
+        print_json(
+            {
+                "measure": measure,
+                "counts": found.counts,
+                "heads": found.table(),
+                "examples": {
+                    name: [_as_mapping(each) for each in found.examples(name)]
+                    for name in found.heads
+                },
+            }
+        )
+        return 0
+    _show(found)
+    if out is not None:
+        terminal.say(f"page     {out / 'page.html'}")
     return 0
+
+
+def _check_options(model: str, measure: str, out: Path | None, resume: bool) -> None:
+    from attnlab.look.corpus.measures import measure_of
+    from attnlab.look.corpus.state import is_there
+
+    if not is_pretrained(model):
+        raise WrongUsage(
+            f"find is for pretrained models; {model} is a run: in Python, Corpus takes encode=."
+        )
+    measure_of(measure)
+    if measure == "token:":
+        raise WrongUsage(
+            "token: needs a pattern for a whole token, such as 'token:film|films' or "
+            "'token:[A-Z].*'."
+        )
+    if resume and out is None:
+        raise WrongUsage("--resume needs --out with the folder of the search.")
+    if out is not None and is_there(out) and not resume:
+        raise WrongUsage(
+            f"{out} holds a search already: resume it with --resume, or choose another folder."
+        )
+
+
+def _progress_lines(observer: "Observer | None") -> "Callable[[Progress], None]":
+    """Return a function that prints the progress now and then."""
+    printed_at = time.monotonic()
+
+    def show(progress: "Progress") -> None:
+        nonlocal printed_at
+        if observer is not None and time.monotonic() - printed_at > _SECONDS:
+            printed_at = time.monotonic()
+            observer.tell(
+                f"{progress.texts:,} texts, {progress.tokens:,} tokens, {progress.rate:,.0f} a "
+                "second"
+            )
+
+    return show
 
 
 def _show(found: "Found") -> None:
     rows = [row for row in found.table() if row["count"]]
     terminal.say(", ".join(f"{name} {count:,}" for name, count in found.counts.items() if count))
     if not rows:
-        hint = " A pattern is of the whole token: token:film.* for films." if found.measure.startswith("token:") else ""
-        terminal.say(f"nowhere in these texts is there anything to measure for {found.measure!r}.{hint}")
+        hint = ""
+        if found.measure.startswith("token:"):
+            hint = " A pattern must match a whole token: token:film.* for films."
+        terminal.say(f"these texts have no token to measure for {found.measure!r}.{hint}")
         return
     shown = [
-        [row["head"], f"{row['mean']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}", f"{row['median']:.3f}"]
-        for row in rows[:_HEADS]
+        [
+            row["head"],
+            f"{row['mean']:.3f}",
+            f"{row['low']:.3f} to {row['high']:.3f}",
+            f"{row['median']:.3f}",
+        ]
+        for row in rows[:_MAX_HEADS]
     ]
     terminal.show_table(["head", found.measure, "95 % interval", "median"], shown)
     best = rows[0]["head"]
-    terminal.say(f"head {best}, where most (‹who looks›, «what is looked at»):")
-    for each in found.examples(best)[:_EXAMPLES]:
+    terminal.say(f"head {best}, strongest examples (‹query›, «key»):")
+    for each in found.examples(best)[:_MAX_EXAMPLES]:
         terminal.say(f"  {each.value:.3f}  {_marked(each)}")
 
 
 def _marked(example: "Example") -> str:
-    """Write the tokens around, who looks and what is looked at in their signs."""
+    """Join the tokens around an example, with the query in ‹› and the key in «»."""
     words = []
     for place, token in example.context(6):
         word = f"«{token}»" if place == example.key else token
         words.append(f"‹{word}›" if place == example.query else word)
-    is_spaced = any("␣" in token for token in example.tokens)  # then tokens bring their own blanks
+    is_spaced = any(
+        "␣" in token for token in example.tokens
+    )  # then the tokens contain their blanks
     return ("" if is_spaced else " ").join(words)
 
 
-def _plain(example: "Example") -> dict[str, object]:
+def _as_mapping(example: "Example") -> dict[str, object]:
     return {**example._asdict(), "tokens": list(example.tokens)}

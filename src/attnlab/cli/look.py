@@ -2,17 +2,16 @@
 
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_weights
-from attnlab.cli.asking import AS_IT_IS, ForPretrained, ask, chosen_heads
-from attnlab.cli.documents import NO_DOCUMENT, OfDocument, look_at_document
-from attnlab.cli.keeping import check_new
+from attnlab.cli.long_text import NO_LONG_TEXT, LongTextOptions, summarize_long_text
+from attnlab.cli.options import AsJson, Strings
+from attnlab.cli.output_folder import check_new_folder
 from attnlab.cli.overview import habits, mostly, show_overview
-from attnlab.cli.running import print_json
+from attnlab.cli.prompts import NO_OPTIONS, PretrainedOptions, ask, head_numbers
+from attnlab.cli.runs import print_json
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -22,97 +21,122 @@ if TYPE_CHECKING:
 
 __all__ = ["look"]
 
-_FEW = 16  # heads that are shown one by one
-_MOST_WEIGHTS = 1_000_000  # that --json writes out as rows
+_MAX_HEADS = 16  # shown one by one; more are shown in one table
+_MAX_WEIGHTS = 1_000_000  # that --json writes out as rows
 
 
 def look(
     run: str,
     /,
     *words: str,
-    site: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    head: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    how: ForPretrained = AS_IT_IS,
-    of: OfDocument = NO_DOCUMENT,
+    site: Strings = None,
+    head: Strings = None,
+    how: PretrainedOptions = NO_OPTIONS,
+    long_text: LongTextOptions = NO_LONG_TEXT,
     out: Path | None = None,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    as_json: AsJson = False,
 ) -> int:
-    """Look at every head of a model while it reads one input: how spread, how far, and where it looks most.
+    """Show where every head of a model attends while it reads one input, or a long text.
 
-    Of more than 16 heads a table says what each mostly does; --head, --site and --out show more.
+    More than 16 heads are summarized in a table; --head, --site and --out show more.
 
     Parameters
     ----------
     run
-        A run folder, or the name of one in runs/; or a pretrained model: a folder, a GGUF file or a hub id.
+        A run folder, or the name of one in runs/; or a pretrained model: a folder, a GGUF file or a
+        hub id.
     words
         The input, such as cab, or a text in quotes.
     site
-        What to look at: site names, with * for anything, such as layers.*.attention.weights (without it every head's
-        weights) or *residual_after.
+        Names of the sites to show, with * for anything: layers.*.attention.weights or
+        *residual_after; by default the weights of every head.
     head
-        Heads to look at closely: LAYER.HEAD, such as 3.5, of an encoder–decoder 'encoder 3.5', 'decoder 3.5' or
-        'cross 3.5'; or PART.HEAD with a part's path.
+        Heads to show in full: LAYER.HEAD, such as 3.5; in an encoder–decoder 'encoder 3.5',
+        'decoder 3.5' or 'cross 3.5'; or PART.HEAD with the path of a module.
     out
-        A folder to make: the recording, figures as PNG, SVG and PDF, and an interactive page that opens from disk.
+        A folder to create: the recording, figures as PNG, SVG and PDF, and an interactive page that
+        opens from disk.
     as_json
-        Print it as JSON.
+        Print the result as JSON.
     """
-    from attnlab.look.heads import read_head
     from attnlab.look.questions import Verdict, recorded
 
-    if site is not None and head is not None:
-        raise WrongUsage("--head and --site both say what to look at; give one of them.")
-    if of.is_asked(run, words, [*how.said(), *(["--site"] if site else [])]):
-        return look_at_document(run, of, head=head, out=out, as_json=as_json)
-    if site == []:
-        raise WrongUsage(
-            "--site needs a site, such as '*residual_after'; without --site every head's weights are shown."
-        )
-    for text in head or ():
-        read_head(text)
+    _check_options(site, head)
+    other_options = [*how.given(), "--site"] if site else how.given()
+    if long_text.is_given(run, words, other_options):
+        return summarize_long_text(run, long_text, head=head, out=out, as_json=as_json)
     if out is not None:
-        check_new(out)
+        check_new_folder(out)
     question = ask(run, words, how)
-    chosen = None if head is None else chosen_heads(question.model, head)
+    chosen = {} if head is None else head_numbers(question.model, head)
     recording = recorded(question, list(chosen or site or ["*weights"]))
     if out is not None:
-        from attnlab.cli.keeping import keep_recording
+        from attnlab.cli.output_folder import save_recording
 
-        keep_recording(recording, out, title=f"{Path(run).name}: {' '.join(words)}")
+        save_recording(recording, out, title=f"{Path(run).name}: {' '.join(words)}")
     if not recording:
-        raise WrongUsage(f"nothing came by {' or '.join(site or ())}; a mask is there only where something is hidden.")
-    weights = [name for name in recording if name.endswith("weights")]
-    is_brief = site is None and head is None and sum(recording.shape(name)[1] for name in weights) > _FEW
-    written = sum(
-        len((chosen or {}).get(name) or range(recording.shape(name)[1])) * prod(recording.shape(name)[2:])
-        for name in weights
-    )
-    has_rows = written <= _MOST_WEIGHTS if as_json else not is_brief
-    in_order = sorted(recording, key=lambda name: "cross_attention" not in name)  # where an answer is fetched from
-    facts = {name: _facts(recording, name, (chosen or {}).get(name), has_rows=has_rows) for name in in_order}
+        raise WrongUsage(
+            f"nothing was recorded at {' or '.join(site or ())}; a mask exists only where "
+            "something is masked."
+        )
+    num_heads, num_weights = _sizes(recording, chosen)
+    is_brief = site is None and head is None and num_heads > _MAX_HEADS
+    has_rows = num_weights <= _MAX_WEIGHTS if as_json else not is_brief
+    # Cross-attention first: an answer is fetched from there.
+    sites = sorted(recording, key=lambda name: "cross_attention" not in name)
+    facts = {name: _facts(recording, name, chosen.get(name), has_rows=has_rows) for name in sites}
     if as_json:
         print_json(facts)
-    elif is_brief:
+        return 0
+    if is_brief:
         show_overview(facts)
-        terminal.say(f"one of them: attnlab look {run} … --head {_telling_head(facts)}", is_quiet=True)
+        terminal.say(
+            f"one of them: attnlab look {run} … --head {_example_head(facts)}", is_quiet=True
+        )
     else:
-        for name in in_order:
+        for name in sites:
             _show(name, facts[name])
-    if isinstance(question, Verdict) and question.note and not as_json:
+    if isinstance(question, Verdict) and question.note:
         terminal.say(question.note, is_quiet=True)
-    if out is not None and not as_json:
+    if out is not None:
         terminal.say(f"page     {out / 'view.html'}")
     return 0
 
 
-def _facts(recording: "Recording", name: str, heads: "list[int] | None", *, has_rows: bool) -> dict[str, Any]:
-    """What is said of a site: of weights, each head's facts and rows; of anything else, its shape and size."""
+def _check_options(site: list[str] | None, head: list[str] | None) -> None:
+    from attnlab.look.heads import read_head
+
+    if site is not None and head is not None:
+        raise WrongUsage("--head and --site both choose what is shown; give one of them.")
+    if site == []:
+        raise WrongUsage(
+            "--site needs a site, such as '*residual_after'; without --site every head's "
+            "weights are shown."
+        )
+    for text in head or ():
+        read_head(text)
+
+
+def _sizes(recording: "Recording", chosen: dict[str, list[int]]) -> tuple[int, int]:
+    """Count the heads that were recorded, and the weights of those that were chosen."""
+    num_heads = num_weights = 0
+    for name in recording:
+        if name.endswith("weights"):
+            _, heads, queries, keys = recording.shape(name)
+            num_heads += heads
+            num_weights += len(chosen.get(name, range(heads))) * queries * keys
+    return num_heads, num_weights
+
+
+def _facts(
+    recording: "Recording", name: str, heads: list[int] | None, *, has_rows: bool
+) -> dict[str, Any]:
+    """Describe a site: weights by the facts of each head, any other value by shape and size."""
     import torch
 
     value = recording[name]
-    if name.endswith("mask"):  # which all inputs may share
-        is_open = value if value.dtype == torch.bool else value > torch.finfo(value.dtype).min  # a bias may hide keys
+    if name.endswith("mask"):  # boolean, or a bias that is added to the scores
+        is_open = value if value.dtype == torch.bool else value > torch.finfo(value.dtype).min
         return {"shape": list(value.shape), "open": int(is_open.sum())}
     value = value[0]
     if not name.endswith("weights"):
@@ -121,12 +145,17 @@ def _facts(recording: "Recording", name: str, heads: "list[int] | None", *, has_
         return {"shape": list(value.shape), "root_mean_square": size}
     sides = recording.tokens(name)
     chosen = range(len(value)) if heads is None else heads
-    found = [{"head": head, **_head_facts(value[head], recording, name, head, has_rows=has_rows)} for head in chosen]
+    found = [
+        {"head": head, **_head_facts(value[head], recording, name, head, has_rows=has_rows)}
+        for head in chosen
+    ]
     return {"query_tokens": sides.query, "key_tokens": sides.key, "heads": found}
 
 
-def _head_facts(weights: "Tensor", recording: "Recording", name: str, head: int, *, has_rows: bool) -> dict[str, Any]:
-    """One head's: weights (query, key); what could not be looked at is None."""
+def _head_facts(
+    weights: "Tensor", recording: "Recording", name: str, head: int, *, has_rows: bool
+) -> dict[str, Any]:
+    """Return the facts of one head; weights are (query, key), masked ones None in the rows."""
     from attnlab.look.statistics import entropy, largest_weight
 
     sides = recording.tokens(name)
@@ -142,20 +171,24 @@ def _head_facts(weights: "Tensor", recording: "Recording", name: str, head: int,
         return facts
     blocked = recording.blocked(name, head=head)
     hidden = weights.new_zeros(weights.shape).bool() if blocked is None else blocked
-    rows = zip(weights.tolist(), hidden.tolist(), strict=True)
-    facts["rows"] = [[None if not_seen else weight for weight, not_seen in zip(*each, strict=True)] for each in rows]
+    facts["rows"] = [
+        [None if is_hidden else weight for weight, is_hidden in zip(*row, strict=True)]
+        for row in zip(weights.tolist(), hidden.tolist(), strict=True)
+    ]
     return facts
 
 
-def _telling_head(facts: dict[str, Any]) -> str:
-    """Name the head that looks most at one place beside the first, as --head takes it."""
+def _example_head(facts: dict[str, Any]) -> str:
+    """Name the head with most weight on one position other than the first, as --head takes it."""
     from attnlab.look.heads import head_at
 
-    def rank(head: dict[str, Any]) -> float:
-        return max((share for place, share in head["places"].items() if place != "first"), default=0.0)
-
-    _, site, head = max((rank(head), site, head["head"]) for site, each in facts.items() for head in each["heads"])
-    name = head_at(site, head)
+    candidates = []
+    for site, each in facts.items():
+        for head in each["heads"]:
+            shares = [share for place, share in head["places"].items() if place != "first"]
+            candidates.append((max(shares, default=0.0), site, head["head"]))
+    _, site, number = max(candidates)
+    name = head_at(site, number)
     return f"'{name}'" if " " in name else name
 
 
@@ -163,6 +196,11 @@ def _show(name: str, facts: dict[str, Any]) -> None:
     if "heads" in facts:
         show_weights(name, facts)
     elif "open" in facts:
-        terminal.say(f"{name}  {tuple(facts['shape'])}, {facts['open']:,} of {prod(facts['shape']):,} are open")
+        terminal.say(
+            f"{name}  {tuple(facts['shape'])}, {facts['open']:,} of {prod(facts['shape']):,} not "
+            "masked"
+        )
     else:
-        terminal.say(f"{name}  {tuple(facts['shape'])}, root mean square {facts['root_mean_square']:.4g}")
+        terminal.say(
+            f"{name}  {tuple(facts['shape'])}, root mean square {facts['root_mean_square']:.4g}"
+        )

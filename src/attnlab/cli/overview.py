@@ -1,4 +1,4 @@
-"""Many heads in one table: what each mostly does, by layer and head."""
+"""Many heads in one table: where each mostly attends, by layer and head."""
 
 import math
 import re
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["habits", "mostly", "show_overview"]
 
 _LETTERS = {"first": "f", "last": "l", "previous": "p", "self": "s", "next": "n"}
-_LEAST = 0.3  # of its weight that a head must give to one place to be named after it
+_LEAST = 0.3  # share of a head's weight on one position that the table names
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 
 def habits(weights: "Tensor", *, is_own: bool) -> dict[str, float]:
-    """Return how much of its weight a head gives to the first and last key, and (to its own text) to its neighbours.
+    """Return a head's mean weight on the first and last key and, in self-attention, near the query.
 
-    weights (query, key); means over the queries for which these places differ, all of them where there are none.
+    weights (query, key). Only queries for which these positions differ are counted, all if there
+    are none.
     """
     queries, keys = weights.shape
     if not is_own or queries != keys:
@@ -31,8 +32,9 @@ def habits(weights: "Tensor", *, is_own: bool) -> dict[str, float]:
     inner = weights[2:] if queries > 2 else weights
     first = queries - inner.shape[0]
     found = {"first": float(inner[:, 0].mean()), "self": float(inner.diagonal(first).mean())}
-    found["previous"] = float(weights.diagonal(-1)[max(first - 1, 0) :].mean()) if queries > 1 else 0.0
-    if queries > 3 and bool((weights.triu(1) > 0).any()):  # it looks ahead too
+    previous = weights.diagonal(-1)[max(first - 1, 0) :]
+    found["previous"] = float(previous.mean()) if queries > 1 else 0.0
+    if queries > 3 and bool((weights.triu(1) > 0).any()):  # no causal mask
         found["last"] = float(weights[2:-2, -1].mean()) if queries > 4 else 0.0
         found["next"] = float(weights.diagonal(1)[2:-1].mean()) if queries > 4 else 0.0
     return found
@@ -43,7 +45,8 @@ def show_overview(facts: Mapping[str, Mapping[str, Any]]) -> None:
     console = output()
     groups: dict[str, dict[str, Sequence[Mapping[str, Any]]]] = {}
     for site, each in facts.items():
-        groups.setdefault(_LAYER.sub(lambda found: found[0].replace(found[1], "*"), site), {})[site] = each["heads"]
+        kind = _LAYER.sub(lambda found: found[0].replace(found[1], "*"), site)
+        groups.setdefault(kind, {})[site] = each["heads"]
     for name, sites in groups.items():
         cells = [[_cell(head) for head in heads] for heads in sites.values()]
         labels = [_layer_of(site) for site in sites]
@@ -58,14 +61,16 @@ def show_overview(facts: Mapping[str, Mapping[str, Any]]) -> None:
                 table.add_row(Text(label, style="dim"), *row[first : first + room])
             console.print(Text(name if first == 0 else f"{name}, heads {first} on", style="bold"))
             console.print(table)
-    told = {head["mostly"] for sites in groups.values() for heads in sites.values() for head in heads}
-    words = [f"{letter} {place}" for place, letter in _LETTERS.items() if place in told]
-    much = f"f67: 67 % of a head's weight on one token ({', '.join(words)} token); " if words else ""
-    console.print(Text(f"{much}~7: spread as evenly as over 7 tokens; means over queries", style="dim"))
+    named = {head["mostly"] for each in facts.values() for head in each["heads"]}
+    words = [f"{letter} {place}" for place, letter in _LETTERS.items() if place in named]
+    legend = "~7: as spread as a uniform weight on 7 tokens; means over queries"
+    if words:
+        legend = f"f67: 67 % of a head's weight on one token ({', '.join(words)} token); {legend}"
+    console.print(Text(legend, style="dim"))
 
 
 def mostly(places: Mapping[str, float]) -> str | None:
-    """Name the place that a head gives most of its weight to, if it is much."""
+    """Name the position with most of a head's weight, if that is at least 30 %."""
     place = max(places, key=lambda each: places[each])
     return place if places[place] >= _LEAST else None
 
@@ -75,7 +80,8 @@ def _cell(head: Mapping[str, Any]) -> Text:
     if place is None:
         return Text(f"~{math.exp(head['entropy']):.0f}", style="dim")
     share = head["places"][place]
-    return Text(f"{_LETTERS[place]}{min(round(100 * share), 99):02d}", style="bold" if share >= 0.6 else "")
+    percent = min(round(100 * share), 99)
+    return Text(f"{_LETTERS[place]}{percent:02d}", style="bold" if share >= 0.6 else "")
 
 
 def _layer_of(site: str) -> str:

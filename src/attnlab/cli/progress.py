@@ -1,4 +1,4 @@
-"""How far a command is: on a terminal a bar a phase, with an estimate of the whole; elsewhere a line a phase."""
+"""Progress of a command: a bar for each phase on a terminal, lines elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["progress", "waiting"]
 
-_PATIENCE = 30.0  # seconds from one line on the same phase to the next, where there is no terminal
+_LINE_SECONDS = 30.0  # between two lines on the same phase, without a terminal
 
 
 @contextmanager
 def progress(
     title: str, *, is_quiet: bool = False, left: Callable[[], float] | None = None
 ) -> "Iterator[Observer | None]":
-    """Show how far each phase is; `left` estimates the seconds until the whole is done."""
+    """Show the progress of each phase; `left` estimates the seconds until the end of all."""
     if is_quiet:
         yield None
         return
@@ -37,14 +37,19 @@ def progress(
         finally:
             lines.end()
         return
-    with _Phases(BarColumn(None, table_column=Column(ratio=1)), _Clock(left), console=console, expand=True,
-                 transient=True) as phases:  # fmt: skip
+    with _Phases(
+        BarColumn(None, table_column=Column(ratio=1)),
+        _Clock(left),
+        console=console,
+        expand=True,
+        transient=True,
+    ) as phases:
         yield _Bar(phases, title)
 
 
 @contextmanager
 def waiting(what: str) -> "Iterator[Callable[[str], None]]":
-    """Show on a terminal that something takes its time, and what is told meanwhile; elsewhere, that in lines."""
+    """Show a spinner with the latest message on a terminal; elsewhere print the messages."""
     console = errors()
     if not console.is_terminal:
         yield lambda sentence: console.print(Text(one_line(sentence)), soft_wrap=True)
@@ -54,7 +59,7 @@ def waiting(what: str) -> "Iterator[Callable[[str], None]]":
 
 
 class _Phases(Progress):
-    """Two lines: what the phase does with its figures, cut where there is no room; and how far it is."""
+    """Two lines: the phase with its figures, cut at the terminal's width; the progress bar."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         for task in self.tasks:
@@ -64,7 +69,7 @@ class _Phases(Progress):
 
 
 class _Clock(ProgressColumn):
-    """The share of the phase that is done, and how long the phase and the whole still take."""
+    """The share of the phase that is done, and the time left for the phase and for all."""
 
     max_refresh = 0.5
 
@@ -78,7 +83,9 @@ class _Clock(ProgressColumn):
         else:
             remaining = "-:--" if task.time_remaining is None else _clock(task.time_remaining)
             words = f"{task.percentage:3.0f} %  {remaining} left"
-        return Text(words if self._left is None else f"{words}; all: about {_clock(self._left())} left")
+        return Text(
+            words if self._left is None else f"{words}; all: about {_clock(self._left())} left"
+        )
 
 
 class _Bar:
@@ -87,14 +94,16 @@ class _Bar:
         self.stage("")
 
     def stage(self, name: str) -> None:
-        for task in self._phases.task_ids:  # a task that begins again would keep its total
+        for task in self._phases.task_ids:  # a restarted task would keep its total
             self._phases.remove_task(task)
         self._figures: dict[str, float] = {}
         self._task = self._phases.add_task(_heading(self._title, name), total=None, figures="")
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         self._figures |= figures
-        self._phases.update(self._task, completed=step, total=steps, figures=figures_text(self._figures))
+        self._phases.update(
+            self._task, completed=step, total=steps, figures=figures_text(self._figures)
+        )
 
     def tell(self, sentence: str) -> None:
         self._phases.console.print(Text(one_line(sentence)), soft_wrap=True)
@@ -111,21 +120,24 @@ class _Lines:
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         self._figures |= figures
-        self._line = f"{self._heading}: {step:,} of {steps:,}  {figures_text(self._figures)}".rstrip()
-        if time.monotonic() - self._told_at > _PATIENCE:
+        self._line = (
+            f"{self._heading}: {step:,} of {steps:,}  {figures_text(self._figures)}".rstrip()
+        )
+        if time.monotonic() - self._printed_at > _LINE_SECONDS:
             self.end()
 
     def end(self) -> None:
-        """Tell what was not told yet."""
+        """Print the line that was not printed yet."""
         if self._line:
             self.tell(self._line)
-        self._line, self._told_at = "", time.monotonic()
+        self._line, self._printed_at = "", time.monotonic()
 
     def tell(self, sentence: str) -> None:
         self._console.print(Text(one_line(sentence)), soft_wrap=True)
 
     def _begin(self, name: str) -> None:
-        self._heading, self._line, self._told_at = _heading(self._title, name), "", time.monotonic()
+        self._heading, self._line = _heading(self._title, name), ""
+        self._printed_at = time.monotonic()
         self._figures: dict[str, float] = {}
 
 
@@ -135,4 +147,6 @@ def _heading(title: str, phase: str) -> str:
 
 def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+    if minutes < 60:
+        return f"{minutes}:{rest:02}"
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -1,4 +1,4 @@
-"""Design: weights written by a person, computed from what is asked, and proved on every input there is."""
+"""Design: weights written by hand or computed from a requirement, and proved on every input."""
 
 from attnlab.design.designs import Design, copy_first, design_for, identity, unique
 from attnlab.design.gauge import ScoreTable, gauge_change, score_table

@@ -1,9 +1,9 @@
 """Designs: the matrices of a single head, computed from the tolerance that is asked for.
 
-Each of the three writes down which keys a query shall prefer, as a pattern of ones, and multiplies the queries by one
-number, the *gain*. After the division by √d_qk a right key's score stands `gain/√d_qk`, the *gap*, above a wrong
-key's, and a right key weighs e^gap times as much. So what the gain must be follows from the tolerance and from the
-longest input alone: see `needed_gap`.
+Each of the three writes down which keys a query shall prefer, as a pattern of ones, and multiplies
+the queries by one number, the *gain*. After the division by √d_qk a right key's score stands
+`gain/√d_qk`, the *gap*, above a wrong key's, and a right key weighs e^gap times as much. So what
+the gain must be follows from the tolerance and from the longest input alone: see `needed_gap`.
 """
 
 import math
@@ -26,7 +26,8 @@ __all__ = ["Design", "copy_first", "design_for", "identity", "needed_gap", "uniq
 Rows = tuple[tuple[float, ...], ...]
 
 _HEADROOM = 1.001
-"""The gain is a thousandth above the least one, so that no rounding, float32's included, tips the scale."""
+"""The gain is a thousandth above the least one, so that no rounding, float32's included, tips the
+scale."""
 
 _LEAST_TOLERANCE, _MOST_TOLERANCE = 1e-12, 0.4
 
@@ -89,24 +90,39 @@ class Design:
         """
         names = set(cls.__dataclass_fields__)
         if not isinstance(values, Mapping) or set(values) != names:
-            raise WrongUsage(f"a design has exactly the keys {', '.join(sorted(names))}; got {str(values)[:60]}.")
+            raise WrongUsage(
+                f"a design has exactly the keys {', '.join(sorted(names))}; got {str(values)[:60]}."
+            )
         try:
             task = VectorTask(**values["task"])
-            matrices = {name: _rows(np.asarray(values[name], dtype=np.float64)) for name in ("Km", "Qm", "Vm")}
-            pos = None if values["pos"] is None else _rows(np.asarray(values["pos"], dtype=np.float64))
-            design = cls(task, float(values["tolerance"]), float(values["gain"]), **matrices, pos=pos)
+            matrices = {
+                name: _rows(np.asarray(values[name], dtype=np.float64))
+                for name in ("Km", "Qm", "Vm")
+            }
+            pos = (
+                None
+                if values["pos"] is None
+                else _rows(np.asarray(values["pos"], dtype=np.float64))
+            )
+            design = cls(
+                task, float(values["tolerance"]), float(values["gain"]), **matrices, pos=pos
+            )
         except (TypeError, ValueError, OverflowError) as error:
             raise WrongUsage(f"this is no design: {' '.join(str(error).split())}") from None
         _check_tolerance(design.tolerance)
         _check_gain(design.gain)
         for name in ("Km", "Qm", "Vm", "pos"):
-            if not all(math.isfinite(value) for row in getattr(design, name) or () for value in row):
-                raise WrongUsage(f"the numbers of a design must be finite; those of {name} are not.")
+            if not all(
+                math.isfinite(value) for row in getattr(design, name) or () for value in row
+            ):
+                raise WrongUsage(
+                    f"the numbers of a design must be finite; those of {name} are not."
+                )
         reference = design.reference()
         if reference.input_dim != task.input_dim or reference.Vm.shape[1] != task.output_dim:
             raise WrongUsage(
-                f"{task.rule} takes vectors {task.input_dim} wide and gives {task.output_dim}; these matrices take "
-                f"{reference.input_dim} and give {reference.Vm.shape[1]}."
+                f"{task.rule} takes vectors {task.input_dim} wide and gives {task.output_dim}; "
+                f"these matrices take {reference.input_dim} and give {reference.Vm.shape[1]}."
             )
         return design
 
@@ -114,8 +130,9 @@ class Design:
 def identity(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 6) -> Design:
     """Give each token back: every query prefers the keys of its own letter.
 
-    Km = I, Qm = gain · I, Vm = I (letters × letters), no positions: the scaled score is `gap` where the letters agree
-    and 0 elsewhere. The gap needed is that of one right key against `longest - 1` wrong ones (`needed_gap`).
+    Km = I, Qm = gain · I, Vm = I (letters × letters), no positions: the scaled score is `gap` where
+    the letters agree and 0 elsewhere. The gap needed is that of one right key against `longest - 1`
+    wrong ones (`needed_gap`).
 
     >>> round(identity(1e-3).gap, 2)
     8.52
@@ -126,9 +143,9 @@ def identity(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 6) -> 
 def copy_first(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -> Design:
     """Give the first token everywhere: every query prefers the key of the first position.
 
-    Positions are one-hot. Km passes the position on, Qm makes `gain · (1, 0, 0, …)` of any position, Vm passes the
-    letter on: the scaled score is `gap` at the first key and 0 elsewhere. The gap needed is again that of one right
-    key against `longest - 1` wrong ones (`needed_gap`).
+    Positions are one-hot. Km passes the position on, Qm makes `gain · (1, 0, 0, …)` of any
+    position, Vm passes the letter on: the scaled score is `gap` at the first key and 0 elsewhere.
+    The gap needed is again that of one right key against `longest - 1` wrong ones (`needed_gap`).
 
     >>> round(copy_first(1e-3).gap, 2)
     8.01
@@ -137,12 +154,14 @@ def copy_first(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -
 
 
 def unique(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -> Design:
-    """Say of each letter whether it stands alone: one head looks for its likes, and at CLS if there are none.
+    """Mark each letter that occurs once: a head attends to equal letters, or to CLS if there are
+    none.
 
-    Scaled scores, with S the gap: `S · same letter - 2S · same position + S/2 · CLS`; values: -1 for a letter, +1
-    for CLS. A repeated letter finds its likes at S (itself it sees at -S, out of the way), and they say -1. A letter
-    that stands alone finds nothing above CLS at S/2, which says +1. Queries and keys are `letters + longest + 1` wide:
-    one channel for each letter, each position, and CLS. For the gap needed see `needed_gap`.
+    Scaled scores, with S the gap: `S · same letter - 2S · same position + S/2 · CLS`; values: -1
+    for a letter, +1 for CLS. A repeated letter finds its likes at S (itself it sees at -S, out of
+    the way), and they say -1. A letter that stands alone finds nothing above CLS at S/2, which says
+    +1. Queries and keys are `letters + longest + 1` wide: one channel for each letter, each
+    position, and CLS. For the gap needed see `needed_gap`.
 
     >>> round(unique(1e-3).gap, 2)
     17.42
@@ -153,29 +172,33 @@ def unique(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -> De
 def design_for(task: VectorTask | str, tolerance: float = 1e-3) -> Design:
     """Design for a task, by its value or by its usual name."""
     task = vector_task(task)
-    width = task.letters if task.rule == "identity" else task.longest if task.rule == "copy_first" else None
-    width = task.letters + task.longest + 1 if width is None else width
+    widths = {"identity": task.letters, "copy_first": task.longest}
+    width = widths.get(task.rule, task.letters + task.longest + 1)
     gain = needed_gap(task, tolerance) * _HEADROOM * math.sqrt(width)
-    return _written(task, tolerance, math.ceil(gain * 1e6) / 1e6)  # rounded up: the same bytes on every machine
+    # rounded up: the same bytes on every machine
+    return _written(task, tolerance, math.ceil(gain * 1e6) / 1e6)
 
 
 def needed_gap(task: VectorTask, tolerance: float) -> float:
-    """Return the least gap g with which no output component is further than `tolerance` from its target.
+    """Return the smallest gap g that keeps every output component within `tolerance` of its target.
 
-    identity, copy_first. The output is an average of one-hot vectors, so its largest error is the weight ε that falls
-    on wrong keys. With m right keys at g and w wrong ones at 0, m + w = n:
+    identity, copy_first. The output is an average of one-hot vectors, so its largest error is the
+    weight ε that falls on wrong keys. With m right keys at g and w wrong ones at 0, m + w = n:
 
         ε = w / (w + m e^g) ≤ tolerance    ⇔    g ≥ ln(w (1 - tolerance) / (m · tolerance))
 
-    and the worst input has m = 1 and w = longest - 1 (such as ABBBBB), which exists: the bound is tight.
+    and the worst input has m = 1 and w = longest - 1 (such as ABBBBB), which exists: the bound is
+    tight.
 
-    unique. The output is an average of +1 and -1, so its error is 2ε, and ε ≤ tolerance/2 is asked. With u = e^(g/2)
-    and w = longest - 1, the worst input is again ABBB, seen from A: CLS weighs u, each other letter 1, A itself u^-2:
+    unique. The output is an average of +1 and -1, so its error is 2ε, and ε ≤ tolerance/2 is asked.
+    With u = e^(g/2) and w = longest - 1, the worst input is again ABBB, seen from A: CLS weighs u,
+    each other letter 1, A itself u^-2:
 
-        ε = (w + u^-2) / (u + w + u^-2) ≤ tolerance/2    ⇔    u ≥ (w + u^-2) c,    c = (2 - tolerance) / tolerance
+        ε = (w + u^-2) / (u + w + u^-2) ≤ tolerance/2  ⇔  u ≥ (w + u^-2) c,
+        c = (2 - tolerance) / tolerance,
 
-    solved for u by bisection, since the left side grows and the right side falls. A repeated letter is served better:
-    its likes weigh u² each against CLS at u, ε ≤ u / (u² + u) = 1 / (u + 1).
+    solved for u by bisection, since the left side grows and the right side falls. A repeated letter
+    is served better: its likes weigh u² each against CLS at u, ε ≤ u / (u² + u) = 1 / (u + 1).
 
     Raises:
         WrongUsage: the tolerance is not from 1e-12 (below it float64 itself is too coarse) to 0.4.
@@ -205,11 +228,20 @@ def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
         Qm = np.vstack([np.zeros((letters, longest)), gain * np.eye(longest)[[0] * longest]])
         Vm = np.vstack([np.eye(letters), np.zeros((longest, letters))])
     else:
-        pos = np.vstack([np.zeros((1, longest)), np.eye(longest)])  # CLS stands before the positions
+        # CLS stands before the positions
+        pos = np.vstack([np.zeros((1, longest)), np.eye(longest)])
         width = letters + longest + 1
-        letter, cls, place = slice(0, letters), letters, slice(letters + 1, width)  # rows: what a token is made of
+        letter, cls, place = (
+            slice(0, letters),
+            letters,
+            slice(letters + 1, width),
+        )  # rows: what a token is made of
         Km, Qm, Vm = np.zeros((width, width)), np.zeros((width, width)), np.zeros((width, 1))
-        by_letter, by_place, by_cls = slice(0, letters), slice(letters, width - 1), width - 1  # columns: channels
+        by_letter, by_place, by_cls = (
+            slice(0, letters),
+            slice(letters, width - 1),
+            width - 1,
+        )  # columns: channels
         Km[letter, by_letter] = np.eye(letters)
         Km[place, by_place] = np.eye(longest)
         Km[cls, by_cls] = 1
@@ -217,15 +249,23 @@ def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
         Qm[place, by_place] = -2 * gain * np.eye(longest)
         Qm[letter, by_cls] = gain / 2
         Vm[letter], Vm[cls] = -1, 1
-    return Design(task, tolerance, float(gain), _rows(Km), _rows(Qm), _rows(Vm), None if pos is None else _rows(pos))
+    return Design(
+        task,
+        tolerance,
+        float(gain),
+        _rows(Km),
+        _rows(Qm),
+        _rows(Vm),
+        None if pos is None else _rows(pos),
+    )
 
 
 def _check_tolerance(tolerance: Any) -> None:
     is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
     if not is_number or not _LEAST_TOLERANCE <= tolerance <= _MOST_TOLERANCE:
         raise WrongUsage(
-            f"a tolerance is a number from {_LEAST_TOLERANCE:g} to {_MOST_TOLERANCE:g}, the distance from the target "
-            f"that an output may have; got {tolerance!r}."
+            f"a tolerance is a number from {_LEAST_TOLERANCE:g} to {_MOST_TOLERANCE:g}, the "
+            f"distance from the target that an output may have; got {tolerance!r}."
         )
 
 

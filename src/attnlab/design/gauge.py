@@ -1,9 +1,9 @@
 """What of a head's matrices can be known from outside, and what cannot.
 
-Attention sees keys and queries only through the product `Qm Kmᵀ`: for any invertible R, `Km R` and `Qm R⁻ᵀ` are other
-matrices with the same scores, the same attention and the same outputs. So Km and Qm of two models cannot be compared;
-the product can, where a token really meets a token, and less what the softmax does not see: a number added to all the
-keys of a query.
+Attention sees keys and queries only through the product `Qm Kmᵀ`: for any invertible R, `Km R` and
+`Qm R⁻ᵀ` are other matrices with the same scores, the same attention and the same outputs. So Km and
+Qm of two models cannot be compared; the product can, where a token really meets a token, and less
+what the softmax does not see: a number added to all the keys of a query.
 """
 
 import math
@@ -21,9 +21,10 @@ __all__ = ["ScoreTable", "gauge_change", "score_table"]
 
 
 class ScoreTable(NamedTuple):
-    """What a head's scores are for every query and key there can be: scores (query, key), NaN where they never meet.
+    """A head's scores for every possible query and key: (query, key), NaN where they never meet.
 
-    queries and keys name the rows and columns: `A2` is the letter A at the second place, `A` one at any.
+    queries and keys name the rows and columns: `A2` is the letter A at the second place, `A` one at
+    any.
     """
 
     scores: Tensor
@@ -32,22 +33,32 @@ class ScoreTable(NamedTuple):
 
 
 def gauge_change(matrices: Matrices, change: Tensor) -> Matrices:
-    """Return other matrices of the same function: `Km R` and `Qm R⁻ᵀ`, for an invertible R (qk_dim, qk_dim)."""
+    """Return other matrices of the same function: `Km R` and `Qm R⁻ᵀ`, for an invertible R (qk_dim,
+    qk_dim)."""
     size = matrices.Km.shape[1]
     if tuple(change.shape) != (size, size):
-        raise WrongUsage(f"R must have shape ({size}, {size}), as wide as the queries; got {shape_text(change.shape)}.")
+        raise WrongUsage(
+            f"R must have shape ({size}, {size}), as wide as the queries; got "
+            f"{shape_text(change.shape)}."
+        )
     change = change.to(matrices.Km.dtype)
-    return matrices._replace(Km=matrices.Km @ change, Qm=torch.linalg.solve(change, matrices.Qm.T).T)
+    return matrices._replace(
+        Km=matrices.Km @ change, Qm=torch.linalg.solve(change, matrices.Qm.T).T
+    )
 
 
 def score_table(matrices: Matrices, task: VectorTask) -> ScoreTable:
-    """Return the scaled scores `x Qm Kmᵀ xᵀ / √d_qk` of all queries and keys, less the mean of each row.
+    """Return the scaled scores `x Qm Kmᵀ xᵀ / √d_qk` of all queries and keys, minus each row's
+    mean.
 
-    x runs over every token at every place where it can stand, positions written as the head sees them. All of it can
-    be known from attention alone: two heads that attend alike have the same table, whatever their matrices.
+    x runs over every token at every place where it can stand, positions written as the head sees
+    them. All of it can be known from attention alone: two heads that attend alike have the same
+    table, whatever their matrices.
 
     >>> from attnlab.design.designs import identity
-    >>> score_table(identity(1e-3).model().matrices(), identity(1e-3).task).scores.round(decimals=1).tolist()[0]
+    >>> design = identity(1e-3)
+    >>> scores = score_table(design.model().matrices(), design.task).scores
+    >>> scores.round(decimals=1).tolist()[0]
     [5.7, -2.8, -2.8]
     """
     tokens = torch.eye(task.input_dim, dtype=matrices.Km.dtype)
@@ -56,9 +67,15 @@ def score_table(matrices: Matrices, task: VectorTask) -> ScoreTable:
         rows = tokens
     else:
         # CLS stands at place 0 and nowhere else; letters stand everywhere else.
-        letters = [(token, place) for token in range(task.letters) for place in range(task.has_cls, task.row_length)]
+        letters = [
+            (token, place)
+            for token in range(task.letters)
+            for place in range(task.has_cls, task.row_length)
+        ]
         pairs = [*([(task.letters, 0)] if task.has_cls else []), *letters]
-        rows = torch.stack([torch.cat((tokens[token], matrices.pos[place])) for token, place in pairs])
+        rows = torch.stack(
+            [torch.cat((tokens[token], matrices.pos[place])) for token, place in pairs]
+        )
     scores = rows @ matrices.Qm @ matrices.Km.T @ rows.T / math.sqrt(matrices.Km.shape[1])
     for query, (token, place) in enumerate(pairs):
         for key, (other, where) in enumerate(pairs):
@@ -66,8 +83,10 @@ def score_table(matrices: Matrices, task: VectorTask) -> ScoreTable:
                 scores[query, key] = math.nan  # two tokens at one place
     scores = scores - scores.nanmean(1, keepdim=True)
     names = [
-        task.names[token] + (str(place + (not task.has_cls)) if place >= 0 and token < task.letters else "")
+        task.names[token]
+        + (str(place + (not task.has_cls)) if place >= 0 and token < task.letters else "")
         for token, place in pairs
     ]
-    asked = slice(1 if task.has_cls and matrices.pos is not None else 0, None)  # what comes out at CLS is ignored
+    # what comes out at CLS is ignored
+    asked = slice(1 if task.has_cls and matrices.pos is not None else 0, None)
     return ScoreTable(scores[asked], tuple(names[asked]), tuple(names))

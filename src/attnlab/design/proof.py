@@ -1,9 +1,10 @@
 """Proofs by exhaustion: a head is put to every input its task has, and the worst of them decides.
 
-Over a finite domain that is a proof, not a sample, for the arithmetic it was done in; `rounding` bounds what another
-order of the same additions could change, so where `margin` is larger the verdict is the same on every machine. The
-SHA-256 of all that was checked stands beside the verdict: who computes the same one has checked the same, in the same
-arithmetic. Of a head it is over its matrices; of a function, which shows none, over the outputs it gave.
+Over a finite domain that is a proof, not a sample, for the arithmetic it was done in; `rounding`
+bounds what another order of the same additions could change, so where `margin` is larger the
+verdict is the same on every machine. The SHA-256 of all that was checked stands beside the verdict:
+who computes the same one has checked the same, in the same arithmetic. Of a head it is over its
+matrices; of a function, which shows none, over the outputs it gave.
 """
 
 import hashlib
@@ -39,7 +40,8 @@ __all__ = ["Counterexample", "Proof", "prove"]
 Subject = Design | SingleHead | NumpyTransformer | nn.Module | Callable[[Any], Any]
 
 _CHUNK = 4_096  # inputs at once
-_ALIKE = 1 - 1e-6  # of inputs that differ in rounding alone the first is named, on every machine the same
+# of inputs that differ in rounding alone the first is named, on every machine the same
+_ALIKE = 1 - 1e-6
 _UNSURE = "rounding may exceed the margin"
 _SLACK = 1.01  # the bound on rounding is of first order; the second is far below a hundredth of it
 
@@ -47,7 +49,8 @@ _SLACK = 1.01  # the bound on rounding is of first order; the second is far belo
 @displayed
 @dataclass(frozen=True)
 class Counterexample:
-    """The first input that fails: at which place (1 is the first letter), what was expected there, what came."""
+    """The first input that fails: the place (1 is the first letter), the expected and the actual
+    output."""
 
     input: str
     place: int
@@ -56,8 +59,12 @@ class Counterexample:
     got: tuple[float, ...]
 
     def __str__(self) -> str:
-        expected, got = (" ".join(f"{value:.6g}" for value in values) for values in (self.expected, self.got))
-        return f"{self.input}, at {self.token} in place {self.place}: expected {expected}; got {got}"
+        expected, got = (
+            " ".join(f"{value:.6g}" for value in values) for values in (self.expected, self.got)
+        )
+        return (
+            f"{self.input}, at {self.token} in place {self.place}: expected {expected}; got {got}"
+        )
 
 
 @displayed
@@ -72,17 +79,19 @@ class Proof:
         inputs: how many there are.
         failures: how many are wrong.
         counterexample: the first wrong one; None if there is none.
-        tolerance: how far an output may be from its target; None where only the nearest target counts.
+        tolerance: how far an output may be from its target; None where only the nearest target
+            counts.
         margin: how far the worst input is inside of what is asked (below 0: outside).
         worst_error: the largest distance of an output from its target.
         worst_input: where that is.
-        least_right_weight: the smallest weight that falls on the keys where the answer stands; None for a function
-            that shows no weights.
+        least_right_weight: the smallest weight that falls on the keys where the answer stands; None
+            for a function that shows no weights.
         least_size: for unique, the smallest |output|: 0 would be no answer; None for the others.
-        rounding: bound on what rounding can change in an output; None for a function without matrices.
+        rounding: bound on what rounding can change in an output; None for a function without
+            matrices.
         dtype: of the arithmetic.
-        digest: SHA-256 of what was asked, the arithmetic, the matrices, every input and its target; and, of a subject
-            without matrices, the outputs it gave.
+        digest: SHA-256 of what was asked, the arithmetic, the matrices, every input and its target;
+            and, of a subject without matrices, the outputs it gave.
     """
 
     task: str
@@ -106,7 +115,8 @@ class Proof:
         """Whether rounding is known to be too small to change the verdict."""
         if self.rounding is None:
             return False
-        # Where only the nearest target counts, the margin lies between two components of an output, and both may move.
+        # Where only the nearest target counts, the margin lies between two components of an output,
+        # and both may move.
         compares_two = self.tolerance is None and self.least_size is None
         return abs(self.margin) > self.rounding * (2 if compares_two else 1)
 
@@ -115,13 +125,18 @@ class Proof:
         mapping = asdict(self)
         if self.counterexample is not None:
             mapping["counterexample"]["got"] = [_finite(value) for value in self.counterexample.got]
-        return {name: _finite(value) if isinstance(value, float) else value for name, value in mapping.items()}
+        return {
+            name: _finite(value) if isinstance(value, float) else value
+            for name, value in mapping.items()
+        }
 
     def __str__(self) -> str:
         verdict = f"{self.failures:,} of {self.inputs:,} fail"
         if self.holds:
             all_inputs = f"on all {self.inputs:,} inputs"
-            verdict = f"proved {all_inputs}" if self.is_sure else f"holds {all_inputs}, but {_UNSURE}"
+            verdict = (
+                f"proved {all_inputs}" if self.is_sure else f"holds {all_inputs}, but {_UNSURE}"
+            )
         lines = [
             f"{self.task}, {self.criterion}: {verdict}",
             f"  worst error   {self.worst_error:.6g} (at {self.worst_input})",
@@ -147,18 +162,18 @@ def prove(
     """Put a head to every input of a task.
 
     Args:
-        subject: a design, a `SingleHead`, a `NumpyTransformer`, a torch module that takes (length, input_dim), or any
-            function that takes such an array; both return (length, output_dim).
+        subject: a design, a `SingleHead`, a `NumpyTransformer`, a torch module that takes (length,
+            input_dim), or any function that takes such an array; both return (length, output_dim).
         task: by its value or its name; a design knows its own.
-        tolerance: how far each output component may be from its target. None asks a design for its own tolerance, and
-            of all others only that the target be the nearest one: the right letter strictly the largest, or the
-            right sign, 0 being wrong.
-        dtype: of the arithmetic, float32 or float64, for a design (float64 unless said otherwise) or a `SingleHead`
-            (as it is). A function is given float64.
+        tolerance: how far each output component may be from its target. None asks a design for its
+            own tolerance, and of all others only that the target be the nearest one: the right
+            letter strictly the largest, or the right sign, 0 being wrong.
+        dtype: of the arithmetic, float32 or float64, for a design (float64 unless said otherwise)
+            or a `SingleHead` (as it is). A function is given float64.
 
     Raises:
-        WrongUsage: no task, a tolerance below 0, arithmetic coarser than float32, outputs that are complex or of
-            another shape, or a function that raises.
+        WrongUsage: no task, a tolerance below 0, arithmetic coarser than float32, outputs that are
+            complex or of another shape, or a function that raises.
 
     >>> from attnlab.design.designs import copy_first
     >>> proof = prove(copy_first(1e-3))
@@ -168,18 +183,13 @@ def prove(
     if dtype is not None and dtype not in FINE:
         raise WrongUsage(f"dtype must be torch.float32 or torch.float64; got {dtype!r}.")
     if isinstance(subject, Design):
-        task, tolerance = subject.task if task is None else task, subject.tolerance if tolerance is None else tolerance
+        task, tolerance = (
+            subject.task if task is None else task,
+            subject.tolerance if tolerance is None else tolerance,
+        )
         subject = subject.model(dtype or torch.float64)
     task, tolerance = _asked(task, tolerance)
-    if isinstance(subject, type) or not callable(subject):
-        got = f"the class {subject.__name__}" if isinstance(subject, type) else type(subject).__name__
-        raise WrongUsage(f"expected a design, a model or a function; got {got}.")
-    if isinstance(subject, nn.Module):
-        check_parts(subject, is_cast=dtype is not None and is_head(subject))
-    if dtype is not None and is_head(subject):
-        subject = SingleHead.from_matrices(*subject.matrices(), dtype=dtype)  # type: ignore[union-attr]
-    if dtype is not None and dtype != arithmetic_of(subject):
-        raise WrongUsage(f"dtype is for a design or a SingleHead; a {type(subject).__name__} computes as it does.")
+    subject = _in_arithmetic(subject, dtype)
     matrices = matrices_of(subject)
     if matrices is not None:
         check_widths(matrices, task)
@@ -207,20 +217,46 @@ def prove(
         worst_input=found.worst_input,
         least_right_weight=found.right_weight,
         least_size=found.size if task.rule == "unique" else None,
-        rounding=None if matrices is None else _rounding(task, matrices, found.spread, arithmetic_of(subject)),
+        rounding=None
+        if matrices is None
+        else _rounding(task, matrices, found.spread, arithmetic_of(subject)),
         dtype=str(arithmetic_of(subject)).removeprefix("torch."),
         digest=hashed.hexdigest(),
     )
+
+
+def _in_arithmetic(subject: Any, dtype: torch.dtype | None) -> Any:
+    """Return the subject computing in this dtype (None: as it is), or raise."""
+    if isinstance(subject, type):
+        raise WrongUsage(
+            f"expected a design, a model or a function; got the class {subject.__name__}."
+        )
+    if not callable(subject):
+        raise WrongUsage(f"expected a design, a model or a function; got {type(subject).__name__}.")
+    if isinstance(subject, nn.Module):
+        check_parts(subject, is_cast=dtype is not None and is_head(subject))
+    if dtype is not None and is_head(subject):
+        subject = SingleHead.from_matrices(*subject.matrices(), dtype=dtype)
+    if dtype is not None and dtype != arithmetic_of(subject):
+        raise WrongUsage(
+            f"dtype is for a design or a SingleHead; a {type(subject).__name__} computes as "
+            "it does."
+        )
+    return subject
 
 
 def _asked(task: Any, tolerance: Any) -> tuple[VectorTask, float | None]:
     if task is None:
         raise WrongUsage("say which task shall be proved: identity, copy_first or unique.")
     if not isinstance(task, str | VectorTask):
-        raise WrongUsage(f"a task is identity, copy_first, unique or a VectorTask; got {one_line(repr(task))}.")
+        raise WrongUsage(
+            f"a task is identity, copy_first, unique or a VectorTask; got {one_line(repr(task))}."
+        )
     is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
     if tolerance is not None and not (is_number and 0 <= tolerance <= sys.float_info.max):
-        raise WrongUsage(f"a tolerance is a number of at least 0, or None; got {one_line(repr(tolerance))}.")
+        raise WrongUsage(
+            f"a tolerance is a number of at least 0, or None; got {one_line(repr(tolerance))}."
+        )
     return vector_task(task), None if tolerance is None else float(tolerance)
 
 
@@ -234,22 +270,32 @@ class _Tally:
         self.right_weight: float | None = None
         self.spread = 0.0
 
-    def add(self, ids: Tensor, output: Tensor, weights: Tensor | None, matrices: Matrices | None) -> None:
+    def add(
+        self, ids: Tensor, output: Tensor, weights: Tensor | None, matrices: Matrices | None
+    ) -> None:
         """Judge some inputs."""
         task = self.task
         error, clearance = task.error(output, ids), task.clearance(output, ids)
         # Said so that NaN, which compares as False with everything, is wrong.
-        right = clearance > 0 if self.tolerance is None else (error <= self.tolerance) & (clearance > 0)
+        right = (
+            clearance > 0 if self.tolerance is None else (error <= self.tolerance) & (clearance > 0)
+        )
         right_rows = right.all(-1)
         self.failures += int((~right_rows).sum())
         if self.first is None and not bool(right_rows.all()):
             row = int((~right_rows).nonzero()[0])
-            self.first = self._counterexample(ids[row], output[row], int((~right[row]).nonzero()[0]))
+            self.first = self._counterexample(
+                ids[row], output[row], int((~right[row]).nonzero()[0])
+            )
         worst = error.amax(-1)
         ranks = worst.nan_to_num(math.inf, math.inf)  # NaN counts as the largest
         row = int((ranks >= ranks.amax() * _ALIKE).nonzero()[0])
         if not self.worst_input or float(ranks[row]) * _ALIKE > self.rank:
-            self.error, self.rank, self.worst_input = float(worst[row]), float(ranks[row]), task.text(ids[row])
+            self.error, self.rank, self.worst_input = (
+                float(worst[row]),
+                float(ranks[row]),
+                task.text(ids[row]),
+            )
         self.clearance = _least(self.clearance, clearance)
         counted = task.counted(ids)
         self.size = _least(self.size, output.abs().amax(-1)[counted])
@@ -257,32 +303,52 @@ class _Tally:
             before = math.inf if self.right_weight is None else self.right_weight
             self.right_weight = _least(before, (weights * task.right_keys(ids)).sum(-1)[counted])
         if weights is not None and matrices is not None:
-            distance = (_values(task, ids, matrices).unsqueeze(-3) - output.unsqueeze(-2)).abs()  # query, key, width
-            self.spread = max(self.spread, float((weights.unsqueeze(-1) * distance).sum(-2)[counted].amax()))
+            distance = (
+                _values(task, ids, matrices).unsqueeze(-3) - output.unsqueeze(-2)
+            ).abs()  # query, key, width
+            self.spread = max(
+                self.spread, float((weights.unsqueeze(-1) * distance).sum(-2)[counted].amax())
+            )
 
     def _counterexample(self, ids: Tensor, output: Tensor, position: int) -> Counterexample:
         target = self.task.target(ids.unsqueeze(0), torch.float64)[0, position]
         token = self.task.names[int(ids[position])]
         place = position + (not self.task.has_cls)
         return Counterexample(
-            self.task.text(ids), place, token, tuple(target.tolist()), tuple(output[position].tolist())
+            self.task.text(ids),
+            place,
+            token,
+            tuple(target.tolist()),
+            tuple(output[position].tolist()),
         )
 
 
 def _least(before: float, values: Tensor) -> float:
     """Return the least of all, or NaN if there is one (Python's own `min` may lose it)."""
-    return float(torch.cat((values.double().flatten(), torch.tensor([before], dtype=torch.float64))).amin())
+    return float(
+        torch.cat((values.double().flatten(), torch.tensor([before], dtype=torch.float64))).amin()
+    )
 
 
 def _criterion(task: VectorTask, tolerance: float | None) -> str:
     if tolerance is not None:
         return f"every output within {tolerance:g} of its target"
-    return "the sign of every output right" if task.rule == "unique" else "the right letter the largest everywhere"
+    return (
+        "the sign of every output right"
+        if task.rule == "unique"
+        else "the right letter the largest everywhere"
+    )
 
 
-def _header(task: VectorTask, tolerance: float | None, dtype: torch.dtype, matrices: Matrices | None) -> bytes:
-    """Write down what is asked, the arithmetic, and the matrices as little-endian float64, row by row."""
-    asked = {"task": asdict(task), "tolerance": tolerance, "arithmetic": str(dtype).removeprefix("torch.")}
+def _header(
+    task: VectorTask, tolerance: float | None, dtype: torch.dtype, matrices: Matrices | None
+) -> bytes:
+    """Encode the question, the arithmetic, and the matrices as little-endian float64."""
+    asked = {
+        "task": asdict(task),
+        "tolerance": tolerance,
+        "arithmetic": str(dtype).removeprefix("torch."),
+    }
     content = json.dumps(asked, sort_keys=True).encode()
     for name, matrix in matrices._asdict().items() if matrices is not None else ():
         if matrix is not None:
@@ -306,21 +372,26 @@ def _values(task: VectorTask, ids: Tensor, matrices: Matrices) -> Tensor:
 def _rounding(task: VectorTask, matrices: Matrices, spread: float, dtype: torch.dtype) -> float:
     """Bound, to first order, what rounding can change in an output.
 
-    With u the spacing of numbers at 1, a sum of m products is off by at most m u times the sum of their sizes. So a
-    scaled score is off by δ ≤ (2 width + d_qk + 2) u S, S being the largest |[x;pos]| |Qm| |Kmᵀ| |[x;pos]|ᵀ / √d_qk,
-    and a weight by a factor of at most e^(±2δ). Since weights are shares, that moves an output by 2δ times
-    `spread` = Σ weight · |value - output|, not by 2δ times the value. Exponential, division and the two last sums add
-    (2 length + width + 4) u times the largest value.
+    With u the spacing of numbers at 1, a sum of m products is off by at most m u times the sum of
+    their sizes. So a scaled score is off by δ ≤ (2 width + d_qk + 2) u S, S being the largest
+    |[x;pos]| |Qm| |Kmᵀ| |[x;pos]|ᵀ / √d_qk, and a weight by a factor of at most e^(±2δ). Since
+    weights are shares, that moves an output by 2δ times `spread` = Σ weight · |value - output|, not
+    by 2δ times the value. Exponential, division and the two last sums add (2 length + width + 4) u
+    times the largest value.
     """
     spacing = torch.finfo(dtype).eps
     width, size = matrices.Km.shape
     pos = matrices.pos if matrices.pos is not None else matrices.Km.new_zeros(1, 0)
     tokens = torch.eye(task.input_dim, dtype=torch.float64)
     pairs = torch.cat((tokens.repeat_interleave(len(pos), 0), pos.abs().repeat(len(tokens), 1)), 1)
-    score = float(((pairs @ matrices.Qm.abs()) @ (pairs @ matrices.Km.abs()).T).amax()) / math.sqrt(size)
+    score = float(((pairs @ matrices.Qm.abs()) @ (pairs @ matrices.Km.abs()).T).amax()) / math.sqrt(
+        size
+    )
     largest_value = float((pairs @ matrices.Vm.abs()).amax())
     delta = (2 * width + size + 2) * spacing * score
-    return _SLACK * (2 * delta * spread + (2 * task.row_length + width + 4) * spacing * largest_value)
+    return _SLACK * (
+        2 * delta * spread + (2 * task.row_length + width + 4) * spacing * largest_value
+    )
 
 
 def _finite(value: float) -> float | None:

@@ -1,7 +1,7 @@
-"""Subjects of a proof: whatever maps vectors to vectors, asked for its matrices, its arithmetic and its answers.
+"""Subjects of a proof: anything that maps vectors to vectors.
 
-A head says by its matrices all of what it computes. Of a function, a foreign module, or a child of a head that
-computes otherwise, only the answers are known.
+A head says by its matrices all of what it computes. Of a function, a foreign module, or a child of
+a head that computes otherwise, only the answers are known.
 """
 
 from typing import Any, NamedTuple
@@ -34,23 +34,27 @@ _LONGEST_TEXT = 200  # of others, in an error
 
 
 class Answers(NamedTuple):
-    """Outputs (inputs, length, output_dim) and weights (inputs, query, key), or None, in float64."""
+    """Outputs (inputs, length, output_dim) and weights (inputs, query, key), or None, in
+    float64."""
 
     output: Tensor
     weights: Tensor | None
 
 
 def check_parts(model: nn.Module, *, is_cast: bool) -> None:
-    """Refuse parameters without values, and those too coarse for a proof (unless they are cast first)."""
+    """Refuse parameters without values, and those too coarse for a proof (unless they are cast
+    first)."""
     for part in (*model.parameters(), *model.buffers()):
         if part.is_meta:
-            raise WrongUsage("this model is on the device meta, where parameters have no values: fill it first.")
+            raise WrongUsage(
+                "this model is on the device meta, where parameters have no values: fill it first."
+            )
         is_number = part.is_floating_point() or part.is_complex()
         if is_number and part.dtype not in FINE and not (is_cast and not part.is_complex()):
             hint = "" if part.is_complex() else " Cast it with .double() to prove its matrices."
             raise WrongUsage(
-                "a proof needs real numbers in float32 or float64, or rounding may exceed the margin; this model "
-                f"computes in {str(part.dtype).removeprefix('torch.')}.{hint}"
+                "a proof needs real numbers in float32 or float64, or rounding may exceed the "
+                f"margin; this model computes in {str(part.dtype).removeprefix('torch.')}.{hint}"
             )
 
 
@@ -61,11 +65,13 @@ def check_widths(matrices: Matrices, task: VectorTask) -> None:
     gives = matrices.Vm.shape[1]
     if (takes, gives) != (task.input_dim, task.output_dim):
         raise WrongUsage(
-            f"{task.rule} takes vectors {task.input_dim} wide and gives {task.output_dim}; these matrices take "
-            f"{takes} and give {gives}."
+            f"{task.rule} takes vectors {task.input_dim} wide and gives {task.output_dim}; these "
+            f"matrices take {takes} and give {gives}."
         )
     if places is not None and places < task.row_length:
-        raise WrongUsage(f"{task.rule} has inputs of {task.row_length} tokens; this head has {places} positions.")
+        raise WrongUsage(
+            f"{task.rule} has inputs of {task.row_length} tokens; this head has {places} positions."
+        )
 
 
 def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
@@ -97,10 +103,14 @@ def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
             raise
         except Exception as error:
             raise WrongUsage(
-                f"on the input {task.text(row)} the function raised {type(error).__name__}: {one_line(str(error))}"
+                f"on the input {task.text(row)} the function raised {type(error).__name__}: "
+                f"{one_line(str(error))}"
             ) from error
         if numbers is None:
-            raise WrongUsage(f"on the input {task.text(row)} expected real numbers; got {one_line(repr(answer))}.")
+            raise WrongUsage(
+                f"on the input {task.text(row)} expected real numbers; got "
+                f"{one_line(repr(answer))}."
+            )
         _check_shape(tuple(numbers.shape), task, row)
         outputs.append(numbers)
     return Answers(torch.stack(outputs), torch.stack(weights_of) if weights_of else None)
@@ -108,11 +118,13 @@ def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
 
 def _called(model: nn.Module, vectors: Tensor) -> Any:
     """Call a module with one input; a child of `SingleHead` takes a batch."""
-    return model(vectors.unsqueeze(0)).output[0] if isinstance(model, SingleHead) else model(vectors)
+    return (
+        model(vectors.unsqueeze(0)).output[0] if isinstance(model, SingleHead) else model(vectors)
+    )
 
 
 def _numbers(answer: Any) -> Tensor | None:
-    """Read an answer as float64; None where it is complex, a text, or anything else that is no real number."""
+    """Read an answer as float64; None where it holds anything but real numbers."""
     if isinstance(answer, Tensor):
         return None if answer.is_complex() else answer.detach().cpu().double().clone()
     array = np.array(answer)
@@ -124,14 +136,16 @@ def _check_shape(got: tuple[int, ...], task: VectorTask, row: Tensor) -> None:
     expected = (len(row), task.output_dim)
     if got != expected:
         raise WrongUsage(
-            f"on the input {task.text(row)} of the task {task.rule} expected outputs (length, output_dim) = "
-            f"{expected}; got {got}."
+            f"on the input {task.text(row)} of the task {task.rule} expected outputs (length, "
+            f"output_dim) = {expected}; got {got}."
         )
 
 
 def is_head(subject: Any) -> bool:
-    """Whether a subject is a SingleHead whose matrices say all of what it computes."""
-    is_own = type(subject).forward is SingleHead.forward if isinstance(subject, SingleHead) else False
+    """Is the subject a SingleHead, fully described by its matrices?"""
+    is_own = (
+        type(subject).forward is SingleHead.forward if isinstance(subject, SingleHead) else False
+    )
     return is_own and "forward" not in vars(subject)
 
 
@@ -146,7 +160,9 @@ def _is_reference(subject: Any) -> bool:
 def matrices_of(subject: Any) -> Matrices | None:
     """Return the matrices in float64; None of a subject that shows none."""
     if is_head(subject):
-        return Matrices(*(None if each is None else each.cpu().double() for each in subject.matrices()))  # type: ignore[arg-type]
+        return Matrices(
+            *(None if each is None else each.cpu().double() for each in subject.matrices())  # type: ignore[arg-type]
+        )
     if not _is_reference(subject):
         return None
     given = (subject.Km, subject.Qm, subject.Vm, subject.pos)
@@ -156,7 +172,9 @@ def matrices_of(subject: Any) -> Matrices | None:
 def arithmetic_of(subject: Any) -> torch.dtype:
     """Return the dtype in which a subject computes; a function is given float64."""
     if isinstance(subject, nn.Module):
-        return next((each.dtype for each in subject.parameters() if each.is_floating_point()), torch.float32)
+        return next(
+            (each.dtype for each in subject.parameters() if each.is_floating_point()), torch.float32
+        )
     return torch.float64
 
 

@@ -1,8 +1,9 @@
 """The submission record: what a student hands in, as plain JSON that anybody can check again.
 
-It holds the time, the widths, the student's matrices, the values that the student's own PyTorch class computes, and
-the source of its two methods. The values are those of given weights on given inputs, both drawn from named seeds and
-written into the layers by name: they do not depend on the order in which a constructor makes its layers.
+It holds the time, the widths, the student's matrices, the values that the student's own PyTorch
+class computes, and the source of its two methods. The values are those of given weights on given
+inputs, both drawn from named seeds and written into the layers by name: they do not depend on the
+order in which a constructor makes its layers.
 """
 
 import ast
@@ -42,31 +43,49 @@ _CASES: tuple[dict[str, int | None], ...] = (
     {"input_dim": 4, "qk_dim": 8, "v_dim": 1, "pos_dim": 4, "max_seq_len": 5, "length": 5},
     {"input_dim": 2, "qk_dim": 1, "v_dim": 3, "pos_dim": 7, "max_seq_len": 7, "length": 4},
 )
-_LAYERS = {"Km": ("Km", "key"), "Qm": ("Qm", "query"), "Vm": ("Vm", "value")}  # the names that a layer may have
+_LAYERS = {
+    "Km": ("Km", "key"),
+    "Qm": ("Qm", "query"),
+    "Vm": ("Vm", "value"),
+}  # the names that a layer may have
 _POSITIONS = ("pos", "positions", "pos_embedding")
 _TOLERANCE = 1e-9
 
 
 def submission_record(
-    model_class: type[nn.Module], designs: Sequence[Design], *, time: datetime.datetime | None = None
+    model_class: type[nn.Module],
+    designs: Sequence[Design],
+    *,
+    time: datetime.datetime | None = None,
 ) -> dict[str, Any]:
     """Make the record of a student's model class and designs.
 
     Args:
-        model_class: called as `model_class(input_dim=…, qk_dim=…, v_dim=…, pos_dim=…, max_seq_len=…)`; it has layers
-            without bias named Km, Qm, Vm (or key, query, value) and, with pos_dim, a table named pos; its `forward`
-            takes (length, input_dim). `SingleHead` itself fits too.
+        model_class: called as `model_class(input_dim=…, qk_dim=…, v_dim=…, pos_dim=…,
+            max_seq_len=…)`; it has layers without bias named Km, Qm, Vm (or key, query, value) and,
+            with pos_dim, a table named pos; its `forward` takes (length, input_dim). `SingleHead`
+            itself fits too.
         designs: the student's matrices for the tasks.
         time: of the submission; None for now.
 
     Raises:
-        WrongUsage: what is given is no class of models or no designs, or the class cannot be built or called so.
+        WrongUsage: what is given is no class of models or no designs, or the class cannot be built
+            or called so.
     """
     if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
-        got = model_class.__name__ if isinstance(model_class, type) else f"a value of type {type(model_class).__name__}"
-        raise WrongUsage(f"expected a class of torch modules, the class itself and not a model made of it; got {got}.")
+        got = (
+            model_class.__name__
+            if isinstance(model_class, type)
+            else f"a value of type {type(model_class).__name__}"
+        )
+        raise WrongUsage(
+            "expected a class of torch modules, the class itself and not a model made of it; "
+            f"got {got}."
+        )
     if not isinstance(designs, Sequence) or not all(isinstance(each, Design) for each in designs):
-        raise WrongUsage(f"expected a list of designs, such as [identity()]; got {_short(designs)}.")
+        raise WrongUsage(
+            f"expected a list of designs, such as [identity()]; got {_short(designs)}."
+        )
     moment = datetime.datetime.now(datetime.UTC) if time is None else time
     if not isinstance(moment, datetime.datetime):
         raise WrongUsage(f"time is a datetime, or None for now; got {_short(moment)}.")
@@ -75,7 +94,10 @@ def submission_record(
         "time": moment.isoformat(timespec="seconds"),
         "class": model_class.__name__,
         "source": {name: _source(model_class, name) for name in METHODS},
-        "values": [{**case, "seed": seed, **_value(model_class, case, seed)} for seed, case in enumerate(_CASES)],
+        "values": [
+            {**case, "seed": seed, **_value(model_class, case, seed)}
+            for seed, case in enumerate(_CASES)
+        ],
         "designs": [
             {**design.to_mapping(), "shapes": _shapes(design), "proof": prove(design).to_mapping()}
             for design in designs
@@ -84,15 +106,18 @@ def submission_record(
 
 
 def check_record(record: Any) -> list[str]:
-    """Check a record again from nothing but itself, and return what is wrong with it; nothing wrong, an empty list.
+    """Check a record from its own contents alone, and list what is wrong with it.
 
-    The values are computed anew by the NumPy reference from the named seeds; every design is proved anew, and what the
-    record says of the proof and of the gain must be what comes out. There is one design for each task. Who wrote the
-    source, and when, a record cannot prove: only that a time and two definitions stand there is checked.
+    The values are computed anew by the NumPy reference from the named seeds; every design is proved
+    anew, and what the record says of the proof and of the gain must be what comes out. There is one
+    design for each task. Who wrote the source, and when, a record cannot prove: only that a time
+    and two definitions stand there is checked.
     """
     if not isinstance(record, Mapping) or record.get("form") != _FORM:
         return [f"this is no record of the form {_FORM!r}."]
-    missing = [name for name in ("time", "class", "source", "values", "designs") if name not in record]
+    missing = [
+        name for name in ("time", "class", "source", "values", "designs") if name not in record
+    ]
     if missing:
         return [f"the record lacks {', '.join(missing)}."]
     found = _check_head(record)
@@ -110,7 +135,7 @@ def check_record(record: Any) -> list[str]:
 
 
 def seeded(seed: int, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Draw one named array of a case, normal numbers divided by 2: the same on every machine, in every order."""
+    """Draw one named array of a case: normal numbers divided by 2, the same on every machine."""
     digest = hashlib.sha256(f"{_FORM}/{seed}/{name}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big")).normal(size=shape) / 2
 
@@ -146,7 +171,8 @@ def _value(model_class: type[nn.Module], case: Mapping[str, Any], seed: int) -> 
         raise
     except Exception as error:
         raise WrongUsage(
-            f"{model_class.__name__} failed with {dict(case)}: {type(error).__name__}: {one_line(str(error))}"
+            f"{model_class.__name__} failed with {dict(case)}: {type(error).__name__}: "
+            f"{one_line(str(error))}"
         ) from error
 
 
@@ -154,25 +180,35 @@ def _fill(model: nn.Module, arrays: Mapping[str, NDArray[np.float64]]) -> None:
     """Write the arrays into the layers by name."""
     with torch.no_grad():
         for name, spellings in _LAYERS.items():
-            layer = next((part for word in spellings if (part := getattr(model, word, None)) is not None), None)
+            layer = next(
+                (part for word in spellings if (part := getattr(model, word, None)) is not None),
+                None,
+            )
             weight = getattr(layer, "weight", None)
             if not isinstance(weight, Tensor) or getattr(layer, "bias", None) is not None:
                 raise WrongUsage(
-                    f"{type(model).__name__} must have a linear layer without bias named {' or '.join(spellings)}."
+                    f"{type(model).__name__} must have a linear layer without bias named "
+                    f"{' or '.join(spellings)}."
                 )
             weight.copy_(torch.from_numpy(arrays[name]).T)
         if "pos" in arrays:
-            table = next((part for word in _POSITIONS if (part := getattr(model, word, None)) is not None), None)
+            table = next(
+                (part for word in _POSITIONS if (part := getattr(model, word, None)) is not None),
+                None,
+            )
             table = getattr(table, "weight", table)
             if not isinstance(table, Tensor):
-                raise WrongUsage(f"{type(model).__name__} must have a table of positions named {_POSITIONS[0]}.")
+                raise WrongUsage(
+                    f"{type(model).__name__} must have a table of positions named {_POSITIONS[0]}."
+                )
             table.copy_(torch.from_numpy(arrays["pos"]).reshape(table.shape))
 
 
 def _source(model_class: type[nn.Module], name: str) -> str | None:
     """Return the source of a method, a parent's where it is inherited.
 
-    None where Python does not know it: of a class made by exec or typed into a plain interpreter, say.
+    None where Python does not know it: of a class made by exec or typed into a plain interpreter,
+    say.
     """
     own = [vars(parent) for parent in model_class.__mro__ if parent not in (nn.Module, object)]
     method = next((methods[name] for methods in own if name in methods), None)
@@ -184,7 +220,9 @@ def _source(model_class: type[nn.Module], name: str) -> str | None:
 
 def _shapes(design: Design) -> dict[str, list[int] | None]:
     matrices = {"Km": design.Km, "Qm": design.Qm, "Vm": design.Vm, "pos": design.pos}
-    return {name: None if rows is None else [len(rows), len(rows[0])] for name, rows in matrices.items()}
+    return {
+        name: None if rows is None else [len(rows), len(rows[0])] for name, rows in matrices.items()
+    }
 
 
 def _check_head(record: Mapping[str, Any]) -> list[str]:
@@ -193,7 +231,10 @@ def _check_head(record: Mapping[str, Any]) -> list[str]:
     try:
         datetime.datetime.fromisoformat(record["time"])
     except (TypeError, ValueError):
-        found.append(f"the time must be ISO 8601, such as 2025-05-17T12:00:00+00:00; got {_short(record['time'])}.")
+        found.append(
+            "the time must be ISO 8601, such as 2025-05-17T12:00:00+00:00; got "
+            f"{_short(record['time'])}."
+        )
     if not (isinstance(record["class"], str) and record["class"].isidentifier()):
         found.append(f"class must be the name of a class; got {_short(record['class'])}.")
     source = record["source"]
@@ -202,11 +243,15 @@ def _check_head(record: Mapping[str, Any]) -> list[str]:
     for name in METHODS:
         if source[name] is None:
             found.append(
-                f"the source of {name} is missing: Python does not know it of a class typed into an interpreter or "
-                "made by exec; write the class into a file or a notebook and make the record again."
+                f"the source of {name} is missing: Python does not know it of a class typed into "
+                "an interpreter or made by exec; write the class into a file or a notebook and "
+                "make the record again."
             )
         elif not _defines(source[name], name):
-            found.append(f"the source of {name} must be its definition, def {name}(…); got {_short(source[name])}.")
+            found.append(
+                f"the source of {name} must be its definition, def {name}(…); got "
+                f"{_short(source[name])}."
+            )
     return found
 
 
@@ -226,8 +271,16 @@ def _defines(source: Any, name: str) -> bool:
 
 def _check_tasks(entries: Sequence[Any]) -> list[str]:
     rules = [entry["task"]["rule"] for entry in entries]
-    found = [f"the record lacks a design for {rule}." for rule in get_args(VectorRule) if rule not in rules]
-    found += [f"the record has more than one design for {rule}." for rule in set(rules) if rules.count(rule) > 1]
+    found = [
+        f"the record lacks a design for {rule}."
+        for rule in get_args(VectorRule)
+        if rule not in rules
+    ]
+    found += [
+        f"the record has more than one design for {rule}."
+        for rule in set(rules)
+        if rules.count(rule) > 1
+    ]
     return found
 
 
@@ -236,7 +289,9 @@ def _check_value(value: Any, seed: int) -> str | None:
     if not isinstance(value, Mapping) or {name: value.get(name) for name in case} != case:
         return f"case {seed} is not {case}."
     arrays = _arrays(case, seed)
-    expected = NumpyTransformer(arrays["Km"], arrays["Qm"], arrays["Vm"], arrays.get("pos"))(arrays["x"])
+    expected = NumpyTransformer(arrays["Km"], arrays["Qm"], arrays["Vm"], arrays.get("pos"))(
+        arrays["x"]
+    )
     try:
         got = np.asarray(value.get("output"), dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -245,7 +300,10 @@ def _check_value(value: Any, seed: int) -> str | None:
         return f"the output of case {seed} must have shape {expected.shape}; got {got.shape}."
     difference = float(np.abs(got - expected).max())
     if not difference <= _TOLERANCE:
-        return f"the output of case {seed} is {difference:.2g} from the reference; {_TOLERANCE:g} is allowed."
+        return (
+            f"the output of case {seed} is {difference:.2g} from the reference; {_TOLERANCE:g} is "
+            "allowed."
+        )
     return None
 
 
@@ -253,7 +311,9 @@ def _check_design(entry: Any) -> str | None:
     if not isinstance(entry, Mapping) or not {"proof", "shapes"} <= set(entry):
         return "a design lacks its shapes or its proof."
     try:
-        design = Design.from_mapping({name: value for name, value in entry.items() if name not in ("proof", "shapes")})
+        design = Design.from_mapping(
+            {name: value for name, value in entry.items() if name not in ("proof", "shapes")}
+        )
         proof = prove(design)
     except AttnlabError as error:
         return str(error)
@@ -263,17 +323,20 @@ def _check_design(entry: Any) -> str | None:
     if not isinstance(stated, Mapping) or set(stated) != set(found):
         return f"the proof of {design.name} must have exactly the keys {', '.join(found)}."
     for name in ("digest", *found):  # which says best that matrices were changed
-        # Another machine may add in another order, which moves a number by as much as rounding can, and no further.
+        # Another machine may add in another order, which moves a number by as much as rounding can,
+        # and no further.
         if not _is_same(stated[name], found[name], 2 * (proof.rounding or 0.0)):
             return (
-                f"the proof of {design.name} says {name} is {_short(stated[name])}; checked again it is "
-                f"{_short(found[name])}."
+                f"the proof of {design.name} says {name} is {_short(stated[name])}; checked again "
+                f"it is {_short(found[name])}."
             )
     if not proof.holds:
         return f"the design of {design.name} fails: {proof.counterexample}."
     gain = _measured_gain(design)
     if not math.isclose(design.gain, gain, rel_tol=_TOLERANCE):
-        return f"the gain of {design.name} is stated as {design.gain:g}; its matrices have {gain:g}."
+        return (
+            f"the gain of {design.name} is stated as {design.gain:g}; its matrices have {gain:g}."
+        )
     return None
 
 
@@ -281,32 +344,41 @@ def _is_same(stated: Any, found: Any, rounding: float) -> bool:
     """Compare two values of JSON, numbers up to rounding."""
     if isinstance(found, Mapping):
         is_alike = isinstance(stated, Mapping) and set(stated) == set(found)
-        return is_alike and all(_is_same(stated[name], value, rounding) for name, value in found.items())
+        return is_alike and all(
+            _is_same(stated[name], value, rounding) for name, value in found.items()
+        )
     if isinstance(found, list | tuple):
         is_alike = isinstance(stated, list | tuple) and len(stated) == len(found)
-        return is_alike and all(_is_same(one, other, rounding) for one, other in zip(stated, found, strict=True))
+        return is_alike and all(
+            _is_same(one, other, rounding) for one, other in zip(stated, found, strict=True)
+        )
     if isinstance(found, float):
         if isinstance(stated, bool) or not isinstance(stated, int | float):
             return False
-        is_number = abs(stated) <= sys.float_info.max  # an integer of JSON may be too large for a float
+        # an integer of JSON may be too large for a float
+        is_number = abs(stated) <= sys.float_info.max
         return is_number and math.isclose(stated, found, rel_tol=_TOLERANCE, abs_tol=rounding)
     return type(stated) is type(found) and bool(stated == found)
 
 
 def _measured_gain(design: Design) -> float:
-    """Measure by its scores how strong a design is: the number of times that the pattern of gain 1 is in them.
+    """Measure by its scores how strong a design is: the number of times that the pattern of gain 1
+    is in them.
 
-    Scores, less what attention does not see, grow with the gain in proportion; so this holds for matrices that were
-    written in another way, too.
+    Scores, less what attention does not see, grow with the gain in proportion; so this holds for
+    matrices that were written in another way, too.
     """
     written = design.with_gain(1.0)
-    tables = [score_table(_placed(each), each.task).scores * math.sqrt(len(each.Km[0])) for each in (design, written)]
+    tables = [
+        score_table(_placed(each), each.task).scores * math.sqrt(len(each.Km[0]))
+        for each in (design, written)
+    ]
     own, unit = (table.nan_to_num(0.0) for table in tables)
     return float((own * unit).sum() / (unit * unit).sum())
 
 
 def _placed(design: Design) -> Matrices:
-    """Return a design's matrices with positions; where it has none, with one channel of zeros that nothing reads."""
+    """Return a design's matrices with positions, adding one channel of zeros if it has none."""
     matrices = design.model().matrices()
     if matrices.pos is not None:
         return matrices

@@ -1,7 +1,7 @@
-"""Drawing: what a person sees of a run.
+"""Drawing: reports, pages and figures of results.
 
-`render_page` turns the plain document of a run into one self-contained interactive HTML page. Nothing here
-computes results; everything shown was measured before it came here.
+`render_page` turns the document of a run into one self-contained interactive HTML page. Nothing
+here computes results.
 """
 
 from attnlab.draw.page import render_page

@@ -1,6 +1,6 @@
-"""How claims are told wherever they are shown: the mark and the word of each, and how many of them hold.
+"""How claims are shown: a mark and a word for each, and how many of them hold.
 
-A claim's `passed` is True, False, or None: then what was measured decides neither for it nor against it.
+A claim's `passed` is True, False, or None if the measurement does not decide it.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ __all__ = ["ClaimState", "claim_state", "judge_all", "say_all"]
 
 
 class ClaimState(NamedTuple):
-    """What is shown of a claim's `passed`: the class that the style knows, a mark, a word."""
+    """How a claim's `passed` is shown: CSS class, mark and word."""
 
     style: str
     mark: str
@@ -32,22 +32,24 @@ def claim_state(passed: bool | None) -> ClaimState:
 
 
 def judge_all(passed: Sequence[bool | None]) -> bool | None:
-    """Judge several claims as one: False if any failed, else None if any is undecided, else True."""
+    """Combine claims: False if any failed, else None if any is undecided, else True."""
     if False in passed:
         return False
-    return None if None in passed else True
+    if None in passed:
+        return None
+    return True
 
 
 def say_all(passed: Sequence[bool | None]) -> str:
-    """Say how many claims hold, or how many failed, and how many are undecided.
+    """Return how many claims hold, or how many failed, and how many are undecided, in words.
 
     >>> say_all([True, True]), say_all([True, None]), say_all([False, True, None])
     ('2 of 2 claims hold', '1 of 2 claims hold, 1 undecided', '1 of 3 claims failed, 1 undecided')
     """
-    total, undecided = len(passed), passed.count(None)
-    if failed := passed.count(False):
-        counted = f"{failed:,} of {total:,} {plural(total, 'claim')} failed"
+    total, undecided, failed = len(passed), passed.count(None), passed.count(False)
+    words = f"of {total:,} {plural(total, 'claim')}"
+    if failed:
+        words = f"{failed:,} {words} failed"
     else:
-        hold = "holds" if total == 1 else "hold"
-        counted = f"{passed.count(True):,} of {total:,} {plural(total, 'claim')} {hold}"
-    return f"{counted}, {undecided:,} undecided" if undecided else counted
+        words = f"{passed.count(True):,} {words} {'holds' if total == 1 else 'hold'}"
+    return f"{words}, {undecided:,} undecided" if undecided else words

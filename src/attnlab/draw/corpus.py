@@ -1,5 +1,6 @@
-"""What a corpus search found, as one page: which heads do it most, and where, each token in its context."""
+"""The page of a corpus search: heads with the largest values, and examples in their context."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,24 @@ from attnlab.look.corpus import MEASURES, Example, Found
 
 __all__ = ["corpus_report", "write_corpus_page"]
 
-_HEADS, _EXAMPLES = 12, 10  # that are shown unless somebody asks for others
+_HEADS, _EXAMPLES = 12, 10  # shown by default
+_STATISTICS = ("mean", "low", "high", "q05", "median", "q95")
 
 
 def corpus_report(
-    found: Found, *, heads: list[str] | None = None, examples: int = _EXAMPLES, most_heads: int = _HEADS
+    found: Found,
+    *,
+    heads: list[str] | None = None,
+    examples: int = _EXAMPLES,
+    most_heads: int = _HEADS,
 ) -> dict[str, Any]:
-    """Say what was found: a document for `render_page`.
+    """Describe the result of a search as a document for `render_page`.
 
     Args:
-        found: what `search_corpus` or `open_search` gave.
-        heads: whose examples are shown; None for those that do it most.
-        examples: of each head, at most.
-        most_heads: how many heads, where none are named.
+        found: the result of `search_corpus` or `open_search`.
+        heads: heads whose examples are shown; None for those with the largest values.
+        examples: the most examples of each head.
+        most_heads: how many heads are shown if `heads` is None.
     """
     rows = found.table()
     measured = [row for row in rows if row["count"]]
@@ -31,53 +37,58 @@ def corpus_report(
     if unknown:
         raise WrongUsage(f"the head {unknown[0]} was not searched.")
     words = _words_of(found.measure)
-    counts: list[list[Any]] = [[name, f"{count:,}"] for name, count in found.counts.items() if count]
+    counts: list[list[Any]] = [
+        [name, f"{count:,}"] for name, count in found.counts.items() if count
+    ]
     sections: list[dict[str, Any]] = [
         {
             "kind": "passages",
-            "title": "Where",
-            "caption": "The token that looks is framed, the one that counts most of what it looks at is filled. Each "
-            "text gives at most one example.",
-            "groups": [_group(found, head, examples) for head in shown],
+            "title": "Examples",
+            "caption": "The query is framed; the key with most of the measured weight is filled. "
+            "Each text gives at most one example.",
+            "groups": [
+                {
+                    "title": f"Head {head}",
+                    "items": [_item(each) for each in found.examples(head)[:examples]],
+                }
+                for head in shown
+            ],
         },
         {
             "kind": "table",
             "title": "Heads",
-            "caption": f"{_sentence(words)}: mean over all tokens where it can be measured, with its 95 % interval "
-            "(bootstrap over texts), and quantiles of a sample of tokens.",
+            "caption": f"{_capitalized(words)}: mean over all tokens where it is defined, with its "
+            "95 % interval (bootstrap over texts), and quantiles of a sample of tokens.",
             "columns": ["head", "tokens", "mean", "low", "high", "5 %", "median", "95 %"],
             "rows": [
-                [row["head"], int(row["count"]), *(_short(row[name]) for name in _NAMES)] for row in measured
+                [row["head"], int(row["count"]), *_rounded(row[name] for name in _STATISTICS)]
+                for row in measured
             ],
         },
-    ]  # fmt: skip
+    ]
+    order = "lowest" if found.lowest else "highest"
+    num_texts = found.counts.get("texts read", 0)
+    so_far = "" if found.is_done else " so far"
     return {
-        "title": _sentence(words),
-        "subtitle": f"{found.model}, {'lowest' if found.lowest else 'highest'} first, in "
-        f"{found.counts.get('texts read', 0):,} texts{'' if found.is_done else ' so far'}.",
+        "title": _capitalized(words),
+        "subtitle": f"{found.model}, {order} first, in {num_texts:,} texts{so_far}.",
         "facts": counts,
         "sections": sections,
     }
 
 
-_NAMES = ("mean", "low", "high", "q05", "median", "q95")
-
-
 def write_corpus_page(found: Found, path: Path | str, **options: Any) -> Path:
-    """Write the page of a search to a file, and return its path; options as in `corpus_report`."""
+    """Write the page of a search to a file and return its path; options are of `corpus_report`."""
     write_text(Path(path), render_page(corpus_report(found, **options)))
     return Path(path)
-
-
-def _group(found: Found, head: str, most: int) -> dict[str, Any]:
-    return {"title": f"Head {head}", "items": [_item(each) for each in found.examples(head)[:most]]}
 
 
 def _item(example: Example) -> dict[str, Any]:
     context = example.context()
     places = [place for place, _ in context]
     return {
-        "label": f"{example.value:.3f} · text {example.text:,}, token {example.query:,} looks at {example.key:,}",
+        "label": f"{example.value:.3f} · text {example.text:,}, query {example.query:,}, key "
+        f"{example.key:,}",
         "tokens": [token for _, token in context],
         "query": places.index(example.query),
         "key": places.index(example.key),
@@ -86,13 +97,13 @@ def _item(example: Example) -> dict[str, Any]:
 
 def _words_of(measure: str) -> str:
     if measure.startswith("token:"):
-        return f"the weight on tokens that are {measure.removeprefix('token:')}"
+        return f"the weight on tokens that match {measure.removeprefix('token:')}"
     return MEASURES.get(measure, measure)
 
 
-def _sentence(words: str) -> str:
+def _capitalized(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+def _rounded(values: Iterable[float | None]) -> list[float | None]:
+    return [None if value is None else float(f"{value:.4g}") for value in values]

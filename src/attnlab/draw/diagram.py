@@ -1,7 +1,7 @@
-"""Diagrams: where the words of each box and the heads of its arrows go, and the inline SVG of a page.
+"""Diagrams: the layout of boxes, words and arrows, and the inline SVG of a page.
 
-`lay_out` alone decides about places, so the page and the figure show the same picture. A box that holds other
-boxes wears its title at the top; all other words stand in the middle of their box, broken into lines.
+Only `lay_out` computes positions, so the page and the figure show the same picture. A box that
+contains other boxes has its title at the top; all other words are centered in their box, in lines.
 """
 
 import itertools
@@ -14,13 +14,13 @@ from attnlab.draw.markup import escape
 
 __all__ = ["Arrow", "Box", "Layout", "Line", "diagram_to_svg", "lay_out"]
 
-_TITLE_LETTER, _NOTE_LETTER = 7.6, 6.5  # pixels a letter takes, on average, in the sizes of the page
+_TITLE_LETTER, _NOTE_LETTER = 7.6, 6.5  # mean width of a letter on the page, in pixels
 _TITLE_HEIGHT, _NOTE_HEIGHT = 17.0, 15.0
 _HEAD_LENGTH, _HEAD_WIDTH = 9.0, 8.0
 
 
 class Line(NamedTuple):
-    """One line of words: its baseline starts, centres or ends at x, y."""
+    """One line of words; x, y is the start, middle or end of its baseline."""
 
     text: str
     x: float
@@ -42,7 +42,7 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """A shaft through points, and the three corners of its head (none for an arrow without a length)."""
+    """A shaft through points, and the three corners of its head; none if the length is zero."""
 
     shaft: tuple[tuple[float, float], ...]
     head: tuple[tuple[float, float], ...]
@@ -51,7 +51,7 @@ class Arrow(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A whole diagram, in the order of drawing: frames, arrows, boxes."""
+    """A diagram in the order of drawing: frames, arrows, boxes."""
 
     frames: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
@@ -59,17 +59,18 @@ class Layout(NamedTuple):
 
 
 def lay_out(section: Mapping[str, Any]) -> Layout:
-    """Decide where everything in a checked diagram section goes."""
-    boxes = sorted(section["boxes"], key=lambda box: -box["width"] * box["height"])
-    frames = [box for box in boxes if any(_holds(box, other) for other in boxes if other is not box)]
-    return Layout(
-        tuple(_place_box(box, True) for box in frames),
-        tuple(_place_arrow(arrow, section["width"]) for arrow in section["arrows"]),
-        tuple(_place_box(box, False) for box in boxes if not any(box is frame for frame in frames)),
-    )
+    """Compute the positions of everything in a checked diagram section."""
+    frames, boxes = [], []
+    for box in sorted(section["boxes"], key=lambda box: -box["width"] * box["height"]):
+        if any(_contains(box, other) for other in section["boxes"]):
+            frames.append(_place_box(box, is_frame=True))
+        else:
+            boxes.append(_place_box(box, is_frame=False))
+    arrows = [_place_arrow(arrow, section["width"]) for arrow in section["arrows"]]
+    return Layout(tuple(frames), tuple(arrows), tuple(boxes))
 
 
-def _holds(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> bool:
+def _contains(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> bool:
     is_larger = outer["width"] * outer["height"] > inner["width"] * inner["height"]
     return bool(
         is_larger
@@ -80,13 +81,13 @@ def _holds(outer: Mapping[str, Any], inner: Mapping[str, Any]) -> bool:
     )
 
 
-def _place_box(box: Mapping[str, Any], is_frame: bool) -> Box:
+def _place_box(box: Mapping[str, Any], *, is_frame: bool) -> Box:
     x, y, width, height = box["x"], box["y"], box["width"], box["height"]
     note = box.get("note", "")
-    titles = _broken(box["title"], (width - 12) / _TITLE_LETTER)
-    notes = _broken(note, (width - 12) / _NOTE_LETTER)
+    titles = _lines(box["title"], (width - 12) / _TITLE_LETTER)
+    notes = _lines(note, (width - 12) / _NOTE_LETTER)
     if not is_frame:
-        # What has no room is cut; the whole text stays in the tooltip and in the description.
+        # Words without room are cut; the tooltip and the description have the whole text.
         titles = _cut(titles, max(1, int((height - 4) / _TITLE_HEIGHT)))
         room = int((height - 4 - len(titles) * _TITLE_HEIGHT) / _NOTE_HEIGHT)
         if notes and titles and room <= 0:
@@ -104,15 +105,18 @@ def _place_box(box: Mapping[str, Any], is_frame: bool) -> Box:
     return Box(x, y, width, height, box.get("tone", "plain"), tuple(lines), words_in_full)
 
 
-def _broken(text: str, letters: float) -> list[str]:
-    """Break at blanks, and inside words that are longer than a line; a new line in the text stays one."""
-    return [line for part in text.splitlines() for line in textwrap.wrap(part, max(1, int(letters)))]
+def _lines(text: str, letters: float) -> list[str]:
+    """Break a text into lines, also inside words that are longer than a line."""
+    width = max(1, int(letters))
+    return [line for part in text.splitlines() for line in textwrap.wrap(part, width)]
 
 
 def _cut(lines: list[str], most: int) -> list[str]:
     if len(lines) <= most:
         return lines
-    return [*lines[: most - 1], lines[most - 1] + "…"] if most > 0 else []
+    if most <= 0:
+        return []
+    return [*lines[: most - 1], lines[most - 1] + "…"]
 
 
 def _place_arrow(arrow: Mapping[str, Any], width: float) -> Arrow:
@@ -126,16 +130,20 @@ def _place_arrow(arrow: Mapping[str, Any], width: float) -> Arrow:
     along = ((tip[0] - before[0]) / length, (tip[1] - before[1]) / length)
     across = (-along[1] * _HEAD_WIDTH / 2, along[0] * _HEAD_WIDTH / 2)
     base = (tip[0] - along[0] * _HEAD_LENGTH, tip[1] - along[1] * _HEAD_LENGTH)
-    corners = (tip, (base[0] + across[0], base[1] + across[1]), (base[0] - across[0], base[1] - across[1]))
+    corners = (
+        tip,
+        (base[0] + across[0], base[1] + across[1]),
+        (base[0] - across[0], base[1] - across[1]),
+    )
     while points[-1] == tip:
         points.pop()
-    # The shaft ends inside the head, so that its blunt end never shows at the tip.
+    # The shaft ends inside the head, so that its blunt end is hidden.
     end = base if length > _HEAD_LENGTH else before
     return Arrow((*points, end), corners, arrow.get("dashed", False), label)
 
 
 def _place_label(text: str, points: Sequence[tuple[float, float]], width: float) -> Line | None:
-    """Put a label above the longest stretch where that lies flat, else beside it, on the side with room."""
+    """Place a label above the longest segment if that is flat, else beside it."""
     if not text:
         return None
     (x0, y0), (x1, y1) = max(itertools.pairwise(points), key=lambda pair: math.dist(*pair))
@@ -148,21 +156,23 @@ def _place_label(text: str, points: Sequence[tuple[float, float]], width: float)
 
 
 def diagram_to_svg(section: Mapping[str, Any]) -> str:
-    """Return a diagram as inline SVG: classes alone, no style and no script, so it follows the page's theme."""
+    """Return a diagram as inline SVG, styled by classes so that it follows the page's theme."""
     layout = lay_out(section)
     words = "; ".join(box.words for box in (*layout.frames, *layout.boxes) if box.words)
-    labels = [line for arrow in layout.arrows if (line := arrow.label)]
+    labels = [arrow.label for arrow in layout.arrows if arrow.label]
     width, height = section["width"], section["height"]
     parts = [_box_to_svg(box, "frame") for box in layout.frames]
     parts += [_arrow_to_svg(arrow) for arrow in layout.arrows]
     parts += [_box_to_svg(box, "box") for box in layout.boxes]
     parts += [_line_to_svg(line) for line in labels]
     body = "\n".join(parts)
+    label = f"{escape(section['title'])}: drawing"
     # A region that scrolls must be reachable by keyboard.
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(section["title"])}: drawing">'
-        f'<svg class="drawing" role="img" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'aria-label="{escape(words or "an empty picture")}">\n{body}\n</svg></div>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
+        f'<svg class="drawing" role="img" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" aria-label="{escape(words or "an empty picture")}">\n'
+        f"{body}\n</svg></div>"
     )
 
 
@@ -177,7 +187,8 @@ def _box_to_svg(box: Box, kind: str) -> str:
 def _arrow_to_svg(arrow: Arrow) -> str:
     head = f'<polygon points="{_points(arrow.head)}"/>' if arrow.head else ""
     return (
-        f'<g class="arrow{" dashed" if arrow.is_dashed else ""}"><polyline points="{_points(arrow.shaft)}"/>{head}</g>'
+        f'<g class="arrow{" dashed" if arrow.is_dashed else ""}"><polyline '
+        f'points="{_points(arrow.shaft)}"/>{head}</g>'
     )
 
 

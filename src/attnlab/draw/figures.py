@@ -1,7 +1,7 @@
-"""Figures: the sections of a document that ask for one, as PNG and SVG bytes, for a run's folder, a paper or a slide.
+"""Figures: sections of a document as PNG and SVG bytes, for a run folder, a paper or a slide.
 
-matplotlib is optional (`pip install attnlab[plot]`) and used without pyplot and without touching anybody's global
-settings; how each kind of section looks stands in `attnlab.draw.pictures`.
+matplotlib is optional (`pip install attnlab[plot]`) and used without pyplot and without changing
+global settings; `attnlab.draw.pictures` draws each kind of section.
 """
 
 import io
@@ -30,7 +30,7 @@ _FIGURES: dict[str, Callable[[Mapping[str, Any]], "Figure"]] = {
 
 
 def is_available() -> bool:
-    """Say whether figures can be made here."""
+    """Is matplotlib installed?"""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
@@ -41,11 +41,11 @@ def is_available() -> bool:
 def section_figures(document: Mapping[str, Any]) -> dict[str, bytes]:
     """Draw every section that names a `figure`, as `name.png` and `name.svg`.
 
-    The same document always gives the same bytes. Empty where matplotlib is missing; a trace section without a
-    trace has no figure.
+    Equal documents give equal bytes. The result is empty without matplotlib; a trace section
+    without traces has no figure.
 
     Args:
-        document: a document as `attnlab.draw.document` describes it; it may still lack its claims.
+        document: a document as in `attnlab.draw.document`; its claims may be missing.
 
     Raises:
         WrongUsage: the document does not have that form.
@@ -55,24 +55,31 @@ def section_figures(document: Mapping[str, Any]) -> dict[str, bytes]:
         return {}
     files: dict[str, bytes] = {}
     for section in document["sections"]:
-        if "figure" in section and not (section["kind"] == "trace" and not section["traces"]):
+        is_empty = section["kind"] == "trace" and not section["traces"]
+        if "figure" in section and not is_empty:
             files |= to_files(section["figure"], partial(_FIGURES[section["kind"]], section))
     return files
 
 
 def to_files(name: str, draw: "Callable[[], Figure]") -> dict[str, bytes]:
-    """Write what `draw` draws as `name.png` and `name.svg`; the same figure always gives the same bytes."""
+    """Return a figure as `name.png` and `name.svg`; equal figures give equal bytes."""
     from matplotlib import style
 
     files = {}
-    # Whoever set matplotlib up in their own way gets the same figures as everybody else.
-    with style.context(["default", {"svg.hashsalt": name, "svg.fonttype": "none"}]), warnings.catch_warnings():
-        # A letter that the font lacks is drawn as a box, and stays itself in the SVG.
+    # A user's own matplotlib settings do not change these figures.
+    with (
+        style.context(["default", {"svg.hashsalt": name, "svg.fonttype": "none"}]),
+        warnings.catch_warnings(),
+    ):
+        # A letter that the font lacks is drawn as a box, and stays a letter in the SVG.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = draw()
-        for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        for suffix, metadata in (
+            ("png", {"Software": None}),
+            ("svg", {"Date": None, "Creator": None}),
+        ):
             stream = io.BytesIO()
             figure.savefig(stream, format=suffix, dpi=150, metadata=metadata)
             files[f"{name}.{suffix}"] = stream.getvalue()
-            figure.set_layout_engine("none")  # laid out once, for both files alike
+            figure.set_layout_engine("none")  # both files share one layout
     return files

@@ -1,6 +1,6 @@
-"""HTML by hand: escaping, data blocks, and pages whose security policy admits nothing but their own parts.
+"""HTML by hand: escaping, data blocks, and pages with a strict content security policy.
 
-Everything that a page is made of is written into it, so it opens from disk and asks the network for nothing.
+All parts of a page are written into it, so it opens from disk and makes no request.
 """
 
 import base64
@@ -18,18 +18,20 @@ from typing import Any
 __all__ = ["escape", "make_page", "modules_from", "plural", "to_embedded_json"]
 
 _IMPORT = re.compile(r'^import .* from "(\.[^"]+)";$', re.MULTILINE)
-_MODULE_WORDS = re.compile(
+_IMPORTS_AND_EXPORTS = re.compile(
     r'^(?:import .* from "\.[^"]+";\n|export (?=(?:async )?function|const|let|class))', re.MULTILINE
 )
 
 
-def make_page(template: str, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, str]) -> str:
-    """Fill a template: styles and scripts are inlined, each kind joined in the order given.
+def make_page(
+    template: str, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, str]
+) -> str:
+    """Fill a template, with its styles and scripts inlined in the order given.
 
-    Files are named by their place below `draw/`, those in `report/` by their name alone. Scripts may be ES modules:
-    joined into one, they need neither their imports nor their exports.
+    Files are named by their path below `draw/`, those in `report/` by their name. Scripts may be ES
+    modules: joined into one script, they need neither imports nor exports.
 
-    The content security policy admits the hashes of exactly that style and that script.
+    The content security policy allows the hashes of exactly that style and that script.
     """
     style = "\n" + "\n".join(map(_asset, styles))
     script = "\n" + "\n".join(map(_asset, scripts))
@@ -45,14 +47,14 @@ def make_page(template: str, styles: Sequence[str], scripts: Sequence[str], part
 def _asset(name: str) -> str:
     place = resources.files("attnlab.draw") / (name if "/" in name else f"report/{name}")
     text = place.read_text(encoding="utf-8")
-    return _MODULE_WORDS.sub("", text) if name.endswith(".js") else text
+    return _IMPORTS_AND_EXPORTS.sub("", text) if name.endswith(".js") else text
 
 
 def modules_from(entry: str) -> list[str]:
-    """List an ES module and all that it imports, directly or not, those first that are imported.
+    """List an ES module and everything it imports, dependencies first.
 
-    Names are places below `draw/`. Joined in this order they are one script, as long as no two of them declare the
-    same name at the top; imports are written on one line, from "./" or "../".
+    Names are paths below `draw/`. Joined in this order they are one script, if no two of them
+    declare the same name at the top; imports are written on one line, from "./" or "../".
     """
     found: list[str] = []
 
@@ -73,7 +75,7 @@ def _hash_of(text: str) -> str:
 
 
 def escape(value: Any) -> str:
-    """Word a scalar for HTML text or a double-quoted attribute.
+    """Write a scalar as HTML text or for a double-quoted attribute.
 
     >>> escape('<a href="x">'), escape(None), escape(True), escape(0.1234567)
     ('&lt;a href=&quot;x&quot;&gt;', 'n/a', 'yes', '0.123457')
@@ -88,7 +90,7 @@ def escape(value: Any) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return the noun as it follows the count.
+    """Return the noun in the number that the count needs.
 
     >>> plural(1, "claim"), plural(2, "claim")
     ('claim', 'claims')
@@ -97,7 +99,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def to_embedded_json(value: Any) -> str:
-    """Encode for a `<script type="application/json">` block, which no string inside can end or leave.
+    """Encode for a `<script type="application/json">` block, which no string inside can close.
 
     >>> to_embedded_json(["</script>", float("nan")])
     '["\\\\u003c/script\\\\u003e",null]'

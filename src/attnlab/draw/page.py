@@ -1,16 +1,16 @@
-"""The report page: a plain document in, one self-contained HTML file out.
+"""The report page: from a document to one self-contained HTML file.
 
-The page makes no request at all: style, script and data are inlined, and its content security policy
-admits the hashes of exactly that style and that script. Header, claims, texts and tables are rendered
-here and need no JavaScript, and so are diagrams; charts, maps, verdict cells and traces are drawn in the
-browser by the files in `report/`. What is measured, and how, does not live here.
+The page makes no request: style, script and data are inlined, and its content security policy
+allows the hashes of exactly that style and that script. Header, claims, texts, tables and diagrams
+are rendered here and need no JavaScript; charts, maps, verdict cells and traces are drawn in the
+browser by the files in `report/`.
 """
 
 import itertools
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attnlab.draw.claims import claim_state, judge_all, say_all
@@ -22,7 +22,7 @@ from attnlab.draw.passages import passages_to_html
 
 __all__ = ["render_page"]
 
-# Concatenated in this order into one module script: words first, then the parts, then what joins them.
+# Joined in this order into one script: helpers first, then the kinds of sections, then the page.
 _SCRIPTS = (
     "elements.js",
     "scales.js",
@@ -41,39 +41,40 @@ _SCRIPTS = (
 )
 _WEIGHT_DECIMALS = 5
 _DIGITS = 7
-_MOST_ROWS = 40  # of a table that stands whole on the page; a longer one scrolls in its own box
-_LEAST_CONTENTS = 3  # sections; fewer are seen at a glance
+_MAX_ROWS = 40  # of a table; a longer one scrolls in its own box
+_MIN_SECTIONS = 3  # for a table of contents
 
 
 def render_page(document: Mapping[str, Any]) -> str:
-    """Render a run's document as one HTML page that opens from disk and asks the network for nothing.
+    """Render a document as one HTML page that opens from disk and makes no request.
 
-    The form of the document stands in `attnlab.draw.document`.
-
-    Attention weights are written with 5 decimals and all other numbers that are drawn with 7 significant digits;
-    the page says so.
+    `attnlab.draw.document` describes the form of the document. Attention weights are written with 5
+    decimals and all other drawn numbers with 7 significant digits; the page says so.
 
     Raises:
-        WrongUsage: A key is missing or unknown, a value has the wrong kind, or lengths do not agree.
+        WrongUsage: A key is missing or unknown, a value has the wrong kind, or lengths do not
+            agree.
 
     Example:
-        >>> page = render_page({"title": "empty", "subtitle": "", "facts": [], "claims": [], "sections": []})
-        >>> page.startswith("<!DOCTYPE html>")
+        >>> document = {"title": "empty", "subtitle": "", "facts": [], "claims": [], "sections": []}
+        >>> render_page(document).startswith("<!DOCTYPE html>")
         True
     """
     check_document(document)
+    sections = document["sections"]
+    anchors = _anchors(sections)
+    rendered = [
+        _section_to_html(index, section, anchor)
+        for index, (section, anchor) in enumerate(zip(sections, anchors, strict=True))
+    ]
+    contents = _contents_to_html(sections, anchors)
     parts = {
         "title": escape(document["title"]),
         "subtitle": escape(document["subtitle"]),
         "facts": _facts_to_html(document["facts"]),
-        "claims": _judged(document.get("claims"), _contents_to_html(document["sections"])),
-        "sections": "\n".join(
-            _section_to_html(i, section, anchor)
-            for i, (section, anchor) in enumerate(
-                zip(document["sections"], _anchors(document["sections"]), strict=True)
-            )
-        ),
-        "data": to_embedded_json([_drawn_part(section) for section in document["sections"]]),
+        "claims": _claims_section(document.get("claims"), contents),
+        "sections": "\n".join(rendered),
+        "data": to_embedded_json([_drawn_part(section) for section in sections]),
     }
     return make_page("page.html", ["page.css", "sections.css", "print.css"], _SCRIPTS, parts)
 
@@ -84,10 +85,11 @@ def _facts_to_html(facts: Sequence[Sequence[Any]]) -> str:
 
 
 def _anchors(sections: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Name sections by their titles, so that a link to one still leads there in the next report."""
+    """Name sections by their titles, so that links to them also work in the next report."""
     anchors: list[str] = []
     for section in sections:
-        plain = unicodedata.normalize("NFKD", section["title"]).encode("ascii", "ignore").decode().lower()
+        title = unicodedata.normalize("NFKD", section["title"]).lower()
+        plain = title.encode("ascii", "ignore").decode()
         words = "-".join(re.findall(r"[a-z0-9]+", plain)[:12])
         stem = f"section-{words}" if words else "section"
         names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
@@ -95,21 +97,22 @@ def _anchors(sections: Sequence[Mapping[str, Any]]) -> list[str]:
     return anchors
 
 
-def _contents_to_html(sections: Sequence[Mapping[str, Any]]) -> str:
-    if len(sections) < _LEAST_CONTENTS:
+def _contents_to_html(sections: Sequence[Mapping[str, Any]], anchors: Sequence[str]) -> str:
+    if len(sections) < _MIN_SECTIONS:
         return ""
     links = "".join(
         f'<li><a href="#{anchor}">{escape(section["title"])}</a></li>'
-        for section, anchor in zip(sections, _anchors(sections), strict=True)
+        for section, anchor in zip(sections, anchors, strict=True)
     )
     return (
-        f'<nav class="contents" aria-label="Contents"><details><summary>Contents: {len(sections)} sections</summary>'
+        '<nav class="contents" aria-label="Contents"><details>'
+        f"<summary>Contents: {len(sections)} sections</summary>"
         f"<ol>{links}</ol></details></nav>"
     )
 
 
-def _judged(claims: Sequence[Mapping[str, Any]] | None, contents: str) -> str:
-    """The section of claims; where nothing is judged, the list of contents alone."""
+def _claims_section(claims: Sequence[Mapping[str, Any]] | None, contents: str) -> str:
+    """Render the section of claims; without claims, the table of contents alone."""
     if claims is None:
         return f"<section>{contents}</section>" if contents else ""
     body = _claims_to_html(claims, contents)
@@ -117,40 +120,52 @@ def _judged(claims: Sequence[Mapping[str, Any]] | None, contents: str) -> str:
 
 
 def _claims_to_html(claims: Sequence[Mapping[str, Any]], contents: str) -> str:
-    """The verdict in one line, then the list of contents, then every claim."""
+    """Render the verdict in one line, the table of contents, and every claim."""
     if not claims:
-        return f'<p class="verdict open"><span class="mark">–</span> This run makes no claims</p>{contents}'
+        return (
+            '<p class="verdict open"><span class="mark">–</span> This run makes no '
+            f"claims</p>{contents}"
+        )
     passed = [claim["passed"] for claim in claims]
     style, mark, _ = claim_state(judge_all(passed))
     verdict = (
-        f'<p class="verdict {style}"><span class="mark" aria-hidden="true">{mark}</span> {say_all(passed)}</p>'
-        f"{_names_to_html('failures', 'Failed', False, claims)}{_names_to_html('doubts', 'Undecided', None, claims)}"
+        f'<p class="verdict {style}"><span class="mark" aria-hidden="true">{mark}</span> '
+        f"{say_all(passed)}</p>"
+        f"{_names_to_html('failures', 'Failed', False, claims)}"
+        f"{_names_to_html('doubts', 'Undecided', None, claims)}"
     )
-    # Narrow screens turn rows into blocks, which would drop the table's meaning without the roles.
+    # Narrow screens show rows as blocks, which are no table for screen readers without the roles.
     head = "".join(
-        f'<th scope="col" role="columnheader">{name}</th>' for name in ("Verdict", "Claim", "Measured", "Bound")
+        f'<th scope="col" role="columnheader">{name}</th>'
+        for name in ("Verdict", "Claim", "Measured", "Bound")
     )
     rows = "\n".join(_claim_to_row(claim) for claim in claims)
     return (
-        f'{verdict}\n{contents}<table class="claims" role="table"><caption>What this run claims, and what was measured'
-        f'</caption><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
+        f'{verdict}\n{contents}<table class="claims" role="table"><caption>What this run claims, '
+        f'and what was measured</caption><thead role="rowgroup"><tr role="row">{head}</tr></thead>'
         f'<tbody role="rowgroup">\n{rows}\n</tbody></table>'
     )
 
 
-def _names_to_html(style: str, word: str, passed: bool | None, claims: Sequence[Mapping[str, Any]]) -> str:
-    """Name the claims that came out one way."""
-    names = ", ".join(f"<code>{escape(claim['name'])}</code>" for claim in claims if claim["passed"] is passed)
+def _names_to_html(
+    style: str, word: str, passed: bool | None, claims: Sequence[Mapping[str, Any]]
+) -> str:
+    """List the names of the claims with this outcome."""
+    names = ", ".join(
+        f"<code>{escape(claim['name'])}</code>" for claim in claims if claim["passed"] is passed
+    )
     return f'<p class="{style}">{word}: {names}</p>' if names else ""
 
 
 def _claim_to_row(claim: Mapping[str, Any]) -> str:
     state, mark, word = claim_state(claim["passed"])
+    name = f"<code>{escape(claim['name'])}</code>"
     return (
-        f'<tr role="row" class="{state}"><td role="cell" class="state"><span class="mark" aria-hidden="true">'
-        f"{mark}</span> {word}</td>"
-        f'<th role="rowheader" scope="row">{escape(claim["statement"])}<code>{escape(claim["name"])}</code></th>'
-        f'<td role="cell" class="figure measured" data-label="measured">{escape(claim["measured"])}</td>'
+        f'<tr role="row" class="{state}"><td role="cell" class="state">'
+        f'<span class="mark" aria-hidden="true">{mark}</span> {word}</td>'
+        f'<th role="rowheader" scope="row">{escape(claim["statement"])}{name}</th>'
+        f'<td role="cell" class="figure measured" data-label="measured">'
+        f"{escape(claim['measured'])}</td>"
         f'<td role="cell" class="figure" data-label="bound">{escape(claim["bound"])}</td></tr>'
     )
 
@@ -159,17 +174,14 @@ def _section_to_html(index: int, section: Mapping[str, Any], anchor: str) -> str
     kind = section["kind"]
     if kind == "text":
         body = _paragraphs(section["text"])
-    elif kind == "table":
-        body = _paragraphs(section["caption"], "caption") + _table_to_html(section)
-    elif kind == "diagram":
-        body = _paragraphs(section["caption"], "caption") + diagram_to_svg(section)
-    elif kind == "passages":
-        body = _paragraphs(section["caption"], "caption") + passages_to_html(section)
     else:
-        body = (
-            f"{_paragraphs(section['caption'], 'caption')}"
+        body = _paragraphs(section["caption"], "caption")
+    if kind in _RENDERERS:
+        body += _RENDERERS[kind](section)
+    elif kind != "text":
+        body += (
             f'<div class="stage" data-section="{index}"></div>'
-            "<noscript><p>This part is interactive and needs JavaScript; it asks the network for nothing."
+            "<noscript><p>This part is interactive and needs JavaScript; it makes no request."
             "</p></noscript>"
         )
     return (
@@ -180,70 +192,90 @@ def _section_to_html(index: int, section: Mapping[str, Any], anchor: str) -> str
 
 def _paragraphs(text: str, name: str = "prose") -> str:
     parts = [part.strip() for part in text.replace("\r\n", "\n").split("\n\n")]
-    return "".join(f'<p class="{name}">{_with_commands(escape(part))}</p>' for part in parts if part)
+    return "".join(
+        f'<p class="{name}">{_with_commands(escape(part))}</p>' for part in parts if part
+    )
 
 
 def _with_commands(text: str) -> str:
-    """Set what stands between backticks in code type: a command that is copied must come whole."""
+    """Render text between backticks as code that does not wrap, so that commands can be copied."""
     return re.sub(r"`([^`\n]+)`", r'<code class="command">\1</code>', text)
 
 
 def _table_to_html(section: Mapping[str, Any]) -> str:
-    columns, rows = section["columns"], section["rows"]
-    words = [column_words([row[i] for row in rows]) for i in range(len(columns))]
-    tag = [' class="figure"' if are_figures([row[i] for row in rows]) else "" for i in range(len(columns))]
-    head = "".join(f'<th scope="col"{t}>{escape(c)}</th>' for c, t in zip(columns, tag, strict=True))
-    body = "\n".join(
-        f"<tr>{''.join(f'<td{t}>{escape(cell)}</td>' for cell, t in zip(row, tag, strict=True))}</tr>"
-        for row in (zip(*words, strict=True) if columns else [()] * len(rows))
-    )
-    is_long = len(rows) > _MOST_ROWS
-    long, told = (" long", f'<p class="note">{len(rows):,} rows: scroll for more.</p>') if is_long else ("", "")
+    rows = section["rows"]
+    head, cells = "", [""] * len(rows)
+    for i, column in enumerate(section["columns"]):
+        values = [row[i] for row in rows]
+        style = ' class="figure"' if are_figures(values) else ""
+        head += f'<th scope="col"{style}>{escape(column)}</th>'
+        for number, words in enumerate(column_words(values)):
+            cells[number] += f"<td{style}>{escape(words)}</td>"
+    body = "\n".join(f"<tr>{row}</tr>" for row in cells)
+    long = note = ""
+    if len(rows) > _MAX_ROWS:
+        long, note = " long", f'<p class="note">{len(rows):,} rows: scroll for more.</p>'
+    label = f"{escape(section['title'])}: table"
     # A region that scrolls must be reachable by keyboard.
     return (
-        f'<div class="scroll{long}" tabindex="0" role="region" aria-label="{escape(section["title"])}: table">'
-        f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>{told}"
+        f'<div class="scroll{long}" tabindex="0" role="region" aria-label="{label}">'
+        f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>{note}"
     )
+
+
+_RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "table": _table_to_html,
+    "diagram": diagram_to_svg,
+    "passages": passages_to_html,
+}
+"""How sections that need no JavaScript are rendered below their caption."""
 
 
 def _drawn_part(section: Mapping[str, Any]) -> Any:
-    """Keep what the browser draws, in plain JSON values and with stated precision; None for the rest."""
-    if section["kind"] in ("text", "table", "diagram", "passages"):
+    """Return the data that the browser draws, with the stated precision; None if it draws none."""
+    if section["kind"] == "text" or section["kind"] in _RENDERERS:
         return None
     part = dict(section)
     if part["kind"] in ("lines", "bars"):
-        part["series"] = [_shortened(series) for series in part["series"]]
+        part["series"] = [_rounded_series(series) for series in part["series"]]
     elif part["kind"] == "maps":
         part["choices"] = [
-            {**choice, "maps": [{**each, "rows": list(map(_significant, each["rows"]))} for each in choice["maps"]]}
+            {**choice, "maps": [_rounded_map(each) for each in choice["maps"]]}
             for choice in part["choices"]
         ]
     elif part["kind"] == "trace":
         part["traces"] = [
-            {**trace, "attention": [_rounded_head(head) for head in trace["attention"]]} for trace in part["traces"]
+            {**trace, "attention": [_rounded_head(head) for head in trace["attention"]]}
+            for trace in part["traces"]
         ]
     return part
 
 
-def _shortened(series: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _shortened_part(key, value) for key, value in series.items()}
+def _rounded_series(series: Mapping[str, Any]) -> dict[str, Any]:
+    rounded = dict(series)
+    for key, value in series.items():
+        if key == "bands":
+            rounded[key] = [_rounded_series(band) for band in value]
+        elif key not in ("name", "names", "style"):
+            rounded[key] = [_significant(number) for number in value]
+    return rounded
 
 
-def _shortened_part(key: str, value: Any) -> Any:
-    if key == "bands":
-        return [_shortened(band) for band in value]
-    return value if key in ("name", "names", "style") else _significant(value)
-
-
-def _significant(values: Iterable[Any]) -> list[Any]:
-    return [float(f"{v:.{_DIGITS}g}") if isinstance(v, float) and math.isfinite(v) else v for v in values]
+def _rounded_map(each: Mapping[str, Any]) -> dict[str, Any]:
+    return {**each, "rows": [[_significant(value) for value in row] for row in each["rows"]]}
 
 
 def _rounded_head(head: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **head,
-        "rows": [
-            [round(v, _WEIGHT_DECIMALS) if isinstance(v, float) and math.isfinite(v) else v for v in row]
-            for row in head["rows"]
-        ],
-    }
+    return {**head, "rows": [[_rounded_weight(weight) for weight in row] for row in head["rows"]]}
+
+
+def _significant(value: Any) -> Any:
+    if isinstance(value, float) and math.isfinite(value):
+        return float(f"{value:.{_DIGITS}g}")
+    return value
+
+
+def _rounded_weight(value: Any) -> Any:
+    if isinstance(value, float) and math.isfinite(value):
+        return round(value, _WEIGHT_DECIMALS)
+    return value

@@ -1,7 +1,7 @@
-"""Passages: pieces of texts, token by token, in which one token looks at another; both are marked.
+"""Passages: pieces of texts, token by token, with one query and one key marked.
 
-Plain HTML that needs no script: who looks is framed, what is looked at is filled, and each is named for who cannot see
-that. Tokens that are cut off are told by an ellipsis.
+Plain HTML without a script: the query is framed, the key is filled, and both are named for screen
+readers. An ellipsis stands for tokens that are cut off.
 """
 
 import re
@@ -12,21 +12,24 @@ from attnlab.draw.markup import escape
 
 __all__ = ["passages_to_html"]
 
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Line ends, signs that are not seen, and those that turn the order of the letters after them around."""
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Line ends, invisible characters, and those that reverse the direction of a text."""
 
 
 def passages_to_html(section: Mapping[str, Any]) -> str:
-    """Render the groups of a section: a heading, and its passages in a list."""
-    return "\n".join(
-        f'<details class="passages"{" open" if index == 0 else ""}><summary>{escape(group["title"])}</summary>'
-        f"<ol>{''.join(map(_passage, group['items']))}</ol></details>"
-        for index, group in enumerate(section["groups"])
-    )
+    """Render each group of a section as a heading and a list of passages; the first is open."""
+    groups = []
+    for index, group in enumerate(section["groups"]):
+        is_open = " open" if index == 0 else ""
+        groups.append(
+            f'<details class="passages"{is_open}><summary>{escape(group["title"])}</summary>'
+            f"<ol>{''.join(map(_passage, group['items']))}</ol></details>"
+        )
+    return "\n".join(groups)
 
 
 def _passage(item: Mapping[str, Any]) -> str:
-    is_spaced = any("␣" in token for token in item["tokens"])  # then tokens bring their own blanks
+    is_spaced = any("␣" in token for token in item["tokens"])  # then tokens contain their blanks
     words = ("" if is_spaced else " ").join(
         _token(token, is_query=place == item["query"], is_key=place == item["key"])
         for place, token in enumerate(item["tokens"])
@@ -35,12 +38,18 @@ def _passage(item: Mapping[str, Any]) -> str:
 
 
 def _token(token: str, *, is_query: bool, is_key: bool) -> str:
-    # A sign for the blank is a place where a line may break.
-    text = escape(_UNSEEN.sub(lambda found: ascii(found[0])[1:-1], token)).replace(
-        "␣", '<span class="blank">␣</span><wbr>'
-    )
-    if not (is_query or is_key):
+    visible = _INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], token)
+    # A line may break after the sign for a blank.
+    text = escape(visible).replace("␣", '<span class="blank">␣</span><wbr>')
+    if is_query and is_key:
+        kind, what = "query key", "query and key"
+    elif is_query:
+        kind = what = "query"
+    elif is_key:
+        kind = what = "key"
+    else:
         return f"<span>{text}</span><wbr>"
-    what = "looks at itself" if is_query and is_key else "looks" if is_query else "is looked at"
-    kind = " ".join(name for name, fits in (("query", is_query), ("key", is_key)) if fits)
-    return f'<mark class="{kind}" title="{what}">{text}<span class="said"> ({what}) </span></mark><wbr>'
+    return (
+        f'<mark class="{kind}" title="{what}">{text}<span class="said"> ({what}) '
+        "</span></mark><wbr>"
+    )

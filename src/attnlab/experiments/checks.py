@@ -1,8 +1,8 @@
-"""What every run checks, whatever it is about: that its models and its trainings are what the formulas say.
+"""The checks of every run: its models and trainings are compared with their formulas.
 
-Outputs, in one pass and token by token, are held against NumPy (`models/formulas.py`); the first steps of a training
-are taken again by hand. A norm left out, other positions, a constant rate: models learn all the same, so that no
-accuracy shows such a fault, and these checks do.
+Outputs, in one pass and token by token, are compared with NumPy (`models/formulas.py`); the first
+steps of a training are taken again by hand. With a norm left out, other positions or a constant
+learning rate models still learn, so accuracy does not show such a fault; these checks do.
 """
 
 import copy
@@ -30,24 +30,24 @@ from attnlab.train.members import Member, Trained
 __all__ = ["COMMON", "TrainingCheck", "check_claims", "check_training", "nudged", "rate_by_hand"]
 
 COMMON = ("outputs_are_the_formulas", "generation_is_the_formulas", "training_is_as_configured")
-"""The names of these claims; a run makes those that it has a model or a training for."""
+"""The names of these claims; a run makes those for which it has a model or a training."""
 
 _ROWS, _LENGTH = 4, 8  # inputs of a check, and tokens of each at most
 _ROUNDING32, _ROUNDING64 = 1e-4, 1e-9  # measured: at most 2e-06 and 1e-14
 _TIMES_ROUNDING = 100  # measured: at most 12
-_SAME = 1e-5  # numbers that are computed twice alike, from the same weights
+_SAME = 1e-5  # between numbers computed twice in the same way from the same weights
 
 
 AnyTransformer = Decoder | Encoder | EncoderDecoder
 
 
 class TrainingCheck(NamedTuple):
-    """How far a training is from the same by hand.
+    """The differences between a training and the same training by hand.
 
-    rate: the largest relative difference of a learning rate written down · course: the relative difference of the first
-    loss written down, or of its gradient's norm, over what one rounding of the initial weights changes · kept: the
-    largest relative difference of a figure of the weights kept, judged once more · alike: of the initial models, how
-    many are a copy of another.
+    rate: the largest relative difference of a logged learning rate. course: the relative difference
+    of the first logged loss, or of its gradient's norm, divided by what one rounding of the initial
+    weights changes. kept: the largest relative difference of a figure of the best weights,
+    evaluated once more. alike: how many initial models are a copy of another.
     """
 
     rate: float
@@ -56,26 +56,36 @@ class TrainingCheck(NamedTuple):
     alike: int
 
 
-def check_training(starts: Sequence[nn.Module], member: Member, loss: Loss, trained: Trained) -> TrainingCheck:
-    """Hold the training of the first member against the same by hand; `starts` are copies of the initial models."""
+def check_training(
+    starts: Sequence[nn.Module], member: Member, loss: Loss, trained: Trained
+) -> TrainingCheck:
+    """Compare the first member's training with the same by hand; `starts`: the initial models."""
     start = starts[0]
     lines = [line for line in trained.metrics if "learning_rate" in line]
-    rate = max(_apart(line["learning_rate"], rate_by_hand(member.config, line["step"])) for line in lines)
+    rate = max(
+        _apart(line["learning_rate"], rate_by_hand(member.config, line["step"])) for line in lines
+    )
     found = lines[0]["loss"], lines[0]["gradient_norm"]
-    by_hand, by_twin = (_first_steps(model, member, loss, lines[0]["step"]) for model in (start, nudged(start)))
+    by_hand, by_twin = (
+        _first_steps(model, member, loss, lines[0]["step"]) for model in (start, nudged(start))
+    )
     course = max(
         _apart(one, other) / max(_apart(other, twin), 1e-7)
         for one, other, twin in zip(found, by_hand, by_twin, strict=True)
     )
     with torch.no_grad():
         again = member.judge(member.model).figures
-    kept = max(_apart(value, float(again[name])) for name, value in trained.judgement.figures.items())
-    distinct = {tuple(value.numpy().tobytes() for value in each.state_dict().values()) for each in starts}
+    kept = max(
+        _apart(value, float(again[name])) for name, value in trained.evaluation.figures.items()
+    )
+    distinct = {
+        tuple(value.numpy().tobytes() for value in each.state_dict().values()) for each in starts
+    }
     return TrainingCheck(rate, course, kept, len(starts) - len(distinct))
 
 
 def nudged(model: nn.Module) -> nn.Module:
-    """Return a copy whose weights are the next numbers above."""
+    """Return a copy whose every weight is the next larger float."""
     twin = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in twin.parameters():
@@ -97,7 +107,7 @@ def rate_by_hand(config: TrainConfig, step: int) -> float:
 
 
 def _first_steps(start: nn.Module, member: Member, loss: Loss, steps: int) -> tuple[float, float]:
-    """Take the first steps by hand; return their mean loss, and the norm of the last one's gradient."""
+    """Take the first steps by hand; return their mean loss and the last gradient's norm."""
     config, batches, model = member.config, member.draw(0, steps), copy.deepcopy(start)
     parameters = list(model.train().parameters())
     first, second = ([torch.zeros_like(each) for each in parameters] for _ in range(2))
@@ -117,7 +127,13 @@ def _first_steps(start: nn.Module, member: Member, loss: Loss, steps: int) -> tu
 
 
 def _step(
-    weight: Tensor, gradient: Tensor, first: Tensor, second: Tensor, step: int, rate: float, config: TrainConfig
+    weight: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    step: int,
+    rate: float,
+    config: TrainConfig,
 ) -> None:
     """Move one parameter: plain descent, or AdamW (Loshchilov & Hutter 2019, algorithm 2)."""
     if config.optimiser == "sgd":
@@ -129,8 +145,10 @@ def _step(
     weight -= rate * (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
 
 
-def check_claims(models: Iterable[nn.Module], trainings: Sequence[TrainingCheck], seed: int) -> list[Claim]:
-    """Say what holds of a run's models and trainings; where there is none of a kind, nothing is claimed of it."""
+def check_claims(
+    models: Iterable[nn.Module], trainings: Sequence[TrainingCheck], seed: int
+) -> list[Claim]:
+    """Make the claims about a run's models and trainings, as far as it has any."""
     known = [model for model in models if isinstance(model, AnyTransformer)]
     claims = [_formulas_claim(known, seed)] if known else []
     generating = [model for model in known if not isinstance(model, Encoder)]
@@ -147,8 +165,8 @@ def _formulas_claim(models: Sequence[AnyTransformer], seed: int) -> Claim:
         double = max(double, _largest(_outputs(copy.deepcopy(model).double(), inputs), wanted))
     return Claim(
         COMMON[0],
-        f"on {_ROWS} random inputs the outputs of {_counted(models)} are those of the formulas, computed from the same "
-        "weights in NumPy; float32 and float64, relative to the largest",
+        f"on {_ROWS} random inputs the outputs of {_counted(models)} are those of the formulas, "
+        "computed from the same weights in NumPy; float32 and float64, relative to the largest",
         f"{single:.0e} and {double:.0e} apart",
         f"at most {_ROUNDING32:g} and {_ROUNDING64:g}",
         single <= _ROUNDING32 and double <= _ROUNDING64,
@@ -162,8 +180,9 @@ def _generation_claim(models: Sequence[Decoder | EncoderDecoder], seed: int) -> 
         apart, given = max(apart, found[0]), given + found[1]
     return Claim(
         COMMON[1],
-        f"token by token with a cache, the likeliest first token forbidden, {_counted(models)} chooses by the "
-        "probabilities of the formulas, always the likeliest token that is left, and never the forbidden one",
+        f"token by token with a cache, the likeliest first token forbidden, {_counted(models)} "
+        "chooses by the probabilities of the formulas, always the likeliest token that is left, "
+        "and never the forbidden one",
         f"at most {apart:.0e} apart, forbidden token given {given:,} times",
         f"{_ROUNDING32:g}, 0",
         apart <= _ROUNDING32 and given == 0,
@@ -172,20 +191,23 @@ def _generation_claim(models: Sequence[Decoder | EncoderDecoder], seed: int) -> 
 
 def _training_claim(trainings: Sequence[TrainingCheck]) -> Claim:
     rate, course, kept, alike = (max(column) for column in zip(*trainings, strict=True))
-    what = "the training" if len(trainings) == 1 else f"the first model of each of {len(trainings)} trainings"
+    what = "the training"
+    if len(trainings) > 1:
+        what = f"the first model of each of {len(trainings)} trainings"
     return Claim(
         COMMON[2],
-        f"{what} has the learning rates of the schedule, and the first loss and gradient of the same steps taken by "
-        "hand, up to what one rounding of the initial weights changes; the weights kept are judged as written down, "
-        "and no two models began alike",
-        f"rates {rate:.0e} apart, course {course:.0f} roundings, judgement {kept:.0e}, {alike} alike",
+        f"{what} has the learning rates of the schedule, and the first loss and gradient of the "
+        "same steps taken by hand, up to what one rounding of the initial weights changes; the "
+        "saved weights have the evaluation that was logged, and no two models began alike",
+        f"rates {rate:.0e} apart, course {course:.0f} roundings, evaluation {kept:.0e}, "
+        f"{alike} alike",
         f"at most {_SAME:g}, {_TIMES_ROUNDING}, {_SAME:g}; 0",
         rate <= _SAME and course <= _TIMES_ROUNDING and kept <= _SAME and alike == 0,
     )
 
 
 class _Inputs(NamedTuple):
-    """Random inputs of a model, (batch, length) each; source and its real tokens (the last rows have padding)."""
+    """Random inputs of a model, (batch, length) each; `real` is False at padding of the source."""
 
     tokens: Tensor
     source: Tensor
@@ -194,7 +216,9 @@ class _Inputs(NamedTuple):
     @classmethod
     def drawn(cls, model: AnyTransformer, seed: int) -> "_Inputs":
         generator, length = seeds.generator(seed, "checks"), min(model.config.max_length, _LENGTH)
-        tokens, source = torch.randint(model.config.vocab_size, (2, _ROWS, length), generator=generator)
+        tokens, source = torch.randint(
+            model.config.vocab_size, (2, _ROWS, length), generator=generator
+        )
         num_real = length - torch.arange(_ROWS) % length
         return cls(tokens, source, torch.arange(length) < num_real.unsqueeze(-1))
 
@@ -220,15 +244,17 @@ def _outputs(model: AnyTransformer, inputs: _Inputs) -> Floats:
 
 @torch.no_grad()
 def _generated_by_hand(model: Decoder | EncoderDecoder, inputs: _Inputs) -> tuple[float, int]:
-    """Return the largest difference of a probability, and how often the forbidden token was given all the same.
+    """Return the largest difference of a probability, and how often the forbidden token came.
 
-    A choice that is not the likeliest counts as a difference by what it is less likely.
+    A choice that is not the likeliest token counts as a difference of their probabilities.
     """
     length = inputs.tokens.shape[1]
     start = (length + 1) // 2
     prompt = inputs.tokens[:, :start]
     forbidden = int(_by_formula(model, inputs, prompt)[0, -1].argmax())
-    predictor = model if isinstance(model, Decoder) else model.conditioned(inputs.source, real=inputs.real)
+    predictor = (
+        model if isinstance(model, Decoder) else model.conditioned(inputs.source, real=inputs.real)
+    )
     found = generate(predictor, prompt, length - start, forbidden=[forbidden])
     if length == start:
         return 0.0, 0
@@ -245,12 +271,12 @@ def _counted(models: Sequence[nn.Module]) -> str:
 
 
 def _largest(found: Floats, wanted: Floats) -> float:
-    """Return the largest difference over the largest number."""
+    """Return the largest difference, relative to the largest number."""
     apart = float(np.abs(found - wanted).max() / max(1.0, np.abs(wanted).max()))
     return apart if math.isfinite(apart) else math.inf
 
 
 def _apart(one: float, other: float) -> float:
-    """Return the relative difference; a number that is not finite differs from all others."""
+    """Return the relative difference; infinity if a number is not finite."""
     apart = abs(one - other) / max(abs(one), abs(other), 1e-12)
     return apart if math.isfinite(apart) else math.inf

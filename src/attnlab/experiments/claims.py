@@ -1,4 +1,4 @@
-"""Claims: what an experiment says, what was measured, and the bound that decides."""
+"""Claims: a statement of an experiment, what was measured for it, and the bound that decides."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -12,9 +12,9 @@ __all__ = ["Claim", "read_claims", "verdict"]
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim; `measured` and `bound` are texts for people, `passed` is what was found.
+    """One claim; `measured` and `bound` are texts for people.
 
-    `passed` is None where the measurement is undecided: it speaks neither for the claim nor against it.
+    `passed` is None where the measurement decides neither for the claim nor against it.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Claim:
 
 
 def read_claims(values: Any) -> tuple[Claim, ...]:
-    """Read claims back from JSON; a run without a claim shows nothing, so an empty list is refused too.
+    """Read claims back from JSON; an empty list is refused, since every run makes claims.
 
     Raises:
         CouldNotRun: this is not a list of claims, each with exactly its texts and its `passed`.
@@ -44,14 +44,19 @@ def _read_claim(value: Any) -> Claim:
     if not isinstance(value, dict) or value.keys() != set(names):
         raise CouldNotRun(f"expected claims with {', '.join(names)}; got {str(value)[:60]}.")
     for name in names:
-        kinds, wanted = (bool | None, "true, false or null") if name == "passed" else (str, "a text")
-        if not isinstance(value[name], kinds):
-            raise CouldNotRun(f"expected the {name} of a claim to be {wanted}; got {str(value[name])[:60]}.")
+        if name == "passed":
+            is_right, wanted = isinstance(value[name], bool | None), "true, false or null"
+        else:
+            is_right, wanted = isinstance(value[name], str), "a text"
+        if not is_right:
+            raise CouldNotRun(
+                f"expected the {name} of a claim to be {wanted}; got {str(value[name])[:60]}."
+            )
     return Claim(**value)
 
 
 def verdict(claims: Sequence[Claim]) -> str:
-    """Say in words how many claims hold.
+    """Count in words the claims that hold, or those that failed.
 
     >>> verdict([Claim("a", "", "", "", True), Claim("b", "", "", "", False)])
     '1 of 2 claims failed'

@@ -1,4 +1,4 @@
-"""What every experiment is: `config → run → findings`; and what it may ask of the run it is part of."""
+"""The protocol of an experiment, `config → run → findings`, and the `Run` that it is given."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -12,19 +12,29 @@ from attnlab.experiments.checks import TrainingCheck, check_claims, check_traini
 from attnlab.experiments.claims import Claim
 from attnlab.look.questions import Question
 from attnlab.train.config import EngineName, LayoutName
-from attnlab.train.distributed import Team, is_writer
-from attnlab.train.history import Judgement
+from attnlab.train.distributed import ProcessGroup, is_writer
+from attnlab.train.history import Evaluation
 from attnlab.train.layouts.layout import Loss
 from attnlab.train.loop import Member, Together, Trained, train_together, using_threads
 from attnlab.train.observer import Observer
 
-__all__ = ["Askable", "Experiment", "Findings", "Goal", "Learnable", "Lesson", "Run", "all_claims"]
+__all__ = [
+    "Askable",
+    "Experiment",
+    "Findings",
+    "Learnable",
+    "Problem",
+    "ProblemDescription",
+    "Run",
+    "all_claims",
+]
 
 
 class Findings(NamedTuple):
-    """What an experiment hands back.
+    """The result of an experiment.
 
-    model is the run's main one · models are others by name · files are further small ones for the run's folder.
+    model: the run's main one. models: others by name. files: further small ones for the run's
+    folder.
     """
 
     model: nn.Module
@@ -34,47 +44,44 @@ class Findings(NamedTuple):
     files: Mapping[str, bytes] = {}
 
 
-def _nobody(line: dict[str, Any]) -> None:
-    """Take a line of metrics that nobody wants."""
-
-
 @dataclass(frozen=True)
 class Run:
     """The run that an experiment is part of.
 
     Attributes:
         seed: of all its randomness.
-        observer: who watches; None for nobody.
-        start: is told the untrained model, once, before anything long begins (the folder is made then).
-        record: takes each line of metrics.
-        checkpoints: where checkpoints go; None for nowhere.
+        observer: is told of progress, if given.
+        start: called once with the untrained model, before anything long begins; it makes the
+            folder.
+        record: called with each line of metrics.
+        checkpoints: the folder for checkpoints; None to keep none.
         layout, engine: how trainings are computed.
-        team: the processes that share this run, if there are several.
-        trainings: what was checked of each training so far; of several processes nothing is.
+        group: the processes that share this run, if there are several.
+        trainings: the checks of each training so far; several processes make none.
     """
 
     seed: int
     observer: Observer | None = None
     start: Callable[[nn.Module], None] = field(default=lambda model: None)
-    record: Callable[[dict[str, Any]], None] = field(default=_nobody)
+    record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)
     checkpoints: Path | None = None
     layout: LayoutName = "auto"
     engine: EngineName = "auto"
-    team: Team | None = None
+    group: ProcessGroup | None = None
     trainings: list[TrainingCheck] = field(default_factory=list)
 
     def stage(self, name: str) -> None:
-        """Tell who watches what begins now."""
+        """Tell the observer which stage begins."""
         if self.observer is not None:
             self.observer.stage(name)
 
     def tell(self, sentence: str) -> None:
-        """Tell who watches what may not be as it was meant."""
+        """Tell the observer what may differ from what was meant."""
         if self.observer is not None:
             self.observer.tell(sentence)
 
     def step(self, step: int, steps: int, figures: Mapping[str, float] | None = None) -> None:
-        """Tell who watches how far it is."""
+        """Tell the observer how far the run is."""
         if self.observer is not None:
             self.observer.step(step, steps, figures or {})
 
@@ -84,45 +91,47 @@ class Run:
         members: Sequence[Member],
         loss: Loss,
         *,
-        stop: Callable[[Sequence[Judgement]], bool] | None = None,
+        stop: Callable[[Sequence[Evaluation]], bool] | None = None,
         record: Callable[[int, dict[str, Any]], None] | None = None,
         num_threads: int | None = None,
         has_rows: bool = False,
     ) -> Together:
-        """Train members side by side as part of this run; `name` is that of their checkpoints' folder.
+        """Train members side by side; `name` is the folder of their checkpoints.
 
-        Every training of a run has a name of its own, so that a run that was stopped goes on in the right one.
-        has_rows says that the loss is a mean over the rows of a batch: several processes can then share them out, and
-        else each of them does all of it.
+        Every training of a run has a name of its own, so that a run that was stopped resumes the
+        right one. has_rows: the loss is a mean over the rows of a batch, so that several processes
+        can share the rows; otherwise each process does the whole training.
         """
-        is_alone = self.team is not None and not has_rows
-        if is_alone:
+        is_repeated = self.group is not None and not has_rows
+        if is_repeated:
             self.tell(f"The training {name} cannot be shared out: each process does all of it.")
         starts = copy.deepcopy([member.model for member in members])
+        folder = None
+        if self.checkpoints is not None and (is_writer() or not is_repeated):
+            folder = self.checkpoints / name
         found = train_together(
             members,
             loss,
             stop=stop,
             observer=self.observer,
-            folder=None if self.checkpoints is None or (is_alone and not is_writer()) else self.checkpoints / name,
+            folder=folder,
             record=record,
             layout=self.layout,
             engine=self.engine,
             num_threads=num_threads,
-            team=self.team if has_rows else None,
+            group=self.group if has_rows else None,
         )
-        if self.team is None and found.members[0] is not None:
+        if self.group is None and found.members[0] is not None:
             with using_threads(num_threads):
                 self.trainings.append(check_training(starts, members[0], loss, found.members[0]))
         return found
 
 
-class Goal(NamedTuple):
-    """What a model is to learn, in words for people.
+class ProblemDescription(NamedTuple):
+    """The problem that a model learns, in words for people.
 
-    task: what it does, and of which part of the experiment it is. solved: what has to be so for a model to count as one
-    that can do it. loss: the name of its training loss, with the unit. meanings: figures of the judgements, each with a
-    sentence about it.
+    task: what the model does. solved: when it counts as having solved the problem. loss: the name
+    of its training loss, with the unit. meanings: a sentence on each figure of the evaluations.
     """
 
     task: str
@@ -131,30 +140,30 @@ class Goal(NamedTuple):
     meanings: tuple[tuple[str, str], ...] = ()
 
 
-class Lesson(NamedTuple):
-    """What an experiment's model learns, ready for many members at once.
+class Problem(NamedTuple):
+    """The problem that an experiment's model learns, ready for many members at once.
 
-    members: each with its own seed, and config where they differ. loss, stop: as `train_together` takes them.
-    is_solved: says of a judgement whether the member can do the task. positions: what stands at each place of a row of
-    tokens, for pictures; sources: likewise for an encoder whose rows a decoder looks at.
+    members: each with its own seed, and config where they differ. loss, stop: as `train_together`
+    takes them. is_solved: whether an evaluation counts as solved. positions: a label for each
+    position of the input, for figures. sources: the same for the encoder of an encoder–decoder.
     """
 
     members: Sequence[Member]
     loss: Loss
-    stop: Callable[[Sequence[Judgement]], bool] | None
-    is_solved: Callable[[Judgement], bool]
+    stop: Callable[[Sequence[Evaluation]], bool] | None
+    is_solved: Callable[[Evaluation], bool]
     positions: Sequence[str] = ()
     sources: Sequence[str] = ()
 
 
 class Experiment(Protocol):
-    """What the module of an experiment provides."""
+    """The names that the module of an experiment provides."""
 
     NAME: str
     SUMMARY: str
 
     def run(self, config: Any, context: Run) -> Findings:
-        """Do all of it."""
+        """Run the whole experiment."""
         ...
 
 
@@ -166,10 +175,10 @@ def all_claims(findings: Findings, context: Run) -> tuple[Claim, ...]:
 
 @runtime_checkable
 class Askable(Protocol):
-    """An experiment whose model answers to what a person types."""
+    """An experiment whose model answers a text that a person types."""
 
     def prompt_words(self, config: Any) -> str:
-        """Say what a person may type."""
+        """Describe the texts that the model answers."""
         ...
 
     def ask(self, model: nn.Module, config: Any, text: str, *, folder: Path | None) -> Question:
@@ -184,14 +193,14 @@ class Learnable(Protocol):
     VARYING: frozenset[str]
     """The fields of its config in which the members of one population may differ."""
 
-    def goal(self, config: Any) -> Goal:
-        """Say in words what `lesson` teaches, and when it counts as learned."""
+    def describe_problem(self, config: Any) -> ProblemDescription:
+        """Describe in words what the model learns, and when it counts as learned."""
         ...
 
-    def lesson(self, configs: Sequence[Any], seeds: Sequence[int]) -> Lesson:
+    def problem(self, configs: Sequence[Any], seeds: Sequence[int]) -> Problem:
         """Make the members, one for each config and seed; the configs differ in `VARYING` alone."""
         ...
 
     def conclude(self, model: nn.Module, trained: Trained, config: Any, context: Run) -> Findings:
-        """Judge a trained member as a run of its own would be judged."""
+        """Evaluate a trained member as its own run would be evaluated."""
         ...

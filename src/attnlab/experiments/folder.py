@@ -1,8 +1,9 @@
-"""The run folder: where a run writes, so that it can be opened again, and gone on with where it was stopped.
+"""The run folder: a run writes it, opens it again, and resumes from it if it was stopped.
 
-`config.json` comes first (all settings, with versions and seed); `checkpoints/` and `metrics.jsonl` grow;
-`report.json`, `model.safetensors`, `figures/`, `report.html` and, last of all, `claims.json` are written when the run
-is done. A folder without `claims.json` is an unfinished run. While somebody writes there, the folder is locked.
+`config.json` comes first (all settings, with versions and seed); `checkpoints/` and `metrics.jsonl`
+grow; `report.json`, `model.safetensors`, `figures/`, `report.html` and, last of all, `claims.json`
+are written when the run is done. A folder without `claims.json` is an unfinished run. The folder is
+locked while a process writes to it.
 """
 
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
+from attnlab.configs import renamed_layout
 from attnlab.draw.document import check_document
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, read_claims
@@ -49,46 +51,70 @@ __all__ = [
 
 
 _LEAST_FREE = 4 * 2**20  # a run of the default size writes about half a megabyte
-_CONFIG = {"experiment": str, "seed": int, "started": str, "settings": dict, "versions": dict, "model": dict}
-_MAY_DIFFER = ("started", "versions.python", "versions.numpy")  # of a run that is gone on with
-_WHERE = "computed_by."  # who computes a sweep changes nothing of what is found
+_CONFIG = {
+    "experiment": str,
+    "seed": int,
+    "started": str,
+    "settings": dict,
+    "versions": dict,
+    "model": dict,
+}
+_MAY_DIFFER = ("started", "versions.python", "versions.numpy")  # when a run is resumed
+_WHERE = "computed_by."  # the engine of a sweep does not change its numbers
 _ASKED = ("experiment", "seed", "settings", "layout", "engine", "population", "sweep", "search")
-"""What a person asks for, of all that a config holds."""
+"""The fields of a config that a person asks for."""
 
 Kind = Literal["run", "population", "sweep", "search"]
-_KINDS: tuple[Kind, ...] = ("population", "sweep", "search")  # of a config that is not of a run of one seed
+_KINDS: tuple[Kind, ...] = ("population", "sweep", "search")
+"""The kinds that a config names; an ordinary run of one seed names none."""
 
 
 class FolderTaken(CouldNotRun):
-    """The folder holds something already; nothing of it was touched."""
+    """The folder is not empty; it was left as it was."""
 
     def __init__(self, path: Path, what: str = "a run") -> None:
-        go_on = f"go on with it (attnlab resume {path}), " if is_unfinished(path) and not writer_of(path) else ""
+        resume = ""
+        if is_unfinished(path) and not writer_of(path):
+            resume = f"resume it (attnlab resume {path}), "
         super().__init__(
             f"{path} holds {what} already, and nothing is overwritten: "
-            f"{go_on}choose another folder with --out, or remove it first."
+            f"{resume}choose another folder with --out, or remove it first."
         )
 
 
 class Finished(CouldNotRun):
-    """The run that was to be gone on with, the very one that was asked for, is finished."""
+    """The run that was to be resumed is finished."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"the run in {path} is finished: there is nothing to go on with, and nothing was touched.")
+        super().__init__(
+            f"the run in {path} is finished: nothing is left to do, and nothing was changed."
+        )
 
 
 class RunFolder:
-    """One run's folder while it is written, with what its `config.json` holds; it is locked until it is closed."""
+    """A run's folder while it is written, with its config; it is locked until it is closed."""
 
     def __init__(self, path: Path, config: Mapping[str, Any], lock: ExitStack) -> None:
         self.path, self.config, self._lock = path, config, lock
 
     @classmethod
+    def begin(
+        cls,
+        path: Path,
+        config: Mapping[str, Any],
+        tell: Callable[[str], None],
+        *,
+        resume: bool = False,
+    ) -> Self:
+        """Create the folder, or resume the run in it."""
+        return cls.resume(path, config, tell) if resume else cls.create(path, config)
+
+    @classmethod
     def create(cls, path: Path, config: Mapping[str, Any]) -> Self:
-        """Make the folder, which is then ours alone, and write its `config.json`.
+        """Make and lock the folder, and write its `config.json`.
 
         Raises:
-            FolderTaken: something stands there already, perhaps since a moment ago; nothing of it is touched.
+            FolderTaken: the folder is not empty; it is left as it is.
             CouldNotRun: it cannot be written.
         """
         with ExitStack() as stack:
@@ -100,22 +126,23 @@ class RunFolder:
                 stack.enter_context(locked(path))
             except Taken as error:
                 raise FolderTaken(path, f"a run ({error.writer} is writing it)") from None
-            _refuse_taken(path)  # another run may have come and gone meanwhile
+            _refuse_taken(path)  # another run may have written it before we held the lock
             remove_remains(path)
             write_json(path / "config.json", config)
             return cls(path, config, stack.pop_all())
 
     @classmethod
     def resume(cls, path: Path, config: Mapping[str, Any], tell: Callable[[str], None]) -> Self:
-        """Take over the folder of a run that was stopped, if it is this run; its metrics are told anew.
+        """Lock the folder of a stopped run, if it is this run; its metrics are written anew.
 
         Args:
             path: the folder.
-            config: what `config.json` would hold, were the run begun now.
-            tell: is told of what may change the last digits.
+            config: what `config.json` would hold if the run began now.
+            tell: is told of differences that may change the last digits.
 
         Raises:
-            CouldNotRun: no unfinished run is there, it is being written, or it is another (every difference is shown).
+            CouldNotRun: the folder holds no unfinished run, it is being written, or it holds
+                another run (the message shows every difference).
         """
         read_unfinished(path)
         with ExitStack() as stack:
@@ -129,7 +156,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the trainings keep their checkpoints."""
+        """The folder for the checkpoints of trainings."""
         return self.path / "checkpoints"
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
@@ -139,14 +166,17 @@ class RunFolder:
             stream.write(text)
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         self._lock.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -161,7 +191,7 @@ def free_name(parent: Path, name: str) -> Path:
 
 
 class RunFiles(NamedTuple):
-    """What the files of a finished run hold, each checked for its form."""
+    """The contents of a finished run's files, each checked for its form."""
 
     config: dict[str, Any]
     claims: tuple[Claim, ...]
@@ -177,17 +207,23 @@ def read_run(folder: Path) -> RunFiles:
     """
     # os.path answers False where Path would raise, such as for a name too long.
     if not os.path.isfile(folder / "config.json"):
-        raise CouldNotRun(f"{folder} is not a run folder (it has no config.json); `attnlab list` shows the runs.")
+        raise CouldNotRun(
+            f"{folder} is not a run folder (it has no config.json); `attnlab list` shows the runs."
+        )
     config = _read_config(folder / "config.json")
     if config is None:
-        raise CouldNotRun(f"{folder} holds a model, but not a run; load it with attnlab.load(folder).")
+        raise CouldNotRun(
+            f"{folder} holds a model, but not a run; load it with attnlab.load(folder)."
+        )
     if not (folder / "claims.json").exists():
         writer = writer_of(folder)
         if writer is not None:
-            raise CouldNotRun(f"the run in {folder} is still running ({writer}): look again when it has ended.")
+            raise CouldNotRun(
+                f"the run in {folder} is still running ({writer}): look again when it has ended."
+            )
         raise CouldNotRun(
-            f"the run in {folder} is unfinished: it was stopped before its claims were judged. "
-            f"Go on with it: attnlab resume {folder}"
+            f"the run in {folder} is unfinished: it was stopped before its claims were evaluated. "
+            f"Resume it with: attnlab resume {folder}"
         )
     claims = _read_claims(folder / "claims.json")
     document = _read_document(folder / "report.json", claims)
@@ -203,48 +239,51 @@ def read_unfinished(folder: Path) -> dict[str, Any]:
     """
     config = read_config(folder)
     if config is None:
-        raise CouldNotRun(f"there is no run in {folder} to go on with; begin it without --resume.")
+        raise CouldNotRun(f"there is no run to resume in {folder}; begin it without --resume.")
     if is_finished(folder):
         raise Finished(folder)
     return config
 
 
 def read_to_go_on(folder: Path, kind: Kind, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of a run that was stopped, if it is the one that was asked for.
+    """Return the config of a stopped run, if it is the run that was asked for.
 
     Args:
         folder: the run's.
-        kind: what was asked for.
-        asked: what its config holds of what a person asks for (`experiment`, `seed`, `settings`, …); what is missing
-            is asked of nobody.
+        kind: run, population, sweep or search.
+        asked: the fields of the config that must be the same (`experiment`, `seed`, `settings`,
+            …); fields that are missing are not compared.
 
     Raises:
         Finished: it is finished.
-        CouldNotRun: no run is there, or another one; every difference is shown.
+        CouldNotRun: no run is there, or another one; the message shows every difference.
     """
     config = read_config(folder)
     if config is None:
-        raise CouldNotRun(f"there is no run in {folder} to go on with; begin it without --resume.")
+        raise CouldNotRun(f"there is no run to resume in {folder}; begin it without --resume.")
     if kind_of(config) != kind:
         raise CouldNotRun(
-            f"{folder} holds {_described_kind(config)}, not {_ARTICLES[kind]}: go on with it by "
+            f"{folder} holds {_described_kind(config)}, not {_ARTICLES[kind]}: resume it with "
             f"attnlab resume {folder}, or choose another folder with --out."
         )
     names = [name for name in _ASKED if name in asked]
-    _refuse_another(folder, {name: config.get(name) for name in names}, {name: asked[name] for name in names})
+    _refuse_another(
+        folder, {name: config.get(name) for name in names}, {name: asked[name] for name in names}
+    )
     if is_finished(folder):
         raise Finished(folder)
     return config
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """Read a run's config, finished or not; None where no run is."""
+    """Read the config of a run, finished or not; return None if there is no run."""
     file = folder / "config.json"
-    return _read_config(file) if os.path.isfile(file) else None  # os.path answers False for a name too long
+    # os.path answers False where Path would raise, such as for a name too long.
+    return _read_config(file) if os.path.isfile(file) else None
 
 
 def kind_of(config: Mapping[str, Any]) -> Kind:
-    """Say what a config is of."""
+    """Return the kind of run that a config describes."""
     return next((kind for kind in _KINDS if kind in config), "run")
 
 
@@ -263,39 +302,44 @@ def _described_kind(config: Mapping[str, Any]) -> str:
 
 
 def is_finished(folder: Path) -> bool:
-    """Say whether a folder holds a run that was finished."""
+    """Does this folder hold a finished run?"""
     return os.path.isfile(folder / "config.json") and os.path.exists(folder / "claims.json")
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Say whether a folder holds a run that was stopped."""
+    """Does this folder hold a run that is not finished?"""
     return os.path.isfile(folder / "config.json") and not os.path.exists(folder / "claims.json")
 
 
 def list_runs(parent: Path) -> list[dict[str, Any]]:
-    """Describe every run folder inside a folder, oldest first; what is not a run is passed over.
+    """Describe every run folder inside a folder, oldest first; other folders are skipped.
 
     Raises:
         CouldNotRun: the folder is not there.
     """
     if not os.path.isdir(parent):
-        raise CouldNotRun(f"there is no folder {parent}; runs are made with: attnlab run sorting --out {parent}/NAME")
+        raise CouldNotRun(
+            f"there is no folder {parent}; runs are made with: attnlab run sorting --out "
+            f"{parent}/NAME"
+        )
     folders = [each for each in parent.iterdir() if os.path.isfile(each / "config.json")]
     found = [described for each in folders if (described := _described(each)) is not None]
     return sorted(found, key=lambda run: (str(run["started"]), run["run"]))
 
 
 def _described(folder: Path) -> dict[str, Any] | None:
-    """Describe one run folder for a list; None for a saved model, which is no run."""
+    """Describe one run folder for a list; return None for a saved model, which is not a run."""
     config: dict[str, Any] | None = {"experiment": "?"}
     claims: tuple[Claim, ...] = ()
     try:
         config = _read_config(folder / "config.json")
         if config is None:
             return None
-        is_finished = (folder / "claims.json").exists()
-        claims = read_run(folder).claims if is_finished else ()
-        state = "finished" if is_finished else "running" if writer_of(folder) else "unfinished"
+        if (folder / "claims.json").exists():
+            claims = read_run(folder).claims
+            state = "finished"
+        else:
+            state = "running" if writer_of(folder) else "unfinished"
     except CouldNotRun:
         state = "damaged"
     assert config is not None
@@ -318,8 +362,9 @@ def _described(folder: Path) -> dict[str, Any] | None:
 
 
 def _what(config: Mapping[str, Any]) -> str:
-    """Say in a few words what a run is of."""
-    kind, name, seeds, cells = kind_of(config), str(config["experiment"]), _num_seeds(config), _num_cells(config)
+    """Describe a run in a few words: its experiment, kind and size."""
+    kind, name = kind_of(config), str(config["experiment"])
+    seeds, cells = _num_seeds(config), _num_cells(config)
     if kind == "run":
         return name
     each = f"{seeds:,} {'seed' if seeds == 1 else 'seeds'}"
@@ -330,7 +375,7 @@ def _what(config: Mapping[str, Any]) -> str:
 
 
 def _num_seeds(config: Mapping[str, Any]) -> int:
-    """Return how many seeds each setting was given; an ordinary run has one."""
+    """Return the number of seeds of each setting; an ordinary run has one."""
     try:
         kind = kind_of(config)
         return 1 if kind == "run" else len(config[kind]["seeds"])
@@ -339,45 +384,52 @@ def _num_seeds(config: Mapping[str, Any]) -> int:
 
 
 def _num_cells(config: Mapping[str, Any]) -> int:
-    """Return how many settings were to be trained: variants of a population, cells of a sweep, trials of a search."""
+    """Return the number of settings: variants of a population, cells of a sweep, or trials."""
     try:
         if "sweep" in config:
             return math.prod(len(values) for values in config["sweep"]["axes"].values())
-        return int(config["search"]["trials"]) if "search" in config else len(config["population"]["variants"])
+        if "search" in config:
+            return int(config["search"]["trials"])
+        return len(config["population"]["variants"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return 1
 
 
 def _num_members(config: Mapping[str, Any]) -> int:
-    """Return how many models were trained side by side; of a sweep, a search or an ordinary run one is said."""
+    """Return the number of models of a population; 1 for any other kind of run."""
     return _num_seeds(config) * _num_cells(config) if "population" in config else 1
 
 
 def _refuse_taken(path: Path) -> None:
-    """Refuse a folder that holds more than what a writer that was killed at once would have left."""
+    """Refuse a folder that holds more than the lock and the parts of files of a killed writer."""
     if not path.is_dir():
         return
-    names = [each.name for each in path.iterdir()]
-    if any(name != LOCK and not (name.startswith(".") and name.endswith(".part")) for name in names):
+    names = [each.name for each in path.iterdir() if each.name != LOCK]
+    if not all(name.startswith(".") and name.endswith(".part") for name in names):
         raise FolderTaken(path, "a run" if "config.json" in names else "something")
 
 
 def _refuse_another(
-    path: Path, there: Mapping[str, Any], here: Mapping[str, Any], tell: Callable[[str], None] = lambda _: None
+    path: Path,
+    there: Mapping[str, Any],
+    here: Mapping[str, Any],
+    tell: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Hold two runs' configs against each other, field by field."""
+    """Compare two runs' configs field by field, and refuse a difference that matters."""
     old, new = dict(_flat(there)), dict(_flat(json.loads(json.dumps(here))))
     names = [name for name in {**old, **new} if not name.startswith(_WHERE)]
     different = [name for name in names if old.get(name) != new.get(name)]
-    if "experiment" in different:  # then the others differ too, and tell nothing more
+    if "experiment" in different:  # then the settings differ too, which says nothing more
         different = ["experiment"]
-    shown = {
-        name: f"{name.removeprefix('settings.')}: {_shown(old, name)} there, {_shown(new, name)} here"
-        for name in different
-    }
+    shown = {}
+    for name in different:
+        there_and_here = f"{_shown(old, name)} there, {_shown(new, name)} here"
+        shown[name] = f"{name.removeprefix('settings.')}: {there_and_here}"
     grave = [shown[name] for name in different if name not in _MAY_DIFFER]
     if grave:
-        raise CouldNotRun("\n  ".join([f"the run in {path} is another one, and is left as it is:", *grave]))
+        raise CouldNotRun(
+            "\n  ".join([f"the run in {path} is another one, and was left as it is:", *grave])
+        )
     slight = [shown[name] for name in different if name != "started"]
     if slight:
         tell(f"The last digits may differ ({'; '.join(slight)}).")
@@ -401,7 +453,7 @@ def _shown(values: Mapping[str, Any], name: str) -> str:
 
 
 def _read_config(file: Path) -> dict[str, Any] | None:
-    """Read a run's config; None when it is that of a saved model, which names no experiment."""
+    """Read a run's config; return None for that of a saved model, which names no experiment."""
     config = read_json(file)
     if not isinstance(config, dict):
         raise CouldNotRun(f"{file} is damaged: expected an object; got {str(config)[:60]}.")
@@ -409,8 +461,11 @@ def _read_config(file: Path) -> dict[str, Any] | None:
         return None
     for name, kind in _CONFIG.items():
         if not isinstance(config.get(name), kind):
-            raise CouldNotRun(f"{file} is damaged: expected {name}, of type {kind.__name__}; got {config.get(name)!r}.")
-    return config
+            raise CouldNotRun(
+                f"{file} is damaged: expected {name}, of type {kind.__name__}; got "
+                f"{config.get(name)!r}."
+            )
+    return renamed_layout(config)
 
 
 def _read_claims(file: Path) -> tuple[Claim, ...]:
@@ -422,7 +477,7 @@ def _read_claims(file: Path) -> tuple[Claim, ...]:
 
 
 def _read_document(file: Path, claims: tuple[Claim, ...]) -> dict[str, Any]:
-    """Read `report.json`; the claims, which stand in a file of their own, complete the document."""
+    """Read `report.json`, and check it together with the claims of `claims.json`."""
     document = read_json(file)
     try:
         if not isinstance(document, dict):

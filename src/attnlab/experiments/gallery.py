@@ -13,7 +13,7 @@ __all__ = ["write_gallery"]
 
 
 def write_gallery(parent: Path, page: Path | None = None) -> Path:
-    """Write the page over all run folders inside `parent`, by default beside them, and return its path.
+    """Write one page over all runs inside `parent`, by default beside them; return its path.
 
     Raises:
         CouldNotRun: the folder is not there, holds no run, or cannot be written.
@@ -55,7 +55,7 @@ def _card(run: dict[str, Any], beside: Path) -> dict[str, Any]:
 
 
 def _thumbnail(folder: Path, document: dict[str, Any]) -> bytes | None:
-    """Return the report's first picture; None when there is none."""
+    """Return the report's first figure as PNG, if there is one."""
     names = [section["figure"] for section in document["sections"] if "figure" in section]
     picture = folder / "figures" / f"{names[0]}.png" if names else None
     return picture.read_bytes() if picture is not None and picture.is_file() else None

@@ -1,7 +1,7 @@
-"""Reports: what a run leaves for people and programs: claims, settings, metrics, sections, figures and the model.
+"""Reports: the claims, settings, metrics, sections, figures and models of a run.
 
-The same report is what the terminal, the page and the notebook show; `save` writes it into a run folder and
-`open_run` brings it back.
+The terminal, the page and the notebook show the same report; `save` writes it into a run folder and
+`open_run` reads it back.
 """
 
 import csv
@@ -43,7 +43,7 @@ class Report:
     Attributes:
         experiment: its name.
         config: what `config.json` holds: seed, settings, versions, the model's description.
-        claims: what was claimed, measured, found.
+        claims: each with what was measured, and whether it holds.
         metrics: one mapping for each line of `metrics.jsonl`.
         document: title, facts and sections, the form that `render_page` draws.
         folder: where it is kept; None while it only lives in memory.
@@ -61,12 +61,12 @@ class Report:
 
     @property
     def passed(self) -> bool | None:
-        """True where every claim holds; False where one failed, or there is none; else None: one is undecided."""
+        """True if every claim holds, False if one failed or there is none, else None: undecided."""
         return judge_all([claim.passed for claim in self.claims]) if self.claims else False
 
     @property
     def exit_status(self) -> int:
-        """What a command ends with: 1 where a claim failed, else 0; an undecided claim is no failure."""
+        """The exit status of a command: 1 if a claim failed, else 0, undecided claims included."""
         return int(self.passed is False)
 
     @cached_property
@@ -80,17 +80,19 @@ class Report:
         return load_model(self.folder)
 
     def refuse_without_weights(self) -> None:
-        """Refuse a sweep or a search, which keep what came of their models, but not the models.
+        """Refuse a sweep or a search, which keep the results of their models but not the models.
 
         Raises:
-            WrongUsage: it is one, with the command that makes a cell's models again.
+            WrongUsage: this is one; the message has the command that trains a cell's models again.
         """
         kind = kind_of(self.config)
         if kind in ("sweep", "search"):
-            what, seeds = ("cell" if kind == "sweep" else "trial"), len(self.config[kind]["seeds"])
+            what = "cell" if kind == "sweep" else "trial"
+            seeds = len(self.config[kind]["seeds"])
             raise WrongUsage(
-                f"{self.folder or 'this'} holds a {kind}, which keeps no weights; make the models of a {what} with: "
-                f"attnlab run {self.experiment} --seeds {seeds} --set and the {what}'s settings."
+                f"{self.folder or 'this'} holds a {kind}, which keeps no weights; make the models "
+                f"of a {what} with: attnlab run {self.experiment} --seeds {seeds} --set and the "
+                f"{what}'s settings."
             )
 
     @cached_property
@@ -98,7 +100,9 @@ class Report:
         """The figures by file name, PNG and SVG; empty where matplotlib was not installed."""
         if self.folder is None:
             return figures.section_figures(self.document)
-        return {path.name: path.read_bytes() for path in sorted((self.folder / "figures").glob("*"))}
+        return {
+            path.name: path.read_bytes() for path in sorted((self.folder / "figures").glob("*"))
+        }
 
     @cached_property
     def models(self) -> Mapping[str, nn.Module]:
@@ -132,18 +136,20 @@ class Report:
         return made.path
 
     def write(self, made: RunFolder) -> None:
-        """Write everything into the folder that was made for it; `claims.json`, the last, marks it as finished."""
+        """Write everything into its folder; `claims.json` comes last and marks it as finished."""
         folder = made.path
         with explained(folder):
             (folder / "figures").mkdir(exist_ok=True)
             (folder / "tables").mkdir(exist_ok=True)
-        if self._model is not None or (self.folder is not None and kind_of(self.config) in ("run", "population")):
+        has_weights = self.folder is not None and kind_of(self.config) in ("run", "population")
+        if self._model is not None or has_weights:
             save_weights(self.model, folder / "model.safetensors")
         for name, model in self.models.items():
             save_model(model, folder / "models" / name)
         for name, content in self._files.items():
             write_bytes(folder / name, content)
-        write_text(folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in self.metrics))
+        lines = [json.dumps(line) + "\n" for line in self.metrics]
+        write_text(folder / "metrics.jsonl", "".join(lines))
         for name, content in self.figures.items():
             write_bytes(folder / "figures" / name, content)
         for name, table in self.tables.items():
@@ -164,7 +170,8 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"{claim_state(claim.passed).word}  {claim.name}: {claim.measured} (bound {claim.bound})"
+            f"{claim_state(claim.passed).word}  {claim.name}: {claim.measured} (bound "
+            f"{claim.bound})"
             for claim in self.claims
         ]
         return "\n".join([f"{self.experiment}: {verdict(self.claims)}", *lines])
@@ -177,7 +184,8 @@ def _slug(title: str) -> str:
 
 def _csv(section: Mapping[str, Any]) -> str:
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)  # a bare \r needs its quotes too
+    # All texts are quoted, since a bare \r needs quotes too.
+    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerows([section["columns"], *section["rows"]])
     return stream.getvalue()
 
@@ -216,7 +224,8 @@ def describe_run(
 ) -> dict[str, Any]:
     """Return what a run's `config.json` holds.
 
-    The same seed gives the same bytes only with the same threads, matrix path, layout and engine, hence these.
+    The same seed gives the same bytes only with the same threads, matrix path, layout and engine,
+    hence these.
     """
     return {
         "experiment": experiment,

@@ -1,4 +1,4 @@
-"""The sections that the reports of all experiments share: parameters by part, and the settings of the run."""
+"""The sections that the reports of all experiments share: problem, parameters, settings."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from torch import nn
 
 from attnlab.configs import Config
-from attnlab.experiments.experiment import Goal
+from attnlab.experiments.experiment import ProblemDescription
 from attnlab.models.parameters import count_from_model
 
-__all__ = ["goal_section", "parameters_section", "settings_section"]
+__all__ = ["parameters_section", "problem_section", "settings_section"]
 
-_MOST_GOALS = 4
+_MOST_PROBLEMS = 4
 
 
 def parameters_section(model: nn.Module) -> dict[str, Any]:
@@ -20,20 +20,25 @@ def parameters_section(model: nn.Module) -> dict[str, Any]:
     return {
         "kind": "table",
         "title": "Parameters",
-        "caption": "Counted in the model, part by part; arithmetic from the settings gives the same.",
+        "caption": (
+            "Counted in the model, part by part; arithmetic from the settings gives the same."
+        ),
         "columns": ["part", "parameters"],
         "rows": [*([part, count] for part, count in counts.items()), ["all", sum(counts.values())]],
     }
 
 
-def goal_section(goals: Sequence[Goal]) -> dict[str, Any]:
-    """Say what is learned, and when a model counts as one that can do the task; of several tasks, all of them."""
-    different = list(dict.fromkeys(goals))
+def problem_section(problems: Sequence[ProblemDescription]) -> dict[str, Any]:
+    """Describe each problem once: its task, and when a model counts as having solved it."""
+    different = list(dict.fromkeys(problems))
     paragraphs = [
-        f"{_sentence(goal.task)} Solved means: {_sentence(goal.solved, 0)}" for goal in different[:_MOST_GOALS]
+        f"{_sentence(problem.task)} Solved means: {_sentence(problem.solved, 0)}"
+        for problem in different[:_MOST_PROBLEMS]
     ]
-    if len(different) > _MOST_GOALS:
-        paragraphs.append(f"And {len(different) - _MOST_GOALS:,} more, which differ in their settings.")
+    if len(different) > _MOST_PROBLEMS:
+        paragraphs.append(
+            f"And {len(different) - _MOST_PROBLEMS:,} more, which differ in their settings."
+        )
     return {"kind": "text", "title": "The task", "text": "\n\n".join(paragraphs)}
 
 

@@ -1,4 +1,4 @@
-"""The viewer: anything that can be looked at, as a page in the browser or inside a notebook."""
+"""`show`: a run, a recording, a trace or bare weights, in a notebook or in the browser."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,16 +8,16 @@ import numpy as np
 
 from attnlab.draw.attention.pattern import CAUSAL, Pattern
 from attnlab.draw.corpus import corpus_report
-from attnlab.draw.documents import document_report
+from attnlab.draw.long_text_report import document_report
 from attnlab.draw.page import render_page
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, show_page, view_page
 from attnlab.errors import WrongUsage
 from attnlab.experiments.population import Population, open_run
 from attnlab.experiments.report import Report
-from attnlab.experiments.search.searching import Search
-from attnlab.experiments.sweeps.sweeping import Sweep
+from attnlab.experiments.search.tuner import Search
+from attnlab.experiments.sweeps.sweep_run import Sweep
 from attnlab.look.corpus import Found, open_search
-from attnlab.look.documents import Document, open_document
+from attnlab.look.long_text import Document, open_document
 from attnlab.look.recording import open_recording
 from attnlab.look.trace import HeadTrace, Trace
 from attnlab.progress import is_notebook
@@ -26,14 +26,15 @@ __all__ = ["show"]
 
 
 def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -> Shown | Path:
-    """Show something: inside a notebook where this is one, else as a page in the browser.
+    """Show something: inside a notebook if this is one, else as a page in the browser.
 
     Args:
-        thing: a run, population, sweep or search, or the folder of one; a trace, or a question, which is then answered;
-            a recording or summaries of one; a document or a corpus search; or bare weights: (query, key),
-            (head, query, key), a list of these by layer, and Hugging Face's `outputs` or `outputs.attentions`.
-        tokens: what the places are called, where weights are shown: a list of texts, a pair (of the queries, of the
-            keys), or lists by stack, `{"encoder": …, "decoder": …}`.
+        thing: a run, population, sweep or search, or the folder of one; a trace, or a question,
+            which is then answered; a recording or summaries of one; a document or a corpus search;
+            or bare weights: (query, key), (head, query, key), a list of these by layer, and Hugging
+            Face's `outputs` or `outputs.attentions`.
+        tokens: what the places are called, where weights are shown: a list of texts, a pair (of the
+            queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`.
         other: a second recording, or weights, to be compared with the first.
         **options: of weights, as `view_page` takes them.
 
@@ -55,12 +56,15 @@ def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -
             options = {"max_bytes": NOTEBOOK_BYTES, **options}
         return show_page(view_page(thing, other, tokens=tokens, **options))
     if tokens is not None or other is not None or options:
-        raise WrongUsage(f"a {type(thing).__name__} is shown as it is; tokens, other and options go with weights.")
+        raise WrongUsage(
+            f"a {type(thing).__name__} is shown as it is; tokens, other and options go with "
+            "weights."
+        )
     return show_page(page)
 
 
 def _opened(folder: Path) -> Any:
-    """Open a folder as what it holds."""
+    """Open a recording, long text, corpus search or run by the files in its folder."""
     if (folder / "recording.json").is_file() or (folder / "recording" / "recording.json").is_file():
         return open_recording(folder)
     if (folder / "document.json").is_file():
@@ -71,16 +75,17 @@ def _opened(folder: Path) -> Any:
 
 
 def _page_of(thing: Any) -> str | None:
-    """Render what is a report; None for weights."""
+    """Render a report as a page; return None for weights."""
     if isinstance(thing, Report | Population | Sweep | Search):
         return thing.html()
     if isinstance(thing, Document):
         return render_page(document_report(thing))
     if isinstance(thing, Found):
         return render_page(corpus_report(thing))
-    if isinstance(thing, Trace) and thing.steps and all(step.position is not None for step in thing.steps):
-        return render_page(_trace_report(thing))
-    return None
+    if not isinstance(thing, Trace) or not thing.steps:
+        return None
+    has_positions = all(step.position is not None for step in thing.steps)
+    return render_page(_trace_report(thing)) if has_positions else None
 
 
 def _trace_report(trace: Trace) -> Mapping[str, Any]:
@@ -90,7 +95,8 @@ def _trace_report(trace: Trace) -> Mapping[str, Any]:
     section = {
         "kind": "trace",
         "title": "Step by step",
-        "caption": "At each step the model looks back from the last token it knows, and chooses the next one.",
+        "caption": "At each step the model looks back from the last token it knows, and chooses "
+        "the next one.",
         "traces": [told],
     }
     return {"title": "Trace", "subtitle": " ".join(trace.input), "facts": [], "sections": [section]}
@@ -101,7 +107,7 @@ def _answers(trace: Trace) -> list[tuple[str, str]]:
 
 
 def _patterns_of(trace: Trace) -> list[Pattern]:
-    """Turn the heads of a trace into patterns; rows that end early belong to a causal attention."""
+    """Turn the heads of a trace into patterns; rows that end early mean causal attention."""
     sites: dict[str, list[HeadTrace]] = {}
     for head in trace.attention:
         sites.setdefault(head.site, []).append(head)

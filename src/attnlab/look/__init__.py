@@ -2,14 +2,14 @@
 
 from attnlab.look.causality import largest_change, largest_leak
 from attnlab.look.recording import Comparison, Recording, Sides, open_recording, record
-from attnlab.look.summaries import Summarise, Summary, Zoom, head_similarity, summarise
+from attnlab.look.summaries import Summarize, Summary, Zoom, head_similarity, summarize
 from attnlab.look.trace import Trace, trace
 
 __all__ = [
     "Comparison",
     "Recording",
     "Sides",
-    "Summarise",
+    "Summarize",
     "Summary",
     "Trace",
     "Zoom",
@@ -18,6 +18,6 @@ __all__ = [
     "largest_leak",
     "open_recording",
     "record",
-    "summarise",
+    "summarize",
     "trace",
 ]

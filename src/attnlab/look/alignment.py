@@ -1,12 +1,13 @@
-"""Heads of many models, compared by what they do: how far apart, which is which, and which kinds there are.
+"""Heads of many models, compared by their weights: how far apart, which is which, and which kinds
+there are.
 
-Head 0 of one seed need not be head 0 of another: nothing in a transformer fixes their order. Here a head is what it
-does on fixed inputs, its weights, and two heads are as far apart as these are on the mean of all queries:
+Head 0 of one seed need not be head 0 of another: nothing in a transformer fixes their order. Here a
+head is represented by its weights on fixed inputs, and the distance of two heads is
 
-    distance = √(1 - mean over queries of Σ over keys √(w · w′))         0: the same weights, 1: no key in common
+    √(1 - mean over queries of Σ over keys √(w · w′))     0: the same weights, 1: no common key
 
-the root mean square of Hellinger's distance between the rows. It is Euclidean distance between the *marks* of heads,
-so that everything below is a product of matrices.
+the root mean square of Hellinger's distance between the rows. It is Euclidean distance between the
+*marks* of heads, so everything below is a product of matrices.
 """
 
 from typing import NamedTuple
@@ -16,16 +17,27 @@ from torch import Tensor
 
 from attnlab.errors import WrongUsage
 
-__all__ = ["Groups", "align", "assign", "distances", "find_groups", "medoid", "separation", "shuffled", "to_marks"]
+__all__ = [
+    "Groups",
+    "align",
+    "assign",
+    "distances",
+    "find_groups",
+    "medoid",
+    "separation",
+    "shuffled",
+    "to_marks",
+]
 
 _LEAST_GROUPED = 10  # heads for each group, below which chance decides
 
 
 def to_marks(weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn weights into marks: (..., batch, query, key) -> (..., row, key), one row for each input and query.
+    """Turn weights into marks: (..., batch, query, key) -> (..., row, key), one row for each input
+    and query.
 
-    Rows that every head spends on one key, as a first token must, and rows that may look at nothing tell heads apart
-    from nobody; they are left out, unless all rows are such.
+    Rows in which every head has all weight on one key, as a first token must, and rows without any
+    weight do not distinguish heads; they are left out, unless all rows are such.
 
     Returns:
         The marks, and the query of each row: (row,).
@@ -40,13 +52,13 @@ def to_marks(weights: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def distances(one: Tensor, other: Tensor) -> Tensor:
-    """Return the distance of each head of one list from each of the other: marks (n, …), (m, …) -> (n, m)."""
+    """Return the distances between two lists of heads: marks (n, …), (m, …) -> (n, m)."""
     overlap = one.flatten(1) @ other.flatten(1).T
     return (1 - overlap).clamp(min=0.0).sqrt()
 
 
-def assign(costs: Tensor) -> list[int]:
-    """Return for each row its column, so that the costs of all pairs sum to the least: (n, n) -> n columns.
+def assign(costs: Tensor) -> list[int]:  # noqa: C901, PLR0912
+    """Assign a column to each row so that the sum of all costs is least: (n, n) -> n columns.
 
     The Hungarian method by shortest augmenting paths (Jonker and Volgenant 1987), O(n³).
 
@@ -57,7 +69,7 @@ def assign(costs: Tensor) -> list[int]:
     if costs.shape != (size, size) or not bool(torch.isfinite(costs).all()):
         raise WrongUsage(f"expected a square of finite costs; got the shape {tuple(costs.shape)}.")
     table = costs.tolist()
-    of_row, of_column = [0.0] * size, [0.0] * size  # the prices that make every chosen pair cost nothing
+    of_row, of_column = [0.0] * size, [0.0] * size  # prices by which every chosen pair costs 0
     row_at = [-1] * size
     for start in range(size):
         least, before = [float("inf")] * size, [-1] * size
@@ -85,7 +97,7 @@ def assign(costs: Tensor) -> list[int]:
             row = row_at[nearest]
             if row < 0:
                 break
-        while last >= 0:  # give the columns along the path to the rows before them
+        while last >= 0:  # move the columns along the path to the rows before them
             row_at[last] = row_at[before[last]] if before[last] >= 0 else start
             last = before[last]
     columns = [0] * size
@@ -95,15 +107,15 @@ def assign(costs: Tensor) -> list[int]:
 
 
 def align(marks: Tensor, rounds: int = 10) -> Tensor:
-    """Say which head of each member plays which part: marks (member, head, …) -> order (member, head), integers.
+    """Match the heads of all members: marks (member, head, …) -> order (member, head), integers.
 
-    `marks[member, order[member]]` then stand in the same order for all members: that of the first member at the
-    start, of their common mean afterwards, until nothing changes any more (at most `rounds` times).
+    `marks[member, order[member]]` are then in the same order for all members: first that of the
+    first member, then that of their common mean, until nothing changes (at most `rounds` times).
     """
     model = marks[0]
     order = torch.arange(marks.shape[1]).repeat(len(marks), 1)
     for _ in range(rounds):
-        # Among pairings the mean squared distance is least where the overlap is greatest.
+        # The mean squared distance of a pairing is least where its overlap is greatest.
         new = torch.tensor([assign(-(model.flatten(1) @ own.flatten(1).T)) for own in marks])
         if bool((new == order).all()):
             break
@@ -113,16 +125,16 @@ def align(marks: Tensor, rounds: int = 10) -> Tensor:
 
 
 def medoid(apart: Tensor) -> int:
-    """Return which of n things is nearest to all others: distances (n, n) -> its number."""
+    """Return the item nearest to all others: distances (n, n) -> its number."""
     return int(apart.mean(1).argmin())
 
 
 class Groups(NamedTuple):
     """Heads in groups.
 
-    centres: the number of each group's most typical head, largest group first. of: each head's group, (heads,).
-    separation: how far the groups stand apart, see `separation`. chance: what the same search finds in shuffled
-    heads, the greatest of several shuffles. tried: the separation found for each number of groups.
+    centres: the number of each group's most typical head, largest group first. of: each head's
+    group, (heads,). separation: of the groups, see `separation`. chance: the largest separation of
+    several shuffles of the heads. tried: the separation for each number of groups.
     """
 
     centres: list[int]
@@ -133,12 +145,18 @@ class Groups(NamedTuple):
 
 
 def find_groups(
-    marks: Tensor, places: Tensor, generator: torch.Generator, *, most: int = 6, num_shuffles: int = 20
+    marks: Tensor,
+    places: Tensor,
+    generator: torch.Generator,
+    *,
+    most: int = 6,
+    num_shuffles: int = 20,
 ) -> Groups:
-    """Group heads by what they do, in as many groups as stand furthest apart: marks (heads, row, key), places (row,).
+    """Group heads by their weights, in the best separated number of groups: marks (heads, row,
+    key), places (row,).
 
-    There is one group only, where shuffled heads fall apart just as well, see `shuffled`; and for two groups it takes
-    twenty heads, for three thirty.
+    There is one group if shuffled heads are separated as well, see `shuffled`; two groups need
+    twenty heads, three thirty.
     """
     counts = range(2, min(most, len(marks) // _LEAST_GROUPED) + 1)
     apart = distances(marks, marks)
@@ -151,25 +169,29 @@ def find_groups(
         noise = distances(mixed, mixed)
         chance = max(chance, *(separation(noise, _group(noise, count)[1]) for count in counts))
     if not tried or tried[best] <= chance:
-        return Groups([medoid(apart)], torch.zeros(len(marks), dtype=torch.int64), 0.0, chance, tried)
+        one = torch.zeros(len(marks), dtype=torch.int64)
+        return Groups([medoid(apart)], one, 0.0, chance, tried)
     centres, of = found[best]
     sizes = torch.bincount(of, minlength=len(centres))
     ranking = sizes.argsort(descending=True, stable=True)
-    return Groups([centres[group] for group in ranking.tolist()], ranking.argsort()[of], tried[best], chance, tried)
+    ranked = [centres[group] for group in ranking.tolist()]
+    return Groups(ranked, ranking.argsort()[of], tried[best], chance, tried)
 
 
 def shuffled(marks: Tensor, places: Tensor, generator: torch.Generator) -> Tensor:
-    """Put new heads together, what they do at each query from another head: marks (heads, row, key), places (row,).
+    """Make new heads whose weights at each query come from another head: marks (heads, row, key),
+    places (row,).
 
-    At each query they are as varied as before, and as steady over all inputs; but what they do at one query says
-    nothing of what they do at another.
+    At each query they vary as before, and are as steady over all inputs; but their weights at one
+    query are independent of those at another.
     """
     draws = torch.rand(len(marks), int(places.max()) + 1, generator=generator).argsort(0)
     return marks.gather(0, draws[:, places].unsqueeze(-1).expand_as(marks))
 
 
 def separation(apart: Tensor, of: Tensor) -> float:
-    """Return the mean silhouette (Rousseeuw 1987) of a grouping: 1 where groups are points, 0 where they run together.
+    """Return the mean silhouette (Rousseeuw 1987) of a grouping: 1 if groups are points, 0 if they
+    overlap.
 
     Args:
         apart: distances, (n, n).
@@ -179,15 +201,17 @@ def separation(apart: Tensor, of: Tensor) -> float:
     sizes = member.sum(0)
     sums = apart @ member
     own = sums.gather(1, of.unsqueeze(1)).squeeze(1) / (sizes[of] - 1).clamp(min=1)
-    others = (sums / sizes.clamp(min=1)).masked_fill(member.bool() | (sizes == 0), float("inf")).amin(1)
+    means = sums / sizes.clamp(min=1)
+    others = means.masked_fill(member.bool() | (sizes == 0), float("inf")).amin(1)
     silhouette = (others - own) / torch.maximum(others, own).clamp(min=1e-12)
     return float(torch.where(sizes[of] > 1, silhouette, 0.0).mean())
 
 
 def _group(apart: Tensor, count: int) -> tuple[list[int], Tensor]:
-    """Choose medoids one after the other, each where it brings all heads nearest, then all by turns (k-medoids).
+    """Group items around medoids, chosen greedily and then refined in turn (k-medoids).
 
-    Kaufman and Rousseeuw (1990). Begun with the furthest, one odd head would hide two kinds.
+    Kaufman and Rousseeuw (1990). A start from the furthest item would let one outlier hide two
+    kinds.
     """
     centres = [medoid(apart)]
     while len(centres) < count:
@@ -195,13 +219,12 @@ def _group(apart: Tensor, count: int) -> tuple[list[int], Tensor]:
         centres.append(int(torch.minimum(nearest, apart).sum(0).argmin()))
     for _ in range(20):
         of = apart[:, centres].argmin(1)
-        new = [_central(apart, (of == group).nonzero().flatten(), centres[group]) for group in range(count)]
+        new = list(centres)
+        for group in range(count):
+            own = (of == group).nonzero().flatten()
+            if len(own):
+                new[group] = int(own[medoid(apart[own][:, own])])
         if new == centres:
             break
         centres = new
     return centres, apart[:, centres].argmin(1)
-
-
-def _central(apart: Tensor, own: Tensor, before: int) -> int:
-    """Return the medoid of some; of none, the one that was it before."""
-    return int(own[medoid(apart[own][:, own])]) if len(own) else before

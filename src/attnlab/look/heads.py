@@ -1,4 +1,4 @@
-"""Heads by name, the one way in which they are printed and read: in the terminal, on pages, in figures and in errors.
+"""The names of heads, in the terminal, on pages, in figures and in errors.
 
     3.5            head 5 of layer 3, where a model has one kind of attention
     encoder 3.5    of the encoder's layer 3; `decoder 3.5` of the decoder's
@@ -17,7 +17,15 @@ from torch import nn
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.sites import site_names
 
-__all__ = ["attentions", "chosen_heads", "head_at", "head_name", "layer_name", "number_of_heads", "read_head"]
+__all__ = [
+    "attentions",
+    "chosen_heads",
+    "head_at",
+    "head_name",
+    "layer_name",
+    "number_of_heads",
+    "read_head",
+]
 
 _PLAIN = re.compile(r"(?:(encoder|decoder)\.)?layers\.(\d+)\.attention")
 _CROSS = re.compile(r"(?:decoder\.)?layers\.(\d+)\.cross_attention")
@@ -30,18 +38,19 @@ _SITES = {
 
 
 def attentions(model: nn.Module) -> list[str]:
-    """List the parts of a model that have weights, in the order of its layers."""
-    return [site.rpartition(".")[0] for site in site_names(model) if site.rpartition(".")[2] == "weights"]
+    """List the attentions of a model, in the order of its layers."""
+    sites = [site.rpartition(".") for site in site_names(model)]
+    return [part for part, _, own in sites if own == "weights"]
 
 
 def number_of_heads(model: nn.Module, part: str) -> int:
-    """Return how many heads look in a part; a head by itself is one."""
+    """Return how many query heads a part has; a single head is one."""
     layout = getattr(model.get_submodule(part), "layout", None)
     return 1 if layout is None else int(layout.num_heads)
 
 
 def layer_name(part: str) -> str:
-    """Name a part as short as can be.
+    """Return the short name of a part.
 
     >>> layer_name("layers.3.attention"), layer_name("encoder.layers.3.attention")
     ('3', 'encoder 3')
@@ -53,11 +62,11 @@ def layer_name(part: str) -> str:
         return f"cross {cross[1]}"
     if plain:
         return " ".join(filter(None, plain.groups()))
-    return part or "0"  # of one attention by itself
+    return part or "0"  # the model is a single attention
 
 
 def head_name(part: str, head: int) -> str:
-    """Name a head of a part.
+    """Return the name of a head of a part.
 
     >>> head_name("layers.3.attention", 5)
     '3.5'
@@ -66,7 +75,7 @@ def head_name(part: str, head: int) -> str:
 
 
 def head_at(site: str, head: int) -> str:
-    """Name a head by the site of its weights.
+    """Return the name of a head, given the site of its weights.
 
     >>> head_at("decoder.layers.0.cross_attention.weights", 1)
     'cross 0.1'
@@ -75,13 +84,13 @@ def head_at(site: str, head: int) -> str:
 
 
 def read_head(text: str) -> dict[str, Any]:
-    """Read a head's name: its layer= or site= or both, and its head=, as an edit is told them.
+    """Parse a head's name into the arguments of an edit: layer= or site= or both, and head=.
 
     >>> read_head("0.1"), read_head("cross 0.1")
     ({'layer': 0, 'head': 1}, {'site': 'layers.*.cross_attention', 'layer': 0, 'head': 1})
 
     Raises:
-        WrongUsage: it is no name of a head.
+        WrongUsage: it is not the name of a head.
     """
     named = _NAME.fullmatch(text)
     if named:
@@ -90,16 +99,19 @@ def read_head(text: str) -> dict[str, Any]:
     part, dot, head = text.rpartition(".")
     if not (dot and re.fullmatch(r"\S+", part) and re.fullmatch(r"-?\d+", head)):
         raise WrongUsage(
-            f"a head is LAYER.HEAD, such as 0.1, 'encoder 0.1' or 'cross 0.1', or PART.HEAD; got {text!r}."
+            "a head is LAYER.HEAD, such as 0.1, 'encoder 0.1' or 'cross 0.1', or PART.HEAD; "
+            f"got {text!r}."
         )
     return {"site": part, "head": int(head)}
 
 
-def chosen_heads(model: nn.Module, parts: Sequence[str], names: Sequence[str] | None) -> dict[str, list[int]]:
+def chosen_heads(
+    model: nn.Module, parts: Sequence[str], names: Sequence[str] | None
+) -> dict[str, list[int]]:
     """Find heads among these parts by their names; None for all of them.
 
     Raises:
-        WrongUsage: a name that is none, or a head that is not there.
+        WrongUsage: an invalid name, or an unknown head.
     """
     sizes = {part: number_of_heads(model, part) for part in parts}
     if names is None:
@@ -114,14 +126,18 @@ def chosen_heads(model: nn.Module, parts: Sequence[str], names: Sequence[str] | 
 
 
 def _found(name: str, sizes: dict[str, int]) -> tuple[str, list[int]]:
-    """Return the part that a name means, and which of its heads."""
+    """Return the part that a name refers to, and which of its heads."""
     by_name = {layer_name(part): part for part in sizes} | {part: part for part in sizes}
     if name in by_name:
         return by_name[name], list(range(sizes[by_name[name]]))
     layer, _, head = name.rpartition(".")
     if layer not in by_name or not head.isdecimal():
-        raise WrongUsage(f"{name!r} is no head, LAYER.HEAD, and no layer; {did_you_mean(layer or name, by_name)}")
+        raise WrongUsage(
+            f"{name!r} is no head, LAYER.HEAD, and no layer; {did_you_mean(layer or name, by_name)}"
+        )
     part = by_name[layer]
     if int(head) >= sizes[part]:
-        raise WrongUsage(f"there is no head {name}: {part or 'this model'} has {sizes[part]} heads, from 0.")
+        raise WrongUsage(
+            f"there is no head {name}: {part or 'this model'} has {sizes[part]} heads, from 0."
+        )
     return part, [int(head)]

@@ -1,4 +1,5 @@
-"""What a model is called with: one form for a tensor of ids, for a source and a target, and for inputs with padding."""
+"""The inputs of a model, in one form for a tensor of ids, for a source and a target, and for inputs
+with padding."""
 
 import inspect
 import itertools
@@ -17,16 +18,16 @@ from attnlab.shapes import shape_text
 __all__ = ["Call", "Inputs", "places_of"]
 
 Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Any] | str | Sequence[str]
-"""A tensor, a tuple of them (source, target), or what the model's forward takes by name (tokens=, real=, mask= …); of a
-pretrained model also a text, or several of as many tokens."""
+"""A tensor, a tuple of them (source, target), or the model's inputs by name (tokens=, real=, mask=
+…); for a pretrained model also a text, or several with the same number of tokens."""
 
 _OF_ROWS = ("attention_mask", "padding_mask")
-"""How models that are not ours call masks (batch, length) of what is padding."""
+"""The names of padding masks (batch, length) in foreign models."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """The arguments of one forward pass, and which of them have a row for each input of the batch."""
+    """The arguments of one forward pass, and their number of rows (inputs of the batch)."""
 
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
@@ -34,10 +35,11 @@ class Call:
 
     @classmethod
     def of(cls, inputs: "Inputs | Call", model: nn.Module | None = None) -> Self:
-        """Take what a person writes; texts are read with the model's tokenizer.
+        """Make a call of what a user passes; texts are tokenized by the model's tokenizer.
 
         Raises:
-            WrongUsage: no tensor, no rows, or tensors that disagree on the number of rows; texts of unequal lengths.
+            WrongUsage: no tensor, no rows, or tensors with different numbers of rows; texts of
+                unequal lengths.
         """
         if isinstance(inputs, cls):
             return inputs
@@ -54,42 +56,53 @@ class Call:
         tensors = [each for each in (*arguments, *options.values()) if isinstance(each, Tensor)]
         if not tensors or len(tensors) < len(arguments):
             raise WrongUsage(
-                "inputs are a tensor, a tuple of tensors such as (source, target), or a mapping such as "
-                f'{{"tokens": tokens, "mask": mask}}; got {_described(inputs)}.'
+                "inputs are a tensor, a tuple of tensors such as (source, target), or a mapping "
+                f'such as {{"tokens": tokens, "mask": mask}}; got {_described(inputs)}.'
             )
         if tensors[0].dim() < 1 or len(tensors[0]) == 0:
-            raise WrongUsage(f"inputs need at least one row; got shape {shape_text(tensors[0].shape)}.")
+            raise WrongUsage(
+                f"inputs need at least one row; got shape {shape_text(tensors[0].shape)}."
+            )
         call = cls(arguments, options, len(tensors[0]))
         call._check()
         return call
 
     def __call__(self, model: nn.Module) -> Tensor:
-        """Run the model, and return its logits (or whatever vectors it puts out)."""
+        """Run the model, and return its logits or output vectors."""
         try:
             found = model(*self.arguments, **self.options)
         except TypeError:
             self._check_fits(model)
             raise
-        found = found if isinstance(found, Tensor) else getattr(found, "output", None)  # a single head's Attention
+        if not isinstance(found, Tensor):  # a single head returns an Attention
+            found = getattr(found, "output", None)
         if not isinstance(found, Tensor):
-            raise WrongUsage(f"{type(model).__name__} returns no tensor; what it returns cannot be measured.")
+            raise WrongUsage(
+                f"{type(model).__name__} returns no tensor; what it returns cannot be measured."
+            )
         return found
 
     @property
     def real(self) -> Tensor | None:
-        """Which tokens of what the output goes on from are real, (batch, length), as its mask of padding says."""
+        """Which tokens of the sequence that the output continues are not padding, (batch,
+        length)."""
         names: tuple[str, ...] = ("real", "attention_mask")
         mask = "mask"
         if len(self.arguments) > 1 or {"target", "decoder_input_ids"} & set(self.options):
             names, mask = ("decoder_attention_mask",), "target_mask"  # the others are of the source
-        found = next((self.options[name] for name in names if isinstance(self.options.get(name), Tensor)), None)
-        if found is None:
-            return real_positions(self.options.get(mask), self.num_rows)
-        return found.bool() if found.dim() == 2 else None
+        for name in names:
+            found = self.options.get(name)
+            if isinstance(found, Tensor):
+                return found.bool() if found.dim() == 2 else None
+        return real_positions(self.options.get(mask), self.num_rows)
 
     def repeated(self, times: int) -> "Call":
-        """Put all rows one after the other, and that several times over: row r of copy c is row c · num_rows + r."""
-        return self._mapped(lambda each: each.repeat(times, *[1] * (each.dim() - 1)), self.num_rows * times)
+        """Repeat all rows `times` times: row r of copy c is row c · num_rows + r."""
+
+        def repeat(each: Tensor) -> Tensor:
+            return each.repeat(times, *[1] * (each.dim() - 1))
+
+        return self._mapped(repeat, self.num_rows * times)
 
     def rows(self, chosen: slice | Tensor) -> "Call":
         """Keep some rows."""
@@ -97,13 +110,13 @@ class Call:
         return self._mapped(lambda each: each[index.to(each.device)], len(index))
 
     def copies(self) -> Tensor:
-        """Number the rows so that rows that are the same in everything have the same number: (row,)."""
+        """Number the rows, (row,), equal rows with the same number."""
         of_rows = [each for name, each in self._named() if _has_rows(name, each)]
         numbers = [_numbered(each.reshape(self.num_rows, -1)).cpu() for each in of_rows]
         return _numbered(torch.stack(numbers, 1))
 
     def portions(self, size: int) -> "list[tuple[slice, Call]]":
-        """Part the rows evenly, into runs of `size` or somewhat more, with where each stands."""
+        """Split the rows evenly into runs of `size` or slightly more, each with its slice."""
         number = max(1, self.num_rows // size)
         ends = [self.num_rows * each // number for each in range(number + 1)]
         spans = [slice(*both) for both in itertools.pairwise(ends)]
@@ -111,19 +124,24 @@ class Call:
 
     def _mapped(self, change: Any, num_rows: int) -> "Call":
         arguments = tuple(change(each) if _has_rows("", each) else each for each in self.arguments)
-        options = {name: change(each) if _has_rows(name, each) else each for name, each in self.options.items()}
+        options = {
+            name: change(each) if _has_rows(name, each) else each
+            for name, each in self.options.items()
+        }
         return Call(arguments, options, num_rows)
 
     def _check_fits(self, model: nn.Module) -> None:
-        """Raise unless these can be the arguments of the model's forward."""
+        """Raise unless the model's forward takes these arguments."""
         signature = inspect.signature(model.forward)
         try:
             signature.bind(*self.arguments, **self.options)
         except TypeError as error:
-            needed = [name for name, each in signature.parameters.items() if each.default is each.empty]
+            parameters = signature.parameters.items()
+            needed = [name for name, each in parameters if each.default is each.empty]
             got = [*map(_described, self.arguments), *(f"{name}=" for name in self.options)]
             raise WrongUsage(
-                f"the inputs of {type(model).__name__} are ({', '.join(needed)}); got {', '.join(got)}: {error}."
+                f"the inputs of {type(model).__name__} are ({', '.join(needed)}); got "
+                f"{', '.join(got)}: {error}."
             ) from error
 
     def _named(self) -> list[tuple[str, Any]]:
@@ -139,12 +157,13 @@ class Call:
 
 
 def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = None) -> Tensor:
-    """Return the place that a position means in each row, (row,), from 0.
+    """Return the index of a position in each row, (row,), from 0.
 
     Args:
-        position: an integer, or one for each row; negative ones count from the end of each row's own tokens.
+        position: an integer, or one for each row; negative ones count from the end of each row's
+            own tokens.
         num_rows, length: of the inputs.
-        real: (row, length), False at padding; None, or of another shape, where there is none.
+        real: (row, length), False at padding; None, or another shape, without padding.
 
     Raises:
         WrongUsage: it is something else, or a row has no such position.
@@ -154,14 +173,17 @@ def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = N
         places = torch.as_tensor(position)
     except (TypeError, ValueError, RuntimeError):
         raise WrongUsage(wanted) from None
-    if places.is_floating_point() or places.dtype == torch.bool or places.shape not in ((), (num_rows,)):
+    is_whole = not places.is_floating_point() and places.dtype != torch.bool
+    if not is_whole or places.shape not in ((), (num_rows,)):
         raise WrongUsage(wanted)
     ends = torch.full((num_rows,), length)
     if real is not None and real.shape == (num_rows, length):
         ends = length - real.flip(1).int().argmax(1).to(ends)
     found = torch.where(places.cpu() < 0, places.cpu() + ends, places.cpu())
     if bool(((found < 0) | (found >= length)).any()):
-        raise WrongUsage(f"position must be from {-int(ends.min())} to {length - 1}; got {places.tolist()}.")
+        raise WrongUsage(
+            f"position must be from {-int(ends.min())} to {length - 1}; got {places.tolist()}."
+        )
     return found
 
 
@@ -173,24 +195,28 @@ def _numbered(rows: Tensor) -> Tensor:
 def _is_text(inputs: Any) -> TypeGuard[str | Sequence[str]]:
     if isinstance(inputs, str):
         return True
-    return isinstance(inputs, Sequence) and len(inputs) > 0 and all(isinstance(each, str) for each in inputs)
+    if not isinstance(inputs, Sequence) or not len(inputs):
+        return False
+    return all(isinstance(each, str) for each in inputs)
 
 
 def _read(texts: str | Sequence[str], model: Pretrained) -> Inputs:
-    """Return what a model takes for texts: ids alone, where nothing else is said with them."""
+    """Return a model's inputs for texts: the ids alone if nothing else is needed."""
     found = model.inputs(texts)
     real = found.get("attention_mask")
     if real is not None and not bool(real.all()):
         lengths = real.sum(-1).tolist()
         raise WrongUsage(
-            f"the texts have {min(lengths)} to {max(lengths)} tokens, and places are counted alike in all: give "
-            "texts of as many tokens, or model.inputs(texts) with positions of your own."
+            f"the texts have {min(lengths)} to {max(lengths)} tokens, and positions are the same "
+            "in all: give texts with the same number of tokens, or model.inputs(texts) with a "
+            "position for each."
         )
     return found["input_ids"] if found.keys() <= {"input_ids", "attention_mask"} else found
 
 
 def _has_rows(name: str, value: Any) -> bool:
-    """Masks (query, key) or (head, query, key) are for all rows, as one of (1, …) is; all else has a row each."""
+    """Does an argument have a row for each input? Masks (query, key), (head, query, key) or (1, …)
+    are for all rows."""
     if not isinstance(value, Tensor) or value.dim() == 0:
         return False
     if name.endswith(_OF_ROWS) and value.dim() == 2:
@@ -202,5 +228,6 @@ def _described(inputs: object) -> str:
     if isinstance(inputs, Mapping):
         return f"a mapping of {', '.join(map(repr, inputs)) or 'nothing'}"
     if isinstance(inputs, Sequence) and not isinstance(inputs, str):
-        return f"a {type(inputs).__name__} of {', '.join(type(each).__name__ for each in inputs) or 'nothing'}"
+        kinds = ", ".join(type(each).__name__ for each in inputs) or "nothing"
+        return f"a {type(inputs).__name__} of {kinds}"
     return f"a {type(inputs).__name__}"

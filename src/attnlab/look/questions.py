@@ -1,12 +1,11 @@
-"""Questions: one input put to one model, in one form for every kind of model.
+"""Questions: one input for one model, in one form for every kind of model.
 
-A question knows its model, what the model is called with, and what the tokens are called. So whoever looks, edits or
-traces need not know whether the model continues, translates, judges or maps vectors:
+A question knows its model, the model's inputs, and the names of the tokens. So the tools that read,
+edit or trace need not know whether the model continues, translates, classifies or maps vectors:
 
-    question.passage()       what the model is called with to do all of it in one pass, chosen tokens included
-    question.words           the names of what is read, for each stack of the model
-    question.trace()         the answer step by step, and where each head looked
-    question.after(choices)  the same question with its first choices made already
+    question.passage()       the inputs for all of the answer in one pass, generated tokens included
+    question.trace()         the answer step by step, and the attention of each head
+    question.after(choices)  the same question after its first choices
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +31,7 @@ __all__ = ["Continuation", "Passage", "Question", "Translation", "Vectors", "Ver
 
 @displayed
 class Passage(NamedTuple):
-    """What a model is called with, and the names of what each of its stacks reads then."""
+    """The inputs of one pass, and the names of the tokens that each stack reads in it."""
 
     arguments: tuple[Tensor, ...]
     options: Mapping[str, Any]
@@ -40,11 +39,11 @@ class Passage(NamedTuple):
 
 
 class Question(Protocol):
-    """One input put to one model; see the head of this file."""
+    """One input for one model; see the head of this file."""
 
     @property
     def model(self) -> nn.Module:
-        """The model that is asked, in evaluation mode."""
+        """The model, in evaluation mode."""
         ...
 
     @property
@@ -53,24 +52,24 @@ class Question(Protocol):
         ...
 
     def passage(self) -> Passage:
-        """Answer, and return what the model is called with to do all of it in one pass."""
+        """Return the inputs for all of the answer in one pass."""
         ...
 
     def trace(self) -> Trace:
-        """Answer, and write down what happened."""
+        """Answer, and record each step."""
         ...
 
     def after(self, choices: Sequence[str]) -> Self:
-        """Return the question that is left when the first choices have been made."""
+        """Return the question that remains after the first choices."""
         ...
 
 
 @displayed
 @dataclass(frozen=True)
 class Continuation:
-    """A prompt that a decoder continues: prompt (1, length) ids, greedily by `num_tokens`.
+    """A prompt that a decoder continues greedily by `num_tokens`: prompt (1, length) ids.
 
-    expected: the right choices, where they are known; here, and in every other question.
+    expected: the correct choices, if known; here and in every other question.
     """
 
     model: Decoder = field(repr=False)
@@ -83,7 +82,7 @@ class Continuation:
 
     @torch.no_grad()
     def passage(self) -> Passage:
-        """All tokens but the last, which is never looked from."""
+        """Return all tokens but the last, which is never a query."""
         tokens = generate(self.model, self.prompt, self.num_tokens, forbidden=self.forbidden).tokens
         seen = tokens[:, :-1] if self.num_tokens else tokens
         return Passage((seen,), {}, {"": tuple(self.vocabulary[token] for token in seen[0])})
@@ -95,7 +94,7 @@ class Continuation:
         return found[0].judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
-        """Put the choices behind the prompt."""
+        """Append the choices to the prompt."""
         left = self.num_tokens - len(choices)
         _check_choices(choices, self.num_tokens)
         given = self.prompt.shape[1] if self.num_input is None else self.num_input
@@ -107,10 +106,10 @@ class Continuation:
 @displayed
 @dataclass(frozen=True)
 class Translation:
-    """A source that an encoder–decoder reads and answers, greedily from `start`, by at most `num_tokens`.
+    """A source that an encoder–decoder translates greedily from `start`, by at most `num_tokens`.
 
-    source (1, length) or (1, length, parts) ids, with the names of its tokens · start (1, length) ids · stop ends it ·
-    candidates are the ids whose probabilities are written down, None for all.
+    source (1, length) or (1, length, parts) ids, with the names of its tokens · start (1, length)
+    ids · stop ends it · candidates: ids whose probabilities are recorded, None for all.
     """
 
     model: EncoderDecoder = field(repr=False)
@@ -125,11 +124,12 @@ class Translation:
 
     @torch.no_grad()
     def passage(self) -> Passage:
-        """The source, and all of the target but its last token."""
+        """Return the source, and the target without its last token."""
         predictor = self.model.conditioned(self.source)
         target = generate(predictor, self.start, self.num_tokens, stop=self.stop).tokens[:, :-1]
         names = tuple(self.vocabulary[token] for token in target[0])
-        return Passage((self.source, target), {}, {"encoder": tuple(self.source_words), "decoder": names})
+        words = {"encoder": tuple(self.source_words), "decoder": names}
+        return Passage((self.source, target), {}, words)
 
     def trace(self) -> Trace:
         """Translate, step by step."""
@@ -146,7 +146,7 @@ class Translation:
         return found[0].judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
-        """Put the choices behind the start."""
+        """Append the choices to the start."""
         _check_choices(choices, self.num_tokens)
         start = _extended(self.start, choices, self.vocabulary)
         rest = _after(self.expected, choices)
@@ -156,9 +156,10 @@ class Translation:
 @displayed
 @dataclass(frozen=True)
 class Verdict:
-    """A text that an encoder puts into a class: tokens (1, length) ids, their names, the names of the classes.
+    """A text that an encoder classifies: tokens (1, length) ids, their names, the names of the
+    classes.
 
-    note: what a reader has to know of the names of the tokens.
+    note: a remark on the names of the tokens for the reader.
     """
 
     model: Encoder = field(repr=False)
@@ -170,20 +171,21 @@ class Verdict:
 
     @property
     def vocabulary(self) -> Mapping[int, str]:
-        """The names of the ids in this text; words that share one, as unknown ones do, are named together: `a | b`."""
+        """The names of the ids in this text; words with the same id, as unknown ones, are joined:
+        `a | b`."""
         found: dict[int, dict[str, None]] = {}
         for token, word in zip(self.tokens[0].tolist(), self.words, strict=True):
             found.setdefault(token, {})[word] = None
         return {token: " | ".join(words) for token, words in found.items()}
 
     def passage(self) -> Passage:
-        """All tokens, none of them padding."""
+        """Return all tokens, none of them padding."""
         real = torch.ones(self.tokens.shape[:2], dtype=torch.bool)
         return Passage((self.tokens,), {"real": real}, {"": tuple(self.words)})
 
     @torch.no_grad()
     def trace(self) -> Trace:
-        """Judge, in the one step that there is."""
+        """Classify, in a single step."""
         passage = self.passage()
         with record(self.model, "layers.*.attention.weights") as recording:
             probabilities = self.model(*passage.arguments, **passage.options).softmax(-1)[0]
@@ -193,7 +195,7 @@ class Verdict:
         return found.judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
-        """Nothing is chosen before a verdict."""
+        """Return the question itself: a verdict has no earlier choices."""
         _check_choices(choices, 1)
         return self
 
@@ -201,11 +203,12 @@ class Verdict:
 @displayed
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors that a single head maps: x (1, length, input_dim), the names of its tokens, and of the answers.
+    """Vectors that a single head maps: x (1, length, input_dim), the names of its tokens and of the
+    answers.
 
-    An output of several components is read as the share of each answer, which is what it is when every value vector is
-    one-hot; one component y between -1 and 1 as the shares (1 - y)/2 and (1 + y)/2 of two answers. Positions that are
-    not `counted` answer nothing.
+    Several output components are the shares of the answers, as with one-hot value vectors; one
+    component y between -1 and 1 means the shares (1 - y)/2 and (1 + y)/2 of two answers. Positions
+    that are not `counted` give no answer.
     """
 
     model: SingleHead = field(repr=False)
@@ -217,35 +220,41 @@ class Vectors:
     vocabulary: None = None
 
     def passage(self) -> Passage:
-        """All vectors."""
+        """Return all vectors."""
         return Passage((self.x,), {}, {"": tuple(self.words)})
 
     @torch.no_grad()
     def trace(self) -> Trace:
-        """Map, with a step for each position that answers; they all happen at once."""
+        """Map the vectors, with a step for each position that answers, all in one pass."""
         with record(self.model, "weights") as recording:
             output = self.model(self.x).output[0]
-        shares = torch.cat(((1 - output) / 2, (1 + output) / 2), -1) if output.shape[-1] == 1 else output
-        steps = tuple(
-            Step(None, tuple(self.answers), tuple(row.tolist()), self.answers[int(row.argmax())], place=place)
-            for place, (row, counts) in enumerate(zip(shares, self.counted, strict=True))
-            if counts
-        )
-        return Trace(tuple(self.words), tuple(self.words), steps, _heads(recording)).judged(self.expected)
+        shares = output
+        if output.shape[-1] == 1:
+            shares = torch.cat(((1 - output) / 2, (1 + output) / 2), -1)
+        steps, answers = [], tuple(self.answers)
+        for place, (row, counts) in enumerate(zip(shares, self.counted, strict=True)):
+            if counts:
+                choice = answers[int(row.argmax())]
+                steps.append(Step(None, answers, tuple(row.tolist()), choice, place=place))
+        words = tuple(self.words)
+        return Trace(words, words, tuple(steps), _heads(recording)).judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
-        """Nothing is chosen one after the other."""
+        """Return the question itself: all answers are given in one pass."""
         _check_choices(choices, 1)
         return self
 
 
 @torch.no_grad()
 def recorded(
-    question: Question, patterns: str | Sequence[str] = "*weights", *, passage: Passage | None = None
+    question: Question,
+    patterns: str | Sequence[str] = "*weights",
+    *,
+    passage: Passage | None = None,
 ) -> Recording:
-    """Record a model while it does all of a question in one pass (or the passage that is given).
+    """Record a model while it answers a question in one pass, or reads a given passage.
 
-    Its tokens have the names that the passage gives them: of words that share an id, each its own.
+    Tokens are named as the passage names them, each occurrence by its own word.
     """
     arguments, options, words = passage or question.passage()
     with record(question.model, patterns, vocabulary=question.vocabulary) as recording:
@@ -254,7 +263,7 @@ def recorded(
 
 
 def _heads(recording: Mapping[str, Tensor]) -> tuple[HeadTrace, ...]:
-    """Where each head of each recorded site looked, for the first input; every query over all keys."""
+    """Return the weights of every recorded head for the first input, each query over all keys."""
     return tuple(
         HeadTrace(site, head, tuple(tuple(row) for row in weights))
         for site in recording
@@ -263,15 +272,15 @@ def _heads(recording: Mapping[str, Tensor]) -> tuple[HeadTrace, ...]:
 
 
 def _after(expected: Sequence[str] | None, choices: Sequence[str]) -> Sequence[str] | None:
-    """The right choices that are left."""
+    """Return the correct choices that remain."""
     return None if expected is None else expected[len(choices) :]
 
 
 def _check_choices(choices: Sequence[str], num_tokens: int) -> None:
     if len(choices) >= num_tokens > 0 and choices:
         raise WrongUsage(
-            f"this answer has {num_tokens} {'step' if num_tokens == 1 else 'steps'}, from 1 to {num_tokens}; "
-            f"it cannot be gone on with after {len(choices)}."
+            f"this answer has {num_tokens} {'step' if num_tokens == 1 else 'steps'}, from 1 to "
+            f"{num_tokens}; it cannot be continued after {len(choices)}."
         )
 
 
@@ -279,6 +288,9 @@ def _extended(tokens: Tensor, choices: Sequence[str], vocabulary: Sequence[str])
     names = list(vocabulary)
     for choice in choices:
         if names.count(choice) > 1:
-            raise WrongUsage(f"the vocabulary calls {names.count(choice)} tokens {choice!r}; which one is unknown.")
+            raise WrongUsage(
+                f"the vocabulary calls {names.count(choice)} tokens {choice!r}; which one is "
+                "unknown."
+            )
     ids = [names.index(choice) for choice in choices]
     return torch.cat((tokens, torch.tensor([ids], dtype=tokens.dtype)), -1) if ids else tokens

@@ -1,7 +1,7 @@
-"""Statistics of attention weights and of what they make: how spread, how sure, how deaf to gradients, of what rank.
+"""Statistics of attention weights: entropy, largest weight, norm of the softmax's Jacobian, rank.
 
-Weights are (..., query, key), each row a distribution over the keys (or zeros, for a query that may look at
-nothing); what is said of each query comes back as (..., query). Half-precision weights are computed with as float32.
+Weights are (..., query, key), each row a distribution over the keys (or zeros, for a query without
+a key); a statistic of each query is (..., query). Half-precision weights are converted to float32.
 """
 
 import torch
@@ -14,7 +14,7 @@ __all__ = ["blocked_weight", "entropy", "largest_weight", "numerical_rank", "sof
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """Return the entropy of each row, `-Σ w ln w`: 0 for one key alone, ln(keys) for all alike.
+    """Return the entropy of each row, `-Σ w ln w`: 0 for a single key, ln(keys) for equal weights.
 
     Shapes: (..., query, key) -> (..., query), in nats.
 
@@ -26,20 +26,22 @@ def entropy(weights: Tensor) -> Tensor:
 
 
 def largest_weight(weights: Tensor) -> Tensor:
-    """Return each row's largest weight; `.amax(-1)` of it is the whole matrix's, which is a larger number.
+    """Return the largest weight of each row.
 
     Shapes: (..., query, key) -> (..., query).
     """
     if _checked(weights).shape[-1] == 0:
-        raise WrongUsage(f"the largest of no weights is not defined; got shape {shape_text(weights.shape)}.")
+        raise WrongUsage(
+            f"the largest of no weights is not defined; got shape {shape_text(weights.shape)}."
+        )
     return weights.amax(-1)
 
 
 def softmax_jacobian_norm(weights: Tensor) -> Tensor:
-    """Return how much of a gradient each row's softmax lets through: the Frobenius norm of its Jacobian.
+    """Return the Frobenius norm of the Jacobian of each row's softmax, which scales gradients.
 
-    The Jacobian of `w = softmax(s)` is `diag(w) - w wᵀ`, so the norm is `√(Σw² - 2Σw³ + (Σw²)²)`: 0 where one weight is
-    1 (nothing is learned there any more), and at most ½, for two equal weights.
+    The Jacobian of `w = softmax(s)` is `diag(w) - w wᵀ`, so the norm is `√(Σw² - 2Σw³ + (Σw²)²)`: 0
+    where one weight is 1 (its gradient vanishes), and at most ½, for two equal weights.
 
     Shapes: (..., query, key) -> (..., query).
     """
@@ -50,9 +52,10 @@ def softmax_jacobian_norm(weights: Tensor) -> Tensor:
 
 
 def blocked_weight(weights: Tensor, mask: Tensor) -> Tensor:
-    """Return the weight that each row puts on keys it may not look at.
+    """Return the weight that each row has on blocked keys.
 
-    Shapes: (..., query, key) and a boolean mask, True = may attend, that broadcasts to it -> (..., query).
+    Shapes: (..., query, key) and a boolean mask, True = may attend, that broadcasts to it -> (...,
+    query).
     """
     if mask.dtype != torch.bool:
         raise WrongUsage(f"the mask must be boolean, True = may attend; got {mask.dtype}.")
@@ -60,32 +63,35 @@ def blocked_weight(weights: Tensor, mask: Tensor) -> Tensor:
 
 
 def numerical_rank(matrix: Tensor, *, tolerance: float | None = None) -> Tensor:
-    """Count the singular values above `tolerance` times the largest: (..., rows, columns) -> (...), integers.
+    """Count the singular values above `tolerance` times the largest: (..., rows, columns) -> (...).
 
     Args:
         matrix: finite numbers.
-        tolerance: relative; None for the larger side times the dtype's rounding step, as NumPy has it.
+        tolerance: relative; None for the larger side times the dtype's rounding step, as in NumPy.
 
     >>> numerical_rank(torch.outer(torch.ones(3), torch.ones(2)))
     tensor(1)
     """
-    if matrix.dim() < 2 or not matrix.is_floating_point() or not bool(torch.isfinite(matrix).all()):
+    is_finite = bool(torch.isfinite(matrix).all())
+    if matrix.dim() < 2 or not matrix.is_floating_point() or not is_finite:
+        odd = "" if is_finite else " with NaN or infinity"
         raise WrongUsage(
-            f"a rank is asked of finite floating-point matrices (..., rows, columns); got {shape_text(matrix.shape)} "
-            f"of {matrix.dtype}{'' if bool(torch.isfinite(matrix).all()) else ' with NaN or infinity'}."
+            "a rank is computed of finite floating-point matrices (..., rows, columns); got "
+            f"{shape_text(matrix.shape)} of {matrix.dtype}{odd}."
         )
     if 0 in matrix.shape[-2:]:
         return torch.zeros(matrix.shape[:-2], dtype=torch.int64)
     values = torch.linalg.svdvals(matrix)
-    share = max(matrix.shape[-2:]) * torch.finfo(matrix.dtype).eps if tolerance is None else tolerance
-    found: Tensor = (values > share * values[..., :1]).sum(-1)
+    if tolerance is None:
+        tolerance = max(matrix.shape[-2:]) * torch.finfo(matrix.dtype).eps
+    found: Tensor = (values > tolerance * values[..., :1]).sum(-1)
     return found
 
 
 def _checked(weights: Tensor) -> Tensor:
     if weights.dim() < 1 or not weights.is_floating_point():
         raise WrongUsage(
-            f"weights are floating-point numbers of shape (..., query, key); got {shape_text(weights.shape)} "
-            f"of {weights.dtype}."
+            "weights are floating-point numbers of shape (..., query, key); got "
+            f"{shape_text(weights.shape)} of {weights.dtype}."
         )
     return weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights

@@ -1,8 +1,8 @@
-"""Traces: what a model did at each step of a generation, and where each of its heads looked.
+"""Traces: each step of a generation, and the attention of each head.
 
-One trace holds the whole token row, a step for each chosen token (candidates, probabilities, choice), and for each
-head one row of weights per query, as long as what that query could see. `trace` watches a decoder, `trace_translation`
-an encoder–decoder, whose cross-attention looks at the tokens of the source.
+A trace holds all tokens, a step for each generated token (candidates, probabilities, choice), and
+for each head one row of weights per query, as long as its keys. `trace` is for a decoder,
+`trace_translation` for an encoder–decoder, whose cross-attention reads the tokens of the source.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,11 @@ __all__ = ["HeadTrace", "Step", "Trace", "trace", "trace_translation"]
 
 @dataclass(frozen=True)
 class Step:
-    """One choice among `candidates` with their probabilities, seen from `position`, the last token known.
+    """One choice among `candidates` with their probabilities, made at `position`, the last known
+    token.
 
-    A position of None stands for a model that reads out all its positions together; where it answers at each of them,
-    `place` says which one this is. `expected` is the right choice, None where nobody said which it is.
+    The position is None for a model that reads out all positions together; if it answers at each of
+    them, `place` is the one. `expected` is the correct choice, None if unknown.
     """
 
     position: int | None
@@ -38,17 +39,18 @@ class Step:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the choice is known not to be the right one."""
+        """Whether the choice differs from the correct one."""
         return self.expected is not None and self.choice != self.expected
 
 
 @displayed
 @dataclass(frozen=True)
 class HeadTrace:
-    """Where one head looked: `rows[i]` are the weights of query i over keys 0 … i; each sums to 1.
+    """The attention of one head: `rows[i]` are the weights of query i over keys 0 … i; each sums to
+    1.
 
-    For cross-attention `key_tokens` are the tokens looked at, and every row is over all of them; None for
-    self-attention, which looks at the trace's own tokens.
+    For cross-attention `key_tokens` are the names of the keys, and every row is over all of them;
+    None for self-attention, whose keys are the trace's own tokens.
     """
 
     site: str
@@ -60,7 +62,7 @@ class HeadTrace:
 @displayed
 @dataclass(frozen=True)
 class Trace:
-    """One generation, step by step; `note` says what a reader has to know of the names of its tokens."""
+    """One generation, step by step; `note` is a remark on the names of its tokens."""
 
     input: tuple[str, ...]
     tokens: tuple[str, ...]
@@ -72,19 +74,26 @@ class Trace:
         rows = []
         for number, step in enumerate(self.steps, 1):
             named = zip(step.candidates, step.probabilities, strict=True)
-            largest = max((probability for name, probability in named if name == step.choice), default=None)
+            largest = max(
+                (probability for name, probability in named if name == step.choice), default=None
+            )
             rows.append([number, step.choice, largest, step.expected or ""])
         facts = [("read", " ".join(self.input)), ("heads", len(self.attention))]
-        return Card(f"Trace of {len(self.steps)} steps", facts, ("step", "choice", "probability", "expected"), rows)
+        return Card(
+            f"Trace of {len(self.steps)} steps",
+            facts,
+            ("step", "choice", "probability", "expected"),
+            rows,
+        )
 
     def judged(self, expected: Sequence[str] | None) -> "Trace":
-        """Return it with the right choice of each step, as far as there are some; None where nobody knows them."""
+        """Return the trace with the correct choice of each step, as far as known."""
         right = (*(expected or ()), *(None for _ in self.steps))
-        steps = (replace(step, expected=choice) for step, choice in zip(self.steps, right, strict=False))
-        return replace(self, steps=tuple(steps))
+        pairs = zip(self.steps, right, strict=False)
+        return replace(self, steps=tuple(replace(step, expected=choice) for step, choice in pairs))
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the trace as plain values for JSON; weights are rounded to 6 decimals, about what float32 holds."""
+        """Return the trace as plain values for JSON; weights are rounded to 6 decimals."""
         mapping = asdict(self)
         if not self.note:
             del mapping["note"]
@@ -109,7 +118,7 @@ def trace(
     forbidden: Sequence[int] = (),
     num_input: int | None = None,
 ) -> list[Trace]:
-    """Generate greedily from each prompt, and write down what happened.
+    """Generate greedily from each prompt, and record each step and the attention of each head.
 
     Args:
         model: in evaluation mode.
@@ -121,28 +130,28 @@ def trace(
     """
     generation = generate(model, prompts, num_tokens, forbidden=forbidden)
     with record(model, "layers.*.attention.weights") as recording:
-        model(generation.tokens[:, :-1])  # the last token is never looked from
+        model(generation.tokens[:, :-1])  # the last token is never a query
     allowed = [token for token in range(len(vocabulary)) if token not in set(forbidden)]
     start = prompts.shape[1]
     traces = []
+    candidates = tuple(vocabulary[token] for token in allowed)
     for index, row in enumerate(generation.tokens.tolist()):
-        names = [vocabulary[token] for token in row]
-        steps = tuple(
-            Step(
-                position=start + step - 1,
-                candidates=tuple(vocabulary[token] for token in allowed),
-                probabilities=tuple(float(generation.probabilities[index, step, token]) for token in allowed),
-                choice=names[start + step],
-            )
-            for step in range(num_tokens)
-        )
+        names = tuple(vocabulary[token] for token in row)
+        steps = []
+        for step, shares in enumerate(generation.probabilities[index].tolist()):
+            probabilities = tuple(shares[token] for token in allowed)
+            steps.append(Step(start + step - 1, candidates, probabilities, names[start + step]))
         heads = tuple(
-            HeadTrace(site, head, tuple(tuple(keys[: query + 1]) for query, keys in enumerate(weights)))
+            HeadTrace(site, head, _causal_rows(weights))
             for site in recording
             for head, weights in enumerate(recording[site][index].tolist())
         )
-        traces.append(Trace(tuple(names[: num_input or start]), tuple(names), steps, heads))
+        traces.append(Trace(names[: num_input or start], names, tuple(steps), heads))
     return traces
+
+
+def _causal_rows(weights: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(keys[: query + 1]) for query, keys in enumerate(weights))
 
 
 @torch.no_grad()
@@ -157,7 +166,9 @@ def trace_translation(
     stop: int | None = None,
     candidates: Sequence[int] | None = None,
 ) -> list[Trace]:
-    """Generate greedily from each source, and write down what happened: a trace's `tokens` are the target's.
+    """Generate greedily from each source, and record each step and the attention of each head.
+
+    A trace's `tokens` are the target's.
 
     Args:
         model: in evaluation mode.
@@ -167,7 +178,7 @@ def trace_translation(
         vocabulary: the name of each id.
         source_words: the names of each source's tokens.
         stop: the id that ends a target; its trace ends there too.
-        candidates: ids whose probabilities are written down; None for all.
+        candidates: ids whose probabilities are recorded; None for all.
     """
     predictor = model.conditioned(sources)
     generation = generate(predictor, starts, num_tokens, stop=stop)
@@ -175,27 +186,25 @@ def trace_translation(
     with record(model, patterns) as recording:
         model(sources, generation.tokens[:, :-1])
     shown = range(len(vocabulary)) if candidates is None else candidates
+    tokens = tuple(vocabulary[token] for token in shown)
     start = starts.shape[1]
     traces = []
     for index, row in enumerate(generation.tokens.tolist()):
         end = row.index(stop, start) + 1 if stop in row[start:] else len(row)
         names = tuple(vocabulary[token] for token in row[:end])
-        steps = tuple(
-            Step(
-                position=place - 1,
-                candidates=tuple(vocabulary[token] for token in shown),
-                probabilities=tuple(float(generation.probabilities[index, place - start, token]) for token in shown),
-                choice=names[place],
-            )
-            for place in range(start, end)
-        )
+        steps = []
+        for place in range(start, end):
+            shares = generation.probabilities[index, place - start].tolist()
+            probabilities = tuple(shares[token] for token in shown)
+            steps.append(Step(place - 1, tokens, probabilities, names[place]))
         words = tuple(source_words[index])
-        heads = tuple(
-            HeadTrace(site, head, tuple(tuple(keys) for keys in weights[: end - 1]), words)
-            if ".cross_attention." in site
-            else HeadTrace(site, head, tuple(tuple(keys[: query + 1]) for query, keys in enumerate(weights[: end - 1])))
-            for site in recording
-            for head, weights in enumerate(recording[site][index].tolist())
-        )
-        traces.append(Trace(words, names, steps, heads))
+        heads = []
+        for site in recording:
+            for head, weights in enumerate(recording[site][index].tolist()):
+                seen = weights[: end - 1]
+                if ".cross_attention." in site:
+                    heads.append(HeadTrace(site, head, tuple(map(tuple, seen)), words))
+                else:
+                    heads.append(HeadTrace(site, head, _causal_rows(seen)))
+        traces.append(Trace(words, names, tuple(steps), tuple(heads)))
     return traces

@@ -1,4 +1,4 @@
-"""What every transformer of the house is told: one frozen config each, with one comment per field."""
+"""Settings of every transformer here: one frozen config each, one comment per field."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,18 +25,28 @@ class TransformerConfig(Config):
     max_length: int = option(64, "longest input, in tokens", low=1, high=1_000_000)
     d_model: int = option(64, "width of the residual stream", low=1, high=65_536)
     num_heads: int = option(4, "attention heads; they divide d_model", low=1, high=4_096)
-    num_kv_heads: int | None = option(None, "heads of keys and values; none: as many as num_heads", low=1, high=4_096)
+    num_kv_heads: int | None = option(
+        None, "heads of keys and values; none: as many as num_heads", low=1, high=4_096
+    )
     num_layers: int = option(1, "blocks", low=1, high=1_000)
-    d_ff: int | None = option(None, "width inside the feed-forward part; none: 4 x d_model", low=1, high=1_048_576)
+    d_ff: int | None = option(
+        None, "width inside the feed-forward part; none: 4 x d_model", low=1, high=1_048_576
+    )
     activation: ActivationKind = option("relu", "between the feed-forward layers")
     norm: NormKind = option("layer", "which norm")
     norm_place: NormPlace = option("pre", "before a sub-layer, after its sum, or nowhere")
     final_norm: bool = option(True, "one more norm after the last block")
     positions: PositionKind = option("sinusoidal", "how order is told")
-    position_width: int | None = option(None, "width of concatenated positions; none: half of d_model", low=1)
+    position_width: int | None = option(
+        None, "width of concatenated positions; none: half of d_model", low=1
+    )
     projections: ProjectionKind = option("dense", "how queries, keys and values are made")
-    rank: int | None = option(None, "rank of factorised projections; none: the head's width", low=1, high=65_536)
-    temperature: float = option(1.0, "of the softmax inside factorised projections", low=1e-3, high=1e3)
+    rank: int | None = option(
+        None, "rank of factorised projections; none: the head's width", low=1, high=65_536
+    )
+    temperature: float = option(
+        1.0, "of the softmax inside factorised projections", low=1e-3, high=1e3
+    )
     bias: bool = option(True, "biases in projections and feed-forward")
     scale_embedding: bool = option(False, "multiply token embeddings by the root of their width")
     dropout: float = option(0.0, "probability of dropping, in training only", low=0.0, high=0.99)
@@ -44,15 +54,18 @@ class TransformerConfig(Config):
     def validate(self) -> None:
         """Check what one field alone cannot tell."""
         if self.d_model % self.num_heads:
-            raise WrongUsage(f"d_model must be a multiple of num_heads; got {self.d_model} and {self.num_heads}.")
+            raise WrongUsage(
+                f"d_model must be a multiple of num_heads; got {self.d_model} and {self.num_heads}."
+            )
         if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads:
             raise WrongUsage(
-                f"num_heads must be a multiple of num_kv_heads; got {self.num_heads} and {self.num_kv_heads}."
+                f"num_heads must be a multiple of num_kv_heads; got {self.num_heads} and "
+                f"{self.num_kv_heads}."
             )
         if self.positions == "concatenated" and not 0 < self.concatenated_width < self.d_model:
             raise WrongUsage(
-                "concatenated positions must leave room for the token: position_width must be from 1 to "
-                f"{self.d_model - 1} (below d_model); got {self.concatenated_width}."
+                "concatenated positions must leave room for the token: position_width must be "
+                f"from 1 to {self.d_model - 1} (below d_model); got {self.concatenated_width}."
             )
 
     @property
@@ -77,9 +90,12 @@ class TransformerConfig(Config):
 
 
 def make_block(
-    config: TransformerConfig, *, positions: PositionKind | None = None, with_cross_attention: bool = False
+    config: TransformerConfig,
+    *,
+    positions: PositionKind | None = None,
+    with_cross_attention: bool = False,
 ) -> Block:
-    """Wire one block as a config says; `positions` may differ from the config's (an encoder's from a decoder's)."""
+    """Build one block from a config; an encoder's `positions` may differ from the decoder's."""
     positions = config.positions if positions is None else positions
     position: Rotary | Alibi | None = None
     if positions == "rotary":

@@ -1,4 +1,5 @@
-"""The decoder: each position sees itself and what came before, and predicts the next token (Radford et al. 2018)."""
+"""The decoder: each position sees itself and what came before, and predicts the next token (Radford
+et al. 2018)."""
 
 from dataclasses import dataclass
 
@@ -34,9 +35,15 @@ class Decoder(SitedModule):
         self.embedding = Embedding(config)
         self.layers = nn.ModuleList(make_block(config) for _ in range(config.num_layers))
         self.final_norm = make_norm(config.norm, config.d_model) if config.final_norm else None
-        self.head = None if config.tie_output else Linear(config.d_model, config.vocab_size, bias=config.bias)
+        self.head = (
+            None
+            if config.tie_output
+            else Linear(config.d_model, config.vocab_size, bias=config.bias)
+        )
 
-    def forward(self, tokens: Tensor, *, mask: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, *, mask: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
         """Predict: (batch, length) -> logits (batch, length, vocabulary).
 
         Args:
@@ -45,12 +52,14 @@ class Decoder(SitedModule):
             cache: keys and values of earlier tokens; it is advanced.
         """
         offset = 0 if cache is None else cache.length
-        knows_padding = self.is_watched and not offset
+        knows_padding = self.is_hooked and not offset
         self.announce(tokens, offset, real_positions(mask, len(tokens)) if knows_padding else None)
         x = self.visit("embedding", self.embedding(tokens, offset))
         allowed: Mask = "causal"
         if mask is not None:
-            allowed = both(as_tensor("causal", tokens.shape[1], offset + tokens.shape[1], tokens.device), mask)
+            allowed = both(
+                as_tensor("causal", tokens.shape[1], offset + tokens.shape[1], tokens.device), mask
+            )
         for index, layer in enumerate(self.layers):
             x = layer(x, mask=allowed, cache=cache, name=f"layers.{index}")
         if cache is not None:

@@ -14,7 +14,8 @@ __all__ = ["Embedding"]
 
 
 class Embedding(nn.Module):
-    """A token's vector with its position, as a config says. Parameter of the tokens: `tokens.weight`."""
+    """A token's vector with its position, as a config says. Parameter of the tokens:
+    `tokens.weight`."""
 
     def __init__(self, config: TransformerConfig, *, positions: PositionKind | None = None) -> None:
         super().__init__()
@@ -33,10 +34,11 @@ class Embedding(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, tokens: Tensor, offset: int = 0) -> Tensor:
-        """(batch, length) of ids -> (batch, length, d_model); `offset` is the position of the first.
+        """(batch, length) of ids -> (batch, length, d_model); `offset` is the position of the
+        first.
 
-        Ids (batch, length, parts) stand for one token made of several parts, such as a key bound to its value: the
-        vectors of the parts are added.
+        Ids (batch, length, parts) stand for one token made of several parts, such as a key bound to
+        its value: the vectors of the parts are added.
         """
         self._check(tokens, offset)
         try:
@@ -44,7 +46,9 @@ class Embedding(nn.Module):
         except IndexError:  # the look-up itself finds it out, at no cost
             low, high = (int(bound) for bound in tokens.aminmax())
             wrong = low if low < 0 else high
-            raise WrongUsage(f"token ids must be from 0 to {self.vocab_size - 1}; got {wrong}.") from None
+            raise WrongUsage(
+                f"token ids must be from 0 to {self.vocab_size - 1}; got {wrong}."
+            ) from None
         if tokens.dim() == 3:
             x = x.sum(-2)
         if self.scale != 1.0:
@@ -54,7 +58,8 @@ class Embedding(nn.Module):
         return dropped(x, self.dropout, is_training=self.training)
 
     def read_out(self, x: Tensor) -> Tensor:
-        """Compare the stream with each token's vector, (batch, length, d_model) -> (…, vocabulary): the tied output.
+        """Compare the stream with each token's vector, (batch, length, d_model) -> (…, vocabulary):
+        the tied output.
 
         With concatenated positions only the tokens' part of the stream is compared.
         """
@@ -63,7 +68,9 @@ class Embedding(nn.Module):
 
     def _check(self, tokens: Tensor, offset: int) -> None:
         if not isinstance(tokens, Tensor):
-            raise WrongUsage(f"tokens must be a tensor of ids, (batch, length); got a {type(tokens).__name__}.")
+            raise WrongUsage(
+                f"tokens must be a tensor of ids, (batch, length); got a {type(tokens).__name__}."
+            )
         if tokens.dim() not in (2, 3) or tokens.is_floating_point() or tokens.dtype == torch.bool:
             raise WrongUsage(
                 "tokens must be integer ids, (batch, length, parts) or (batch, length); "
@@ -71,6 +78,7 @@ class Embedding(nn.Module):
             )
         if offset + tokens.shape[1] > self.max_length:
             raise WrongUsage(
-                f"this model takes at most {self.max_length} tokens; got {offset + tokens.shape[1]}. "
-                "Shorten the input, or build the model with a larger max_length."
+                f"this model takes at most {self.max_length} tokens; got "
+                f"{offset + tokens.shape[1]}. Shorten the input, or build the model with a larger "
+                "max_length."
             )

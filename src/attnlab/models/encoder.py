@@ -1,6 +1,8 @@
-"""The encoder: every position sees every other (Devlin et al. 2019); for classes, their mean is read out.
+"""The encoder: every position sees every other (Devlin et al. 2019); for classes, their mean is
+read out.
 
-Padding is left out twice, where it matters twice: nobody attends to it, and the mean does not count it.
+Padding is left out twice: no query attends to it, and the mean does not count
+it.
 """
 
 from dataclasses import dataclass
@@ -38,11 +40,14 @@ class Encoder(SitedModule):
         self.embedding = Embedding(config)
         self.layers = nn.ModuleList(make_block(config) for _ in range(config.num_layers))
         self.final_norm = make_norm(config.norm, config.d_model) if config.final_norm else None
-        self.head = Linear(config.d_model, config.num_classes) if config.num_classes is not None else None
+        self.head = (
+            Linear(config.d_model, config.num_classes) if config.num_classes is not None else None
+        )
         self.sites = ("embedding",) if self.head is None else ("embedding", "logits")
 
     def forward(self, tokens: Tensor, *, real: Tensor | None = None) -> Tensor:
-        """Read: (batch, length) -> logits (batch, classes), or (batch, length, d_model) without classes.
+        """Read: (batch, length) -> logits (batch, classes), or (batch, length, d_model) without
+        classes.
 
         Args:
             tokens: ids.

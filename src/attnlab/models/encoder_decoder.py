@@ -1,4 +1,5 @@
-"""The encoder–decoder: a decoder that also looks at what an encoder has read (Vaswani et al. 2017, figure 1)."""
+"""The encoder–decoder: a decoder that also looks at what an encoder has read (Vaswani et al. 2017,
+figure 1)."""
 
 from dataclasses import dataclass
 
@@ -20,12 +21,15 @@ __all__ = ["Conditioned", "EncoderDecoder", "EncoderDecoderConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig(TransformerConfig):
-    """An encoder and a decoder of the same width over one vocabulary; `positions` are the decoder's."""
+    """An encoder and a decoder of the same width over one vocabulary; `positions` are the
+    decoder's."""
 
     num_encoder_layers: int | None = option(
         None, "blocks of the encoder; none: as many as num_layers", low=1, high=1_000
     )
-    encoder_positions: PositionKind | None = option(None, "positions of the encoder; unset: as the decoder's")
+    encoder_positions: PositionKind | None = option(
+        None, "positions of the encoder; unset: as the decoder's"
+    )
     tie_output: bool = option(False, "read the output out with the decoder's token embedding")
 
     def validate(self) -> None:
@@ -33,8 +37,8 @@ class EncoderDecoderConfig(TransformerConfig):
         super().validate()
         if self.encoder_positions == "concatenated" and self.positions != "concatenated":
             raise WrongUsage(
-                "encoder_positions=concatenated needs positions=concatenated too (they share position_width); "
-                f"got positions={self.positions}."
+                "encoder_positions=concatenated needs positions=concatenated too (they share "
+                f"position_width); got positions={self.positions}."
             )
 
 
@@ -44,12 +48,18 @@ class Stack(SitedModule):
     sites = ("embedding",)
 
     def __init__(
-        self, config: EncoderDecoderConfig, num_layers: int, positions: PositionKind, *, is_decoder: bool
+        self,
+        config: EncoderDecoderConfig,
+        num_layers: int,
+        positions: PositionKind,
+        *,
+        is_decoder: bool,
     ) -> None:
         super().__init__()
         self.embedding = Embedding(config, positions=positions)
         self.layers = nn.ModuleList(
-            make_block(config, positions=positions, with_cross_attention=is_decoder) for _ in range(num_layers)
+            make_block(config, positions=positions, with_cross_attention=is_decoder)
+            for _ in range(num_layers)
         )
         self.final_norm = make_norm(config.norm, config.d_model) if config.final_norm else None
 
@@ -63,15 +73,23 @@ class Stack(SitedModule):
         memory_mask: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """(batch, length) -> (batch, length, d_model); `real` is False at padding, `mask` says all else."""
+        """(batch, length) -> (batch, length, d_model); `real` is False at padding, `mask` says all
+        else."""
         offset = 0 if cache is None else cache.length
         mask = mask if real is None else check_real(real, tokens)
-        if self.is_watched and not offset:
+        if self.is_hooked and not offset:
             real = real_positions(mask, len(tokens))
         self.announce(tokens, offset, real)
         x = self.visit("embedding", self.embedding(tokens, offset))
         for index, layer in enumerate(self.layers):
-            x = layer(x, mask=mask, memory=memory, memory_mask=memory_mask, cache=cache, name=f"layers.{index}")
+            x = layer(
+                x,
+                mask=mask,
+                memory=memory,
+                memory_mask=memory_mask,
+                cache=cache,
+                name=f"layers.{index}",
+            )
         if self.final_norm is not None:
             x = self.final_norm(x)
         return x
@@ -85,15 +103,29 @@ class EncoderDecoder(SitedModule):
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
         self.config = config
-        layers = config.num_layers if config.num_encoder_layers is None else config.num_encoder_layers
-        self.encoder = Stack(config, layers, config.encoder_positions or config.positions, is_decoder=False)
+        layers = (
+            config.num_layers if config.num_encoder_layers is None else config.num_encoder_layers
+        )
+        self.encoder = Stack(
+            config, layers, config.encoder_positions or config.positions, is_decoder=False
+        )
         self.decoder = Stack(config, config.num_layers, config.positions, is_decoder=True)
-        self.head = None if config.tie_output else Linear(config.d_model, config.vocab_size, bias=config.bias)
+        self.head = (
+            None
+            if config.tie_output
+            else Linear(config.d_model, config.vocab_size, bias=config.bias)
+        )
 
     def forward(
-        self, source: Tensor, target: Tensor, *, real: Tensor | None = None, target_mask: Tensor | None = None
+        self,
+        source: Tensor,
+        target: Tensor,
+        *,
+        real: Tensor | None = None,
+        target_mask: Tensor | None = None,
     ) -> Tensor:
-        """Predict: source (batch, length), target (batch, length) -> logits (batch, target length, vocabulary).
+        """Predict: source (batch, length), target (batch, length) -> logits (batch, target length,
+        vocabulary).
 
         Args:
             source: ids that the encoder reads.
@@ -121,12 +153,15 @@ class EncoderDecoder(SitedModule):
         """Predict from a memory; with a cache `target` holds only the new tokens."""
         if target.shape[0] != memory.shape[0]:
             raise WrongUsage(
-                f"source and target must have the same batch size; got {memory.shape[0]} and {target.shape[0]}."
+                f"source and target must have the same batch size; got {memory.shape[0]} and "
+                f"{target.shape[0]}."
             )
         allowed: Mask = "causal"
         if mask is not None:
             offset = 0 if cache is None else cache.length
-            allowed = both(as_tensor("causal", target.shape[1], offset + target.shape[1], target.device), mask)
+            allowed = both(
+                as_tensor("causal", target.shape[1], offset + target.shape[1], target.device), mask
+            )
         x = self.decoder(target, mask=allowed, memory=memory, memory_mask=memory_mask, cache=cache)
         if cache is not None:
             cache.advance(target.shape[1])

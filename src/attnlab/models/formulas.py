@@ -1,7 +1,7 @@
 """Whole models as formulas: the same weights through the NumPy reference, in float64.
 
-Nothing here calls the code of the models or of their parts, so that a fault in those shows as a difference. It is slow:
-made for a few short inputs.
+Nothing here calls the code of the models or of their parts, so that a fault in those shows as a
+difference. It is slow: made for a few short inputs.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,8 @@ def decoder_logits(model: Decoder, tokens: Tensor) -> Floats:
 
 
 def encoder_output(model: Encoder, tokens: Tensor, real: Tensor) -> Floats:
-    """Return the logits of the classes, (batch, classes), or without classes a vector for each token.
+    """Return the logits of the classes, (batch, classes), or without classes a vector for each
+    token.
 
     real: (batch, length) boolean, False at padding.
     """
@@ -49,13 +50,18 @@ def encoder_output(model: Encoder, tokens: Tensor, real: Tensor) -> Floats:
     return _linear(_part(weights, "head"), (stream * counted).sum(1) / counted.sum(1))
 
 
-def encoder_decoder_logits(model: EncoderDecoder, source: Tensor, target: Tensor, real: Tensor) -> Floats:
-    """Return the logits of the token after each of the target's: (batch, target length, vocabulary).
+def encoder_decoder_logits(
+    model: EncoderDecoder, source: Tensor, target: Tensor, real: Tensor
+) -> Floats:
+    """Return the logits of the token after each of the target's: (batch, target length,
+    vocabulary).
 
     real: (batch, source length) boolean, False at padding.
     """
     weights, config = _weights_of(model), model.config
-    num_layers = config.num_layers if config.num_encoder_layers is None else config.num_encoder_layers
+    num_layers = (
+        config.num_layers if config.num_encoder_layers is None else config.num_encoder_layers
+    )
     positions = config.encoder_positions or config.positions
     memory = _encoded(config, _part(weights, "encoder"), source, real, positions, num_layers)
     decoder = _part(weights, "decoder")
@@ -63,7 +69,9 @@ def encoder_decoder_logits(model: EncoderDecoder, source: Tensor, target: Tensor
     mask = reference.causal_mask(target.shape[1])
     for index in range(config.num_layers):
         block = _part(decoder, f"layers.{index}")
-        stream = _block(config, block, stream, mask, config.positions, memory=memory, memory_mask=_seen(real))
+        stream = _block(
+            config, block, stream, mask, config.positions, memory=memory, memory_mask=_seen(real)
+        )
     stream = _final_norm(config, decoder, stream)
     if config.tie_output:
         return _read_out(_part(decoder, "embedding"), stream)
@@ -76,7 +84,9 @@ def _weights_of(model: nn.Module) -> Weights:
 
 def _part(weights: Weights, name: str) -> Weights:
     start = f"{name}."
-    return {each.removeprefix(start): value for each, value in weights.items() if each.startswith(start)}
+    return {
+        each.removeprefix(start): value for each, value in weights.items() if each.startswith(start)
+    }
 
 
 def _seen(real: Tensor) -> Booleans:
@@ -85,7 +95,12 @@ def _seen(real: Tensor) -> Booleans:
 
 
 def _encoded(
-    config: TransformerConfig, weights: Weights, tokens: Tensor, real: Tensor, positions: PositionKind, num_layers: int
+    config: TransformerConfig,
+    weights: Weights,
+    tokens: Tensor,
+    real: Tensor,
+    positions: PositionKind,
+    num_layers: int,
 ) -> Floats:
     stream = _embedding(config, _part(weights, "embedding"), tokens, positions)
     for index in range(num_layers):
@@ -93,7 +108,9 @@ def _encoded(
     return _final_norm(config, weights, stream)
 
 
-def _embedding(config: TransformerConfig, weights: Weights, tokens: Tensor, positions: PositionKind) -> Floats:
+def _embedding(
+    config: TransformerConfig, weights: Weights, tokens: Tensor, positions: PositionKind
+) -> Floats:
     vectors = weights["tokens.weight"][tokens.numpy()]
     batch, length, width = vectors.shape
     if config.scale_embedding:
@@ -103,7 +120,9 @@ def _embedding(config: TransformerConfig, weights: Weights, tokens: Tensor, posi
     if positions == "learned":
         return np.asarray(vectors + weights["positions.weight"][:length])
     if positions == "concatenated":
-        rows = np.broadcast_to(weights["positions.weight"][:length], (batch, length, config.concatenated_width))
+        rows = np.broadcast_to(
+            weights["positions.weight"][:length], (batch, length, config.concatenated_width)
+        )
         return np.concatenate((vectors, rows), -1)
     return np.asarray(vectors)
 
@@ -118,8 +137,13 @@ def _block(
     memory: Floats | None = None,
     memory_mask: Booleans | None = None,
 ) -> Floats:
-    """Attention, cross-attention where there is a memory, feed-forward, each added to the stream."""
-    names = ["attention", "feed_forward"] if memory is None else ["attention", "cross_attention", "feed_forward"]
+    """Attention, cross-attention where there is a memory, feed-forward, each added to the
+    stream."""
+    names = (
+        ["attention", "feed_forward"]
+        if memory is None
+        else ["attention", "cross_attention", "feed_forward"]
+    )
     for name in names:
         own, norm = _part(weights, name), _part(weights, f"norm_{name}")
         read = _norm(config, norm, stream) if config.norm_place == "pre" else stream
@@ -138,12 +162,19 @@ def _block(
 
 
 def _attention(
-    config: TransformerConfig, weights: Weights, x: Floats, context: Floats, mask: Booleans, positions: PositionKind
+    config: TransformerConfig,
+    weights: Weights,
+    x: Floats,
+    context: Floats,
+    mask: Booleans,
+    positions: PositionKind,
 ) -> Floats:
     num_kv_heads = config.num_heads if config.num_kv_heads is None else config.num_kv_heads
     query = reference.split_heads(_projection(config, _part(weights, "query"), x), config.num_heads)
     key = reference.split_heads(_projection(config, _part(weights, "key"), context), num_kv_heads)
-    value = reference.split_heads(_projection(config, _part(weights, "value"), context), num_kv_heads)
+    value = reference.split_heads(
+        _projection(config, _part(weights, "value"), context), num_kv_heads
+    )
     if positions == "rotary":
         query, key = _rotated(query), _rotated(key)
     bias = np.where(mask, 0.0, -np.inf)
@@ -157,7 +188,9 @@ def _attention(
 def _projection(config: TransformerConfig, weights: Weights, x: Floats) -> Floats:
     if config.projections == "dense":
         return _linear(weights, x)
-    matrix = reference.factorised_weight(weights["a"], weights["b"], config.temperature, weights.get("base"))
+    matrix = reference.factorised_weight(
+        weights["a"], weights["b"], config.temperature, weights.get("base")
+    )
     return reference.join_heads(x[:, None] @ matrix)
 
 

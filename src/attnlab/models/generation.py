@@ -1,4 +1,5 @@
-"""Generation: one token after another, greedily or by sampling, with a key/value cache or without."""
+"""Generation: one token after another, greedily or by sampling, with a key/value cache or
+without."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -15,7 +16,8 @@ __all__ = ["Generation", "Predictor", "generate"]
 
 
 class Predictor(Protocol):
-    """What generation asks of a model; a `Decoder` is one, an encoder–decoder's `conditioned(source)` is one."""
+    """The interface that generation needs; `Decoder` has it, and `conditioned(source)` of
+    encoder–decoders."""
 
     def __call__(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
         """(batch, length) -> logits (batch, length, vocabulary)."""
@@ -50,20 +52,23 @@ def generate(
     """Continue each prompt by up to `num_tokens` tokens.
 
     Args:
-        model: predicts the next token: a `Decoder`, a pretrained one, or the `model.conditioned(source)` of a model
-            that answers a source.
+        model: predicts the next token: a `Decoder`, a pretrained one, or the
+            `model.conditioned(source)` of a model that answers a source.
         prompt: (batch, length) ids, at least one each, all of one length.
         num_tokens: how many to add.
-        temperature: 0 always takes the likeliest (the first of equals); above 0 samples from logits / temperature.
+        temperature: 0 always takes the likeliest (the first of equals); above 0 samples from logits
+            / temperature.
         top_k: sample among the k likeliest only.
         forbidden: ids that may not be chosen.
         stop: an id that ends an input; generation ends when all have ended.
         generator: where the randomness of sampling comes from.
-        use_cache: keep keys and values (the same tokens, quicker) or compute everything anew at each step.
+        use_cache: keep keys and values (the same tokens, quicker) or compute everything anew at
+            each step.
     """
     if prompt.dim() != 2 or prompt.shape[1] == 0:
         raise WrongUsage(
-            f"prompt must have shape (batch, length) with length at least 1; got {shape_text(prompt.shape)}."
+            "prompt must have shape (batch, length) with length at least 1; got "
+            f"{shape_text(prompt.shape)}."
         )
     require_integer("num_tokens", num_tokens, low=0)
     if not temperature >= 0:
@@ -96,16 +101,23 @@ def generate(
     return Generation(tokens, torch.stack(history, 1))
 
 
-def _choice_probabilities(logits: Tensor, temperature: float, top_k: int | None, forbidden: Sequence[int]) -> Tensor:
+def _choice_probabilities(
+    logits: Tensor, temperature: float, top_k: int | None, forbidden: Sequence[int]
+) -> Tensor:
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     if any(not 0 <= token < logits.shape[-1] for token in forbidden):
-        raise WrongUsage(f"forbidden ids must be from 0 to {logits.shape[-1] - 1}; got {list(forbidden)}.")
+        raise WrongUsage(
+            f"forbidden ids must be from 0 to {logits.shape[-1] - 1}; got {list(forbidden)}."
+        )
     if len(set(forbidden)) == logits.shape[-1]:
         raise WrongUsage("every token is forbidden; leave at least one.")
     if forbidden:
-        logits = logits.index_fill(-1, torch.tensor(list(forbidden), device=logits.device), float("-inf"))
+        logits = logits.index_fill(
+            -1, torch.tensor(list(forbidden), device=logits.device), float("-inf")
+        )
     if temperature > 0:
-        # The largest becomes 0 first: a tiny temperature then makes the others -inf, and nothing overflows.
+        # The largest becomes 0 first: a tiny temperature then makes the others -inf, and nothing
+        # overflows.
         logits = (logits - logits.amax(-1, keepdim=True)) / temperature
         if top_k is not None and top_k < logits.shape[-1]:
             smallest = logits.topk(top_k).values[..., -1:]

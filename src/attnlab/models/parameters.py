@@ -17,8 +17,9 @@ __all__ = ["count_from_config", "count_from_model"]
 def count_from_config(config: TransformerConfig | SingleHeadConfig) -> dict[str, int]:
     """Count the parameters of each part by arithmetic; parts without parameters are left out.
 
-    >>> sum(count_from_config(DecoderConfig(vocab_size=4, max_length=7, d_model=6, num_heads=2, d_ff=6,
-    ...     positions="learned", projections="gated", bias=False)).values())
+    >>> size = {"vocab_size": 4, "max_length": 7, "d_model": 6, "num_heads": 2, "d_ff": 6}
+    >>> config = DecoderConfig(**size, positions="learned", projections="gated", bias=False)
+    >>> sum(count_from_config(config).values())
     480
     """
     if isinstance(config, SingleHeadConfig):
@@ -31,10 +32,14 @@ def count_from_config(config: TransformerConfig | SingleHeadConfig) -> dict[str,
             "value": width * config.v_dim,
         }
     elif isinstance(config, EncoderDecoderConfig):
-        layers = config.num_layers if config.num_encoder_layers is None else config.num_encoder_layers
+        layers = (
+            config.num_layers if config.num_encoder_layers is None else config.num_encoder_layers
+        )
         counts = _stack(config, "encoder.", layers, config.encoder_positions or config.positions)
         counts |= _stack(config, "decoder.", config.num_layers, config.positions, cross=True)
-        counts["head"] = 0 if config.tie_output else _linear(config.d_model, config.vocab_size, config.bias)
+        counts["head"] = (
+            0 if config.tie_output else _linear(config.d_model, config.vocab_size, config.bias)
+        )
     else:
         counts = _stack(config, "", config.num_layers, config.positions)
         if isinstance(config, DecoderConfig) and not config.tie_output:
@@ -54,7 +59,8 @@ def count_from_model(model: nn.Module) -> dict[str, int]:
 
 
 def _part(name: str) -> str:
-    """`layers.0.attention.query.a` is part of `layers.0.attention.query`; norms are counted by themselves."""
+    """`layers.0.attention.query.a` is part of `layers.0.attention.query`; norms are counted by
+    themselves."""
     owner = name.rpartition(".")[0]
     return owner.removesuffix(".inner").removesuffix(".outer").removesuffix(".gate")
 
@@ -65,7 +71,9 @@ def _stack(
     is_concatenated = positions == "concatenated"
     token_width = config.d_model - (config.concatenated_width if is_concatenated else 0)
     norm = config.d_model * (2 if config.norm == "layer" else 1)
-    learned = {"learned": config.d_model, "concatenated": config.concatenated_width}.get(positions, 0)
+    learned = {"learned": config.d_model, "concatenated": config.concatenated_width}.get(
+        positions, 0
+    )
     counts = {
         f"{prefix}embedding.tokens": config.vocab_size * token_width,
         f"{prefix}embedding.positions": config.max_length * learned,
@@ -78,9 +86,9 @@ def _stack(
             counts[f"{path}norm_{attention}"] = 0 if config.norm_place == "none" else norm
         d_ff = config.inner_width
         num_inner = 2 if config.activation == "swiglu" else 1
-        counts[f"{path}feed_forward"] = num_inner * _linear(config.d_model, d_ff, config.bias) + _linear(
-            d_ff, config.d_model, config.bias
-        )
+        counts[f"{path}feed_forward"] = num_inner * _linear(
+            config.d_model, d_ff, config.bias
+        ) + _linear(d_ff, config.d_model, config.bias)
         counts[f"{path}norm_feed_forward"] = 0 if config.norm_place == "none" else norm
     return counts
 

@@ -1,7 +1,7 @@
 """One head, one layer, nothing else: the model whose weights a person can write by hand.
 
-`K = [x ; position] W_key`, `Q` and `V` alike, then `softmax(QKᵀ/√d_qk) V`: no residual stream, no norm, no
-feed-forward part, no bias, no mask. The position is concatenated, not added.
+`K = [x ; position] W_key`, `Q` and `V` alike, then `softmax(QKᵀ/√d_qk) V`: no residual stream, no
+norm, no feed-forward part, no bias, no mask. The position is concatenated, not added.
 """
 
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ __all__ = ["Matrices", "SingleHead", "SingleHeadConfig"]
 class Matrices(NamedTuple):
     """What a single head is made of, as one writes it: `K = [x ; pos] Km`.
 
-    Km and Qm (width, qk_dim) · Vm (width, v_dim) · pos (max_seq_len, pos_dim), or None for no positions.
-    A torch layer holds the transpose, (out, in).
+    Km and Qm (width, qk_dim) · Vm (width, v_dim) · pos (max_seq_len, pos_dim), or None for no
+    positions. A torch layer holds the transpose, (out, in).
     """
 
     Km: Tensor
@@ -46,9 +46,13 @@ class SingleHeadConfig(Config):
     input_dim: int = option(3, "width of an input vector", low=1, high=65_536)
     qk_dim: int = option(3, "width of query and key", low=1, high=65_536)
     v_dim: int = option(3, "width of value and output", low=1, high=65_536)
-    pos_dim: int | None = option(None, "width of the concatenated position; none: no positions", low=1, high=65_536)
+    pos_dim: int | None = option(
+        None, "width of the concatenated position; none: no positions", low=1, high=65_536
+    )
     max_seq_len: int = option(10, "longest input that has positions", low=1, high=1_000_000)
-    learned_positions: bool = option(False, "learn the positions; otherwise they stay as built: one-hot rows")
+    learned_positions: bool = option(
+        False, "learn the positions; otherwise they stay as built: one-hot rows"
+    )
 
 
 class SingleHead(SitedModule):
@@ -62,7 +66,9 @@ class SingleHead(SitedModule):
         width = config.input_dim + (config.pos_dim or 0)
         self.positions: ConcatenatedPositions | None = None
         if config.pos_dim is not None:
-            fixed = None if config.learned_positions else torch.eye(config.max_seq_len, config.pos_dim)
+            fixed = (
+                None if config.learned_positions else torch.eye(config.max_seq_len, config.pos_dim)
+            )
             self.positions = ConcatenatedPositions(config.max_seq_len, config.pos_dim, fixed=fixed)
         self.query = Linear(width, config.qk_dim, bias=False)
         self.key = Linear(width, config.qk_dim, bias=False)
@@ -79,12 +85,14 @@ class SingleHead(SitedModule):
         learned_positions: bool = False,
         dtype: torch.dtype = torch.float64,
     ) -> Self:
-        """Build the head that has these matrices, shaped as in `Matrices`: lists, arrays or tensors of any dtype.
+        """Build the head that has these matrices, shaped as in `Matrices`: lists, arrays or tensors
+        of any dtype.
 
         Raises:
             WrongUsage: their shapes do not fit together.
 
-        >>> SingleHead.from_matrices([[1.0], [2.0]], [[3.0], [4.0]], [[5.0], [6.0]]).matrices().Vm.tolist()
+        >>> head = SingleHead.from_matrices([[1.0], [2.0]], [[3.0], [4.0]], [[5.0], [6.0]])
+        >>> head.matrices().Vm.tolist()
         [[5.0], [6.0]]
         """
         written = NumpyTransformer(Km, Qm, Vm, pos)  # which checks the shapes
@@ -99,7 +107,11 @@ class SingleHead(SitedModule):
         )
         model = cls(config).to(dtype)
         with torch.no_grad():
-            for layer, matrix in ((model.key, written.Km), (model.query, written.Qm), (model.value, written.Vm)):
+            for layer, matrix in (
+                (model.key, written.Km),
+                (model.query, written.Qm),
+                (model.value, written.Vm),
+            ):
                 layer.weight.copy_(torch.from_numpy(matrix).T)
             if model.positions is not None and written.pos is not None:
                 model.positions.weight.copy_(torch.from_numpy(written.pos))
@@ -108,31 +120,42 @@ class SingleHead(SitedModule):
     def matrices(self) -> Matrices:
         """Return copies of the matrices as one writes them."""
         Km, Qm, Vm = (part.weight.detach().T.clone() for part in (self.key, self.query, self.value))
-        return Matrices(Km, Qm, Vm, None if self.positions is None else self.positions.weight.detach().clone())
+        return Matrices(
+            Km, Qm, Vm, None if self.positions is None else self.positions.weight.detach().clone()
+        )
 
     def _check(self, x: Any) -> None:
         if not isinstance(x, Tensor):
-            raise WrongUsage(f"x must be a tensor; got a {type(x).__name__}. Convert it with torch.as_tensor.")
+            raise WrongUsage(
+                f"x must be a tensor; got a {type(x).__name__}. Convert it with torch.as_tensor."
+            )
         if x.dim() != 3 or x.shape[-1] != self.config.input_dim:
             hint = "; a sequence alone needs a batch axis: x.unsqueeze(0)" if x.dim() == 2 else ""
             raise WrongUsage(
-                f"x must have shape (batch, length, {self.config.input_dim}); got {shape_text(x.shape)}{hint}."
+                f"x must have shape (batch, length, {self.config.input_dim}); got "
+                f"{shape_text(x.shape)}{hint}."
             )
         own, came = (str(each.dtype).removeprefix("torch.") for each in (self.query.weight, x))
         if own != came and not torch.is_autocast_enabled(x.device.type):
-            raise WrongUsage(f"this head computes in {own}; got x in {came}. Give x.to(torch.{own}).")
+            raise WrongUsage(
+                f"this head computes in {own}; got x in {came}. Give x.to(torch.{own})."
+            )
 
-    def forward(self, x: Tensor, *, real: Tensor | None = None, need_weights: bool = True) -> Attention:
-        """(batch, length, input_dim) -> output (batch, length, v_dim), weights and scores (batch, 1, query, key).
+    def forward(
+        self, x: Tensor, *, real: Tensor | None = None, need_weights: bool = True
+    ) -> Attention:
+        """(batch, length, input_dim) -> output (batch, length, v_dim), weights and scores.
 
-        real: (batch, length) boolean, False at padding, which nobody looks at; None where there is none.
+        Weights and scores are (batch, 1, query, key). real: (batch, length) boolean, False at
+        padding, which is not attended to; None where there is no padding.
         """
         self._check(x)
         self.announce(x, 0, real)
         if self.positions is not None:
             if x.shape[1] > self.config.max_seq_len:
                 raise WrongUsage(
-                    f"this head has {self.config.max_seq_len} positions; got an input of length {x.shape[1]}."
+                    f"this head has {self.config.max_seq_len} positions; got an input of "
+                    f"length {x.shape[1]}."
                 )
             x = self.positions(x)
         query = self.visit("query", self.query(x).unsqueeze(1))

@@ -1,7 +1,8 @@
-"""Saving and loading: `model.safetensors` for the numbers, `config.json` for the shape. Never pickle.
+"""Saving and loading: `model.safetensors` for the numbers, `config.json` for the shape. Never
+pickle.
 
-What a file claims is held against what its config implies, names, shapes and dtypes, before memory is taken or a
-single number is read.
+What a file claims is held against what its config implies, names, shapes and dtypes, before memory
+is taken or a single number is read.
 """
 
 from pathlib import Path
@@ -20,7 +21,15 @@ from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
 
-__all__ = ["MODELS", "build_model", "describe_model", "load_model", "load_weights", "save_model", "save_weights"]
+__all__ = [
+    "MODELS",
+    "build_model",
+    "describe_model",
+    "load_model",
+    "load_weights",
+    "save_model",
+    "save_weights",
+]
 
 MODELS: dict[str, tuple[type[nn.Module], type[Config]]] = {
     "decoder": (Decoder, DecoderConfig),
@@ -29,7 +38,12 @@ MODELS: dict[str, tuple[type[nn.Module], type[Config]]] = {
     "single_head": (SingleHead, SingleHeadConfig),
 }
 
-_NUMBERS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_NUMBERS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
 
 
 def describe_model(model: nn.Module) -> dict[str, Any]:
@@ -37,7 +51,9 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
     kind = next((kind for kind, (cls, _) in MODELS.items() if type(model) is cls), None)
     if kind is None:
         known = ", ".join(cls.__name__ for cls, _ in MODELS.values())
-        raise CouldNotRun(f"only the models of attnlab can be saved ({known}); got {type(model).__name__}.")
+        raise CouldNotRun(
+            f"only the models of attnlab can be saved ({known}); got {type(model).__name__}."
+        )
     config = model.config
     assert isinstance(config, Config)
     dtype = next(model.parameters()).dtype
@@ -48,12 +64,19 @@ def build_model(description: Any) -> nn.Module:
     """Build the model that a description names, with fresh weights."""
     try:
         if not isinstance(description, dict):
-            raise CouldNotRun(f"expected an object with kind and config; got {type(description).__name__}.")
+            raise CouldNotRun(
+                f"expected an object with kind and config; got {type(description).__name__}."
+            )
         kind, config = description.get("kind"), description.get("config")
         if not isinstance(kind, str) or kind not in MODELS or not isinstance(config, dict):
-            raise CouldNotRun(f"expected kind to be one of {', '.join(MODELS)} and config an object; got {kind!r}.")
+            raise CouldNotRun(
+                f"expected kind to be one of {', '.join(MODELS)} and config an object; got "
+                f"{kind!r}."
+            )
         dtype_name = description.get("dtype", "float32")
-        dtype = next((each for each in _NUMBERS.values() if str(each) == f"torch.{dtype_name}"), None)
+        dtype = next(
+            (each for each in _NUMBERS.values() if str(each) == f"torch.{dtype_name}"), None
+        )
         if dtype is None:
             raise CouldNotRun(f"expected a floating-point dtype; got {dtype_name!r}.")
         model_class, config_class = MODELS[kind]
@@ -63,7 +86,7 @@ def build_model(description: Any) -> nn.Module:
 
 
 def save_model(model: nn.Module, folder: Path | str) -> Path:
-    """Write `config.json` and `model.safetensors` into a folder, which is made if need be; return the folder."""
+    """Write `config.json` and `model.safetensors` into a folder, created if needed; return it."""
     folder = Path(folder)
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,34 +99,45 @@ def load_model(folder: Path | str) -> nn.Module:
     """Read a model back from a folder, a saved model's or a run's; it comes in evaluation mode.
 
     Raises:
-        CouldNotRun: a file is missing, damaged, or not what the config implies (every difference is named).
+        CouldNotRun: a file is missing, damaged, or not what the config implies (every difference is
+            named).
     """
     folder = Path(folder)
     settings = read_json(folder / "config.json")
     if not isinstance(settings, dict) or "model" not in settings:
         raise CouldNotRun(f"{folder / 'config.json'} describes no model.")
     with torch.device("meta"):
-        sketch = build_model(settings["model"])  # shapes alone: no config, however large, takes memory here
+        # shapes alone: no config, however large, takes memory here
+        sketch = build_model(settings["model"])
     _compare(sketch, folder / "model.safetensors")
     try:
         model = build_model(settings["model"])
         load_weights(model, folder / "model.safetensors")
     except (MemoryError, RuntimeError) as error:
-        # The sketch of the same description was built and fits the file, so only the memory can be at fault.
+        # The sketch of the same description was built and fits the file, so only the memory can be
+        # at fault.
         if isinstance(error, AttnlabError):
             raise
         size = sum(value.nbytes for value in sketch.state_dict().values())
-        raise CouldNotRun(f"there is not enough memory for the model in {folder}: it takes {size:,} bytes.") from None
+        raise CouldNotRun(
+            f"there is not enough memory for the model in {folder}: it takes {size:,} bytes."
+        ) from None
     return model.eval()
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
-    """Write a model's parameters and buffers in one step; the same numbers always give the same bytes."""
-    write_bytes(path, safetensors.torch.save({name: value.contiguous() for name, value in model.state_dict().items()}))
+    """Write a model's parameters and buffers in one step; the same numbers always give the same
+    bytes."""
+    write_bytes(
+        path,
+        safetensors.torch.save(
+            {name: value.contiguous() for name, value in model.state_dict().items()}
+        ),
+    )
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Fill a model with the numbers of a file, after comparing every name, shape and dtype; or change nothing."""
+    """Load a file's numbers into a model after comparing every name, shape and dtype."""
     _compare(model, path)
     try:
         values = safetensors.torch.load_file(path)
@@ -111,7 +145,9 @@ def load_weights(model: nn.Module, path: Path) -> None:
         raise CouldNotRun(f"could not read the weights in {path}: {error}.") from None
     for name, value in values.items():
         if not bool(torch.isfinite(value).all()):
-            raise CouldNotRun(f"{path}: {name} holds NaN or infinity; the file is damaged or its training broke.")
+            raise CouldNotRun(
+                f"{path}: {name} holds NaN or infinity; the file is damaged or its training broke."
+            )
     model.load_state_dict(values)
 
 
@@ -122,14 +158,16 @@ def _compare(model: nn.Module, path: Path) -> None:
         with safetensors.safe_open(str(path), framework="pt") as file:
             found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  not a mapping
             differences = [f"{name} is missing" for name in expected if name not in found]
-            differences += [f"{name} is not of this model" for name in found if name not in expected]
+            differences += [
+                f"{name} is not of this model" for name in found if name not in expected
+            ]
             for name, stored in found.items():
                 if name in expected:
                     shape, dtype = tuple(stored.get_shape()), _NUMBERS.get(stored.get_dtype())
                     if shape != tuple(expected[name].shape) or dtype != expected[name].dtype:
                         differences.append(
-                            f"{name} is {shape} of {stored.get_dtype()}, expected {tuple(expected[name].shape)} "
-                            f"of {expected[name].dtype}"
+                            f"{name} is {shape} of {stored.get_dtype()}, expected "
+                            f"{tuple(expected[name].shape)} of {expected[name].dtype}"
                         )
     except (OSError, safetensors.SafetensorError) as error:
         raise CouldNotRun(f"could not read the weights in {path}: {error}.") from None

@@ -1,4 +1,4 @@
-"""Native: C++ of ours, compiled where it runs and called from Python; whoever uses it has another way as well."""
+"""Native: our C++ kernels, compiled where they run; every caller has another path too."""
 
 from attnlab.native.compiler import NotCompiled, compiled, compiler_name, vector_bytes, vectors
 

@@ -1,7 +1,9 @@
-"""Attention in C++ for float32 on a processor: `softmax(QKᵀ · scale + mask) V`, a summary's numbers, or both at once.
+"""Attention in C++ for float32 on a processor: `softmax(QKᵀ · scale + mask) V`, a summary's
+numbers, or both at once.
 
-The scores are never in main memory as a whole, only those of one block of rows for each thread; threads are as many as
-PyTorch's own. A row's output is the same to the bit for any number of threads, and with a summary or without.
+The scores are never in main memory as a whole, only those of one block of rows for each thread;
+threads are as many as PyTorch's own. A row's output is the same to the bit for any number of
+threads, and with a summary or without.
 """
 
 import ctypes
@@ -26,13 +28,13 @@ _SOURCES = ("scores.h", "statistics.h", "attention.cpp")
 _PLACED = ("query", "key", "value", "mask", "output")
 _POINTERS = ("query", "key", "value", "mask", *(f"{name}_at" for name in _PLACED))
 _NUMBERS = (
-    "heads", "queries", "keys", "width", "value_width", "query_step", "key_step", "value_step", "output_step",
-    "mask_query_step", "mask_key_step", "mask_kind", "left", "right", "mask_offset", "offset", "query_cell", "key_cell",
-    "query_cells", "key_cells", "top", "threads",
+    "heads", "queries", "keys", "width", "value_width", "query_step", "key_step", "value_step",
+    "output_step", "mask_query_step", "mask_key_step", "mask_kind", "left", "right", "mask_offset",
+    "offset", "query_cell", "key_cell", "query_cells", "key_cells", "top", "threads",
 )  # fmt: skip
 _TOLD = (
-    "entropy", "largest", "distance", "spread", "first", "own", "previous", "log_sum", "top_weights", "map_mean",
-    "map_max", "top_keys",
+    "entropy", "largest", "distance", "spread", "first", "own", "previous", "log_sum",
+    "top_weights", "map_mean", "map_max", "top_keys",
 )  # fmt: skip
 
 
@@ -48,9 +50,10 @@ class _Work(ctypes.Structure):
 
 
 class Telling(NamedTuple):
-    """What a summary wants to be told, in tensors that are filled in.
+    """The tensors that a summary wants filled in.
 
-    cells: queries and keys of a cell of the map · top: how many keys are named · offset: the first query's position
+    cells: queries and keys of a cell of the map · top: how many keys are named · offset: the first
+    query's position
     """
 
     cells: tuple[int, int]
@@ -60,13 +63,21 @@ class Telling(NamedTuple):
 
     @classmethod
     def room(
-        cls, shape: tuple[int, ...], lengths: tuple[int, int], cells: tuple[int, int], top: int, offset: int
+        cls,
+        shape: tuple[int, ...],
+        lengths: tuple[int, int],
+        cells: tuple[int, int],
+        top: int,
+        offset: int,
     ) -> "Telling":
         """Make room for a summary of heads of any shape, of so many queries and keys."""
         sizes = [-(-length // cell) for length, cell in zip(lengths, cells, strict=True)]
         told = {name: torch.empty(*shape, lengths[0], dtype=torch.float32) for name in _TOLD[:8]}
         told["top_weights"] = torch.empty(*shape, lengths[0], top, dtype=torch.float32)
-        told |= {name: torch.empty(*shape, *sizes, dtype=torch.float32) for name in ("map_mean", "map_max")}
+        told |= {
+            name: torch.empty(*shape, *sizes, dtype=torch.float32)
+            for name in ("map_mean", "map_max")
+        }
         told["top_keys"] = torch.empty(*shape, lengths[0], top, dtype=torch.int64)
         return cls(cells, top, offset, told)
 
@@ -81,7 +92,7 @@ def attend_rows(
     value: Tensor | None = None,
     telling: Telling | None = None,
 ) -> Tensor | None:
-    """Let queries look at keys: return what they gather, where there are values; fill in what a summary is told.
+    """Compute attention over values, if given, and fill in the numbers that a summary wants.
 
     Args:
         query: (..., query, width), float32; leading axes broadcast.
@@ -109,16 +120,32 @@ def attend_rows(
     places = [_places(each) for each in (query, key, values, seen, output)]
     cells = (1, 1) if telling is None else telling.cells
     work = _Work(
-        query=query.data_ptr(), key=key.data_ptr(), value=values.data_ptr(), mask=seen.data_ptr(),
+        query=query.data_ptr(),
+        key=key.data_ptr(),
+        value=values.data_ptr(),
+        mask=seen.data_ptr(),
         **{f"{name}_at": place.data_ptr() for name, place in zip(_PLACED, places, strict=True)},
-        heads=output.shape[:-2].numel(), queries=num_queries, keys=num_keys, width=query.shape[-1],
-        value_width=values.shape[-1], query_step=query.stride(-2), key_step=key.stride(-2),
-        value_step=values.stride(-2), output_step=output.stride(-2), mask_query_step=seen.stride(-2),
-        mask_key_step=seen.stride(-1), mask_kind=0 if mask is None else 1 if mask.dtype == torch.bool else 2,
-        left=band[0], right=band[1], mask_offset=num_keys - num_queries, threads=torch.get_num_threads(),
-        query_cell=cells[0], key_cell=cells[1], factor=scale * LOG2_E,
+        heads=output.shape[:-2].numel(),
+        queries=num_queries,
+        keys=num_keys,
+        width=query.shape[-1],
+        value_width=values.shape[-1],
+        query_step=query.stride(-2),
+        key_step=key.stride(-2),
+        value_step=values.stride(-2),
+        output_step=output.stride(-2),
+        mask_query_step=seen.stride(-2),
+        mask_key_step=seen.stride(-1),
+        mask_kind=0 if mask is None else 1 if mask.dtype == torch.bool else 2,
+        left=band[0],
+        right=band[1],
+        mask_offset=num_keys - num_queries,
+        threads=torch.get_num_threads(),
+        query_cell=cells[0],
+        key_cell=cells[1],
+        factor=scale * LOG2_E,
         output=None if value is None else output.data_ptr(),
-    )  # fmt: skip
+    )
     if telling is not None:
         work.top, work.offset = telling.top, telling.offset
         work.query_cells, work.key_cells = telling.told["map_mean"].shape[-2:]
@@ -130,7 +157,8 @@ def attend_rows(
 
 
 def _dense(tensor: Tensor) -> Tensor:
-    """Return rows that follow one another: read again and again, they had better lie close together."""
+    """Return rows that follow one another: read again and again, they had better lie close
+    together."""
     return tensor if tensor.stride()[-2:] == (tensor.shape[-1], 1) else tensor.contiguous()
 
 
@@ -139,13 +167,14 @@ def _spread(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _room_for_output(shape: tuple[int, ...], num_queries: int, width: int) -> Tensor:
-    """Lay the heads of a batch side by side, so that joining them moves nothing: (batch, ..., query, width)."""
+    """Allocate the output with the heads side by side, so that joining them moves nothing."""
     found = torch.empty(*shape[:1], num_queries, *shape[1:], width, dtype=torch.float32)
     return found.movedim(len(shape[:1]), -2)
 
 
 def _places(tensor: Tensor) -> Tensor:
-    """Return where each head begins, in elements from the first, whatever the leading axes' strides."""
+    """Return where each head begins, in elements from the first, whatever the leading axes'
+    strides."""
     places = torch.zeros((), dtype=torch.int64)
     for size, stride in zip(tensor.shape[:-2], tensor.stride()[:-2], strict=True):
         places = places.unsqueeze(-1) + torch.arange(size) * stride

@@ -1,8 +1,8 @@
-"""From C++ to functions that can be called: compiled once, and kept in a folder that nobody else may write.
+"""From C++ to callable functions: compiled once, kept in a folder that only its owner may write.
 
-The file's name is the hash of everything that decides what is in it; a second hash, of the bytes, is held against them
-before they are ever loaded. `CXX` names another compiler, `CXXFLAGS` adds to its flags, `XDG_CACHE_HOME` moves the
-folder.
+The file's name is the hash of everything that decides what is in it; a second hash, of the bytes,
+is held against them before they are ever loaded. `CXX` names another compiler, `CXXFLAGS` adds to
+its flags, `XDG_CACHE_HOME` moves the folder.
 """
 
 import ctypes
@@ -22,14 +22,14 @@ from typing import Any
 __all__ = ["NotCompiled", "compiled", "compiler_name", "vector_bytes", "vectors"]
 
 _FLAGS = (
-    "-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared",
-    "-Wno-psabi",
+    "-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
+    "-fPIC", "-shared", "-Wno-psabi",
 )  # fmt: skip
 _PATIENCE = 300  # seconds that a compiler may take
 
 
 class NotCompiled(Exception):
-    """There is no compiler, or it does not compile this; the message says which, and ends in no full stop."""
+    """There is no compiler, or it cannot compile this; the message says which."""
 
 
 @cache
@@ -43,14 +43,18 @@ def vector_bytes() -> int:
 
 
 def vectors(*, is_double: bool = False, width: int | None = None) -> str:
-    """Return the head of a source: the type of its numbers, how many are in a vector, and what can be done with them.
+    """Return the head of a source: the vector type and its operations.
 
     Args:
         is_double: the numbers are of 8 bytes, otherwise of 4.
         width: the bytes of a vector; None for the widest here.
     """
     width = vector_bytes() if width is None else width
-    facts = {"VECTOR_BYTES": width, "W": width // (8 if is_double else 4), "IS_DOUBLE": int(is_double)}
+    facts = {
+        "VECTOR_BYTES": width,
+        "W": width // (8 if is_double else 4),
+        "IS_DOUBLE": int(is_double),
+    }
     lines = [f"#define {name} {value}" for name, value in facts.items()]
     return "\n".join([*lines, Path(__file__).with_name("vectors.h").read_text()])
 
@@ -100,14 +104,18 @@ def _compiler() -> str:
     if found is None:
         named = os.environ.get("CXX")
         looked = f"{named} (from CXX)" if named else "g++ or clang++"
-        raise NotCompiled(f"no C++ compiler was found; looked for {looked} (Debian and Ubuntu: apt install g++)")
+        raise NotCompiled(
+            f"no C++ compiler was found; looked for {looked} (Debian and Ubuntu: apt install g++)"
+        )
     return found
 
 
 @cache
 def _version(compiler: str) -> str:
     try:
-        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, timeout=60, check=True
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise NotCompiled(f"{compiler} does not run ({error})") from None
     return f"{compiler}\n{done.stdout}"
@@ -117,13 +125,16 @@ def _version(compiler: str) -> str:
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-        return "\n".join(line for line in lines if line.startswith(("model name", "flags", "Features")))
+        return "\n".join(
+            line for line in lines if line.startswith(("model name", "flags", "Features"))
+        )
     except OSError:
         return platform.processor() + platform.machine()
 
 
 def _folder(name: str) -> Path:
-    """Return the folder of what is compiled: one that only its owner may write, or a new one for this process."""
+    """Return the folder of what is compiled: one that only its owner may write, or a new one for
+    this process."""
     cache_home = os.environ.get("XDG_CACHE_HOME")
     try:
         folder = (Path(cache_home) if cache_home else Path.home() / ".cache") / "attnlab" / name
@@ -132,7 +143,11 @@ def _folder(name: str) -> Path:
         if found.st_uid == os.getuid() and found.st_mode & 0o077:
             folder.chmod(0o700)
             found = folder.stat()
-        is_private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        is_private = (
+            stat.S_ISDIR(found.st_mode)
+            and found.st_uid == os.getuid()
+            and not found.st_mode & 0o077
+        )
         if is_private and os.access(folder, os.W_OK | os.X_OK):
             return folder
     except (OSError, RuntimeError):
@@ -163,11 +178,17 @@ def _built(command: list[str], source: str) -> bytes:
         text.write_text(source)
         try:
             subprocess.run(
-                [*command, str(text), "-o", str(library)], capture_output=True, text=True, timeout=_PATIENCE, check=True
+                [*command, str(text), "-o", str(library)],
+                capture_output=True,
+                text=True,
+                timeout=_PATIENCE,
+                check=True,
             )
             return library.read_bytes()
         except subprocess.CalledProcessError as error:
-            first = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr[:200])
+            first = next(
+                (line for line in error.stderr.splitlines() if "error" in line), error.stderr[:200]
+            )
             raise NotCompiled(f"{command[0]} does not compile it: {first}") from None
         except (OSError, subprocess.SubprocessError) as error:
             raise NotCompiled(f"{command[0]} does not compile it ({error})") from None

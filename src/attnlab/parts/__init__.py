@@ -1,4 +1,4 @@
-"""Parts: tensors in, tensors out. Everything a transformer is made of, each in the file of its name."""
+"""Parts: everything a transformer is made of, tensors in, tensors out, one file each."""
 
 from attnlab.parts.attend import Attention, attend
 from attnlab.parts.blocks import Block

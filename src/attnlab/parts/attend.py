@@ -1,13 +1,15 @@
 """Scaled dot-product attention: `softmax(QKᵀ/√d_k + mask) V` (Vaswani et al. 2017, equation 1).
 
-`attend` is a pure function of tensors. It is also three smaller ones, in reading order, between which an instrument
-may stand: `attention_scores`, `attention_weights`, `weighted_values`. When nobody asks for the weights, PyTorch's
-fused kernel computes the same output without ever holding the (query, key) matrix.
+`attend` is a pure function of tensors. It is also three smaller ones, in reading order, between
+which a hook may stand: `attention_scores`, `attention_weights`, `weighted_values`. When
+the weights are not asked for, PyTorch's fused kernel computes the same output without ever holding
+the (query, key) matrix.
 
-What this file promises beyond the formula: blocked weights are exactly 0; a query that may look at nothing gets
-zeros, forward and backward; whatever stands in a blocked key or value, NaN too, reaches nobody. In a compiled graph and
-on a GPU, where numbers are not looked at, that holds for NaN, infinity and all but vast numbers: one whose product with
-a query overflows (in float32, above about 1e38) may make NaN of rows that are blocked from it.
+What this file promises beyond the formula: blocked weights are exactly 0; a query that may look at
+nothing gets zeros, forward and backward; whatever stands in a blocked key or value, NaN too,
+reaches no output. In a compiled graph and on a GPU, where numbers are not looked at, that holds for
+NaN, infinity and all but vast numbers: one whose product with a query overflows (in float32, above
+about 1e38) may make NaN of rows that are blocked from it.
 """
 
 import math
@@ -41,8 +43,8 @@ __all__ = [
     "weighted_values",
 ]
 
-# Magnitudes above this can overflow a product of two, even when it is blocked afterwards: such tensors take the
-# explicit path, which never computes with what it blocks.
+# Magnitudes above this can overflow a product of two, even when it is blocked afterwards: such
+# tensors take the explicit path, which never computes with what it blocks.
 _LARGEST_TAME = 1e15
 _LARGEST_SCALE = 1e3  # of tame queries and keys makes tame scores
 _HALF = (torch.float16, torch.bfloat16)
@@ -56,8 +58,8 @@ _Given = ParamSpec("_Given")
 class Attention(NamedTuple):
     """What attention computes; `weights` and `scores` are None where they were not asked for.
 
-    output (..., query, value_width) · weights and scores (..., query, key); for half-precision inputs weights and
-    scores are float32, as they were computed.
+    output (..., query, value_width) · weights and scores (..., query, key); for half-precision
+    inputs weights and scores are float32, as they were computed.
     """
 
     output: Tensor
@@ -78,14 +80,17 @@ def attend(
     """Let each query gather the values of the keys it resembles.
 
     Args:
-        query: (..., query, head_width), any leading axes; those of query, key and value broadcast together.
+        query: (..., query, head_width), any leading axes; those of query, key and value broadcast
+            together.
         key: (..., key, head_width)
         value: (..., key, value_width)
-        mask: boolean, True = may attend; or float, added to the scores (-inf blocks), but not of zeros and ones alone;
-            broadcast to (..., query, key). The word "causal" stands for `causal_mask(query, key)` and is the quickest.
+        mask: boolean, True = may attend; or float, added to the scores (-inf blocks), but not of
+            zeros and ones alone; broadcast to (..., query, key). The word "causal" stands for
+            `causal_mask(query, key)` and is the quickest.
         scale: None or True for 1/√head_width, False for none, or a number.
-        dropout: the probability with which a weight is dropped on its way to the output (the returned weights are
-            those before dropout, so their rows sum to 1); pass 0 when not training.
+        dropout: the probability with which a weight is dropped on its way to the output (the
+            returned weights are those before dropout, so their rows sum to 1); pass 0 when not
+            training.
         need_weights: False lets the fused kernel run; `weights` and `scores` are then None.
 
     Raises:
@@ -98,10 +103,14 @@ def attend(
     check_attention_shapes(query, key, value, mask if isinstance(mask, Tensor) else None)
     if not (isinstance(dropout, int | float) and 0.0 <= dropout < 1.0):
         raise WrongUsage(f"dropout is a probability from 0 to below 1; got {dropout!r}.")
-    if isinstance(mask, Tensor) and mask.device.type == "cpu":  # a GPU would have to be waited for; modules do it once
+    # a GPU would have to be waited for; modules do it once
+    if isinstance(mask, Tensor) and mask.device.type == "cpu":
         refuse_zeros_and_ones(mask)
-    # torch's fused kernel has no rule for vmap: it would compute member after member, with a warning.
-    may_fuse = not (need_weights or _is_explicit.get() or torch._C._are_functorch_transforms_active())
+    # torch's fused kernel has no rule for vmap: it would compute member after member, with a
+    # warning.
+    may_fuse = not (
+        need_weights or _is_explicit.get() or torch._C._are_functorch_transforms_active()
+    )
     may_fuse = may_fuse and key.shape[-2] > 0
     if may_fuse and not dropout and goes_native(query, key, value, mask, scale=scale):
         output = native_output(query, key, value, mask, _scale_factor(scale, query.shape[-1]))
@@ -116,25 +125,37 @@ def attend(
 
 
 def goes_native(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask = None, *, scale: float | bool | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask = None,
+    *,
+    scale: float | bool | None = None,
 ) -> bool:
-    """Say whether `attend` would compute this output, without dropout, by the kernel of `fused.py`."""
+    """Say whether `attend` would compute this output, without dropout, by the kernel of
+    `fused.py`."""
     factor = _scale_factor(scale, query.shape[-1])
-    return not _is_explicit.get() and takes_native(query, key, value, mask, factor) and _are_tame(query, key, value)
+    return (
+        not _is_explicit.get()
+        and takes_native(query, key, value, mask, factor)
+        and _are_tame(query, key, value)
+    )
 
 
 def surely_finite(query: Tensor, key: Tensor, *, scale: float | bool | None = None) -> bool:
-    """Say whether no score of these can be NaN or overflow, so that none has to be guarded; False where unknown."""
+    """Are all scores certain to be finite? False where unknown."""
     factor = _scale_factor(scale, query.shape[-1])
     return abs(factor) <= _LARGEST_SCALE and _can_look(key) and _are_tame(query, key)
 
 
 def outside_autocast(function: Callable[_Given, Tensor]) -> Callable[_Given, Tensor]:
-    """Compute a function in the precision that it asks for, also where autocast would round it to half precision."""
+    """Run a function in the precision it asks for, also under autocast."""
 
     @wraps(function)
     def computed(*args: _Given.args, **named: _Given.kwargs) -> Tensor:
-        kind = next(each.device.type for each in (*args, *named.values()) if isinstance(each, Tensor))
+        kind = next(
+            each.device.type for each in (*args, *named.values()) if isinstance(each, Tensor)
+        )
         with _precisely(kind):
             return function(*args, **named)
 
@@ -146,16 +167,21 @@ def _precisely(kind: str) -> AbstractContextManager[None]:
 
 
 @outside_autocast
-def attention_scores(query: Tensor, key: Tensor, mask: Mask = None, *, scale: float | bool | None = None) -> Tensor:
+def attention_scores(
+    query: Tensor, key: Tensor, mask: Mask = None, *, scale: float | bool | None = None
+) -> Tensor:
     """Compare each query with each key: `QKᵀ/√d_k`, a float mask added, -inf where blocked.
 
-    Shapes: (..., query, head_width), (..., key, head_width) -> (..., query, key); half precision becomes float32.
+    Shapes: (..., query, head_width), (..., key, head_width) -> (..., query, key); half precision
+    becomes float32.
     """
     query, key = _at_least_float32(query), _at_least_float32(key)
     tensor = as_tensor(mask, query.shape[-2], key.shape[-2], query.device)
     if tensor is not None and (_may_hold_garbage(query) or _may_hold_garbage(key)):
         finite_query, finite_key = torch.isfinite(query), torch.isfinite(key)
-        products = _products(torch.where(finite_query, query, 0.0), torch.where(finite_key, key, 0.0), scale)
+        products = _products(
+            torch.where(finite_query, query, 0.0), torch.where(finite_key, key, 0.0), scale
+        )
         # What may be looked at keeps its NaN: hiding it would be a lie.
         garbage = ~(finite_query.all(-1).unsqueeze(-1) & finite_key.all(-1).unsqueeze(-2))
         products = products.masked_fill(garbage, float("nan"))
@@ -174,19 +200,22 @@ def attention_scores(query: Tensor, key: Tensor, mask: Mask = None, *, scale: fl
 def attention_weights(scores: Tensor) -> Tensor:
     """Turn scores into weights, a softmax over the keys; a row of nothing but -inf becomes zeros.
 
-    Shapes: (..., query, key) -> the same. Rows that cannot have weights are set aside *before* the softmax, because a
-    NaN repaired after it comes back in the gradient: dead ones get zeros; ones with NaN or an overflow get NaN where
-    they may look, and no gradient.
+    Shapes: (..., query, key) -> the same. Rows that cannot have weights are set aside *before* the
+    softmax, because a NaN repaired after it comes back in the gradient: dead ones get zeros; ones
+    with NaN or an overflow get NaN where they may look, and no gradient.
     """
     if scores.shape[-1] == 0:
         return scores
     largest = scores.detach().amax(-1, keepdim=True)
     blocked = scores.detach() == float("-inf")
     if _is_trusted.get():
-        return scores.masked_fill(largest == float("-inf"), 0.0).softmax(-1).masked_fill(blocked, 0.0)
+        return (
+            scores.masked_fill(largest == float("-inf"), 0.0).softmax(-1).masked_fill(blocked, 0.0)
+        )
     broken = ~(largest < float("inf"))
     weights = scores.masked_fill((largest == float("-inf")) | broken, 0.0).softmax(-1)
-    # Also where the softmax gave 0 already: the gradient of a blocked weight may be infinite, and 0 times that is NaN.
+    # Also where the softmax gave 0 already: the gradient of a blocked weight may be infinite, and 0
+    # times that is NaN.
     weights = weights.masked_fill(blocked, 0.0)
     if _can_look(scores) and not bool(broken.any()):
         return weights
@@ -195,7 +224,7 @@ def attention_weights(scores: Tensor) -> Tensor:
 
 @outside_autocast
 def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> Tensor:
-    """Add up the values, each times its weight; a value of weight 0 adds nothing, even when it is NaN.
+    """Sum the values by their weights; a value of weight 0 adds nothing, even when it is NaN.
 
     Shapes: (..., query, key), (..., key, value_width) -> (..., query, value_width).
     """
@@ -216,8 +245,9 @@ def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> 
 def trusted_numbers() -> Iterator[None]:
     """Leave out the guards against NaN and infinity inside the `with`.
 
-    For whoever watches for them otherwise, as training does: without the guards a NaN that stands in a blocked key or
-    value reaches the output. Blocked weights stay exactly 0, and dead rows stay zeros.
+    For callers that find them otherwise, as training does: without the guards a NaN that stands
+    in a blocked key or value reaches the output. Blocked weights stay exactly 0, and dead rows stay
+    zeros.
     """
     token = _is_trusted.set(True)
     try:
@@ -228,7 +258,7 @@ def trusted_numbers() -> Iterator[None]:
 
 @contextmanager
 def explicit_attention() -> Iterator[None]:
-    """Leave the fused kernel alone inside the `with`: what an edit of scores or weights is to be compared with."""
+    """Take the explicit path inside the `with`: the reference for edits of scores or weights."""
     token = _is_explicit.set(True)
     try:
         yield
@@ -247,19 +277,31 @@ def _products(query: Tensor, key: Tensor, scale: float | bool | None) -> Tensor:
 
 
 def _fused(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, scale: float | bool | None, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Mask,
+    *,
+    scale: float | bool | None,
+    dropout: float,
 ) -> Tensor:
     num_queries, num_keys = query.shape[-2], key.shape[-2]
-    # PyTorch's is_causal lines up the first query with the first key; ours are the last queries. They agree when
-    # there are as many of both, and a single query may look at all keys.
+    # PyTorch's is_causal lines up the first query with the first key; ours are the last queries.
+    # They agree when there are as many of both, and a single query may look at all keys.
     is_causal = mask == "causal" if isinstance(mask, str) else False
     square = is_causal and num_queries == num_keys
     tensor = (
-        None if square or (is_causal and num_queries == 1) else as_tensor(mask, num_queries, num_keys, query.device)
+        None
+        if square or (is_causal and num_queries == 1)
+        else as_tensor(mask, num_queries, num_keys, query.device)
     )
     reached = None
     if mask is not None and not _can_look(key):
-        finite_query, finite_key, finite_value = torch.isfinite(query), torch.isfinite(key), torch.isfinite(value)
+        finite_query, finite_key, finite_value = (
+            torch.isfinite(query),
+            torch.isfinite(key),
+            torch.isfinite(value),
+        )
         garbage_key = ~(finite_key.all(-1) & finite_value.all(-1))
         garbage = ~finite_query.all(-1).unsqueeze(-1) | garbage_key.unsqueeze(-2)
         query = torch.where(finite_query, query, 0.0)
@@ -273,7 +315,8 @@ def _fused(
     axes = [each.shape[:-2] for each in (query, key, value)]
     leading = torch.broadcast_shapes(*axes)  # type: ignore[no-untyped-call]
     if leading != torch.broadcast_shapes(*axes[:2]):  # type: ignore[no-untyped-call]
-        query = query.expand(*leading, -1, -1)  # torch adds a mask to no more scores than queries and keys have
+        # torch adds a mask to no more scores than queries and keys have
+        query = query.expand(*leading, -1, -1)
     output = F.scaled_dot_product_attention(
         query,
         key,
@@ -290,7 +333,9 @@ def _scale_factor(scale: float | bool | None, width: int) -> float:
     if scale is None or scale is True:
         return float(width**-0.5)
     if not (isinstance(scale, int | float) and math.isfinite(scale)):
-        raise WrongUsage(f"scale is None or True (1/√width), False (none) or a finite number; got {scale!r}.")
+        raise WrongUsage(
+            f"scale is None or True (1/√width), False (none) or a finite number; got {scale!r}."
+        )
     return 1.0 if scale is False else float(scale)
 
 
@@ -299,7 +344,7 @@ def _at_least_float32(tensor: Tensor) -> Tensor:
 
 
 def _can_look(tensor: Tensor) -> bool:
-    """Say whether looking at the numbers is allowed and cheap: not on a GPU, in a compiled graph or under vmap."""
+    """May the numbers be read cheaply? Not on a GPU, in a compiled graph or under vmap."""
     return (
         tensor.device.type == "cpu"
         and not torch.compiler.is_compiling()
@@ -308,20 +353,29 @@ def _can_look(tensor: Tensor) -> bool:
 
 
 def _may_hold_garbage(tensor: Tensor) -> bool:
-    """Say whether a tensor has NaN or infinity in it; True where nobody can look, so that it is guarded against."""
+    """Does a tensor hold NaN or infinity? True where the numbers cannot be read, so that it is
+    guarded against."""
     if _is_trusted.get():
         return False
     return not _can_look(tensor) or not bool(torch.isfinite(tensor.detach().sum()))
 
 
 def _needs_care(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str) -> bool:
-    """Say whether blocked numbers could get through the fused kernel, so that the explicit path must be taken."""
-    if isinstance(mask, Tensor) and query.dtype in _HALF and mask.dtype not in (torch.bool, query.dtype):
+    """Could blocked numbers get through the fused kernel, so that the explicit path is needed?"""
+    if (
+        isinstance(mask, Tensor)
+        and query.dtype in _HALF
+        and mask.dtype not in (torch.bool, query.dtype)
+    ):
         return True  # a mask of -1e9 would become -inf on its way to half precision
     return _can_look(key) and not _are_tame(query, key, value)
 
 
 def _are_tame(*tensors: Tensor) -> bool:
-    # The length of all numbers taken together bounds each of them, and is found 20 times faster than the largest.
-    lengths = (torch.linalg.vector_norm(t.detach(), dtype=torch.promote_types(t.dtype, torch.float32)) for t in tensors)
+    # The length of all numbers taken together bounds each of them, and is found 20 times faster
+    # than the largest.
+    lengths = (
+        torch.linalg.vector_norm(t.detach(), dtype=torch.promote_types(t.dtype, torch.float32))
+        for t in tensors
+    )
     return float(sum(lengths)) < _LARGEST_TAME  # and NaN is not

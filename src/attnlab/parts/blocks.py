@@ -1,8 +1,8 @@
 """A block: attention, then feed-forward, each added to the residual stream.
 
-Where the norm stands is the choice: `pre` normalises what a sub-layer reads (Xiong et al. 2020), `post` what the
-stream has become (Vaswani et al. 2017), `none` nothing. A block with `cross_attention` is a decoder block that also
-looks at a memory.
+Where the norm stands is the choice: `pre` normalises what a sub-layer reads (Xiong et al. 2020),
+`post` what the stream has become (Vaswani et al. 2017), `none` nothing. A block with
+`cross_attention` is a decoder block that also looks at a memory.
 """
 
 from typing import Literal, get_args
@@ -48,7 +48,9 @@ class Block(SitedModule):
     ) -> None:
         super().__init__()
         if norm_place not in get_args(NormPlace):
-            raise WrongUsage(f"norm_place must be one of {', '.join(get_args(NormPlace))}; got {norm_place!r}.")
+            raise WrongUsage(
+                f"norm_place must be one of {', '.join(get_args(NormPlace))}; got {norm_place!r}."
+            )
         self.norm_place = norm_place
 
         def make() -> nn.Module:
@@ -61,7 +63,11 @@ class Block(SitedModule):
         self.norm_feed_forward = make()
         self.feed_forward = feed_forward
         self.dropout = dropout
-        between = ("residual_between",) if cross_attention is None else ("residual_between", "residual_after_cross")
+        between = (
+            ("residual_between",)
+            if cross_attention is None
+            else ("residual_between", "residual_after_cross")
+        )
         self.sites = ("residual_before", *between, "residual_after")
 
     def forward(
@@ -92,7 +98,9 @@ class Block(SitedModule):
         x = self.visit("residual_between", x)
         if self.cross_attention is not None and self.norm_cross_attention is not None:
             if memory is None:
-                raise WrongUsage("a block with cross-attention needs a memory to look at; got none.")
+                raise WrongUsage(
+                    "a block with cross-attention needs a memory to look at; got none."
+                )
             other = cache.layer(f"{name}.cross_attention") if cache is not None else None
             read = self.norm_cross_attention(x) if self.norm_place == "pre" else x
             seen = self.cross_attention(read, memory, mask=memory_mask, cache=other).output

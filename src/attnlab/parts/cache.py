@@ -1,6 +1,7 @@
-"""The key/value cache: what generation keeps so that each new token costs one step instead of all of them.
+"""The key/value cache: kept by generation so that each new token costs one step.
 
-A model's cache holds one `LayerCache` for each attention part, under the part's name, made when first asked for.
+A model's cache holds one `LayerCache` for each attention part, under the part's name, made when
+first asked for.
 """
 
 import torch
@@ -12,7 +13,8 @@ __all__ = ["Cache", "LayerCache"]
 
 
 class LayerCache:
-    """Keys and values of one attention part, (batch, kv_head, key, width), growing along the key axis.
+    """Keys and values of one attention part, (batch, kv_head, key, width), growing along the key
+    axis.
 
     Room is doubled when it runs out, so that n appended tokens cost O(n) copies, not O(n²).
     """
@@ -26,8 +28,8 @@ class LayerCache:
         """Add new positions and return all that are held, the new ones last."""
         if self._keys is not None and self._keys.shape[0] != key.shape[0]:
             raise WrongUsage(
-                f"this cache holds a batch of {self._keys.shape[0]}; got a batch of {key.shape[0]}. "
-                "Start a new cache for each generation."
+                f"this cache holds a batch of {self._keys.shape[0]}; got a batch of "
+                f"{key.shape[0]}. Start a new cache for each generation."
             )
         self._keys = self._with_room(self._keys, key)
         self._values = self._with_room(self._values, value)
@@ -48,7 +50,9 @@ class LayerCache:
         if store is not None and store.shape[-2] >= needed:
             return store
         room = max(needed, 2 * self.length, 16)
-        larger = torch.zeros((*new.shape[:-2], room, new.shape[-1]), dtype=new.dtype, device=new.device)
+        larger = torch.zeros(
+            (*new.shape[:-2], room, new.shape[-1]), dtype=new.dtype, device=new.device
+        )
         if store is not None:
             larger[..., : self.length, :] = store[..., : self.length, :]
         return larger

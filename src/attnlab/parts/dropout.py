@@ -1,4 +1,5 @@
-"""Dropout: in training, zero each number with a probability and scale up the rest (Srivastava et al. 2014).
+"""Dropout: in training, zero each number with a probability and scale up the rest (Srivastava et
+al. 2014).
 
 A function, not a module: a probability of 0, the usual case here, then costs nothing.
 """
@@ -15,13 +16,15 @@ def dropped(x: Tensor, probability: float, *, is_training: bool) -> Tensor:
 
 
 def drops_out(model: nn.Module) -> bool:
-    """Say whether some part of a model, PyTorch's own dropout too, drops out as it stands."""
+    """Does some part of a model, PyTorch's own dropout too, drop anything now?"""
     return any(
-        part.training and bool(part.p if isinstance(part, nn.modules.dropout._DropoutNd) else _probability(part))
+        part.training
+        and bool(part.p if isinstance(part, nn.modules.dropout._DropoutNd) else _probability(part))
         for part in model.modules()
     )
 
 
 def _probability(part: nn.Module) -> float:
     found = getattr(part, "dropout", 0.0)
-    return found if isinstance(found, int | float) else 0.0  # a module of that name is asked for itself
+    # a module of that name is asked for itself
+    return found if isinstance(found, int | float) else 0.0

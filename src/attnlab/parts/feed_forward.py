@@ -1,7 +1,7 @@
 """The feed-forward part: each position by itself goes through a wider layer and back.
 
-`activation(x W_inner) W_outer` (Vaswani et al. 2017, §3.3), with ReLU or GELU (Hendrycks & Gimpel 2016); or SwiGLU,
-`(silu(x W_gate) · x W_inner) W_outer` (Shazeer 2020).
+`activation(x W_inner) W_outer` (Vaswani et al. 2017, §3.3), with ReLU or GELU (Hendrycks & Gimpel
+2016); or SwiGLU, `(silu(x W_gate) · x W_inner) W_outer` (Shazeer 2020).
 """
 
 from typing import Literal, get_args
@@ -36,7 +36,10 @@ class FeedForward(SitedModule):
     ) -> None:
         super().__init__()
         if activation not in get_args(ActivationKind):
-            raise WrongUsage(f"activation must be one of {', '.join(get_args(ActivationKind))}; got {activation!r}.")
+            raise WrongUsage(
+                f"activation must be one of {', '.join(get_args(ActivationKind))}; got "
+                f"{activation!r}."
+            )
         self.activation = activation
         self.gate = Linear(d_model, d_ff, bias=bias) if activation == "swiglu" else None
         self.inner = Linear(d_model, d_ff, bias=bias)
@@ -49,14 +52,17 @@ class FeedForward(SitedModule):
         if self.gate is not None:
             hidden = F.silu(self.gate(x)) * inner
         else:
-            # `inner` is the largest tensor of a pass; where nobody needs it again, its place is taken.
+            # `inner` is the largest tensor of a pass; where it is not needed again, its place is
+            # taken.
             is_free = not (torch.is_grad_enabled() or self.inner._forward_hooks)
             hidden = _activated(inner, self.activation, in_place=is_free)
         hidden = self.visit("hidden", hidden)
-        return self.visit("output", self.outer(dropped(hidden, self.dropout, is_training=self.training)))
+        return self.visit(
+            "output", self.outer(dropped(hidden, self.dropout, is_training=self.training))
+        )
 
     def extra_repr(self) -> str:
-        """What printing the module shows of it."""
+        """Return the settings that printing the module shows."""
         return f"activation={self.activation}"
 
 

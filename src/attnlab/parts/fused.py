@@ -1,12 +1,14 @@
 """Attention without its weights by a kernel of ours, where it is quicker than torch's.
 
-torch's fused kernel for processors leaves a third of the machine unused. Ours (`native/attention.cpp`) is compiled the
-first time that a long enough attention is computed without gradients, held against torch's, and timed beside it once a
-machine. `ATTNLAB_ATTENTION_PATH=default` (or `use_attention_path("default")`) switches all of it off, `native` takes it
-without a race, `auto` is the rule. Without a C++ compiler torch's kernel computes everything.
+torch's fused kernel for processors leaves a third of the machine unused. Ours
+(`native/attention.cpp`) is compiled the first time that a long enough attention is computed without
+gradients, held against torch's, and timed beside it once a machine.
+`ATTNLAB_ATTENTION_PATH=default` (or `use_attention_path("default")`) switches all of it off,
+`native` takes it without a race, `auto` is the rule. Without a C++ compiler torch's kernel computes
+everything.
 
-A query's output is the same to the bit for any number of threads and whatever else is in its batch, and an instrument
-that wants a summary of the weights gets it from the same pass over the scores.
+A query's output is the same to the bit for any number of threads and whatever else is in its batch,
+and a hook that wants a summary of the weights gets it from the same pass over the scores.
 """
 
 import math
@@ -37,7 +39,9 @@ __all__ = [
 
 AttentionPath = Literal["auto", "default", "native"]
 
-_FEWEST_KEYS = _FEWEST_QUERIES = 256  # below these the call costs more than the quicker kernel saves
+_FEWEST_KEYS = _FEWEST_QUERIES = (
+    256  # below these the call costs more than the quicker kernel saves
+)
 _FEWEST_SCORES = 2**20
 _LARGEST_SCALE = 1e3  # so that tame queries and keys have tame scores
 _MEMORY = "attention-path"
@@ -45,10 +49,12 @@ _setting: AttentionPath | None = None
 _probe: Probe | None = None
 
 
-def native_output(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None, scale: float) -> Tensor | None:
+def native_output(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None, scale: float
+) -> Tensor | None:
     """Compute (..., query, value_width) by our kernel; None where memory ran out.
 
-    Whether it may is for `takes_native` to say, and whether the numbers are tame for whoever calls.
+    `takes_native` says whether it may; the caller says whether the numbers are guarded.
     """
     tensor = mask if isinstance(mask, Tensor) else None
     if tensor is not None and tensor.dtype != torch.bool:
@@ -60,7 +66,9 @@ def native_output(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str 
         return None
 
 
-def takes_native(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None, scale: float) -> bool:
+def takes_native(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str | None, scale: float
+) -> bool:
     """Say whether our kernel is the one for this attention, in a microsecond where it is short."""
     if torch.compiler.is_compiling():
         return False
@@ -99,7 +107,7 @@ def use_attention_path(path: AttentionPath) -> Iterator[None]:
 
 
 def attention_path_probe(*, fresh: bool = False) -> Probe:
-    """Compile our kernel and compare it with torch's, or recall what was found (`fresh` measures again)."""
+    """Compile our kernel and compare it with torch's, once a machine (`fresh` measures again)."""
     global _probe  # noqa: PLW0603  remembered for the process
     if _probe is None or fresh:
         _probe = _measured(fresh=fresh)
@@ -107,7 +115,8 @@ def attention_path_probe(*, fresh: bool = False) -> Probe:
 
 
 def attention_path_in_use() -> Literal["default", "native"]:
-    """Name the path that long attentions take here and now, with `auto` resolved: results depend on it to the bit."""
+    """Return the path that long attentions take here, `auto` resolved; results depend on it to the
+    bit."""
     return "native" if _native_is_on() else "default"
 
 
@@ -121,7 +130,7 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def _pays(mask: Tensor) -> bool:
-    """Say whether a mask costs less than our kernel gains: not a bias for each pair, unless it is causal."""
+    """Does a mask cost less than our kernel gains? A bias for each pair does not."""
     if mask.dtype == torch.bool or mask.dim() < 2 or mask.shape[-2] == 1:
         return True
     return bool((mask[..., 0, -1] == float("-inf")).all())
@@ -132,24 +141,30 @@ def _native_is_on() -> bool:
     if path == "auto":
         return attention_path_probe().is_taken
     if path == "native" and (reason := _reason_against()) is not None:
-        raise CouldNotRun(f'the attention path "native" cannot be taken: {reason}. Use "auto" or "default".')
+        raise CouldNotRun(
+            f'the attention path "native" cannot be taken: {reason}. Use "auto" or "default".'
+        )
     return path == "native"
 
 
 def _check_path(path: str) -> Any:
     if path not in get_args(AttentionPath):
-        raise WrongUsage(f"the attention path must be one of {', '.join(get_args(AttentionPath))}; got {path!r}.")
+        raise WrongUsage(
+            f"the attention path must be one of {', '.join(get_args(AttentionPath))}; got {path!r}."
+        )
     return path
 
 
 @cache
 def _reason_against() -> str | None:
-    """Say what stands against our kernel: that it does not compile, or does not compute what torch's does."""
+    """Return why our kernel cannot be used here: it does not compile, or its results are off."""
     found = attention.library()
     if isinstance(found, str):
         return found
     query, key, value = _example(2, 67, 131, 20)
-    expected = F.scaled_dot_product_attention(query, key, value, torch.ones(67, 131).tril(64).bool())
+    expected = F.scaled_dot_product_attention(
+        query, key, value, torch.ones(67, 131).tril(64).bool()
+    )
     output = native_output(query, key, value, "causal", 20**-0.5)
     error = math.inf if output is None else float((output - expected).abs().max())
     return None if error < 1e-5 else f"its result is off by {error:.1e}"
@@ -175,7 +190,9 @@ def _measured(*, fresh: bool) -> Probe:
     return remember(_MEMORY, ratio)
 
 
-def _example(heads: int, num_queries: int, num_keys: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+def _example(
+    heads: int, num_queries: int, num_keys: int, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
     source = torch.Generator().manual_seed(0)
     numbers = torch.randn(1, heads, num_queries + 2 * num_keys, width, generator=source)
     query, keys = numbers[:, :, :num_queries], numbers[:, :, num_queries:]

@@ -1,8 +1,8 @@
 """Multi-head attention: several attentions side by side, each over its own slice of the width.
 
-MultiHead(Q, K, V) = Concat(head_1 … head_h) W_output (Vaswani et al. 2017, §3.2.2); with fewer key/value heads than
-query heads, each is shared by a group of neighbours (Ainslie et al. 2023). One class serves self- and
-cross-attention: what is looked at is the argument `context`.
+MultiHead(Q, K, V) = Concat(head_1 … head_h) W_output (Vaswani et al. 2017, §3.2.2); with fewer
+key/value heads than query heads, each is shared by a group of neighbours (Ainslie et al. 2023). One
+class serves self- and cross-attention: what is looked at is the argument `context`.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
-from attnlab.parts.attend import Attention, attend, attention_scores, attention_weights, weighted_values
+from attnlab.parts.attend import (
+    Attention,
+    attend,
+    attention_scores,
+    attention_weights,
+    weighted_values,
+)
 from attnlab.parts.cache import LayerCache
 from attnlab.parts.linear import Linear
 from attnlab.parts.masks import Mask, as_tensor, refuse_zeros_and_ones
@@ -20,7 +26,14 @@ from attnlab.parts.projections import Projection, ProjectionKind, make_projectio
 from attnlab.shapes import require_integer, shape_text
 from attnlab.sites import AttentionCall, OutputPlace, SitedModule
 
-__all__ = ["MultiHeadAttention", "attend_at", "join_heads", "multi_head_attention", "share_heads", "split_heads"]
+__all__ = [
+    "MultiHeadAttention",
+    "attend_at",
+    "join_heads",
+    "multi_head_attention",
+    "share_heads",
+    "split_heads",
+]
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
@@ -31,12 +44,14 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
 
 
 def join_heads(x: Tensor) -> Tensor:
-    """(..., head, length, head_width) -> (..., length, head · head_width), the inverse of `split_heads`."""
+    """(..., head, length, head_width) -> (..., length, head · head_width), the inverse of
+    `split_heads`."""
     return x.transpose(-3, -2).flatten(-2)
 
 
 def share_heads(x: Tensor, num_heads: int) -> Tensor:
-    """Repeat each key/value head for the query heads of its group: (..., kv_head, key, w) -> (..., head, key, w)."""
+    """Repeat each key/value head for the query heads of its group: (..., kv_head, key, w) -> (...,
+    head, key, w)."""
     num_kv_heads = x.shape[-3]
     if num_kv_heads == num_heads:
         return x
@@ -54,7 +69,8 @@ class MultiHeadAttention(SitedModule):
     """Attention over `num_heads` slices, between four projections that the caller provides.
 
     Args:
-        query, key, value: projections to (head · head_width), (kv_head · head_width), (kv_head · value_width).
+        query, key, value: projections to (head · head_width), (kv_head · head_width), (kv_head ·
+            value_width).
         output: projection from (head · value_width) back to d_model.
         num_heads: heads that look.
         num_kv_heads: heads that are looked at; None for as many, 1 for multi-query attention.
@@ -79,9 +95,13 @@ class MultiHeadAttention(SitedModule):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        num_kv_heads = num_heads if num_kv_heads is None else require_integer("num_kv_heads", num_kv_heads)
+        num_kv_heads = (
+            num_heads if num_kv_heads is None else require_integer("num_kv_heads", num_kv_heads)
+        )
         if require_integer("num_heads", num_heads) % num_kv_heads:
-            raise WrongUsage(f"num_heads must be a multiple of num_kv_heads; got {num_heads} and {num_kv_heads}.")
+            raise WrongUsage(
+                f"num_heads must be a multiple of num_kv_heads; got {num_heads} and {num_kv_heads}."
+            )
         self.query, self.key, self.value, self.output = query, key, value, output
         self.layout = HeadLayout(num_heads, num_kv_heads)
         self.position, self.scale, self.dropout = position, scale, dropout
@@ -101,24 +121,35 @@ class MultiHeadAttention(SitedModule):
             x: (batch, query, d_model)
             context: (batch, key, d_model); None for self-attention.
             mask: as in `attend`; a tensor broadcasts to (batch, head, query, key).
-            cache: keys and values of earlier positions (self-attention), or of the whole context, kept from call
-                to call; positions count on from what it holds.
+            cache: keys and values of earlier positions (self-attention), or of the whole context,
+                kept from call to call; positions count on from what it holds.
             need_weights: also return weights and scores, (batch, head, query, key).
         """
         if x.dim() != 3:
-            raise WrongUsage(f"x must have shape (batch, length, d_model); got {shape_text(x.shape)}.")
+            raise WrongUsage(
+                f"x must have shape (batch, length, d_model); got {shape_text(x.shape)}."
+            )
         if context is not None and self.position is not None:
             raise WrongUsage(
-                f"{type(self.position).__name__} positions compare places in one sequence; cross-attention looks at "
-                "another. Build it with position=None."
+                f"{type(self.position).__name__} positions compare places in one sequence; "
+                "cross-attention looks at another. Build it with position=None."
             )
         heads = self.supplied("heads")
-        found = Attention(heads) if heads is not None else self._looked(x, context, mask, cache, need_weights)
+        found = (
+            Attention(heads)
+            if heads is not None
+            else self._looked(x, context, mask, cache, need_weights)
+        )
         heads = self.visit("heads", found.output)
         return found._replace(output=self.visit("output", self.output(join_heads(heads))))
 
     def _looked(
-        self, x: Tensor, context: Tensor | None, mask: Mask, cache: LayerCache | None, need_weights: bool
+        self,
+        x: Tensor,
+        context: Tensor | None,
+        mask: Mask,
+        cache: LayerCache | None,
+        need_weights: bool,
     ) -> Attention:
         """What the heads gather, each by itself: (batch, head, query, value_width)."""
         refuse_zeros_and_ones(mask)
@@ -136,18 +167,32 @@ class MultiHeadAttention(SitedModule):
                 key, value = cache.append(key, value)
         if isinstance(self.position, Rotary):
             query = self.position(query, offset)
-        query, key, value = self.visit("query", query), self.visit("key", key), self.visit("value", value)
+        query, key, value = (
+            self.visit("query", query),
+            self.visit("key", key),
+            self.visit("value", value),
+        )
         if isinstance(self.position, Alibi):
             mask = self.position.masked(mask, query.shape[-2], key.shape[-2], query)
         dropout = self.dropout if self.training else 0.0
         return attend_at(
-            self, query, key, value, mask, scale=self.scale, dropout=dropout, need_weights=need_weights,
+            self,
+            query,
+            key,
+            value,
+            mask,
+            scale=self.scale,
+            dropout=dropout,
+            need_weights=need_weights,
             is_cross=context is not None,
-        )  # fmt: skip
+        )
 
     def extra_repr(self) -> str:
         """What printing the module shows of it."""
-        return f"num_heads={self.layout.num_heads}, num_kv_heads={self.layout.num_kv_heads}, dropout={self.dropout:g}"
+        return (
+            f"num_heads={self.layout.num_heads}, num_kv_heads={self.layout.num_kv_heads}, "
+            f"dropout={self.dropout:g}"
+        )
 
 
 def attend_at(
@@ -162,30 +207,35 @@ def attend_at(
     need_weights: bool = False,
     is_cross: bool = False,
 ) -> Attention:
-    """Let queries look, at a part's door: as `attend` does, with the mask, the scores and the weights shown.
+    """Attend as `attend` does, at a module's hook point: mask, scores and weights can be hooked.
 
-    Shapes: query (batch, head, query, head_width), key and value (batch, kv_head, key, width). The fused kernel runs
-    unless the weights are returned or somebody may change the scores or the weights.
+    Shapes: query (batch, head, query, head_width), key and value (batch, kv_head, key, width). The
+    fused kernel runs unless the weights are returned or a hook may change the scores or the
+    weights.
     """
-    is_watched = part.is_watched  # most often not: then all the rest costs nothing
+    is_hooked = part.is_hooked  # most often not: then all the rest costs nothing
     num_queries, num_keys = query.shape[-2], key.shape[-2]
-    if is_watched and part.wants("mask"):
+    if is_hooked and part.wants("mask"):
         tensor = as_tensor(mask, num_queries, num_keys, query.device)
         if tensor is None and part.wants("mask", to_change=True):
             tensor = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device)
         mask = tensor if tensor is None else part.visit("mask", tensor)
-    is_open = is_watched and part.wants("scores", "weights", to_change=True)
-    if is_watched:
+    is_open = is_hooked and part.wants("scores", "weights", to_change=True)
+    if is_hooked:
         place = None if is_open or dropout or need_weights else OutputPlace()
         part.watch(AttentionCall(query, key, value, mask, scale, is_open, is_cross, place))
         if place is not None and place.output is not None:
             return Attention(place.output)
     key, value = share_heads(key, query.shape[-3]), share_heads(value, query.shape[-3])
     if not is_open:
-        return attend(query, key, value, mask, scale=scale, dropout=dropout, need_weights=need_weights)
+        return attend(
+            query, key, value, mask, scale=scale, dropout=dropout, need_weights=need_weights
+        )
     scores = part.visit("scores", attention_scores(query, key, mask, scale=scale))
     weights = part.visit("weights", attention_weights(scores))
-    return Attention(weighted_values(weights, value, dropout=dropout).to(query.dtype), weights, scores)
+    return Attention(
+        weighted_values(weights, value, dropout=dropout).to(query.dtype), weights, scores
+    )
 
 
 def multi_head_attention(
@@ -201,7 +251,7 @@ def multi_head_attention(
     scale: float | bool | None = None,
     dropout: float = 0.0,
 ) -> MultiHeadAttention:
-    """Wire the usual case: heads of width d_model / num_heads, four projections of one kind, Xavier-uniform output.
+    """Build the usual case: heads of width d_model / num_heads and four projections of one kind.
 
     >>> import torch
     >>> multi_head_attention(8, 2)(torch.zeros(1, 3, 8)).output.shape
@@ -212,7 +262,9 @@ def multi_head_attention(
     head_width = d_model // num_heads
 
     def projection(heads: int) -> Projection:
-        return make_projection(projections, d_model, heads, head_width, rank=rank, temperature=temperature, bias=bias)
+        return make_projection(
+            projections, d_model, heads, head_width, rank=rank, temperature=temperature, bias=bias
+        )
 
     output = Linear(d_model, d_model, bias=bias)
     nn.init.xavier_uniform_(output.weight)

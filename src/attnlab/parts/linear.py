@@ -1,12 +1,13 @@
 """Matrix products, `y = x Wᵀ + b`, by the faster of torch's two CPU paths.
 
-On some processors the MKL that torch calls does not use the widest vector units, while the oneDNN in the same wheel
-does. A probe of some milliseconds compares the two once a machine, and remembers (so that two runs on one machine
-always compute alike). `ATTNLAB_MATRIX_PATH=default` (or `use_matrix_path("default")`) switches all of it off,
-`onednn` forces it, `auto` is the rule.
+On some processors the MKL that torch calls does not use the widest vector units, while the oneDNN
+in the same wheel does. A probe of some milliseconds compares the two once a machine, and remembers
+(so that two runs on one machine always compute alike). `ATTNLAB_MATRIX_PATH=default` (or
+`use_matrix_path("default")`) switches all of it off, `onednn` forces it, `auto` is the rule.
 
-Only large float32 products on a CPU ever leave the default path; small ones would pay more for the call than they
-gain, and gradients of any order stay available because the backward pass is made of the same function.
+Only large float32 products on a CPU ever leave the default path; small ones would pay more for the
+call than they gain, and gradients of any order stay available because the backward pass is made of
+the same function.
 """
 
 import os
@@ -22,12 +23,21 @@ from torch.autograd import forward_ad
 from attnlab.errors import WrongUsage
 from attnlab.parts.probes import Probe, compared, recalled, remember
 
-__all__ = ["Linear", "MatrixPath", "Probe", "linear", "matrix_path_in_use", "matrix_path_probe", "use_matrix_path"]
+__all__ = [
+    "Linear",
+    "MatrixPath",
+    "Probe",
+    "linear",
+    "matrix_path_in_use",
+    "matrix_path_probe",
+    "use_matrix_path",
+]
 
 MatrixPath = Literal["auto", "default", "onednn"]
 
 _SMALLEST_FLOPS = 5e7  # below this the call costs more than the faster product saves
-_WORTH_TURNING = 0.8  # the share of the default's time before the other is taken for products that must be turned first
+# the share of the default's time before the other is taken for products that must be turned first
+_WORTH_TURNING = 0.8
 _MEMORY = "matrix-path"
 _setting: MatrixPath | None = None
 _probe: Probe | None = None
@@ -48,7 +58,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         and _onednn_is_on()
     ):
         # The op itself has no derivative: a frozen weight with a trainable bias must not slip past.
-        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
+        if torch.is_grad_enabled() and any(
+            t is not None and t.requires_grad for t in (x, weight, bias)
+        ):
             result: Tensor = _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
             return result
         return _onednn(x, weight, bias)
@@ -58,7 +70,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class Linear(nn.Module):
     """A weight (out, in) and an optional bias (out), with PyTorch's names and initial values.
 
-    Its parameters have the names and shapes of `torch.nn.Linear`, so weights can be copied either way.
+    Its parameters have the names and shapes of `torch.nn.Linear`, so weights can be copied either
+    way.
     """
 
     def __init__(self, in_features: int, out_features: int, *, bias: bool = True) -> None:
@@ -95,7 +108,8 @@ def use_matrix_path(path: MatrixPath) -> Iterator[None]:
 
 
 def matrix_path_probe(*, fresh: bool = False) -> Probe:
-    """Compare the two paths on this processor, or recall what was found (`fresh` measures again)."""
+    """Compare the two paths on this processor, or recall what was found (`fresh` measures
+    again)."""
     global _probe  # noqa: PLW0603  remembered for the process
     if _probe is None or fresh:
         _probe = (None if fresh else recalled(_MEMORY)) or _measured()
@@ -103,7 +117,8 @@ def matrix_path_probe(*, fresh: bool = False) -> Probe:
 
 
 def matrix_path_in_use() -> Literal["default", "onednn"]:
-    """Name the path that large products take here and now, with `auto` resolved: results depend on it to the bit."""
+    """Return the path that large products take here, `auto` resolved; results depend on it to the
+    bit."""
     return "onednn" if _onednn_is_on() else "default"
 
 
@@ -118,25 +133,30 @@ class _OneDNNLinear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         flat = grad.reshape(-1, grad.shape[-1])
         grad_x = linear(grad, weight.t()) if ctx.needs_input_grad[0] else None
-        grad_weight = _weight_gradient(flat, x.reshape(-1, x.shape[-1])) if ctx.needs_input_grad[1] else None
+        grad_weight = (
+            _weight_gradient(flat, x.reshape(-1, x.shape[-1])) if ctx.needs_input_grad[1] else None
+        )
         grad_bias = flat.sum(0) if ctx.needs_input_grad[2] else None
         return grad_x, grad_weight, grad_bias
 
 
 def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """(rows, out), (rows, in) -> (out, in). Both sides lie the wrong way round; only a clear gain pays for turning."""
+    """(rows, out), (rows, in) -> (out, in). Both sides lie the wrong way round; only a clear gain
+    pays for turning."""
     ratio = matrix_path_probe().ratio
     return linear(grad.t(), x.t()) if ratio is not None and ratio < _WORTH_TURNING else grad.t() @ x
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    # The op behind torch's own compiled CPU code; private, hence probed and checked before it is ever used.
+    # The op behind torch's own compiled CPU code; private, hence probed and checked before it is
+    # ever used.
     result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return result
 
 
 def _has_tangent(*tensors: Tensor | None) -> bool:
-    """Say whether forward-mode differentiation is going on here, which the op would silently end."""
+    """Say whether forward-mode differentiation is going on here, which the op would silently
+    end."""
     return any(
         t is not None and forward_ad.unpack_dual(t).tangent is not None  # type: ignore[no-untyped-call]
         for t in tensors
@@ -152,7 +172,9 @@ def _onednn_is_on() -> bool:
 
 def _check_path(path: str) -> Any:
     if path not in get_args(MatrixPath):
-        raise WrongUsage(f"the matrix path must be one of {', '.join(get_args(MatrixPath))}; got {path!r}.")
+        raise WrongUsage(
+            f"the matrix path must be one of {', '.join(get_args(MatrixPath))}; got {path!r}."
+        )
     return path
 
 
@@ -166,7 +188,9 @@ def _measured() -> Probe:
             error = float((_onednn(x, weight, None) - expected).abs().max() / expected.abs().max())
             if not error < 1e-5:
                 return Probe(None, False, f"oneDNN's result is off by {error:.1e}")
-            ratio = compared(lambda: F.linear(x, weight), lambda: _onednn(x, weight, None), rounds=25)
+            ratio = compared(
+                lambda: F.linear(x, weight), lambda: _onednn(x, weight, None), rounds=25
+            )
     except (AttributeError, RuntimeError) as error:
         return Probe(None, False, f"oneDNN's linear is not in this torch ({type(error).__name__})")
     return remember(_MEMORY, ratio)

@@ -1,9 +1,10 @@
 """Masks: who may look at whom. One convention for the whole project: **True = may attend**.
 
 It is the convention of `torch.nn.functional.scaled_dot_product_attention` (and the opposite of
-`torch.nn.MultiheadAttention`'s). Masks are boolean tensors that broadcast to (batch, head, query, key), so they
-combine with `&` and `|`, or with `both` and `either`, which also take None for "everything is allowed".
-When there are more keys than queries, the queries are the **last** positions, as in generation with a cache.
+`torch.nn.MultiheadAttention`'s). Masks are boolean tensors that broadcast to (batch, head, query,
+key), so they combine with `&` and `|`, or with `both` and `either`, which also take None for
+"everything is allowed". When there are more keys than queries, the queries are the **last**
+positions, as in generation with a cache.
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,7 +35,9 @@ __all__ = [
 Mask: TypeAlias = Tensor | Literal["causal"] | None
 
 
-def causal_mask(num_queries: int, num_keys: int | None = None, *, device: torch.device | str | None = None) -> Tensor:
+def causal_mask(
+    num_queries: int, num_keys: int | None = None, *, device: torch.device | str | None = None
+) -> Tensor:
     """Each query sees itself and what came before: (query, key).
 
     >>> causal_mask(3).int()
@@ -42,34 +45,42 @@ def causal_mask(num_queries: int, num_keys: int | None = None, *, device: torch.
             [1, 1, 0],
             [1, 1, 1]], dtype=torch.int32)
     """
-    distance = _distance(num_queries, num_keys, device)
-    return distance >= 0
+    queries, keys = _places(num_queries, num_keys, device)
+    return keys <= queries
 
 
 def anti_causal_mask(
     num_queries: int, num_keys: int | None = None, *, device: torch.device | str | None = None
 ) -> Tensor:
-    """Each query sees itself and what comes after, the mistake that a leak test must catch: (query, key)."""
-    return _distance(num_queries, num_keys, device) <= 0
+    """Mask where each query sees itself and later positions, (query, key): a leak for tests to
+    catch."""
+    queries, keys = _places(num_queries, num_keys, device)
+    return keys >= queries
 
 
 def sliding_window_mask(
-    num_queries: int, window: int, num_keys: int | None = None, *, device: torch.device | str | None = None
+    num_queries: int,
+    window: int,
+    num_keys: int | None = None,
+    *,
+    device: torch.device | str | None = None,
 ) -> Tensor:
-    """Each query sees itself and the `window - 1` positions before it (Beltagy et al. 2020): (query, key)."""
+    """Mask where each query sees the last `window` positions, itself included (Beltagy et al.
+    2020)."""
     require_integer("window", window)
-    distance = _distance(num_queries, num_keys, device)
-    return (distance >= 0) & (distance < window)
+    queries, keys = _places(num_queries, num_keys, device)
+    return (keys <= queries) & (keys > queries - window)
 
 
 def prefix_mask(length: int, prefix: int, *, device: torch.device | str | None = None) -> Tensor:
-    """All see the first `prefix` positions, the rest is causal (Raffel et al. 2020, figure 4): (query, key)."""
+    """Mask where all see the first `prefix` positions, the rest causal (Raffel et al. 2020, figure
+    4)."""
     require_integer("prefix", prefix, low=0)
     return causal_mask(length, device=device) | (torch.arange(length, device=device) < prefix)
 
 
 def block_mask(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
-    """Several sequences packed into one row: each sees only its own positions: (query, key).
+    """Mask for several sequences packed into one row: each sees only itself, (query, key).
 
     >>> block_mask([1, 2]).int()
     tensor([[1, 0, 0],
@@ -84,8 +95,10 @@ def block_mask(lengths: Sequence[int], *, device: torch.device | str | None = No
     return number.unsqueeze(-1) == number
 
 
-def padding_mask(lengths: Tensor | Sequence[int], length: int, *, device: torch.device | str | None = None) -> Tensor:
-    """All see the real tokens, nobody sees the padding after them: (batch, 1, 1, key).
+def padding_mask(
+    lengths: Tensor | Sequence[int], length: int, *, device: torch.device | str | None = None
+) -> Tensor:
+    """Mask that hides the padding after each row's real tokens: (batch, 1, 1, key).
 
     Args:
         lengths: how many real tokens each input of the batch has.
@@ -97,10 +110,13 @@ def padding_mask(lengths: Tensor | Sequence[int], length: int, *, device: torch.
         real = real.long()
     if real.dim() != 1 or real.is_floating_point() or real.dtype == torch.bool:
         raise WrongUsage(
-            f"lengths must be one integer for each input of the batch; got shape {tuple(real.shape)} of {real.dtype}."
+            "lengths must be one integer for each input of the batch; got shape "
+            f"{tuple(real.shape)} of {real.dtype}."
         )
     if real.numel() and (int(real.min()) < 0 or int(real.max()) > length):
-        raise WrongUsage(f"each length must be from 0 to the padded length {length}; got {real.tolist()}.")
+        raise WrongUsage(
+            f"each length must be from 0 to the padded length {length}; got {real.tolist()}."
+        )
     return (torch.arange(length, device=real.device) < real.unsqueeze(-1))[:, None, None, :]
 
 
@@ -112,11 +128,16 @@ def cut_edges(
     device: torch.device | str | None = None,
 ) -> Tensor:
     """Everything is allowed but the named (query, key) edges: (query, key)."""
-    mask = torch.ones(num_queries, num_queries if num_keys is None else num_keys, dtype=torch.bool, device=device)
+    mask = torch.ones(
+        num_queries, num_queries if num_keys is None else num_keys, dtype=torch.bool, device=device
+    )
     for query, key in edges:
         for name, position, size in (("query", query, mask.shape[0]), ("key", key, mask.shape[1])):
             if not 0 <= position < size:
-                raise WrongUsage(f"an edge's {name} must be from 0 to {size - 1}; got {position} in ({query}, {key}).")
+                raise WrongUsage(
+                    f"an edge's {name} must be from 0 to {size - 1}; got {position} in "
+                    f"({query}, {key})."
+                )
         mask[query, key] = False
     return mask
 
@@ -141,7 +162,9 @@ def either(*masks: Tensor | None) -> Tensor | None:
     return result
 
 
-def as_tensor(mask: Mask, num_queries: int, num_keys: int, device: torch.device | str | None = None) -> Tensor | None:
+def as_tensor(
+    mask: Mask, num_queries: int, num_keys: int, device: torch.device | str | None = None
+) -> Tensor | None:
     """Make the word "causal" a tensor; leave everything else as it is."""
     if isinstance(mask, str):
         if mask != "causal":
@@ -154,14 +177,14 @@ def as_tensor(mask: Mask, num_queries: int, num_keys: int, device: torch.device 
         )
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise WrongUsage(
-            f"a mask is boolean (True = may attend) or float (added to the scores); got {mask.dtype}. "
-            "If its ones mean 'may attend', convert it with mask.bool()."
+            "a mask is boolean (True = may attend) or float (added to the scores); got "
+            f"{mask.dtype}. If its ones mean 'may attend', convert it with mask.bool()."
         )
     return mask
 
 
 def real_positions(mask: Mask, batch: int) -> Tensor | None:
-    """Return which positions a mask leaves to be seen, (batch, key): what no query may look at is padding.
+    """Return the positions that some query may attend to, (batch, key); the others are padding.
 
     None where the mask is no tensor, and so knows no padding.
 
@@ -177,14 +200,19 @@ def real_positions(mask: Mask, batch: int) -> Tensor | None:
 
 
 def refuse_zeros_and_ones(mask: object) -> None:
-    """Raise where a float mask, which is added to the scores, is of zeros and ones, and so was meant to be boolean.
+    """Raise where a float mask holds only zeros and ones, and so was meant to be boolean.
 
-    A bias that is learned may be anything; in a compiled or traced graph nobody can look.
+    A learned bias may be anything; in a compiled or traced graph the numbers cannot be read.
 
     Raises:
         WrongUsage: with what makes a boolean mask of it.
     """
-    if not isinstance(mask, Tensor) or not mask.is_floating_point() or not mask.numel() or mask.requires_grad:
+    if (
+        not isinstance(mask, Tensor)
+        or not mask.is_floating_point()
+        or not mask.numel()
+        or mask.requires_grad
+    ):
         return
     is_traced = torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
     is_traced = is_traced or (mask.is_cuda and torch.cuda.is_current_stream_capturing())
@@ -193,22 +221,29 @@ def refuse_zeros_and_ones(mask: object) -> None:
     least, most = (float(each) for each in mask.aminmax())
     if most == 1.0 and least in (0.0, 1.0) and bool(((mask == 0) | (mask == 1)).all()):
         raise WrongUsage(
-            f"this mask holds only zeros and ones, as {mask.dtype}, and a float mask is added to the scores. If its "
-            "ones mean 'may attend', give mask.bool(); if they shall be added, give mask - 1, which makes the same "
-            "weights."
+            f"this mask holds only zeros and ones, as {mask.dtype}, and a float mask is added to "
+            "the scores. If its ones mean 'may attend', give mask.bool(); if they shall be "
+            "added, give mask - 1, which makes the same weights."
         )
 
 
-def _distance(num_queries: int, num_keys: int | None, device: torch.device | str | None) -> Tensor:
+def _places(
+    num_queries: int, num_keys: int | None, device: torch.device | str | None
+) -> tuple[Tensor, Tensor]:
+    """Return the positions of the queries (query, 1) and keys (key,), both ending together."""
     require_integer("the number of queries", num_queries, low=0)
-    num_keys = num_queries if num_keys is None else require_integer("the number of keys", num_keys, low=0)
+    num_keys = (
+        num_queries if num_keys is None else require_integer("the number of keys", num_keys, low=0)
+    )
     queries = torch.arange(num_keys - num_queries, num_keys, device=device)
-    return queries.unsqueeze(-1) - torch.arange(num_keys, device=device)
+    return queries.unsqueeze(-1), torch.arange(num_keys, device=device)
 
 
 def _boolean(masks: Iterable[Tensor | None]) -> list[Tensor]:
     kept = [mask for mask in masks if mask is not None]
     for mask in kept:
         if mask.dtype != torch.bool:
-            raise WrongUsage(f"only boolean masks can be combined; got {mask.dtype}. Add float masks up instead.")
+            raise WrongUsage(
+                f"only boolean masks can be combined; got {mask.dtype}. Add float masks up instead."
+            )
     return kept

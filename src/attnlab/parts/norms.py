@@ -1,7 +1,8 @@
 """Normalisation: bring each position's vector to a common size.
 
-`layer_norm` and `rms_norm` are the formulas, written out. The modules run PyTorch's fused kernels of the same
-formulas (a test holds the two together), because a norm written out costs five passes over the data.
+`layer_norm` and `rms_norm` are the formulas, written out. The modules run PyTorch's fused kernels
+of the same formulas (a test holds the two together), because a norm written out costs five passes
+over the data.
 """
 
 from typing import Literal, get_args
@@ -17,10 +18,13 @@ __all__ = ["LayerNorm", "NormKind", "RMSNorm", "layer_norm", "make_norm", "rms_n
 NormKind = Literal["layer", "rms"]
 
 
-def layer_norm(x: Tensor, gain: Tensor | None = None, bias: Tensor | None = None, *, epsilon: float = 1e-5) -> Tensor:
+def layer_norm(
+    x: Tensor, gain: Tensor | None = None, bias: Tensor | None = None, *, epsilon: float = 1e-5
+) -> Tensor:
     """`(x - mean) / √(variance + ε) · gain + bias` over the last axis (Ba et al. 2016).
 
-    The variance is the biased one (divided by the width), and ε stands inside the root, as in PyTorch.
+    The variance is the biased one (divided by the width), and ε stands inside the root, as in
+    PyTorch.
     """
     centred = x - x.mean(-1, keepdim=True)
     variance = centred.square().mean(-1, keepdim=True)

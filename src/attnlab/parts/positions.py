@@ -1,8 +1,8 @@
-"""Positions: how a part that sees a set is told the order.
+"""Positions: how attention, which sees a set, learns the order.
 
-Added to the embedding: `SinusoidalPositions` (Vaswani et al. 2017, §3.5), `LearnedPositions`. Beside it:
-`ConcatenatedPositions`. In the heads: `Rotary` turns queries and keys (Su et al. 2021), `Alibi` lowers scores with
-distance (Press et al. 2022).
+Added to the embedding: `SinusoidalPositions` (Vaswani et al. 2017, §3.5), `LearnedPositions`.
+Beside it: `ConcatenatedPositions`. In the heads: `Rotary` turns queries and keys (Su et al. 2021),
+`Alibi` lowers scores with distance (Press et al. 2022).
 """
 
 import math
@@ -27,15 +27,21 @@ __all__ = [
 ]
 
 
-def sinusoidal_positions(length: int, width: int, *, offset: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Encode positions as sines (even channels) and cosines (odd channels) of falling frequency: (length, width).
+def sinusoidal_positions(
+    length: int, width: int, *, offset: int = 0, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Return sines (even channels) and cosines (odd channels) of falling frequency: (length,
+    width).
 
-    `PE[p, 2i] = sin(p / 10000^(2i/width))`, `PE[p, 2i+1] = cos(…)`. Any width: an odd one ends with a sine.
+    `PE[p, 2i] = sin(p / 10000^(2i/width))`, `PE[p, 2i+1] = cos(…)`. Any width: an odd one ends with
+    a sine.
     """
     require_integer("length", length, low=0)
     require_integer("width", width)
     position = torch.arange(offset, offset + length, dtype=torch.float64).unsqueeze(-1)
-    frequency = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width))
+    frequency = torch.exp(
+        torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width)
+    )
     angle = position * frequency
     encoding = torch.stack((angle.sin(), angle.cos()), -1).flatten(-2)
     return encoding[:, :width].to(dtype)
@@ -62,7 +68,7 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """Add one learned vector for each position, up to `max_length`. Parameter: `weight` (max_length, d_model)."""
+    """Add one learned vector per position. Parameter: `weight` (max_length, d_model)."""
 
     def __init__(self, max_length: int, d_model: int) -> None:
         super().__init__()
@@ -79,7 +85,8 @@ class ConcatenatedPositions(nn.Module):
     Args:
         max_length: the longest input.
         width: of the position vector.
-        fixed: a table (max_length, width) that is not trained, such as `torch.eye`; None for a learned one.
+        fixed: a table (max_length, width) that is not trained, such as `torch.eye`; None for a
+            learned one.
     """
 
     weight: Tensor
@@ -90,7 +97,10 @@ class ConcatenatedPositions(nn.Module):
             self.weight = nn.Parameter(torch.randn(max_length, width))
         else:
             if tuple(fixed.shape) != (max_length, width):
-                raise WrongUsage(f"the fixed table must have shape ({max_length}, {width}); got {tuple(fixed.shape)}.")
+                raise WrongUsage(
+                    f"the fixed table must have shape ({max_length}, {width}); got "
+                    f"{tuple(fixed.shape)}."
+                )
             self.register_buffer("weight", fixed)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
@@ -100,11 +110,12 @@ class ConcatenatedPositions(nn.Module):
 
 
 def rotate(x: Tensor, offset: int = 0, *, base: float = 10000.0) -> Tensor:
-    """Turn each pair of channels by an angle that grows with the position (Su et al. 2021, equation 34).
+    """Turn each pair of channels by an angle that grows with the position (Su et al. 2021, equation
+    34).
 
-    Shapes: (..., length, width) -> the same. Channel i is paired with channel i + width // 2 (the layout of GPT-NeoX
-    and Llama) and turned by position · base^(-2i/width). An odd width leaves its last channel as it is and
-    counts as the even one below.
+    Shapes: (..., length, width) -> the same. Channel i is paired with channel i + width // 2 (the
+    layout of GPT-NeoX and Llama) and turned by position · base^(-2i/width). An odd width leaves its
+    last channel as it is and counts as the even one below.
     """
     half = x.shape[-1] // 2
     if half == 0:
@@ -130,7 +141,7 @@ class Rotary(nn.Module):
 
 
 def alibi_slopes(num_heads: int) -> Tensor:
-    """Give each head its slope, a geometric series from 2^(-8/n); other counts than powers of two borrow between.
+    """Return each head's slope, a geometric series from 2^(-8/n) (Press et al. 2022).
 
     >>> alibi_slopes(4)
     tensor([0.2500, 0.0625, 0.0156, 0.0039])
@@ -165,13 +176,18 @@ class Alibi(nn.Module):
         tensor = as_tensor(mask, num_queries, num_keys, like.device)
         if tensor is None:
             return bias
-        return bias.masked_fill(~tensor, float("-inf")) if tensor.dtype == torch.bool else bias + tensor
+        return (
+            bias.masked_fill(~tensor, float("-inf"))
+            if tensor.dtype == torch.bool
+            else bias + tensor
+        )
 
 
 def _rows(table: Tensor, offset: int, length: int) -> Tensor:
     if offset + length > table.shape[0]:
         raise WrongUsage(
-            f"this model has learned {table.shape[0]} positions; got an input that reaches position {offset + length}. "
-            "Shorten the input, or build the model with a larger max_length."
+            f"this model has learned {table.shape[0]} positions; got an input that reaches "
+            f"position {offset + length}. Shorten the input, or build the model with a larger "
+            "max_length."
         )
     return table[offset : offset + length]

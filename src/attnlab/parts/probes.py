@@ -1,4 +1,4 @@
-"""Which of two ways of computing is the quicker one here: measured once a machine, and remembered.
+"""Probes: which of two ways to compute is quicker here, measured once a machine and remembered.
 
 Remembered, so that two runs on one machine always compute alike.
 """
@@ -28,7 +28,7 @@ class Probe(NamedTuple):
 
 
 def compared(default: Callable[[], object], other: Callable[[], object], rounds: int) -> float:
-    """Return the other's processor time over the default's, on one thread: several measure what else is going on."""
+    """Return the other way's processor time over the default's, on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     is_fine = time.get_clock_info("thread_time").resolution < 1e-6
@@ -77,7 +77,11 @@ def machine() -> str:
     model = platform.processor()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        facts = [line.partition(":")[2].strip() for line in lines if line.startswith(("model", "cpu family"))]
+        facts = [
+            line.partition(":")[2].strip()
+            for line in lines
+            if line.startswith(("model", "cpu family"))
+        ]
         model = " ".join(facts[:3])
     except OSError:
         pass

@@ -1,8 +1,8 @@
 """Projections: the matrices that make queries, keys and values.
 
-`dense` is a plain matrix. A factorised one is made, for each head, from A (d_model × rank) and B (rank × head_width):
-`softmax_row(A B / temperature)`, a row-stochastic matrix; by itself it is `strict`, times a free base matrix,
-element by element, it is `gated`.
+`dense` is a plain matrix. A factorised one is made, for each head, from A (d_model × rank) and B
+(rank × head_width): `softmax_row(A B / temperature)`, a row-stochastic matrix; by itself it is
+`strict`, times a free base matrix, element by element, it is `gated`.
 """
 
 from typing import Literal, Protocol, get_args, runtime_checkable
@@ -14,7 +14,13 @@ from attnlab.errors import WrongUsage
 from attnlab.parts.linear import Linear, linear
 from attnlab.shapes import require_integer
 
-__all__ = ["FactorisedProjection", "Projection", "ProjectionKind", "factorised_weight", "make_projection"]
+__all__ = [
+    "FactorisedProjection",
+    "Projection",
+    "ProjectionKind",
+    "factorised_weight",
+    "make_projection",
+]
 
 ProjectionKind = Literal["dense", "gated", "strict"]
 
@@ -32,10 +38,13 @@ class Projection(Protocol):
         ...
 
 
-def factorised_weight(a: Tensor, b: Tensor, *, temperature: float | Tensor = 1.0, base: Tensor | None = None) -> Tensor:
+def factorised_weight(
+    a: Tensor, b: Tensor, *, temperature: float | Tensor = 1.0, base: Tensor | None = None
+) -> Tensor:
     """Compute `softmax_row(A B / temperature)`, times `base` where there is one.
 
-    Shapes: a (..., d_model, rank), b (..., rank, head_width), base (..., d_model, head_width) -> as base.
+    Shapes: a (..., d_model, rank), b (..., rank, head_width), base (..., d_model, head_width) -> as
+    base.
     """
     mixture = (a @ b / temperature).softmax(-1)
     return mixture if base is None else mixture * base
@@ -45,7 +54,8 @@ class FactorisedProjection(nn.Module):
     """A projection of all heads, each made from its own A and B.
 
     Parameters: `a` (head, d_model, rank), `b` (head, rank, head_width), and, when gated, `base`
-    (head, d_model, head_width). A and B start Kaiming-uniform (a = √5), base Xavier-uniform, each head by itself.
+    (head, d_model, head_width). A and B start Kaiming-uniform (a = √5), base Xavier-uniform, each
+    head by itself.
     """
 
     def __init__(
@@ -62,8 +72,11 @@ class FactorisedProjection(nn.Module):
         require_integer("rank", rank)
         if not temperature > 0:
             raise WrongUsage(f"temperature must be above 0; got {temperature!r}.")
-        # A buffer, so that the members of a population may differ in it; of 64 bits, so that no dtype loses any of it.
-        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64), persistent=False)
+        # A buffer, so that the members of a population may differ in it; of 64 bits, so that no
+        # dtype loses any of it.
+        self.register_buffer(
+            "temperature", torch.tensor(temperature, dtype=torch.float64), persistent=False
+        )
         self.a = nn.Parameter(torch.empty(num_heads, d_model, rank))
         self.b = nn.Parameter(torch.empty(num_heads, rank, head_width))
         self.base = nn.Parameter(torch.empty(num_heads, d_model, head_width)) if gated else None
@@ -88,7 +101,10 @@ class FactorisedProjection(nn.Module):
         """What printing the module shows of it."""
         heads, d_model, rank = self.a.shape
         kind = "strict" if self.base is None else "gated"
-        return f"{d_model} -> {heads}x{self.b.shape[-1]}, {kind}, rank={rank}, temperature={float(self.temperature):g}"
+        return (
+            f"{d_model} -> {heads}x{self.b.shape[-1]}, {kind}, rank={rank}, "
+            f"temperature={float(self.temperature):g}"
+        )
 
 
 def make_projection(
@@ -101,7 +117,8 @@ def make_projection(
     temperature: float = 1.0,
     bias: bool = True,
 ) -> Linear | FactorisedProjection:
-    """Make a projection by its kind; factorised ones have no bias and need a rank, dense ones start Xavier-uniform."""
+    """Make a projection by its kind; factorised ones have no bias and need a rank, dense ones start
+    Xavier-uniform."""
     if kind == "dense":
         dense = Linear(d_model, num_heads * head_width, bias=bias)
         nn.init.xavier_uniform_(dense.weight)
@@ -109,7 +126,9 @@ def make_projection(
             nn.init.zeros_(dense.bias)
         return dense
     if kind not in get_args(ProjectionKind):
-        raise WrongUsage(f"projections must be one of {', '.join(get_args(ProjectionKind))}; got {kind!r}.")
+        raise WrongUsage(
+            f"projections must be one of {', '.join(get_args(ProjectionKind))}; got {kind!r}."
+        )
     if rank is None:
         raise WrongUsage(f"{kind} projections need a rank; got none.")
     return FactorisedProjection(

@@ -1,9 +1,11 @@
-"""Families: where sites are in the blocks of one kind of model, said by a person where a survey cannot tell.
+"""Families: the sites in the blocks of one type of model, named by a user where tracing cannot find
+them.
 
-    register_family(Family("granite", attention="self_attn.o_proj", down="mlp.down_proj", feed_forward="mlp"))
+    register_family(Family("granite", attention="self_attn.o_proj", down="mlp.down_proj",
+    feed_forward="mlp"))
 
-Needed seldom: a survey reads most of it off the numbers of one pass. It leaves out what it cannot verify, such as
-an output that the model multiplies by a factor before it is added to the stream.
+They are seldom needed: tracing finds most sites from the numbers of one pass. It leaves out those
+that it cannot verify, such as an output that the model scales before it is added to the stream.
 """
 
 from collections.abc import Mapping
@@ -15,21 +17,28 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.plan import AttentionPlan, BlockPlan, Place, Plan
-from attnlab.sites import Instrument, installed
+from attnlab.pretrained.structure import (
+    AttentionStructure,
+    BlockStructure,
+    ModelStructure,
+    ModuleCall,
+)
+from attnlab.sites import Hook, installed
 
-__all__ = ["Family", "family_of", "register_family", "require_met"]
+__all__ = ["Family", "family_of", "register_family", "require_visited"]
 
 
 @dataclass(frozen=True)
 class Family:
-    """Paths of modules within a block; None leaves it to the survey.
+    """Paths of modules within a block; None leaves it to tracing.
 
     Args:
         model_type: as in `config.json`.
-        attention, cross_attention: what gives `attention.output` and `cross_attention.output`.
-        down: what takes the hidden layer back to d_model; what it is given is `feed_forward.hidden`.
-        feed_forward: what gives `feed_forward.output`.
+        attention, cross_attention: the modules whose outputs are `attention.output` and
+            `cross_attention.output`.
+        down: the projection of the hidden layer back to d_model; its input is
+            `feed_forward.hidden`.
+        feed_forward: the module whose output is `feed_forward.output`.
     """
 
     model_type: str
@@ -41,25 +50,30 @@ class Family:
     def __post_init__(self) -> None:
         if not (isinstance(self.model_type, str) and self.model_type):
             raise WrongUsage(
-                f"a family goes by the model_type of config.json, such as 'gpt2'; got {self.model_type!r}."
+                "a family is named by the model_type of config.json, such as 'gpt2'; got "
+                f"{self.model_type!r}."
             )
 
-    def corrected(self, plan: Plan, foreign: nn.Module) -> Plan:
-        """Put what the family says in the place of what the survey found.
+    def corrected(self, structure: ModelStructure, foreign: nn.Module) -> ModelStructure:
+        """Return a traced structure with the family's modules.
 
         Raises:
             WrongUsage: a block has no such module, or no block has any.
         """
         stacks = [
-            each._replace(blocks=tuple(self._block(block, foreign) for block in each.blocks)) for each in plan.stacks
+            each._replace(blocks=tuple(self._block(block, foreign) for block in each.blocks))
+            for each in structure.stacks
         ]
         if not any(block.place is not None for each in stacks for block in each.blocks):
-            raise WrongUsage(f"family {self.model_type!r}: a survey found no blocks in this model to name paths in.")
-        return Plan(tuple(stacks))
+            raise WrongUsage(
+                f"family {self.model_type!r}: tracing found no blocks in this model to name "
+                "paths in."
+            )
+        return ModelStructure(tuple(stacks))
 
     @property
     def sites(self) -> list[str]:
-        """The ends of the sites' names that it speaks of."""
+        """The ends of the names of the sites that it defines."""
         named = {
             ".attention.output": self.attention,
             ".cross_attention.output": self.cross_attention,
@@ -68,21 +82,23 @@ class Family:
         }
         return [site for site, path in named.items() if path is not None]
 
-    def _block(self, block: BlockPlan, foreign: nn.Module) -> BlockPlan:
+    def _block(self, block: BlockStructure, foreign: nn.Module) -> BlockStructure:
         if block.place is None:
             return block
-        names = {name for name, _ in foreign.get_submodule(block.place.path).named_modules() if name}
+        names = {
+            name for name, _ in foreign.get_submodule(block.place.path).named_modules() if name
+        }
 
-        def place(path: str) -> Place:
+        def place(path: str) -> ModuleCall:
             assert block.place is not None
             if path not in names:
                 raise WrongUsage(
-                    f"family {self.model_type!r}: the block {block.place.path} has no module {path!r}; "
-                    f"{did_you_mean(path, names)}"
+                    f"family {self.model_type!r}: the block {block.place.path} has no module "
+                    f"{path!r}; {did_you_mean(path, names)}"
                 )
-            return Place(f"{block.place.path}.{path}", block.place.number)
+            return ModuleCall(f"{block.place.path}.{path}", block.place.number)
 
-        def attention(each: AttentionPlan) -> AttentionPlan:
+        def attention(each: AttentionStructure) -> AttentionStructure:
             path = self.cross_attention if each.name.startswith("cross") else self.attention
             return each if path is None else each._replace(adds=place(path))
 
@@ -102,27 +118,31 @@ def register_family(family: Family) -> None:
 
 
 def family_of(foreign: nn.Module) -> Family | None:
-    """Return the family that was registered for a model's type, or None."""
+    """Return the family registered for a model's type, or None."""
     return _FAMILIES.get(str(getattr(getattr(foreign, "config", None), "model_type", "")))
 
 
 @torch.no_grad()
-def require_met(model: Pretrained, family: Family, inputs: Mapping[str, Any]) -> None:
-    """Raise unless every site that a family speaks of is passed once in one pass."""
+def require_visited(model: Pretrained, family: Family, inputs: Mapping[str, Any]) -> None:
+    """Raise unless one pass visits every site of a family exactly once."""
     counter = _Counter(tuple(family.sites))
     with installed(model, counter):
         model(**inputs)
-    sites = [f"{path}.{own}" for path, door in model.named_modules() for own in getattr(door, "sites", ())]
+    sites = [
+        f"{path}.{own}"
+        for path, point in model.named_modules()
+        for own in getattr(point, "sites", ())
+    ]
     for site in sites:
         if site.endswith(counter.ends) and counter.found.get(site, 0) != 1:
             raise WrongUsage(
-                f"family {family.model_type!r}: {site} is passed {counter.found.get(site, 0)} times in one pass, not "
-                "once; name a module that each block calls once."
+                f"family {family.model_type!r}: {site} is visited {counter.found.get(site, 0)} "
+                "times in one pass, not once; name a module that each block calls once."
             )
 
 
-class _Counter(Instrument):
-    """Counts what passes."""
+class _Counter(Hook):
+    """Counts visits of sites."""
 
     changes = False
 

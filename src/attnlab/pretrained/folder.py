@@ -1,9 +1,9 @@
-"""Looking at a model folder before anything is loaded from it.
+"""Inspection of a model folder before anything is loaded from it.
 
-A folder of the Hugging Face kind (`config.json`, `model.safetensors` or its shards, tokenizer files) is a stranger's.
-Everything that the loaders after us would believe is judged here first, with nothing but the standard library: where
-links lead, what the files are by their first bytes, what the description and the headers say, and whether the memory
-is there. Refusing costs milliseconds and no memory.
+A folder in Hugging Face's layout (`config.json`, `model.safetensors` or its shards, tokenizer
+files) is untrusted. Everything that later loaders would believe is checked here first, with the
+standard library alone: where links lead, what the files are by their first bytes, what the config
+and the headers say, and whether the memory suffices. Refusing takes milliseconds and no memory.
 """
 
 import os
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from attnlab.errors import CouldNotRun
 from attnlab.memory import free_memory
 from attnlab.pretrained.description import clean_description, refuse_remote_code
-from attnlab.pretrained.header import Stored, how_to_convert, read_header
+from attnlab.pretrained.header import StoredTensor, how_to_convert, read_header
 from attnlab.pretrained.json_files import read_object
 
-__all__ = ["ModelFolder", "check_memory", "gguf_file", "look_into"]
+__all__ = ["ModelFolder", "check_memory", "gguf_file", "inspect_folder"]
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 MOST_ENTRIES = 10_000
@@ -33,74 +33,84 @@ _OTHERS = (".h5", ".msgpack", ".onnx", ".npz", ".ot", ".tflite", ".mlmodel", ".k
 _NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
 _OF_TOKENIZERS = (".json", ".jinja", ".txt", ".model", ".spm", ".bpe", ".tiktoken", ".vocab")
 _SIDE_FILES = (
-    "generation_config.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "processor_config.json", "preprocessor_config.json",
+    "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "processor_config.json", "preprocessor_config.json",
 )  # fmt: skip
 
 
 class ModelFolder(NamedTuple):
-    """A folder that may be opened: its cleaned description, the files with the weights, and what they hold."""
+    """A folder that passed inspection: its cleaned config, the weight files, and their tensors.
+
+    code: Python classes that came with it, by their purpose; empty without `remote_code=True`.
+    """
 
     path: Path
     config: dict[str, Any]
     weights: tuple[Path, ...]
-    tensors: dict[str, Stored]
+    tensors: dict[str, StoredTensor]
     generation: dict[str, Any] | None
-    code: dict[str, Any]  # the Python classes that came with it, by what they are for; only where asked for in words
+    code: dict[str, Any]
 
     @property
     def size(self) -> int:
-        """The bytes of all weights."""
+        """The size of all weights in bytes."""
         return sum(each.size for each in self.tensors.values())
 
 
-def look_into(path: Path, *, remote_code: bool = False) -> ModelFolder:
-    """Judge a folder, and say what it holds.
+def inspect_folder(path: Path, *, remote_code: bool = False) -> ModelFolder:
+    """Check a folder, and return its config and tensors.
 
     Raises:
-        CouldNotRun: it holds no model, or not one that can be opened without running code, leaving the folder or
-            taking more memory than there is; the sentence says which and what to do.
+        CouldNotRun: it holds no model, or one that cannot be opened without running code, leaving
+            the folder or taking more memory than is free; the sentence says which and what to do.
     """
     names = _entries(path)
     if CONFIG not in names:
         raise CouldNotRun(_no_config(path, names))
     said = read_object(path / CONFIG)
     config = clean_description(said, path / CONFIG, remote_code=remote_code)
-    side_files = {name: read_object(path / name, MOST_SIDE_FILE) for name in _SIDE_FILES if name in names}
-    for name, content in side_files.items():
-        _check_side_file(content, path / name, remote_code=remote_code)
+    generation = None
+    for name in _SIDE_FILES:
+        if name in names:
+            content = read_object(path / name, MOST_SIDE_FILE)
+            _check_side_file(content, path / name, remote_code=remote_code)
+            generation = content if name == "generation_config.json" else generation
     for name in sorted(names):
         _check_size(path / name)
     weights, tensors = _weights(path, names)
     code = said.get("auto_map") or {}
-    folder = ModelFolder(path, config, weights, tensors, side_files.get("generation_config.json"), code)
+    folder = ModelFolder(path, config, weights, tensors, generation, code)
     check_memory(folder.size, f"the weights in {path}")
     return folder
 
 
 def gguf_file(path: Path) -> Path | None:
-    """Return the GGUF file that a path is or, being a folder without `config.json`, holds as its only one."""
-    if path.suffix.lower() == ".gguf" and not path.is_dir():
-        return path
-    if path.is_dir():
-        names = _entries(path)
-        found = sorted(name for name in names if name.lower().endswith(".gguf"))
-        if CONFIG not in names and len(found) == 1:
-            return path / found[0]
-        if CONFIG not in names and found:
-            raise CouldNotRun(f"{path} holds {len(found)} GGUF files; name one of them: {', '.join(found[:10])}.")
-    return None
+    """Return the GGUF file at a path: the file itself, or the only one in a folder without
+    `config.json`."""
+    if not path.is_dir():
+        return path if path.suffix.lower() == ".gguf" else None
+    names = _entries(path)
+    found = sorted(name for name in names if name.lower().endswith(".gguf"))
+    if CONFIG in names or not found:
+        return None
+    if len(found) > 1:
+        raise CouldNotRun(
+            f"{path} holds {len(found)} GGUF files; name one of them: {', '.join(found[:10])}."
+        )
+    return path / found[0]
 
 
 def check_memory(size: int, what: str) -> None:
-    """Refuse what does not fit into the memory that is free, before any of it is taken."""
+    """Refuse what does not fit into the free memory, before any of it is allocated."""
     free = free_memory()
     if free is not None and size > free:
-        raise CouldNotRun(f"there is not enough memory: {what} take {size:,} bytes, and {free:,} are free.")
+        raise CouldNotRun(
+            f"there is not enough memory: {what} take {size:,} bytes, and {free:,} are free."
+        )
 
 
 def _entries(path: Path) -> set[str]:
-    """Return the names in a folder, after seeing that no link leads out of it and none is a pipe or a device."""
+    """Return the names in a folder; refuse links that lead out of it, pipes and devices."""
     root = _root(path)
     names = set()
     try:
@@ -114,23 +124,28 @@ def _entries(path: Path) -> set[str]:
                         _check_size(Path(entry.path))
                     names |= {entry.name} if folder == path else set()
                     if len(names) > MOST_ENTRIES:
-                        raise CouldNotRun(f"{path} holds more than {MOST_ENTRIES:,} files: it is no model's folder.")
+                        raise CouldNotRun(
+                            f"{path} holds more than {MOST_ENTRIES:,} files: it is no model's "
+                            "folder."
+                        )
     except NotADirectoryError:
-        raise CouldNotRun(f"{path} is a file; expected a model's folder, or a file that ends in .gguf.") from None
+        raise CouldNotRun(
+            f"{path} is a file; expected a model's folder, or a file that ends in .gguf."
+        ) from None
     except OSError as error:
         raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
     return names
 
 
 def _check_size(path: Path) -> None:
-    """Refuse what a tokenizer might read whole and is larger than any is; what it reads depends on its class."""
+    """Refuse a file larger than any tokenizer's; which files it reads depends on its class."""
     most = MOST_TEMPLATE if path.suffix == ".jinja" else MOST_TOKENIZER
     if path.suffix in _OF_TOKENIZERS and path.stat().st_size > most:
         raise CouldNotRun(f"{path} has {path.stat().st_size:,} bytes; at most {most:,} are read.")
 
 
 def _root(path: Path) -> Path:
-    """Return where links may lead: into the folder or, in the hub's cache, into the blobs of the same model."""
+    """Return the folder that links must stay in: this one or, in the hub's cache, the model's."""
     real = path.resolve()
     in_cache = real.parent.name == "snapshots" and real.parent.parent.name.startswith("models--")
     return real.parent.parent if in_cache else real
@@ -144,7 +159,8 @@ def _check_entry(entry: os.DirEntry[str], root: Path) -> None:
             raise CouldNotRun(f"{entry.path} is a link that leads nowhere.") from None
         if not goal.is_relative_to(root):
             raise CouldNotRun(
-                f"{entry.path} is a link that leads out of the folder, to {goal}. Put the file itself there."
+                f"{entry.path} is a link that leads out of the folder, to {goal}. Put the "
+                "file itself there."
             )
         if not goal.exists():
             raise CouldNotRun(f"{entry.path} is a link that leads nowhere. Fetch the file again.")
@@ -156,8 +172,14 @@ def _no_config(path: Path, names: set[str]) -> str:
     if not names:
         return f"{path} is empty; expected a model's folder, with {CONFIG} and {WEIGHTS}."
     if "adapter_config.json" in names:
-        return f"{path} holds an adapter, which is no model alone: merge it into its model, and open that."
-    return f"{path} holds no {CONFIG}; expected a model's folder, with {CONFIG} and {WEIGHTS}, or one GGUF file."
+        return (
+            f"{path} holds an adapter, which is no model alone: merge it into its model, and open "
+            "that."
+        )
+    return (
+        f"{path} holds no {CONFIG}; expected a model's folder, with {CONFIG} and {WEIGHTS}, or "
+        "one GGUF file."
+    )
 
 
 def _check_side_file(content: dict[str, Any], path: Path, *, remote_code: bool) -> None:
@@ -167,13 +189,16 @@ def _check_side_file(content: dict[str, Any], path: Path, *, remote_code: bool) 
     for name, value in content.items():
         if name.endswith("_file") and value is not None and not _is_plain_name(value):
             raise CouldNotRun(
-                f"{path}: {ascii(name)[:60]} points at {ascii(value)[:80]}; a model's files are named without a folder."
+                f"{path}: {ascii(name)[:60]} points at {ascii(value)[:80]}; a model's files "
+                "are named without a folder."
             )
         if type(value) is int and name.startswith(("max_", "num_")) and abs(value) > 2**53:
-            raise CouldNotRun(f"{path}: {ascii(name)[:60]} is {f'{value:,}'[:40]}, which is no number of anything.")
+            raise CouldNotRun(
+                f"{path}: {ascii(name)[:60]} is {f'{value:,}'[:40]}, which is out of range."
+            )
 
 
-def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, Stored]]:
+def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, StoredTensor]]:
     if WEIGHTS in names:
         return (path / WEIGHTS,), read_header(path / WEIGHTS)
     if INDEX in names:
@@ -181,58 +206,81 @@ def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, S
     raise CouldNotRun(_no_weights(path, names))
 
 
-def _shards(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, Stored]]:
+def _shards(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, StoredTensor]]:
     where = path / INDEX
-    placed = read_object(where, MOST_INDEX).get("weight_map")
-    if not isinstance(placed, dict) or not placed or not all(isinstance(each, str) for each in placed.values()):
+    placed: Any = read_object(where, MOST_INDEX).get("weight_map")
+    is_map = isinstance(placed, dict) and bool(placed)
+    if not is_map or not all(isinstance(each, str) for each in placed.values()):
         raise CouldNotRun(f"{where} must hold weight_map, which file each tensor is in.")
-    shards = sorted(set(placed.values()))
+    contents: dict[str, set[str]] = {}
+    for tensor, shard in placed.items():
+        contents.setdefault(shard, set()).add(tensor)
+    shards = sorted(contents)
+    _check_shards(path, shards, names)
+    if len(shards) > MOST_SHARDS or len(placed) > MOST_TENSORS_IN_ALL:
+        raise CouldNotRun(
+            f"{where} names {len(shards):,} shards and {len(placed):,} tensors; at most "
+            f"{MOST_SHARDS:,} and {MOST_TENSORS_IN_ALL:,} are read."
+        )
+    tensors: dict[str, StoredTensor] = {}
+    for shard in shards:
+        held = read_header(path / shard)
+        odd = sorted(set(held) ^ contents[shard])
+        if odd:
+            raise CouldNotRun(
+                f"{path / shard} does not hold what {INDEX} says: {_some(odd)}. Fetch the "
+                "model again."
+            )
+        tensors |= held
+    return tuple(path / shard for shard in shards), tensors
+
+
+def _check_shards(path: Path, shards: list[str], names: set[str]) -> None:
     for shard in shards:
         if not _is_plain_name(shard) or not shard.endswith(".safetensors"):
             raise CouldNotRun(
-                f"{where} points at {ascii(shard)[:80]}; the shards of a model stand beside it and end in .safetensors."
+                f"{path / INDEX} points at {ascii(shard)[:80]}; the shards of a model lie beside "
+                "it and end in .safetensors."
             )
     missing = [shard for shard in shards if shard not in names]
     if missing:
-        raise CouldNotRun(f"{path} lacks {len(missing)} of {len(shards)} shards: {_some(missing)}. Fetch them.")
-    if len(shards) > MOST_SHARDS or len(placed) > MOST_TENSORS_IN_ALL:
         raise CouldNotRun(
-            f"{where} names {len(shards):,} shards and {len(placed):,} tensors; at most {MOST_SHARDS:,} and "
-            f"{MOST_TENSORS_IN_ALL:,} are read."
+            f"{path} lacks {len(missing)} of {len(shards)} shards: {_some(missing)}. Fetch them."
         )
-    tensors: dict[str, Stored] = {}
-    for shard in shards:
-        held = read_header(path / shard)
-        announced = {name for name, place in placed.items() if place == shard}
-        if set(held) != announced:
-            odd = sorted(set(held) ^ announced)
-            raise CouldNotRun(f"{path / shard} does not hold what {INDEX} says: {_some(odd)}. Fetch the model again.")
-        tensors |= held
-    return tuple(path / shard for shard in shards), tensors
 
 
 def _no_weights(path: Path, names: set[str]) -> str:
     stray = sorted(name for name in names if name.endswith(".safetensors"))
     if stray:
-        return f"{path} holds neither {WEIGHTS} nor {INDEX}, but {_some(stray)}: rename it if it is the whole model."
-    pickles = sorted(name for name in names if name.endswith(_PICKLES) and not name.startswith(_NO_WEIGHTS))
+        return (
+            f"{path} holds neither {WEIGHTS} nor {INDEX}, but {_some(stray)}: rename it if it is "
+            "the whole model."
+        )
+    pickles = sorted(
+        name for name in names if name.endswith(_PICKLES) and not name.startswith(_NO_WEIGHTS)
+    )
     if len(pickles) == 1:
         return (
-            f"{path} keeps its weights in {_some(pickles)} alone: Python's pickle. {how_to_convert(path / pickles[0])}"
+            f"{path} keeps its weights in {_some(pickles)} alone: Python's pickle. "
+            f"{how_to_convert(path / pickles[0])}"
         )
     if pickles:
         return (
-            f"{path} keeps its weights in {_some(pickles)} alone: Python's pickle, which can run a program that "
-            "somebody hid in it. Have them converted to safetensors where they were made."
+            f"{path} keeps its weights in {_some(pickles)} alone: Python's pickle, which can run "
+            "a program that was hidden in it. Have them converted to safetensors where they "
+            "were made."
         )
     others = sorted(name for name in names if name.endswith(_OTHERS))
     if others:
-        return f"{path} keeps its weights in {_some(others)} alone; expected {WEIGHTS}: convert it where it was made."
+        return (
+            f"{path} keeps its weights in {_some(others)} alone; expected {WEIGHTS}: convert it "
+            "where it was made."
+        )
     return f"{path} holds no weights; expected {WEIGHTS}, or {INDEX} and its shards."
 
 
 def _is_plain_name(value: Any) -> bool:
-    """Say whether a value names a file of the same folder: no separator of any system, no drive, no hidden file."""
+    """Is a value the name of a visible file in the same folder, without a separator or a drive?"""
     return (
         isinstance(value, str)
         and 0 < len(value) <= 255

@@ -1,7 +1,8 @@
-"""The header of a GGUF file, walked before anything else reads it: magic, version, counts, and sizes against the file.
+"""The header of a GGUF file, checked before anything else reads it: magic, version, counts, and
+sizes against the file.
 
-The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Every length that the file states is held
-against the bytes that are there, so that no reader after us can be led outside.
+The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Every length that the file
+states is compared with the bytes that are there, so that no later reader goes beyond its end.
 """
 
 import math
@@ -14,56 +15,60 @@ from typing import Any, BinaryIO, NamedTuple
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained.header import MOST_DIMENSIONS, MOST_NAME, MOST_TENSORS
 
-__all__ = ["Stated", "read_gguf_header"]
+__all__ = ["GgufHeader", "read_gguf_header"]
 
-MOST_HEADER = 32 * 2**20  # bytes; the vocabulary stands in it, some MiB
+MOST_HEADER = 32 * 2**20  # bytes; it includes the vocabulary, some MiB
 MOST_FACTS = 2_000
 MOST_ITEMS = 1_000_000  # of a list: a vocabulary, its merges
-_ITEMS, _ITEMS_PER_ROW = 10_000, 4  # of a list, beside the rows of the weights: merges are more than names
-_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_ITEMS, _ITEMS_PER_ROW = 10_000, 4  # of a list, per row of the weights: there are more merges
+_NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _TEXT, _LIST = 8, 9
 
 
-class Stated(NamedTuple):
-    """What a GGUF file states of itself: numbers and short texts by name, how many tensors, and how many numbers."""
+class GgufHeader(NamedTuple):
+    """The header of a GGUF file: numbers and short texts by name, how many tensors and weights."""
 
     facts: dict[str, Any]
     num_tensors: int
     num_numbers: int
 
 
-def read_gguf_header(path: Path) -> Stated:
-    """Return what a GGUF file states of itself.
+def read_gguf_header(path: Path) -> GgufHeader:
+    """Read the header of a GGUF file.
 
     Raises:
-        CouldNotRun: no GGUF file, another version, cut off, or something in it points outside of it.
+        CouldNotRun: not a GGUF file, another version, cut off, or an offset beyond its end.
     """
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
             raise CouldNotRun(f"{path} is no plain file.")
         with open(path, "rb") as file:
-            return _Walk(file, path, found.st_size).whole()
+            return _HeaderReader(file, path, found.st_size).whole()
     except OSError as error:
         raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
 
 
-class _Walk:
-    """One pass over the header, which never reads further than the file is long."""
+class _HeaderReader:
+    """Reads the header once, never beyond the end of the file."""
 
     def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
         self.path, self.size, self.at, self.longest_list = path, size, 0, 0
         self.content = file.read(min(size, MOST_HEADER))
 
-    def whole(self) -> Stated:
+    def whole(self) -> GgufHeader:
         magic = self.content[:4]
         if magic != b"GGUF":
-            pointer = " It is the pointer that git-lfs leaves: run `git lfs pull`." if magic == b"vers" else ""
-            raise CouldNotRun(f"{self.path} is no GGUF file: it begins with {magic!r}.{pointer}")
+            advice = ""
+            if magic == b"vers":
+                advice = " It is the pointer that git-lfs leaves: run `git lfs pull`."
+            raise CouldNotRun(f"{self.path} is no GGUF file: it begins with {magic!r}.{advice}")
         self.at = 4
         version = self.number("I")
         if version not in (2, 3):
-            raise CouldNotRun(f"{self.path} is GGUF of version {version:,}; 2 and 3 are read (lowest byte first).")
+            raise CouldNotRun(
+                f"{self.path} is GGUF of version {version:,}; 2 and 3 are read (lowest byte first)."
+            )
         num_tensors, num_facts = self.number("Q"), self.number("Q")
         if not 0 < num_tensors <= MOST_TENSORS or num_facts > MOST_FACTS:
             raise CouldNotRun(
@@ -74,58 +79,73 @@ class _Walk:
         for _ in range(num_facts):
             name, value = self.text(MOST_NAME), self.value(self.number("I"))
             if name in facts:
-                raise CouldNotRun(f"{self.path}: the fact {name!a} stands twice.")
+                raise CouldNotRun(f"{self.path}: the fact {name!a} appears twice.")
             facts[name] = value
         num_numbers, longest = self.tensors(num_tensors, facts)
-        if self.longest_list > _ITEMS + _ITEMS_PER_ROW * longest:  # a vocabulary has a row of the weights for each name
+        # A vocabulary has a row of the weights for each token.
+        if self.longest_list > _ITEMS + _ITEMS_PER_ROW * longest:
             raise CouldNotRun(
-                f"{self.path} holds a list of {self.longest_list:,} items, far more than its weights have rows "
-                f"({longest:,}). It is damaged, or a trap."
+                f"{self.path} holds a list of {self.longest_list:,} items, far more than its "
+                f"weights have rows ({longest:,}). It is damaged, or a trap."
             )
-        return Stated(facts, num_tensors, num_numbers)
+        return GgufHeader(facts, num_tensors, num_numbers)
 
     def tensors(self, count: int, facts: dict[str, Any]) -> tuple[int, int]:
-        """Judge all tensors; return how many numbers they hold, and the longest side of any."""
+        """Check all tensors; return how many numbers they hold, and the longest side of any."""
         try:
-            from gguf.constants import GGML_QUANT_SIZES  # how many numbers share a scale, and in how many bytes
+            from gguf.constants import GGML_QUANT_SIZES  # numbers in a block, and its bytes
         except ImportError as error:
-            raise CouldNotRun(f"opening a GGUF file needs gguf ({error}): pip install 'attnlab[hf]'.") from None
+            raise CouldNotRun(
+                f"opening a GGUF file needs gguf ({error}): pip install 'attnlab[hf]'."
+            ) from None
         sizes = {int(kind): block for kind, block in GGML_QUANT_SIZES.items()}
         names: set[str] = set()
         places, num_numbers, longest = [], 0, 0
         for _ in range(count):
             name = self.text(MOST_NAME)
             num_dimensions = self.number("I")
-            if num_dimensions > MOST_DIMENSIONS or name in names or not name.isprintable() or ".." in name:
+            is_name = name not in names and name.isprintable() and ".." not in name
+            if num_dimensions > MOST_DIMENSIONS or not is_name:
                 raise CouldNotRun(
-                    f"{self.path}: {ascii(name)[:60]} is no tensor that can be read (name or dimensions)."
+                    f"{self.path}: {ascii(name)[:60]} is no tensor that can be read (name or "
+                    "dimensions)."
                 )
             names.add(name)
             shape = [self.number("Q") for _ in range(num_dimensions)]
             kind, offset = self.number("I"), self.number("Q")
             if kind not in sizes or 0 in shape:
                 raise CouldNotRun(
-                    f"{self.path}: {name} has shape {shape} and numbers of kind {kind}, which is not known."
+                    f"{self.path}: {name} has shape {shape} and numbers of kind {kind}, which "
+                    "is not known."
                 )
             numbers = math.prod(shape)
             block, size = sizes[kind]
             if numbers % block:
-                raise CouldNotRun(f"{self.path}: {name} has {numbers:,} numbers, no multiple of its blocks of {block}.")
+                raise CouldNotRun(
+                    f"{self.path}: {name} has {numbers:,} numbers, no multiple of its blocks "
+                    f"of {block}."
+                )
             places.append((offset, offset + numbers // block * size, name))
             num_numbers += numbers
             longest = max(longest, *shape, 0)
-        alignment = facts.get("general.alignment", 32)
+        self.check_places(sorted(places), facts.get("general.alignment", 32))
+        return num_numbers, longest
+
+    def check_places(self, places: list[tuple[int, int, str]], alignment: Any) -> None:
+        """Refuse tensors that overlap or lie beyond the end of the file."""
         if type(alignment) is not int or not 0 < alignment <= 2**16:
-            raise CouldNotRun(f"{self.path}: an alignment of {ascii(alignment)[:40]} is not possible.")
+            raise CouldNotRun(
+                f"{self.path}: an alignment of {ascii(alignment)[:40]} is not possible."
+            )
         room, end = self.size - (self.at + alignment - 1) // alignment * alignment, 0
-        for begin, after, name in sorted(places):
+        for begin, after, name in places:
             if begin < end or after > room:
                 raise CouldNotRun(
-                    f"{self.path}: {name} takes bytes {begin:,} to {after:,} of {max(room, 0):,}, of which {end:,} are "
-                    "taken: the file is cut off or damaged. Fetch it again."
+                    f"{self.path}: {name} takes bytes {begin:,} to {after:,} of {max(room, 0):,}, "
+                    f"and {end:,} are taken already: the file is cut off or damaged. Fetch it "
+                    "again."
                 )
             end = after
-        return num_numbers, longest
 
     def value(self, kind: int) -> Any:
         if kind in _NUMBERS:
@@ -136,14 +156,16 @@ class _Walk:
             raise CouldNotRun(f"{self.path}: a fact of kind {kind:,} is not known.")
         inner, count = self.number("I"), self.number("Q")
         if count > MOST_ITEMS or (inner not in _NUMBERS and inner != _TEXT):
-            raise CouldNotRun(f"{self.path}: a list of {count:,} values of kind {inner:,} is not read.")
+            raise CouldNotRun(
+                f"{self.path}: a list of {count:,} values of kind {inner:,} is not read."
+            )
         self.longest_list = max(self.longest_list, count)
         if inner in _NUMBERS:
             self.skip(count * struct.calcsize("<" + _NUMBERS[inner]))
         else:
             for _ in range(count):
                 self.skip(self.number("Q"))
-        return None  # no list is needed to judge the file
+        return None  # lists are skipped: no check needs their items
 
     def number(self, code: str) -> Any:
         begin = self.at
@@ -153,11 +175,15 @@ class _Walk:
     def text(self, most: int) -> str:
         length = self.number("Q")
         if length > most:
-            raise CouldNotRun(f"{self.path}: a text of {length:,} bytes, where at most {most:,} are read.")
+            raise CouldNotRun(
+                f"{self.path}: a text of {length:,} bytes, where at most {most:,} are read."
+            )
         self.skip(length)
         return self.content[self.at - length : self.at].decode(errors="replace")
 
     def skip(self, count: int) -> None:
         if count > len(self.content) - self.at:
-            raise CouldNotRun(f"{self.path} is cut off or damaged: its header states more bytes than there are.")
+            raise CouldNotRun(
+                f"{self.path} is cut off or damaged: its header states more bytes than there are."
+            )
         self.at += count

@@ -1,7 +1,8 @@
-"""The header of a safetensors file: which tensors it holds, judged before a single number is read.
+"""The header of a safetensors file: which tensors it holds, checked before a number is read.
 
-The format (https://github.com/huggingface/safetensors): 8 bytes for the length of the header, the header as JSON, and
-the numbers, tensor after tensor without a gap. What is no such file is refused by its first bytes, whatever its name.
+The format (https://github.com/huggingface/safetensors): 8 bytes for the length of the header, the
+header as JSON, and the numbers, tensor after tensor without a gap. Files of other formats are
+recognized by their first bytes and refused.
 """
 
 import math
@@ -14,30 +15,34 @@ from typing import Any, NamedTuple
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained.json_files import parse_object
 
-__all__ = ["Stored", "how_to_convert", "read_header", "wrong_kind"]
+__all__ = ["StoredTensor", "how_to_convert", "read_header", "wrong_kind"]
 
 MOST_HEADER = 16 * 2**20
 MOST_TENSORS = 10_000
 MOST_DIMENSIONS = 8
 MOST_NAME = 256
 
-_SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_SIZES = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
+    "BOOL": 1,
+}  # fmt: skip
 
 
-class Stored(NamedTuple):
-    """One tensor of a file: its shape, its dtype in the file's word ("F32"), and how many bytes it takes."""
+class StoredTensor(NamedTuple):
+    """One tensor of a file: its shape, its dtype as the file names it ("F32"), its bytes."""
 
     shape: tuple[int, ...]
     dtype: str
     size: int
 
 
-def read_header(path: Path) -> dict[str, Stored]:
-    """Return what a safetensors file holds, by name.
+def read_header(path: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a safetensors file by name.
 
     Raises:
-        CouldNotRun: no safetensors file at all (and what it is instead), cut off, or a header that breaks a rule of
-            the format or a limit: 16 MiB, 10,000 tensors, 8 dimensions, names of 256 printable letters.
+        CouldNotRun: another format, which is named; a file that is cut off; or a header that breaks
+            a rule of the format or a limit: 16 MiB, 10,000 tensors, 8 dimensions, names of 256
+            printable letters.
     """
     try:
         found = os.stat(path)
@@ -52,59 +57,71 @@ def read_header(path: Path) -> dict[str, Stored]:
             length = int.from_bytes(start[:8], "little")
             if len(start) < 16 or length > found.st_size - 8:
                 raise CouldNotRun(
-                    f"{path} is cut off or no safetensors file: it has {found.st_size:,} bytes, and its header alone "
-                    f"would take {length:,}. Fetch it again."
+                    f"{path} is cut off or no safetensors file: it has {found.st_size:,} bytes, "
+                    f"and its header alone would take {length:,}. Fetch it again."
                 )
             if length > MOST_HEADER:
-                raise CouldNotRun(f"{path}: its header takes {length:,} bytes; at most {MOST_HEADER:,} are read.")
+                raise CouldNotRun(
+                    f"{path}: its header takes {length:,} bytes; at most {MOST_HEADER:,} are read."
+                )
             content = start[8:][:length] + file.read(max(0, length - 8))
     except OSError as error:
         raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
-    return _tensors(parse_object(content, f"the header of {path}"), path, found.st_size - 8 - length)
+    header = parse_object(content, f"the header of {path}")
+    return _tensors(header, path, found.st_size - 8 - length)
 
 
 def wrong_kind(start: bytes) -> str | None:
-    """Name what a file is by its first bytes, if that is something known to be no safetensors file."""
+    """Return the format of a file by its first bytes; None for safetensors or an unknown format."""
     kinds = {
-        b"version https://": "the pointer that git-lfs leaves in its place: run `git lfs pull`, or `hf download`",
+        b"version https://": (
+            "the pointer that git-lfs leaves in its place: run `git lfs pull`, or `hf download`"
+        ),
         b"PK\x03\x04": "a zip archive, such as torch.save writes around a pickle",
         b"\x80": "a pickle",
-        b"\x89HDF": "an HDF5 file of Keras or TensorFlow: convert it to safetensors where it was made",
+        b"\x89HDF": (
+            "an HDF5 file of Keras or TensorFlow: convert it to safetensors where it was made"
+        ),
         b"\x1f\x8b": "compressed with gzip: unpack it",
         b"GGUF": "a GGUF file: give it the ending .gguf and open the file itself",
         b"<": "a web page, perhaps an error page that was saved in its place: fetch it again",
         b"{": "JSON text",
     }
-    # A safetensors file begins with a length below 16 MiB, so its fourth to eighth bytes are zeros and its ninth is {.
-    is_possible = len(start) > 8 and start[4:8] == b"\0\0\0\0" and start[8:9] == b"{"
-    return None if is_possible else next((words for begin, words in kinds.items() if start.startswith(begin)), None)
+    # A safetensors file begins with a length below 16 MiB, so its fourth to eighth bytes are zeros
+    # and its ninth is {.
+    if len(start) > 8 and start[4:8] == b"\0\0\0\0" and start[8:9] == b"{":
+        return None
+    return next((words for begin, words in kinds.items() if start.startswith(begin)), None)
 
 
 def how_to_convert(pickle: Path) -> str:
-    """Say how a user who trusts a pickle makes safetensors of it, in one line that can be pasted into a shell."""
+    """Return how to convert a trusted pickle to safetensors, as one line for a shell."""
     python = (
-        "import sys, torch; from safetensors.torch import save_file; "
-        "old = torch.load(sys.argv[1], map_location='cpu', weights_only=True); "
-        "save_file({name: value.clone().contiguous() for name, value in old.items()}, sys.argv[2], {'format': 'pt'})"
+        "import sys, torch; from safetensors.torch import save_file; old = "
+        "torch.load(sys.argv[1], map_location='cpu', weights_only=True); save_file({name: "
+        "value.clone().contiguous() for name, value in old.items()}, sys.argv[2], {'format': "
+        "'pt'})"
     )
     old, new = shlex.quote(str(pickle)), shlex.quote(str(pickle.with_name("new.safetensors")))
     return (
-        "Opening it could run a program that somebody hid in it. If you trust who made it, convert it once, and put "
-        f'the result in a folder of its own as model.safetensors, with config.json: python -c "{python}" {old} {new}'
+        "Opening it could run a program that was hidden in it. If you trust who made it, convert "
+        "it once, and put the result in a folder of its own as model.safetensors, with "
+        f'config.json: python -c "{python}" {old} {new}'
     )
 
 
-def _tensors(header: dict[str, Any], path: Path, room: int) -> dict[str, Stored]:
+def _tensors(header: dict[str, Any], path: Path, room: int) -> dict[str, StoredTensor]:
     described = {name: entry for name, entry in header.items() if name != "__metadata__"}
     metadata = header.get("__metadata__", {})
-    if not isinstance(metadata, dict) or any(not isinstance(text, str) for text in metadata.values()):
+    is_metadata = isinstance(metadata, dict)
+    if not is_metadata or any(not isinstance(text, str) for text in metadata.values()):
         raise CouldNotRun(f"{path}: __metadata__ must be texts by name.")
     if not described:
         raise CouldNotRun(f"{path} holds no tensor.")
     if len(described) > MOST_TENSORS:
         raise CouldNotRun(
-            f"{path} holds {len(described):,} tensors; at most {MOST_TENSORS:,} are read. If an honest model needs "
-            "more, tell us which."
+            f"{path} holds {len(described):,} tensors; at most {MOST_TENSORS:,} are read. If your "
+            "model needs more, tell us which."
         )
     tensors, places = {}, []
     for name, entry in described.items():
@@ -113,37 +130,50 @@ def _tensors(header: dict[str, Any], path: Path, room: int) -> dict[str, Stored]
     end = 0
     for begin, after, name in sorted(places):
         if begin != end:
-            raise CouldNotRun(f"{path}: {name} begins at byte {begin:,} of the numbers, expected {end:,}.")
+            raise CouldNotRun(
+                f"{path}: {name} begins at byte {begin:,} of the numbers, expected {end:,}."
+            )
         end = after
     if end != room:
         word = "cut off" if end > room else "followed by something else"
-        raise CouldNotRun(f"{path} is {word}: its tensors take {end:,} bytes, there are {room:,}. Fetch it again.")
+        raise CouldNotRun(
+            f"{path} is {word}: its tensors take {end:,} bytes, there are {room:,}. Fetch it again."
+        )
     return tensors
 
 
-def _tensor(name: str, entry: Any, path: Path) -> tuple[Stored, int]:
+def _tensor(name: str, entry: Any, path: Path) -> tuple[StoredTensor, int]:
     shown = f"{path}: {name[:60]!a}"
     if not 0 < len(name) <= MOST_NAME or not name.isprintable() or ".." in name:
-        raise CouldNotRun(f"{shown} is no name for a tensor (1 to {MOST_NAME} printable letters, no two dots).")
+        raise CouldNotRun(
+            f"{shown} is no name for a tensor (1 to {MOST_NAME} printable letters, no two dots)."
+        )
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise CouldNotRun(f"{shown} must be described by dtype, shape and data_offsets alone.")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _SIZES:
-        advice = "It is quantised: take the model's unquantised form." if str(dtype)[:2] in ("F8", "F4", "F6") else ""
+        advice = ""
+        if str(dtype)[:2] in ("F8", "F4", "F6"):
+            advice = " It is quantised: take the model's unquantised form."
         raise CouldNotRun(
-            f"{shown} has numbers of kind {ascii(dtype)[:40]}; known: {', '.join(_SIZES)}. {advice}".strip()
+            f"{shown} has numbers of kind {ascii(dtype)[:40]}; known: {', '.join(_SIZES)}.{advice}"
         )
     if not _are_sizes(shape) or len(shape) > MOST_DIMENSIONS or 0 in shape:
         raise CouldNotRun(
-            f"{shown} has shape {ascii(shape)[:60]}; expected at most {MOST_DIMENSIONS} whole numbers of at least 1."
+            f"{shown} has shape {ascii(shape)[:60]}; expected at most {MOST_DIMENSIONS} whole "
+            "numbers of at least 1."
         )
     if not _are_sizes(offsets) or len(offsets) != 2:
         raise CouldNotRun(f"{shown} has offsets {ascii(offsets)[:60]}; expected two whole numbers.")
     size = math.prod(shape) * _SIZES[dtype]
     if offsets[1] - offsets[0] != size:
-        raise CouldNotRun(f"{shown} takes {offsets[1] - offsets[0]:,} bytes; shape {tuple(shape)} needs {size:,}.")
-    return Stored(tuple(shape), dtype, size), offsets[0]
+        raise CouldNotRun(
+            f"{shown} takes {offsets[1] - offsets[0]:,} bytes; shape {tuple(shape)} needs {size:,}."
+        )
+    return StoredTensor(tuple(shape), dtype, size), offsets[0]
 
 
 def _are_sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int and 0 <= each < 2**63 for each in value)
+    return isinstance(value, list) and all(
+        type(each) is int and 0 <= each < 2**63 for each in value
+    )

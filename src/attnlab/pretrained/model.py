@@ -1,11 +1,11 @@
-"""A foreign model with doors: nothing in it is copied or rewritten, and while nobody looks nothing stands in it.
+"""A foreign model with hook points: nothing in it is copied or rewritten.
 
     model = attach(foreign)                                  # any torch module with attention
     with record(model, "layers.*.attention.weights") as rec:
-        model(tokens)                                        # or foreign(**inputs), or foreign.generate(...)
+        model(tokens)                               # or foreign(**inputs), or foreign.generate(...)
 
-While an instrument is installed, hooks in the foreign model and a seam at its attention bring values to the doors, of
-whoever calls it; afterwards they are gone.
+While one of our hooks is installed, torch's hooks in the foreign model and a backend at its
+attention bring the values of every call to the hook points; afterwards they are removed.
 """
 
 import inspect
@@ -18,43 +18,48 @@ from typing import Any
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
-from attnlab.pretrained.doors import AttentionDoor, BlockDoor, FeedForwardDoor, StackDoor
-from attnlab.pretrained.plan import AttentionPlan, BlockPlan, Plan
-from attnlab.pretrained.posts import stand
+from attnlab.pretrained.hook_points import AttentionPoint, BlockPoint, FeedForwardPoint, StackPoint
+from attnlab.pretrained.hooks import install_hooks
+from attnlab.pretrained.ownership import hooks_hidden, remove_copied_hooks
+from attnlab.pretrained.pass_state import PassState
 from attnlab.pretrained.predictor import ForeignPredictor
-from attnlab.pretrained.running import Run
-from attnlab.pretrained.standing import hooks_hidden, leave_posts
-from attnlab.pretrained.survey import first_tensor
-from attnlab.pretrained.texts import text_config, text_inputs
-from attnlab.pretrained.wording import TokenNames
+from attnlab.pretrained.structure import (
+    AttentionStructure,
+    BlockStructure,
+    ModelStructure,
+    StackStructure,
+)
+from attnlab.pretrained.text_inputs import text_config, text_inputs
+from attnlab.pretrained.token_names import TokenNames
+from attnlab.pretrained.tracing import first_tensor
 from attnlab.sites import SitedModule
 
 __all__ = ["Pretrained"]
 
 _PADDING = ("src_key_padding_mask", "key_padding_mask")
-"""How modules of plain torch are told of padding: True where it is."""
+"""Arguments by which modules of plain torch take padding: True where it is."""
 
-_ALL = ("query", "key", "value", "mask", "scores", "weights")
+_INPUTS = ("query", "key", "value", "mask")
 
 
 class Pretrained(SitedModule):
-    """A foreign model and its doors. `foreign` is the model itself, untouched.
+    """A foreign model and its hook points. `foreign` is the model itself, untouched.
 
-    Called with token ids (batch, length), with (source, target) ids, or with what the foreign model takes by name, it
-    returns the logits, or the last hidden states of a model without a head.
+    Called with token ids (batch, length), with (source, target) ids, or with the foreign model's
+    own named inputs, it returns the logits, or the last hidden states of a model without a head.
 
     Args:
         foreign: the model.
-        plan: which of its modules stand for which sites.
-        lazy: paths of the attention doors whose weights can be made later from queries and keys.
+        structure: which of its modules stand for which sites.
+        lazy: paths of the attentions whose weights can be computed later from queries and keys.
         tokenizer: of transformers, or None.
-        name: what the model is called in recordings.
+        name: the model's name in recordings.
     """
 
     def __init__(
         self,
         foreign: nn.Module,
-        plan: Plan,
+        structure: ModelStructure,
         *,
         lazy: frozenset[str] = frozenset(),
         tokenizer: Any = None,
@@ -63,35 +68,43 @@ class Pretrained(SitedModule):
     ) -> None:
         super().__init__()
         self.foreign = foreign
-        self.plan, self.tokenizer, self.name = plan, tokenizer, name or type(foreign).__name__
-        stacks = {stack.name: [_block_door(block) for block in stack.blocks] for stack in plan.stacks}
-        for stack, blocks in stacks.items():
-            if stack:
-                self.add_module(stack, StackDoor(blocks, self._called(stack)))
+        self.structure = structure
+        self.tokenizer, self.name = tokenizer, name or type(foreign).__name__
+        sites = []
+        for stack in structure.stacks:
+            blocks = [_block_point(block) for block in stack.blocks]
+            if stack.name:
+                self.add_module(stack.name, StackPoint(blocks, self._module_around(stack)))
             else:
                 self.layers = nn.ModuleList(blocks)
-        self.sites = (("embedding",) if "" in stacks else ()) + (("logits",) if has_logits else ())
-        for path, attention in self.attention_doors():
+                sites.append("embedding")
+        self.sites = (*sites, "logits") if has_logits else tuple(sites)
+        for path, attention in self.attention_points():
             attention.is_lazy = path in lazy
-        self.seams: tuple[Any, ...] = ()
-        self.fast_path: float | None = None  # how far torch's fast path is from what is watched; None: it takes none
+        self.backends: tuple[Any, ...] = ()
+        self.fast_path: float | None = None
+        """The largest difference of torch's fast path from a hooked pass; None if it takes none."""
         self.source, self.notes = "", tuple[str, ...]()
-        self.example: Mapping[str, Any] = {}  # small inputs that it has read
+        self.example: Mapping[str, Any] = {}
+        """The small inputs by which the model was traced and verified."""
         self._depth, self._lock, self._hooked = 0, threading.Lock(), ExitStack()
         self._own = threading.local()
-        self._takes = {each.name: each.kind for each in inspect.signature(foreign.forward).parameters.values()}
+        self._takes = {
+            each.name: each.kind for each in inspect.signature(foreign.forward).parameters.values()
+        }
 
     def forward(self, *inputs: Tensor, real: Tensor | None = None, **options: Any) -> Tensor:
-        """Run the foreign model.
+        """PassState the foreign model.
 
         Args:
-            inputs: token ids (batch, length), or whatever its first input is; for an encoder–decoder also the target's.
+            inputs: token ids (batch, length), or the model's first input; for an encoder–decoder
+                also the target's.
             real: (batch, length), False at padding: the foreign model's `attention_mask`.
-            options: what it takes by name.
+            options: its other arguments by name.
         """
         named = self.arguments(*inputs, real=real, **options)
         if "use_cache" in self._takes and named.get("past_key_values") is None:
-            named.setdefault("use_cache", False)  # what it would hold of this pass, nobody is given
+            named.setdefault("use_cache", False)  # the cache would not be returned
         output = self.foreign(**named)
         found = output.get("logits") if isinstance(output, Mapping) else None
         found = first_tensor(output) if found is None else found
@@ -99,15 +112,25 @@ class Pretrained(SitedModule):
             raise WrongUsage(f"{type(self.foreign).__name__} returns no tensor.")
         return found
 
-    def arguments(self, *inputs: Tensor, real: Tensor | None = None, **options: Any) -> dict[str, Any]:
+    def arguments(
+        self, *inputs: Tensor, real: Tensor | None = None, **options: Any
+    ) -> dict[str, Any]:
         """Name the inputs as the foreign model does."""
         if any(isinstance(each, str) for each in (*inputs, *options.values())):
-            raise WrongUsage("a model reads ids: model(**model.inputs(text)); attnlab.ask(model, text) reads text.")
+            raise WrongUsage(
+                "a model reads ids: model(**model.inputs(text)); attnlab.ask(model, text) "
+                "reads text."
+            )
         main = getattr(self.foreign, "main_input_name", None)
-        names = [name for name, kind in self._takes.items() if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        names = names if main is None else [main, "decoder_input_ids"]
+        if main is None:
+            ordered = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            names = [name for name, kind in self._takes.items() if kind is ordered]
+        else:
+            names = [main, "decoder_input_ids"]
         if len(inputs) > len(names):
-            raise WrongUsage(f"at most {len(names)} inputs are taken without a name: {', '.join(names)}.")
+            raise WrongUsage(
+                f"at most {len(names)} inputs are taken without a name: {', '.join(names)}."
+            )
         named = {**dict(zip(names, inputs, strict=False)), **options}
         if real is None:
             return named
@@ -117,26 +140,31 @@ class Pretrained(SitedModule):
         return {**named, blocked: ~real.bool()}
 
     def last_alone(self, number: int) -> dict[str, Any]:
-        """Return the options by which the logits of so many last positions are computed alone; none if it has none."""
+        """Return the options that restrict the logits to the last positions; {} if there are
+        none."""
         return {"logits_to_keep": number} if "logits_to_keep" in self._takes else {}
 
     def predictor(self) -> ForeignPredictor:
-        """Return what `attnlab.generate` asks for the next token; one for each generation.
+        """Return a predictor of next tokens, for one `attnlab.generate`.
 
         Raises:
-            WrongUsage: an encoder–decoder, which must read a source first; or a model that does not generate.
+            WrongUsage: an encoder–decoder, which must read a source first; or a model that does not
+                generate.
         """
         if "decoder_input_ids" in self._takes:
             raise WrongUsage(
-                f"{self.name} answers a source: attnlab.generate(model.conditioned(source), start, ...), where start "
-                "holds the decoder's first ids, (batch, 1)."
+                f"{self.name} answers a source: attnlab.generate(model.conditioned(source), "
+                "start, ...), where start holds the decoder's first ids, (batch, 1)."
             )
         return ForeignPredictor(self, "input_ids", {})
 
     def conditioned(self, source: Tensor, *, real: Tensor | None = None) -> ForeignPredictor:
-        """Return a predictor of what an encoder–decoder answers to a source, for one `attnlab.generate`."""
+        """Return a predictor of an encoder–decoder's target for a source, for one
+        `attnlab.generate`."""
         if "decoder_input_ids" not in self._takes:
-            raise WrongUsage(f"{self.name} has no decoder beside its encoder; generate from the model itself.")
+            raise WrongUsage(
+                f"{self.name} has no decoder beside its encoder; generate from the model itself."
+            )
         return ForeignPredictor(self, "decoder_input_ids", self.arguments(source, real=real))
 
     def inputs(
@@ -146,47 +174,51 @@ class Pretrained(SitedModule):
         *,
         target: str | Sequence[str] | None = None,
     ) -> dict[str, Tensor]:
-        """Return what the model takes for a text or several, by name: `model(**model.inputs("a text"))`.
+        """Return the model's inputs for one text or several: `model(**model.inputs("a text"))`.
 
         Args:
-            text: one text, or several, of which shorter ones are padded on the right.
+            text: one text, or several; shorter ones are padded on the right.
             pair: the second text of each, for models that read two.
-            target: of an encoder–decoder, what its decoder reads after the start token.
+            target: what the decoder of an encoder–decoder reads after the start token.
         """
         return text_inputs(self, text, pair, target=target)
 
     @cached_property
     def vocabulary(self) -> TokenNames | None:
-        """What the ids are called; None without a tokenizer."""
+        """The names of the token ids; None without a tokenizer."""
         if self.tokenizer is None:
             return None
-        return TokenNames(self.tokenizer, getattr(text_config(self.foreign), "vocab_size", None) or 0)
+        size = getattr(text_config(self.foreign), "vocab_size", None) or 0
+        return TokenNames(self.tokenizer, size)
 
     @property
     def entrance(self) -> nn.Module:
-        """The foreign model: who calls it directly, or has it generate, comes in there."""
+        """The foreign model: direct calls and `generate` start there."""
         return self.foreign
 
-    def _called(self, stack: str) -> nn.Module | None:
+    def _module_around(self, stack: StackStructure) -> nn.Module | None:
         """Return the innermost module around a stack that can be called."""
-        around = next(each.around for each in self.plan.stacks if each.name == stack)
-        modules = [self.foreign.get_submodule(path) for path in around if path]
-        return next((each for each in reversed(modules) if not isinstance(each, nn.ModuleList | nn.ModuleDict)), None)
+        for path in reversed(stack.around):
+            module = self.foreign.get_submodule(path)
+            if path and not isinstance(module, nn.ModuleList | nn.ModuleDict):
+                return module
+        return None
 
-    def attention_doors(self) -> Iterator[tuple[str, AttentionDoor]]:
-        """List the doors of all attentions with their paths."""
+    def attention_points(self) -> Iterator[tuple[str, AttentionPoint]]:
+        """List the hook points of all attentions with their paths."""
         for path, module in self.named_modules():
-            if isinstance(module, AttentionDoor):
+            if isinstance(module, AttentionPoint):
                 yield path, module
 
     @contextmanager
-    def attended(self) -> Iterator[None]:
-        """Stand in the foreign model while anybody looks."""
+    def while_hooked(self) -> Iterator[None]:
+        """Keep hooks in the foreign model while the `with` lasts."""
         with self._lock:
             self._depth += 1
             if self._depth == 1:
                 try:
-                    self._stand(self._hooked)
+                    self._own = threading.local()
+                    install_hooks(self, self._hooked)
                 except BaseException:
                     self._depth -= 1
                     self._hooked.close()
@@ -198,69 +230,75 @@ class Pretrained(SitedModule):
                 self._depth -= 1
                 if not self._depth:
                     self._hooked.close()
-                    self._own = threading.local()  # tensors of the last pass are let go of
+                    self._own = threading.local()  # releases the tensors of the last pass
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Begin anew with what is known of passes, and go on afterwards as before."""
-        before, self._own.run = self.run, Run()
+        """Use a fresh pass state within the `with`, and restore the present one afterwards."""
+        before, self._own.current_pass = self.current_pass, PassState()
         try:
             yield
         finally:
-            self._own.run = before
+            self._own.current_pass = before
 
     def unhooked(self) -> AbstractContextManager[None]:
-        """Let the foreign model run as it does when it is called without us, by torch's fast path too."""
+        """Run the foreign model within the `with` as it runs without us, torch's fast path
+        included."""
         return hooks_hidden(self.foreign)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy is attended by nobody."""
-        left = ("_lock", "_own", "_hooked")
-        return {**{name: each for name, each in super().__getstate__().items() if name not in left}, "_depth": 0}
+        """Return the state for a copy, which has no hooks."""
+        state = {**super().__getstate__(), "_depth": 0}
+        for name in ("_lock", "_own", "_hooked"):
+            del state[name]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make anew what cannot be copied."""
+        """Restore a copy, with a lock and a pass state of its own."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._lock, self._own, self._hooked = threading.Lock(), threading.local(), ExitStack()
-        leave_posts(self.foreign)
+        remove_copied_hooks(self.foreign)
 
     @property
-    def run(self) -> Run:
-        """What is known of the pass that this thread is in."""
-        found: Run | None = getattr(self._own, "run", None)
+    def current_pass(self) -> PassState:
+        """The state of this thread's pass."""
+        found: PassState | None = getattr(self._own, "current_pass", None)
         if found is None:
-            found = self._own.run = Run()
+            found = self._own.current_pass = PassState()
         return found
 
-    def _stand(self, stack: ExitStack) -> None:
-        self._own = threading.local()
-        stand(self, stack)
 
-
-def _block_door(plan: BlockPlan) -> BlockDoor:
-    parts: dict[str, SitedModule] = {each.name: _attention_door(each) for each in plan.attentions}
-    own = [name for name, each in (("hidden", plan.down), ("output", plan.adds)) if each is not None]
+def _block_point(block: BlockStructure) -> BlockPoint:
+    parts: dict[str, SitedModule] = {each.name: _attention_point(each) for each in block.attentions}
+    feed_forward = {"hidden": block.down, "output": block.adds}
+    own = tuple(site for site, call in feed_forward.items() if call is not None)
     if own:
-        parts["feed_forward"] = FeedForwardDoor()
-        parts["feed_forward"].sites = tuple(own)
+        parts["feed_forward"] = FeedForwardPoint()
+        parts["feed_forward"].sites = own
     sites: list[str] = []
-    if plan.place is not None:
-        after = {"cross" if each.name.startswith("cross") else "own": each.after for each in plan.attentions}
-        sites = ["residual_before"]
-        sites += ["residual_between"] if after.get("own") is not None else []
-        sites += ["residual_after_cross"] if after.get("cross") is not None else []
-        sites += ["residual_after"] if plan.end is not None else []
-    return BlockDoor(sites, parts)
+    if block.place is not None:
+        sites.append("residual_before")
+        last = {each.name.startswith("cross"): each.after for each in block.attentions}
+        if last.get(False) is not None:
+            sites.append("residual_between")
+        if last.get(True) is not None:
+            sites.append("residual_after_cross")
+        if block.end is not None:
+            sites.append("residual_after")
+    return BlockPoint(sites, parts)
 
 
-def _attention_door(plan: AttentionPlan) -> AttentionDoor:
-    sites = [] if plan.seam == "softmax" else list(_ALL[:4])
-    sites += ["scores", "weights", *(["heads"] if plan.shows_heads else [])]
-    sites += ["output"] if plan.adds is not None else []
-    return AttentionDoor(
+def _attention_point(attention: AttentionStructure) -> AttentionPoint:
+    sites = [] if attention.backend == "softmax" else list(_INPUTS)
+    sites += ["scores", "weights"]
+    if attention.shows_heads:
+        sites.append("heads")
+    if attention.adds is not None:
+        sites.append("output")
+    return AttentionPoint(
         sites,
-        seam=plan.seam,
-        num_heads=plan.num_heads,
-        num_kv_heads=plan.num_kv_heads,
-        is_cross=plan.name.startswith("cross"),
+        backend=attention.backend,
+        num_heads=attention.num_heads,
+        num_kv_heads=attention.num_kv_heads,
+        is_cross=attention.name.startswith("cross"),
     )

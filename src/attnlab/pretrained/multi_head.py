@@ -1,16 +1,17 @@
-"""The multi-head seam: attention of plain torch, where one function does all of it.
+"""The multi-head backend: attention of plain torch, where one function computes all of it.
 
-`nn.MultiheadAttention`, and with it `nn.Transformer` and its layers, call `multi_head_attention_forward`: projections,
-attention and output projection in one. Nothing inside it can be met, so it is computed here in its stead, with the
-same operations in the same order, and the attention in the middle brought to its door. While a door is watched torch
-leaves its fast path by itself, which would compute a whole layer without showing anything.
+`nn.MultiheadAttention`, and with it `nn.Transformer` and its layers, call
+`multi_head_attention_forward`: projections, attention and output projection in one. Nothing inside
+it can be intercepted, so it is computed here instead, by the same operations in the same order, and
+the attention in the middle brought to its hook point. With a hook installed torch leaves its fast
+path by itself, which would compute a whole layer in one kernel.
 
-Queries are (batch, head, query, width) at the door whatever the module's own order of axes is. Its masks say what is
-blocked; at the door they say what may be looked at. Keys that it adds (`add_bias_kv`, `add_zero_attn`) are the last
-columns; no text has a name for them.
+Queries are (batch, head, query, width) at the hook point whatever the module's own order of axes
+is. Its masks say what is blocked; at the hook point True means "may attend". Keys that it adds
+(`add_bias_kv`, `add_zero_attn`) are the last columns; no token has their names.
 
-Without gradients torch's encoder may also leave padding out altogether, and put zeros there at its end. That is asked
-of torch itself (`left_out`), and done too where it is watched: a decoder may look at what stands there.
+Without gradients torch's encoder may also skip padding altogether, and write zeros there at its
+end. `left_out` asks torch where, and hooked passes do the same: a decoder may read these zeros.
 """
 
 import copy
@@ -23,30 +24,44 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attnlab.parts.masks import Mask
-from attnlab.pretrained.passing import Changed, Foreign
+from attnlab.pretrained.attention_call import ForeignAttention, MaskEdit
+from attnlab.pretrained.ownership import hooks_hidden
 from attnlab.shapes import shape_text
 from attnlab.sites import SitedModule
 
-__all__ = ["MULTI_HEAD", "SlowPath", "left_out", "pass_multi_head"]
+__all__ = ["MULTI_HEAD", "SlowPath", "hooked_multi_head", "left_out"]
 
 MULTI_HEAD = torch.nn.functional.multi_head_attention_forward
 
 Fused = Callable[..., Tensor]
-"""Brings queries, keys, values and a mask of torch's fused attention to a door."""
+"""Brings queries, keys, values and a mask of torch's fused attention to a hook point."""
 
 
 class SlowPath(TorchFunctionMode):
-    """Changes nothing, but that torch's modules leave their fast path: what a watched pass is to be compared with."""
+    """Makes torch's modules leave their fast path, and changes nothing else: the reference for a
+    hooked pass."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Any = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Hand on."""
+        """Call the function."""
         return func(*args, **(kwargs or {}))
 
 
+class _Begun(Exception):
+    """The first layer of an encoder was called."""
+
+    def __init__(self, given: Tensor) -> None:
+        super().__init__()
+        self.given = given
+
+
 class _Idle:
-    """Stands for a layer of an encoder, and gives back what it is given."""
+    """Replaces a layer of an encoder, and raises its input."""
 
     def __init__(self, layer: nn.Module) -> None:
         self._layer = layer
@@ -54,25 +69,28 @@ class _Idle:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layer, name)
 
-    def __call__(self, given: Tensor, **_: Any) -> Tensor:
-        return given
+    def __call__(self, given: Tensor, *_: Any, **__: Any) -> Tensor:
+        raise _Begun(given)
 
 
-def left_out(encoder: nn.TransformerEncoder, src: Tensor, *args: Any, **options: Any) -> Tensor | None:
-    """Say where torch's encoder would put zeros by itself, (…, 1) beside `src`; None for nowhere.
+def left_out(encoder: nn.TransformerEncoder, *args: Any, **options: Any) -> list[int] | None:
+    """Return how much of each text torch's encoder would give its layers; None for all of it.
 
-    torch says so: ones go through its own `forward`, whose layers do nothing, and come back as zeros there.
+    It is measured: the encoder's own `forward`, a subclass's too, is called up to its first layer.
     """
     idle = copy.copy(encoder)
-    vars(idle)["_modules"] = {"layers": [_Idle(encoder.layers[0])], "norm": None}
-    with torch._C.DisableTorchFunction():
-        ones = torch.ones_like(src).requires_grad_(src.requires_grad)
-        found = nn.TransformerEncoder.forward(idle, ones, *args, **options)[..., :1] == 0.0
-    return found if bool(found.any()) else None
+    layers = [_Idle(each) for each in encoder.layers]
+    vars(idle)["_modules"] = {**encoder._modules, "layers": layers}
+    try:
+        with hooks_hidden(encoder), torch._C.DisableTorchFunction():
+            type(encoder).forward(idle, *args, **options)
+    except _Begun as begun:
+        return [len(each) for each in begun.given.unbind()] if begun.given.is_nested else None
+    return None
 
 
 class _Asked(NamedTuple):
-    """What `multi_head_attention_forward` is asked for, under its own names."""
+    """The arguments of `multi_head_attention_forward`, under its own names."""
 
     query: Tensor
     key: Tensor
@@ -109,11 +127,13 @@ class _Sides(NamedTuple):
     value: Tensor
 
 
-def pass_multi_head(door: SitedModule, fused: Fused, *args: Any, **options: Any) -> tuple[Tensor, Tensor | None]:
-    """Compute what `multi_head_attention_forward` computes, its attention brought to a door.
+def hooked_multi_head(
+    point: SitedModule, fused: Fused, *args: Any, **options: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Compute `multi_head_attention_forward` with a hook point at its attention.
 
     Args:
-        door: where it is shown.
+        point: the hook point.
         fused: brings a call of torch's fused attention there.
         args, options: as that function takes them.
     """
@@ -125,15 +145,19 @@ def pass_multi_head(door: SitedModule, fused: Fused, *args: Any, **options: Any)
         asked = asked._replace(query=query, key=key, value=value, key_padding_mask=padding)
     sides = _sides(asked)
     added, is_causal = _added_mask(asked, sides.key.shape[-2])
-    allowed: Mask = "causal" if is_causal else _allowed(added) if door.is_watched else None
+    allowed: Mask = None
+    if is_causal:
+        allowed = "causal"
+    elif point.is_hooked:
+        allowed = _allowed(added)
     dropout = asked.dropout_p if asked.training else 0.0
     weights: Tensor | None = None
     if asked.need_weights:
-        heads, weights = _openly(door, sides, added, allowed, dropout)
+        heads, weights = _with_weights(point, sides, added, allowed, dropout)
         weights = weights.mean(dim=1) if asked.average_attn_weights else weights
         weights = weights.squeeze(0) if is_one_input else weights
     else:
-        heads = fused(door, *sides, added, dropout, is_causal, allowed=allowed)
+        heads = fused(point, *sides, added, dropout, is_causal, allowed=allowed)
     length, batch, width = asked.query.shape
     joined = heads.permute(2, 0, 1, 3).reshape(length * batch, width)
     output = torch.nn.functional.linear(joined, asked.out_proj_weight, asked.out_proj_bias)
@@ -142,7 +166,7 @@ def pass_multi_head(door: SitedModule, fused: Fused, *args: Any, **options: Any)
 
 
 def _sides(asked: _Asked) -> _Sides:
-    """Project, add the keys and values that the module has of its own, and split into heads."""
+    """Project, add the module's own keys and values, and split into heads."""
     query, key, value = _projected(asked)
     batch, heads = asked.query.shape[1], asked.num_heads
     if asked.bias_k is not None and asked.bias_v is not None:
@@ -154,12 +178,16 @@ def _sides(asked: _Asked) -> _Sides:
     key = key if asked.static_k is None else asked.static_k
     value = value if asked.static_v is None else asked.static_v
     if asked.add_zero_attn:
-        key, value = (torch.cat((side, side.new_zeros(side.shape[0], 1, side.shape[2])), 1) for side in (key, value))
+        key, value = (
+            torch.cat((side, side.new_zeros(side.shape[0], 1, side.shape[2])), 1)
+            for side in (key, value)
+        )
     return _Sides(*(side.reshape(batch, heads, *side.shape[1:]) for side in (query, key, value)))
 
 
 def _projected(asked: _Asked) -> tuple[Tensor, Tensor, Tensor]:
-    """Project queries, keys and values, (length, batch, width) each; what is the same is projected in one product."""
+    """Project queries, keys and values, (length, batch, width) each; equal inputs share one
+    product."""
     linear = torch.nn.functional.linear
     query, key, value, bias = asked.query, asked.key, asked.value, asked.in_proj_bias
     if asked.use_separate_proj_weight:
@@ -181,7 +209,8 @@ def _projected(asked: _Asked) -> tuple[Tensor, Tensor, Tensor]:
         return linear(query, weight[:width], of_query), two.contiguous(), three.contiguous()
     biases = (None, None, None) if bias is None else bias.chunk(3)
     query, key, value = (
-        linear(side, part, each) for side, part, each in zip((query, key, value), weight.chunk(3), biases, strict=True)
+        linear(side, part, each)
+        for side, part, each in zip((query, key, value), weight.chunk(3), biases, strict=True)
     )
     return query, key, value
 
@@ -192,13 +221,16 @@ def _split(side: Tensor, rows: int) -> Tensor:
 
 
 def _added_mask(asked: _Asked, num_keys: int) -> tuple[Tensor | None, bool]:
-    """Return what torch adds to the scores, (batch or 1, head or 1, query or 1, key), and whether it leaves it out.
+    """Return the mask that torch adds to the scores, (batch or 1, head or 1, query or 1, key), and
+    whether it is left out as causal.
 
-    It is left out where a hint says that it is causal, and nothing else is blocked.
+    It is left out where the hint `is_causal` is given and nothing else is blocked.
     """
     own, padding = asked.attn_mask, asked.key_padding_mask
     if asked.is_causal and own is None:
-        raise RuntimeError("is_causal is a hint of what attn_mask says; give attn_mask too, as torch asks.")
+        raise RuntimeError(
+            "is_causal is a hint of what attn_mask says; give attn_mask too, as torch asks."
+        )
     if asked.is_causal and padding is None and not asked.need_weights:
         return None, True
     length, batch, _ = asked.query.shape
@@ -209,24 +241,26 @@ def _added_mask(asked: _Asked, num_keys: int) -> tuple[Tensor | None, bool]:
         own = own.view(batch, asked.num_heads, length, -1)
     elif own is not None:
         own = own[None, None]
-    given = [each for each in (own, None if padding is None else padding[:, None, None]) if each is not None]
-    added = [
-        # Everybody may look at the keys that the module adds.
-        torch.nn.functional.pad(_as_added(each, asked.query.dtype), (0, num_keys - each.shape[-1]))
-        for each in given
-    ]
-    return (added[0] if len(added) == 1 else added[0] + added[1]) if added else None, False
+    added: Tensor | None = None
+    for mask in (own, None if padding is None else padding[:, None, None]):
+        if mask is None:
+            continue
+        # Every query may attend to the keys that the module adds.
+        widths = (0, num_keys - mask.shape[-1])
+        wide = torch.nn.functional.pad(_as_added(mask, asked.query.dtype), widths)
+        added = wide if added is None else added + wide
+    return added, False
 
 
 def _check(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None:
-    """Refuse what torch refuses, before it broadcasts to something that nobody meant."""
+    """Refuse the shapes that torch refuses; some would broadcast here."""
     if mask is not None and tuple(mask.shape) not in shapes:
         expected = " or ".join(shape_text(each) for each in shapes)
         raise RuntimeError(f"{name} must have shape {expected}; got {shape_text(mask.shape)}.")
 
 
 def _allowed(added: Tensor | None) -> Mask:
-    """Say who may look, where all that is added blocks; else it is a bias, and stays one."""
+    """Return an added mask as True for "may attend" if it only blocks; a bias stays as it is."""
     if added is None or not bool(((added == 0.0) | (added == float("-inf"))).all()):
         return added
     return added == 0.0
@@ -238,36 +272,39 @@ def _as_added(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))
 
 
-def _openly(
-    door: SitedModule, sides: _Sides, added: Tensor | None, allowed: Mask, dropout: float
+def _with_weights(
+    point: SitedModule, sides: _Sides, added: Tensor | None, allowed: Mask, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    """Attend with weights that are returned: (batch, head, query, width) and (batch, head, query, key)."""
+    """Return the heads' outputs, (batch, head, query, width), and weights, (batch, head, query,
+    key)."""
     made: list[Tensor] = []
     scale = math.sqrt(1.0 / sides.query.shape[-1])
 
-    def opened(query: Tensor, key: Tensor, value: Tensor, changed: Changed) -> Tensor:
+    def opened(query: Tensor, key: Tensor, value: Tensor, changed: MaskEdit) -> Tensor:
         batch, heads, length, _ = query.shape
         flat = [each.flatten(0, 1) for each in (query * scale, key.transpose(-2, -1), value)]
         mask = _as_changed(changed.mask, query.dtype) if changed.is_changed else added
         if mask is None:
             scores = torch.bmm(flat[0], flat[1])
         else:
-            shape = (mask.shape[0] if mask.shape[:2] == (1, 1) else batch, heads, mask.shape[-2], mask.shape[-1])
-            wide = mask[0] if mask.shape[:2] == (1, 1) else mask.expand(shape).flatten(0, 1)
+            if mask.shape[:2] == (1, 1):
+                wide = mask[0]
+            else:
+                wide = mask.expand(batch, heads, *mask.shape[-2:]).flatten(0, 1)
             scores = torch.baddbmm(wide, flat[0], flat[1])
         weights = torch.nn.functional.softmax(scores.view(batch, heads, length, -1), dim=-1)
         weights = torch.nn.functional.dropout(weights, dropout) if dropout else weights
         made[:] = [weights]
         return torch.bmm(weights.flatten(0, 1), flat[2]).view(batch, heads, length, -1)
 
-    heads: Tensor = door(Foreign(*sides, allowed, scale, opened, opened))
-    if not made:  # the heads were known, but whoever called asked for weights
-        opened(*sides, Changed())
+    heads: Tensor = point(ForeignAttention(*sides, allowed, scale, opened, opened))
+    if not made:  # a hook supplied the heads, but the caller wants weights
+        opened(*sides, MaskEdit())
     return heads, made[0]
 
 
 def _as_changed(mask: Mask, dtype: torch.dtype) -> Tensor | None:
-    """Write a mask of ours as something added to the scores."""
+    """Turn a mask of ours into one that is added to the scores."""
     if not isinstance(mask, Tensor):
         return None
     mask = mask[(None,) * (4 - mask.dim())]

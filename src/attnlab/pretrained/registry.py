@@ -1,8 +1,9 @@
-"""The registry seam: Hugging Face's models ask a table for their attention function, and find ours while one looks.
+"""The registry backend: Hugging Face's models look their attention function up in a registry, and
+find ours while a hook is installed.
 
-The entry that is in use ("sdpa", "eager" …) is covered, not the model's settings: masks, checks and everything that
-goes by the setting's name stay as they are. Modules that nobody looks at, of other models and in other threads too, are
-handed on to the entry that was covered; the last one to leave uncovers it.
+The entry in use ("sdpa", "eager" …) is replaced, not the model's config: masks, checks and all else
+that reads the config stay as they are. Modules without a hook, also of other models and in other
+threads, are passed on to the original entry; removing the last hook restores it.
 """
 
 import sys
@@ -21,37 +22,39 @@ from attnlab.parts.attend import goes_native
 from attnlab.parts.fused import native_output
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import Mask
-from attnlab.pretrained.doors import AttentionDoor
-from attnlab.pretrained.passing import Changed, Foreign
+from attnlab.pretrained.attention_call import ForeignAttention, MaskEdit
+from attnlab.pretrained.hook_points import AttentionPoint
 
-__all__ = ["covered", "is_covered", "own_mask", "quickened"]
+__all__ = ["attentions_hooked", "calls_watched", "is_replaced", "native_attention", "own_mask"]
 
-Finder = Callable[[nn.Module], AttentionDoor | None]
-"""Says which door the present call of a module passes."""
+Finder = Callable[[nn.Module], AttentionPoint | None]
+"""Returns the hook point of a module's present attention."""
 
+_EAGER = "eager_attention_forward"
 _lock = threading.Lock()
-_covers: dict[str, int] = {}
-_put_there: dict[str, Callable[..., Any]] = {}  # by somebody else, in the place of an entry of the table's own
+_replaced: dict[str, int] = {}
+_overrides: dict[str, Callable[..., Any]] = {}
+"""Entries that others had put in the place of the registry's own."""
 _watches = threading.local()
 _finders: "weakref.WeakKeyDictionary[nn.Module, Finder]" = weakref.WeakKeyDictionary()
-_quickened: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
+_native: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 
 
 @contextmanager
-def covered(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
-    """Bring the attention of these modules to doors, while the `with` lasts.
+def attentions_hooked(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
+    """Bring the attention of these modules to hook points within the `with`.
 
     Raises:
-        CouldNotRun: they ask for a function whose masks are not written out.
+        CouldNotRun: they use a function whose masks are not tensors.
     """
     names = {implementation(module) for module in modules}
     for name in sorted(names):
         if name.startswith(("flash", "flex")):
             raise CouldNotRun(
-                f"this model asks for {name}, which does not say in a mask who may look at whom; call "
-                "set_attn_implementation('sdpa') on it first."
+                f"this model uses {name}, which takes no mask tensor; "
+                "call set_attn_implementation('sdpa') on it first."
             )
-    with _table_covered(names):
+    with _entries_replaced(names):
         with _lock:
             _finders.update(modules)
         try:
@@ -63,62 +66,68 @@ def covered(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
 
 
 @contextmanager
-def quickened(modules: Collection[nn.Module]) -> Iterator[None]:
-    """Compute the fused attention of these modules by our own kernel where that is quicker, while the `with` lasts.
+def native_attention(modules: Collection[nn.Module]) -> Iterator[None]:
+    """Compute the fused attention of these modules by our own kernel where that is quicker.
 
-    Theirs is to be told by queries, keys, values, a mask and a scale alone.
+    It must depend on queries, keys, values, a mask and a scale alone.
     """
-    with _table_covered({"sdpa"} if modules else ()):
+    with _entries_replaced({"sdpa"} if modules else ()):
         with _lock:
-            _quickened.update((module, _quickened.get(module, 0) + 1) for module in modules)
+            _native.update((module, _native.get(module, 0) + 1) for module in modules)
         try:
             yield
         finally:
             with _lock:
                 for module in modules:
-                    _quickened[module] -= 1
+                    _native[module] -= 1
 
 
 @contextmanager
-def _table_covered(names: Collection[str]) -> Iterator[None]:
-    """Take the place of some attention functions; the last to leave puts them back."""
+def _entries_replaced(names: Collection[str]) -> Iterator[None]:
+    """Replace some attention functions in the registry; the last user restores them."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     with _lock:
         for name in names:
-            if name not in _covers and name in ALL_ATTENTION_FUNCTIONS._local_mapping:
-                _put_there[name] = ALL_ATTENTION_FUNCTIONS._local_mapping[name]
-            _covers[name] = _covers.get(name, 0) + 1
+            if name not in _replaced and name in ALL_ATTENTION_FUNCTIONS._local_mapping:
+                _overrides[name] = ALL_ATTENTION_FUNCTIONS._local_mapping[name]
+            _replaced[name] = _replaced.get(name, 0) + 1
             ALL_ATTENTION_FUNCTIONS[name] = partial(_attention, name)
     try:
         yield
     finally:
         with _lock:
             for name in names:
-                _covers[name] -= 1
-                if not _covers[name]:
-                    del _covers[name], ALL_ATTENTION_FUNCTIONS[name]
-                    if name in _put_there:
-                        ALL_ATTENTION_FUNCTIONS[name] = _put_there.pop(name)
+                _replaced[name] -= 1
+                if not _replaced[name]:
+                    del _replaced[name], ALL_ATTENTION_FUNCTIONS[name]
+                    if name in _overrides:
+                        ALL_ATTENTION_FUNCTIONS[name] = _overrides.pop(name)
 
 
-def is_covered() -> bool:
-    """Say whether any entry of the table is covered now."""
-    return bool(_covers) or bool(_finders)
+def is_replaced() -> bool:
+    """Is any entry of the registry replaced now?"""
+    return bool(_replaced) or bool(_finders)
 
 
 def implementation(module: nn.Module) -> str:
-    """Return the name of the attention function that a module asks for."""
+    """Return the name of the attention function that a module uses."""
     name = getattr(getattr(module, "config", None), "_attn_implementation", None)
     return "eager" if name is None else str(name).removeprefix("paged|")
 
 
 def own_mask(
-    name: str, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any]
+    name: str,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    options: Mapping[str, Any],
 ) -> Mask:
-    """Write a foreign mask, with what else decides who may look at whom, as `attend` takes it.
+    """Return a foreign mask, joined with `is_causal` and position biases, as `attend` takes it.
 
-    name: of the attention function; all but the open one make a missing mask causal where the module says so.
+    name: of the attention function; all but "eager" make a missing mask causal where the module
+    says so.
     """
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     found: Tensor | None = mask
@@ -146,69 +155,83 @@ def _attention(
     attention_mask: Tensor | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Take the place of the attention function of this name; many models give the mask by its name."""
+    """Replace the attention function of this name; many models pass the mask by its name."""
     mask, finder, watch = attention_mask, _finders.get(module), getattr(_watches, "watch", None)
-    door = None if finder is None else finder(module)
-    if door is None:
+    point = None if finder is None else finder(module)
+    if point is None:
         as_asked = partial(_function(name, module), module, query, key, value, mask, **options)
-        found: tuple[Tensor, Tensor | None] = as_asked() if watch is None else watch(module, query, key, as_asked)
+        found: tuple[Tensor, Tensor | None] = (
+            as_asked() if watch is None else watch(module, query, key, as_asked)
+        )
         return found
     weights: list[Tensor] = []
-    # Numbers, not what they are of: a function that holds `asked`, which holds it, would keep every layer's tensors.
+    # Numbers, not tensors: `run` is held by `asked`, and a cycle would keep every layer's tensors.
     num_kv_heads = key.shape[1], value.shape[1]
 
-    def run(function_name: str, query: Tensor, key: Tensor, value: Tensor, changed: Changed) -> Tensor:
-        asker: Any = module
+    def run(
+        function_name: str, query: Tensor, key: Tensor, value: Tensor, changed: MaskEdit
+    ) -> Tensor:
+        caller: Any = module
         given, other = _mask_for(function_name, name, module, query, key, mask, options), options
         if changed.is_changed:
-            given, other = _changed_for(function_name, changed.mask, query, given), _without_mask(options)
+            given = _changed_for(function_name, changed.mask, query, given)
+            other = _without_mask(options)
         if (key.shape[1], value.shape[1]) != num_kv_heads:
-            # Heads that shared a key or a value were told apart at the door.
-            asker = _Ungrouped(module)
+            # An edit gave heads that shared a key or a value their own.
+            caller = _Ungrouped(module)
             key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
-        output, made = _function(function_name, module)(asker, query, key, value, given, **other)
+        output, made = _function(function_name, module)(caller, query, key, value, given, **other)
         weights[:] = [] if made is None else [made]
         return output.transpose(1, 2)
 
-    asked = Foreign(
+    asked = ForeignAttention(
         query,
         key,
         value,
-        own_mask(name, module, query, key, mask, options) if door.is_watched else None,
+        own_mask(name, module, query, key, mask, options) if point.is_hooked else None,
         _scale(query, options),
         partial(run, name),
         partial(run, "eager"),
-        is_quick(name, module) and not options.get("dropout"),
+        is_native(name, module) and not options.get("dropout"),
     )
-    heads: Tensor = door(asked)
-    output = heads.transpose(1, 2)
-    return output if output.is_contiguous() else output.contiguous(), weights[0] if weights else None
+    heads: Tensor = point(asked)
+    return heads.transpose(1, 2).contiguous(), weights[0] if weights else None
 
 
 def _function(name: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Return the function that a module would have found under this name."""
+    """Return the function that a module would find under this name without us."""
     from transformers.modeling_utils import AttentionInterface
 
-    if name != "eager" or name in _put_there:
-        found: Callable[..., Any] = _put_there.get(name) or AttentionInterface._global_mapping[name]
-        return partial(_quick, found) if is_quick(name, module) else found
+    if name != "eager" or name in _overrides:
+        found: Callable[..., Any] = _overrides.get(name) or AttentionInterface._global_mapping[name]
+        return partial(_native_or, found) if is_native(name, module) else found
     for parent in type(module).__mro__:
-        written_in = sys.modules.get(parent.__module__)
-        named = [each for each in vars(written_in or object) if each.endswith("eager_attention_forward")]
-        if "eager_attention_forward" in named or len(named) == 1:
-            return vars(written_in)["eager_attention_forward" if len(named) > 1 else named[0]]  # type: ignore[no-any-return]
-    raise CouldNotRun(f"{type(module).__name__} has no open attention beside it; scores and weights cannot be seen.")
+        source: Any = sys.modules.get(parent.__module__)
+        names = [each for each in vars(source or object) if each.endswith(_EAGER)]
+        if len(names) == 1 or _EAGER in names:
+            function: Callable[..., Any] = getattr(source, _EAGER if len(names) > 1 else names[0])
+            return function
+    raise CouldNotRun(
+        f"the module of {type(module).__name__} defines no {_EAGER}; scores and weights cannot "
+        "be shown."
+    )
 
 
-def is_quick(name: str, module: nn.Module) -> bool:
-    """Say whether a module's attention function of this name gives way to our kernel."""
-    return name == "sdpa" and name not in _put_there and _quickened.get(module, 0) > 0
+def is_native(name: str, module: nn.Module) -> bool:
+    """Is a module's attention function of this name computed by our kernel?"""
+    return name == "sdpa" and name not in _overrides and _native.get(module, 0) > 0
 
 
-def _quick(
-    function: Callable[..., Any], module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any
+def _native_or(
+    function: Callable[..., Any],
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any,
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Compute what `function` would by our kernel, where it can and is quicker."""
+    """Compute attention by our kernel where it applies and is quicker, else by `function`."""
     scale, found = _scale(query, options), None
     if not options.get("dropout"):
         ours = own_mask("sdpa", module, query, key, mask, options)
@@ -226,16 +249,23 @@ def _scale(query: Tensor, options: Mapping[str, Any]) -> float:
 
 
 def _mask_for(
-    function: str, name: str, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Any
+    function: str,
+    name: str,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    options: Any,
 ) -> Tensor | None:
-    """Return the foreign model's own mask, as the function of this name takes it."""
+    """Return the foreign model's own mask as the function of this name takes it."""
     if function == name or function != "eager":
         return mask
     if mask is None:
         own = own_mask(name, module, query, key, None, {**options, "position_bias": None})
         if own is None:
             return None
-        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+        sizes = query.shape[-2], key.shape[-2]
+        mask = torch.ones(*sizes, dtype=torch.bool, device=query.device).tril()
     if mask.dtype != torch.bool:
         return mask
     least = torch.tensor(torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device)
@@ -243,35 +273,37 @@ def _mask_for(
 
 
 def _changed_for(function: str, mask: Mask, query: Tensor, own: Tensor | None) -> Tensor | None:
-    """Return a mask of ours as the function of this name takes it: the open one adds it to the scores.
+    """Return a mask of ours as the function of this name takes it: "eager" adds it to the scores.
 
-    own: the foreign model's. Padding that could look at nothing, and still can, is left to do what it does there.
+    own: the foreign model's. Padding that had no key, and still has none, keeps the foreign mask.
     """
     if not isinstance(mask, Tensor):
         return None
     if function == "eager" and mask.dtype == torch.bool:
-        made = torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill(~mask, float("-inf"))
+        zeros = torch.zeros(mask.shape, dtype=query.dtype, device=query.device)
+        made = zeros.masked_fill(~mask, float("-inf"))
     else:
         made = mask if mask.dtype == torch.bool else mask.to(query.dtype)
     if own is None or own.dtype != made.dtype:
         return made
-    return torch.where(_sees_nothing(own) & _sees_nothing(made), own, made)
+    return torch.where(_has_no_key(own) & _has_no_key(made), own, made)
 
 
-def _sees_nothing(mask: Tensor) -> Tensor:
-    """Say which queries may look at no key, (..., query, 1)."""
+def _has_no_key(mask: Tensor) -> Tensor:
+    """Return which queries may attend to no key, (..., query, 1)."""
     if mask.dtype == torch.bool:
         return ~mask.any(-1, keepdim=True)
     return (mask <= torch.finfo(mask.dtype).min / 2).all(-1, keepdim=True)
 
 
 def _without_mask(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what else would decide who may look at whom: it stands in the changed mask."""
-    return {**{name: each for name, each in options.items() if name != "position_bias"}, "is_causal": False}
+    """Return options without what the edited mask already holds: causality and position biases."""
+    others = {name: each for name, each in options.items() if name != "position_bias"}
+    return {**others, "is_causal": False}
 
 
 class _Ungrouped:
-    """A module of which every query head has its own key and value."""
+    """A module whose query heads each have their own key and value."""
 
     num_key_value_groups = 1
 
@@ -283,15 +315,17 @@ class _Ungrouped:
 
 
 @contextmanager
-def watching(watch: Callable[[nn.Module, Tensor, Tensor, Callable[[], Any]], Any]) -> Iterator[None]:
-    """Have the calls of attention functions in this thread go through `watch(module, query, key, run)`.
+def calls_watched(
+    watch: Callable[[nn.Module, Tensor, Tensor, Callable[[], Any]], Any],
+) -> Iterator[None]:
+    """Pass this thread's calls of attention functions through `watch(module, query, key, run)`.
 
-    While the `with` lasts, and where nobody looks at the module already.
+    Within the `with`, and for modules without a hook.
     """
     from transformers.modeling_utils import AttentionInterface
 
     before = getattr(_watches, "watch", None)
-    with _table_covered({"eager", *AttentionInterface._global_mapping}):
+    with _entries_replaced({"eager", *AttentionInterface._global_mapping}):
         _watches.watch = watch
         try:
             yield

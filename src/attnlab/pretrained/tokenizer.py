@@ -1,7 +1,8 @@
-"""The tokenizer of a model folder, if transformers can make the one that the model was trained with.
+"""The tokenizer of a model folder, if transformers can build the one that the model was trained
+with.
 
-Where a vocabulary file is missing, transformers makes an empty tokenizer without a word (every text becomes unknown
-tokens); here that is no tokenizer.
+Without its vocabulary file transformers builds an empty tokenizer without a warning (every text
+becomes unknown tokens); here that is no tokenizer.
 """
 
 import json
@@ -9,16 +10,16 @@ import warnings
 from typing import Any
 
 from attnlab.errors import CouldNotRun
-from attnlab.pretrained.building import needs, quiet
+from attnlab.pretrained.build import import_transformers, quiet
 from attnlab.pretrained.folder import ModelFolder
-from attnlab.pretrained.growth import check_added_tokens
+from attnlab.pretrained.tokenization import check_added_tokens
 
 __all__ = ["tokenizer_of"]
 
 
 def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str]]:
-    """Return a folder's tokenizer, or None and why."""
-    transformers = needs("opening a tokenizer")
+    """Return a folder's tokenizer, or None and the reason."""
+    transformers = import_transformers("opening a tokenizer")
     files = {each.name for each in folder.path.iterdir()}
     try:
         _check_added(folder)
@@ -30,21 +31,26 @@ def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str
         return None, [f"there is no tokenizer: {str(error).rstrip('.')}"]
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a file broken enough makes its Rust panic, which is no Exception
+    except BaseException as error:  # a panic of its Rust code is no Exception
         if not any(name.startswith(("tokenizer", "vocab")) for name in files):
             return None, []
         words = " ".join(str(error).split())[:200].rstrip(".")
-        return None, [f"there is no tokenizer: transformers could not make it ({type(error).__name__}: {words})"]
+        return None, [
+            f"there is no tokenizer: transformers could not build it ({type(error).__name__}: "
+            f"{words})"
+        ]
     if "tokenizer.json" in files or _vocabulary(tokenizer) <= files:
         return tokenizer, []
     if not any(name.startswith(("tokenizer", "vocab")) for name in files):
         return None, []
     lacking = ", ".join(sorted(_vocabulary(tokenizer) - files))
-    return None, [f"there is no tokenizer: {type(tokenizer).__name__} would need {lacking} or tokenizer.json"]
+    return None, [
+        f"there is no tokenizer: {type(tokenizer).__name__} would need {lacking} or tokenizer.json"
+    ]
 
 
 def _check_added(folder: ModelFolder) -> None:
-    """Refuse a tokenizer that would fill the memory while it is opened."""
+    """Refuse a tokenizer that would exhaust the memory when opened."""
     said: list[dict[str, Any]] = []
     for name in ("tokenizer.json", "tokenizer_config.json"):
         path = folder.path / name
@@ -53,6 +59,7 @@ def _check_added(folder: ModelFolder) -> None:
 
 
 def _vocabulary(tokenizer: Any) -> set[str]:
-    """Return the files without which a tokenizer of this class is empty."""
-    named = {kind: name for kind, name in tokenizer.vocab_files_names.items() if kind != "tokenizer_file"}
+    """Return the files that a tokenizer of this class needs."""
+    named = dict(tokenizer.vocab_files_names)
+    named.pop("tokenizer_file", None)
     return set(named.values()) or {"tokenizer.json"}

@@ -1,13 +1,15 @@
 """A fixed table of facts, written as sets of words: the task of `lookup`.
 
-A source is `NAME` and, in any order, `COLOR`, a key, `ITEM` and the key's value; the target is the value and `[EOS]`.
-There are three facts, so 3 × 24 = 72 distinct sources, and all of them can be listed. Every source is as long as the
-others, but batches can be padded, and each comes with the mask of what is real.
+A source is `NAME` and, in any order, `COLOR`, a key, `ITEM` and the key's value; the target is the
+value and `[EOS]`. There are three facts, so 3 × 24 = 72 distinct sources, and all of them can be
+listed. Every source is as long as the others, but batches can be padded, and each comes with the
+mask of what is real.
 
 >>> source = parse("name color red item blue")
 >>> words(source), words(answer(source.unsqueeze(0)))
 (['NAME', 'COLOR', 'RED', 'ITEM', 'BLUE'], ['BLUE'])
->>> words(target_input(answer(source.unsqueeze(0)))[0]), words(target_output(answer(source.unsqueeze(0)))[0])
+>>> answers = answer(source.unsqueeze(0))
+>>> words(target_input(answers)[0]), words(target_output(answers)[0])
 (['[SOS]', 'BLUE'], ['BLUE', '[EOS]'])
 """
 
@@ -45,8 +47,8 @@ __all__ = [
 ]
 
 VOCABULARY = (
-    "[PAD]", "[SOS]", "[EOS]", "COLOR", "NAME", "ITEM", "RED", "BLUE", "GREEN", "ALICE", "BOB", "CHAIR",
-    "QUERY", "FIND",
+    "[PAD]", "[SOS]", "[EOS]", "COLOR", "NAME", "ITEM", "RED", "BLUE", "GREEN", "ALICE", "BOB",
+    "CHAIR", "QUERY", "FIND",
 )  # fmt: skip
 """The word of each id. `BOB`, `QUERY` and `FIND` stand in no sample."""
 
@@ -75,8 +77,9 @@ class Split(NamedTuple):
 class Batch(NamedTuple):
     """What a model is trained on.
 
-    source (batch, source length) with its `source_real`, False at padding · target_input and target_output
-    (batch, target length), the second one step ahead of the first, with their `target_real`.
+    source (batch, source length) with its `source_real`, False at padding · target_input and
+    target_output (batch, target length), the second one step ahead of the first, with their
+    `target_real`.
     """
 
     source: Tensor
@@ -121,7 +124,8 @@ def answer(sources: Tensor) -> Tensor:
 
 
 def permutations(source: Tensor) -> Tensor:
-    """List every order of one source's words, (length,) -> (length!, length); the first is the source itself."""
+    """List every order of one source's words, (length,) -> (length!, length); the first is the
+    source itself."""
     return source[torch.tensor(list(itertools.permutations(range(len(source)))))]
 
 
@@ -138,10 +142,11 @@ def target_output(answers: Tensor) -> Tensor:
 def make_batch(sources: Tensor, *, length: int | None = None) -> Batch:
     """Put samples together, source and target padded to `length` tokens; None pads nothing.
 
-    >>> make_batch(parse("name color red item blue").unsqueeze(0), length=6)
-    Batch(source=tensor([[4, 3, 6, 5, 7, 0]]), source_real=tensor([[ True,  True,  True,  True,  True, False]]), \
-target_input=tensor([[1, 7, 0, 0, 0, 0]]), target_output=tensor([[7, 2, 0, 0, 0, 0]]), \
-target_real=tensor([[ True,  True, False, False, False, False]]))
+    >>> batch = make_batch(parse("name color red item blue").unsqueeze(0), length=6)
+    >>> batch.source, batch.source_real.int()
+    (tensor([[4, 3, 6, 5, 7, 0]]), tensor([[1, 1, 1, 1, 1, 0]], dtype=torch.int32))
+    >>> batch.target_input, batch.target_output
+    (tensor([[1, 7, 0, 0, 0, 0]]), tensor([[7, 2, 0, 0, 0, 0]]))
     """
     answers = answer(sources)
     source, source_real = _padded(sources, length)
@@ -153,7 +158,8 @@ target_real=tensor([[ True,  True, False, False, False, False]]))
 def parse(text: str) -> Tensor:
     """Read words that a person typed, in any case, parted by blanks or commas: (length,) ids.
 
-    Any words of the vocabulary will do, 1 to 10 of them, so that a person can also ask what the model never saw.
+    Any words of the vocabulary will do, 1 to 10 of them, so that a person can also ask what the
+    model never saw.
     """
     typed = text.upper().replace(",", " ").split()
     known = VOCABULARY[EOS + 1 :]
@@ -161,7 +167,9 @@ def parse(text: str) -> Tensor:
         if word not in known:
             raise WrongUsage(f"there is no word {word!r}; {did_you_mean(word, known)}")
     if not 1 <= len(typed) <= MAX_LENGTH:
-        raise WrongUsage(f"expected 1 to {MAX_LENGTH} words, such as {EXAMPLE!r}; got {len(typed)}.")
+        raise WrongUsage(
+            f"expected 1 to {MAX_LENGTH} words, such as {EXAMPLE!r}; got {len(typed)}."
+        )
     return torch.tensor([_IDS[word] for word in typed])
 
 

@@ -1,19 +1,20 @@
 """Facts drawn afresh for each sample: multi-query associative recall (Arora et al. 2023).
 
-A sample is k facts, each a key and its value, a question (one of the keys), and the answer (its value). Keys are
-distinct, values are distinct, and which belongs to which is drawn anew each time, so that no weight can know it. The
-same facts are written in three ways:
+A sample is k facts, each a key and its value, a question (one of the keys), and the answer (its
+value). Keys are distinct, values are distinct, and which belongs to which is drawn anew each time,
+so that no weight can know it. The same facts are written in three ways:
 
 - `ordered`  `k1 v1 k2 v2 …`, 2k tokens for a reader who is told their positions;
 - `loose`    the same tokens for a reader who is not: to it they are a set of 2k words;
 - `bound`    k tokens, each a key and its value in one (their vectors are added), and no positions.
 
-What chance is: a loose reader knows which k values stand there, but every pairing of k keys with k values is as likely
-as every other and makes the same set. So whatever it answers is right with a probability of at most 1/k, however it
-was trained; that is the bound for `loose`, and it is reached by naming any of the k values.
+What chance is: a loose reader knows which k values stand there, but every pairing of k keys with k
+values is as likely as every other and makes the same set. So whatever it answers is right with a
+probability of at most 1/k, however it was trained; that is the bound for `loose`, and it is reached
+by naming any of the k values.
 
-One in `held_out_every` of all pairs of a key and a value never occurs in training: (key + value) divided by it leaves
-0, both counted from 0. To answer such a pair is to answer what was never seen.
+One in `held_out_every` of all pairs of a key and a value never occurs in training: (key + value)
+divided by it leaves 0, both counted from 0. To answer such a pair is to answer what was never seen.
 
 >>> task = RecallTask("ordered", num_facts=2)
 >>> task.words(task.parse("k3 v7 k9 v1").flatten())
@@ -41,7 +42,7 @@ _MOST_DRAWS = 2_000  # times that facts are drawn anew until no held-out pair is
 
 
 class Facts(NamedTuple):
-    """Facts of a batch: keys and values (batch, k), counted from 0 each; which[i] of them are asked: (batch, asked)."""
+    """Facts of a batch: keys and values (batch, k) from 0; which (batch, asked) are asked."""
 
     keys: Tensor
     values: Tensor
@@ -68,7 +69,8 @@ class RecallTask:
     def __post_init__(self) -> None:
         if self.variant not in get_args(Variant):
             raise WrongUsage(
-                f"there is no variant {self.variant!r}; {did_you_mean(str(self.variant), get_args(Variant))}"
+                f"there is no variant {self.variant!r}; "
+                f"{did_you_mean(str(self.variant), get_args(Variant))}"
             )
         if require_integer("num_facts", self.num_facts) > MOST_FACTS:
             raise WrongUsage(f"num_facts must be at most {MOST_FACTS}; got {self.num_facts}.")
@@ -103,10 +105,13 @@ class RecallTask:
     def sample(self, batch_size: int, generator: torch.Generator) -> Facts:
         """Draw facts uniformly, one of them asked."""
         keys, values = self._pairs(batch_size, generator)
-        return Facts(keys, values, torch.randint(self.num_facts, (batch_size, 1), generator=generator))
+        return Facts(
+            keys, values, torch.randint(self.num_facts, (batch_size, 1), generator=generator)
+        )
 
     def sample_training(self, batch_size: int, generator: torch.Generator) -> Facts:
-        """Draw facts uniformly from those without a held-out pair, all of them asked, in random order."""
+        """Draw facts uniformly from those without a held-out pair, all of them asked, in random
+        order."""
         keys, values = self._pairs(batch_size, generator)
         for _ in range(_MOST_DRAWS):
             again = self.is_held_out(keys, values).any(-1).nonzero().flatten()
@@ -114,17 +119,20 @@ class RecallTask:
                 return Facts(keys, values, _shuffled(batch_size, self.num_facts, generator))
             keys[again], values[again] = self._pairs(len(again), generator)
         raise WrongUsage(
-            f"no {self.num_facts} facts without a held-out pair were found among {self.num_keys} keys and "
-            f"{self.num_values} values; make these more, or held_out_every larger (it is {self.held_out_every})."
+            f"no {self.num_facts} facts without a held-out pair were found among {self.num_keys} "
+            f"keys and {self.num_values} values; make these more, or held_out_every larger (it is "
+            f"{self.held_out_every})."
         )
 
     def sample_held_out(self, batch_size: int, generator: torch.Generator) -> Facts:
-        """Draw facts of which the one asked is a held-out pair, all of these being as likely; others may be so too."""
+        """Draw facts of which the one asked is a held-out pair, all of these being as likely;
+        others may be so too."""
         grid = torch.arange(self.num_keys).unsqueeze(-1), torch.arange(self.num_values)
         pairs = self.is_held_out(*grid).nonzero()
         asked = pairs[torch.randint(len(pairs), (batch_size,), generator=generator)]
         key, value = asked[:, :1], asked[:, 1:]
-        place = _shuffled(batch_size, self.num_facts, generator)  # where each fact goes; the asked one was first
+        # where each fact goes; the asked one was first
+        place = _shuffled(batch_size, self.num_facts, generator)
         keys = _shuffled(batch_size, self.num_keys, generator, first=key)[:, : self.num_facts]
         values = _shuffled(batch_size, self.num_values, generator, first=value)[:, : self.num_facts]
         which = (place == 0).int().argmax(-1, keepdim=True)
@@ -149,10 +157,15 @@ class RecallTask:
 
     def source_words(self, source: Tensor) -> list[str]:
         """Name the tokens of one source; a bound pair is one word, such as `k3:v7`."""
-        return [":".join(self.words(token)) for token in source] if source.dim() == 2 else self.words(source)
+        return (
+            [":".join(self.words(token)) for token in source]
+            if source.dim() == 2
+            else self.words(source)
+        )
 
     def parse(self, text: str) -> Tensor:
-        """Read facts that a person typed, such as `k3 v7 k9 v1` (or `k3:v7, k9:v1`): (facts, 2) ids."""
+        """Read facts that a person typed, such as `k3 v7 k9 v1` (or `k3:v7, k9:v1`): (facts, 2)
+        ids."""
         typed = re.split(r"[\s,;:=]+", text.lower().strip(" ,;:="))
         vocabulary = self.vocabulary
         for place, word in enumerate(typed):
@@ -160,7 +173,9 @@ class RecallTask:
                 wanted = f"a {('key', 'value')[place % 2]} from {'kv'[place % 2]}1 to " + (
                     f"k{self.num_keys}" if place % 2 == 0 else f"v{self.num_values}"
                 )
-                raise WrongUsage(f"expected {wanted} as word {place + 1} of the facts; got {word!r}.")
+                raise WrongUsage(
+                    f"expected {wanted} as word {place + 1} of the facts; got {word!r}."
+                )
         pairs = torch.tensor([vocabulary.index(word) for word in typed])
         if len(typed) % 2:
             raise WrongUsage(f"expected a value after each key; {typed[-1]!r} has none.")
@@ -173,7 +188,10 @@ class RecallTask:
         return keys, _shuffled(batch_size, self.num_values, generator)[:, : self.num_facts]
 
 
-def _shuffled(rows: int, length: int, generator: torch.Generator, *, first: Tensor | None = None) -> Tensor:
-    """Return 0 … length - 1 in random order, row by row: (rows, length); `first` (rows, 1) come first."""
+def _shuffled(
+    rows: int, length: int, generator: torch.Generator, *, first: Tensor | None = None
+) -> Tensor:
+    """Return 0 … length - 1 in random order, row by row: (rows, length); `first` (rows, 1) come
+    first."""
     order = torch.rand(rows, length, generator=generator)
     return (order if first is None else order.scatter(1, first, -1.0)).argsort(-1)

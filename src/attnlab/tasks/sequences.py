@@ -1,7 +1,8 @@
 """Letters in, letters out: sort, reverse, copy, add, and induction, over any alphabet and length.
 
-A row of the task is `prompt SEP answer`, such as `c a b SEP a b c`. The domain is enumerable, so a model can be
-judged on all of it; and because prompts are uniform over the domain, the best possible loss is known.
+A row of the task is `prompt SEP answer`, such as `c a b SEP a b c`. The domain is enumerable, so a
+model can be judged on all of it; and because prompts are uniform over the domain, the best possible
+loss is known.
 """
 
 import itertools
@@ -32,10 +33,10 @@ class SequenceTask:
     """One rule over one alphabet.
 
     Args:
-        rule: what makes the answer from the prompt.
-            sort, reverse, copy: `length` letters to as many.
-            add: two numbers of `length` digits (a = 0, b = 1, …) to their sum, of length + 1 digits.
-            induction: `length` letters, the last of which stood there before, to the letter that followed it then.
+        rule: what makes the answer from the prompt. sort, reverse, copy: `length` letters to as
+            many. add: two numbers of `length` digits (a = 0, b = 1, …) to their sum, of length + 1
+            digits. induction: `length` letters, the last of which stood there before, to the letter
+            that followed it then.
         letters: size of the alphabet, 1 to 26.
         length: letters of a prompt (of each number, for add).
 
@@ -50,13 +51,19 @@ class SequenceTask:
 
     def __post_init__(self) -> None:
         if self.rule not in get_args(Rule):
-            raise WrongUsage(f"there is no task {self.rule!r}; {did_you_mean(str(self.rule), get_args(Rule))}")
+            raise WrongUsage(
+                f"there is no task {self.rule!r}; {did_you_mean(str(self.rule), get_args(Rule))}"
+            )
         require_integer("letters", self.letters)
         require_integer("length", self.length, low=2 if self.rule == "induction" else 1)
         if self.letters > len(_ALPHABET):
-            raise WrongUsage(f"letters must be at most {len(_ALPHABET)}, a to z; got {self.letters}.")
+            raise WrongUsage(
+                f"letters must be at most {len(_ALPHABET)}, a to z; got {self.letters}."
+            )
         if self.rule == "add" and self.letters < 2:
-            raise WrongUsage("add needs letters of at least 2, the digits of its number system; got 1.")
+            raise WrongUsage(
+                "add needs letters of at least 2, the digits of its number system; got 1."
+            )
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -88,10 +95,11 @@ class SequenceTask:
 
     @property
     def loss_floor(self) -> float:
-        """The least mean cross-entropy, in nats a token, that any causal predictor can reach on whole rows.
+        """The least mean cross-entropy, in nats a token, that any causal predictor can reach on
+        whole rows.
 
-        The prompt's letters after the first cannot be known beforehand: together they hold the entropy of the
-        prompt less that of its first letter. Everything after them can be known.
+        The prompt's letters after the first cannot be known beforehand: together they hold the
+        entropy of the prompt less that of its first letter. Everything after them can be known.
         """
         return (math.log(self.num_prompts) - math.log(self.letters)) / (self.row_length - 1)
 
@@ -107,10 +115,14 @@ class SequenceTask:
     def sample(self, batch_size: int, generator: torch.Generator) -> Tensor:
         """Draw prompts uniformly from the domain: (batch_size, prompt_length)."""
         if self.rule != "induction":
-            return torch.randint(1, self.letters + 1, (batch_size, self.prompt_length), generator=generator)
+            return torch.randint(
+                1, self.letters + 1, (batch_size, self.prompt_length), generator=generator
+            )
         kept: list[Tensor] = []
         while sum(len(each) for each in kept) < batch_size:
-            drawn = torch.randint(1, self.letters + 1, (2 * batch_size, self.length), generator=generator)
+            drawn = torch.randint(
+                1, self.letters + 1, (2 * batch_size, self.length), generator=generator
+            )
             kept.append(drawn[(drawn[:, :-1] == drawn[:, -1:]).any(-1)])
         return torch.cat(kept)[:batch_size]
 
@@ -123,31 +135,39 @@ class SequenceTask:
         """List every prompt once, in alphabetical order: (num_prompts, prompt_length)."""
         if not self.is_listable:
             raise WrongUsage(
-                f"{self.letters}**{self.prompt_length} prompts are more than the {_MOST_ENUMERATED:,} that can be "
-                "listed at once; judge a sample of them."
+                f"{self.letters}**{self.prompt_length} prompts are more than the "
+                f"{_MOST_ENUMERATED:,} that can be listed at once; judge a sample of them."
             )
-        digits = torch.tensor(list(itertools.product(range(1, self.letters + 1), repeat=self.prompt_length)))
+        digits = torch.tensor(
+            list(itertools.product(range(1, self.letters + 1), repeat=self.prompt_length))
+        )
         if self.rule == "induction":
             digits = digits[(digits[:, :-1] == digits[:, -1:]).any(-1)]
         return digits
 
     def prompts_to_judge(self, most: int, generator: torch.Generator) -> tuple[Tensor, bool]:
-        """Return all prompts if there are at most `most`, else a sample of that size, and whether they are all."""
+        """Return all prompts if there are at most `most`, else a sample of that size, and whether
+        they are all."""
         if self.num_prompts <= most and self.is_listable:
             return self.all_prompts(), True
         return self.sample(most, generator), False
 
     def parse(self, text: str) -> Tensor:
-        """Read a prompt that a person typed; blanks and commas between letters do not matter, nor does case."""
+        """Read a prompt that a person typed; blanks and commas between letters do not matter, nor
+        does case."""
         letters = [letter for letter in text.lower() if letter not in " ,+"]
         known = self.vocabulary[1:]
-        expected = f"{self.prompt_length} letter{'s' if self.prompt_length > 1 else ''} from {known[0]} to {known[-1]}"
+        expected = (
+            f"{self.prompt_length} letter{'s' if self.prompt_length > 1 else ''} from {known[0]} "
+            f"to {known[-1]}"
+        )
         if len(letters) != self.prompt_length or any(letter not in known for letter in letters):
             raise WrongUsage(f"expected {expected}, such as {self.example!r}; got {text!r}.")
         prompt = torch.tensor([known.index(letter) + 1 for letter in letters])
         if self.rule == "induction" and not bool((prompt[:-1] == prompt[-1]).any()):
             raise WrongUsage(
-                f"expected the last letter to stand among the others before, such as {self.example!r}; got {text!r}."
+                "expected the last letter to stand among the others before, such as "
+                f"{self.example!r}; got {text!r}."
             )
         return prompt
 

@@ -1,11 +1,13 @@
 """Tokenizers: from a text to ids and back. Three of one form, none of which knows a model.
 
-`WordTokenizer` has an id for each word; `PartTokenizer` gives each word several ids (the word, its beginning, and the
-word together with the next one), whose vectors a model adds up; `SubwordTokenizer` learns pieces of words by byte-pair
-encoding (Sennrich et al. 2016). All lower the case, fold white space, put `<CLS>` in front and cut at `max_length`.
+`WordTokenizer` has an id for each word; `PartTokenizer` gives each word several ids (the word, its
+beginning, and the word together with the next one), whose vectors a model adds up;
+`SubwordTokenizer` learns pieces of words by byte-pair encoding (Sennrich et al. 2016). All lower
+the case, fold white space, put `<CLS>` in front and cut at `max_length`.
 
-What a word is, the library `tokenizers` says: words, numbers, apostrophes and punctuation marks are tokens of their
-own, so that `Brilliant!` holds `brilliant`. Tokenizers that an earlier version saved go on splitting at blanks.
+What a word is, the library `tokenizers` says: words, numbers, apostrophes and punctuation marks are
+tokens of their own, so that `Brilliant!` holds `brilliant`. Tokenizers that an earlier version
+saved go on splitting at blanks.
 """
 
 import functools
@@ -35,16 +37,19 @@ __all__ = [
 
 PAD, UNK, CLS = 0, 1, 2
 SPECIALS = ("<PAD>", "<UNK>", "<CLS>")
-"""The names of ids 0, 1 and 2. No word is one of them: words are in lower case, and `<pad>` in a text is a word."""
+"""The names of ids 0, 1 and 2. No word is one of them: words are in lower case, and `<pad>` in a
+text is a word."""
 
 Splits = Literal["words", "blanks"]
-"""Where a text is split: at the edges of words, numbers and punctuation marks, or at blanks alone."""
+"""Where a text is split: at the edges of words, numbers and punctuation marks, or at blanks
+alone."""
 
 _BEGINNING = 5  # letters that `PartTokenizer` takes as a word's beginning
 
 
 def clean(text: str) -> str:
-    """Lower the case and fold all white space to single spaces; doing it twice changes nothing more.
+    """Lower the case and fold all white space to single spaces; doing it twice changes nothing
+    more.
 
     >>> clean("  A Warm,\\tFUNNY  film ")
     'a warm, funny film'
@@ -53,7 +58,8 @@ def clean(text: str) -> str:
 
 
 def words_of(text: str, splits: Splits = "words") -> list[str]:
-    """Split a text, in its clean form, into words, numbers, apostrophes and punctuation marks (or at blanks alone).
+    """Split a text, in its clean form, into words, numbers, apostrophes and punctuation marks (or
+    at blanks alone).
 
     >>> words_of("It's a warm, 90s film!")
     ['it', "'", 's', 'a', 'warm', ',', '90', 's', 'film', '!']
@@ -67,7 +73,8 @@ def words_of(text: str, splits: Splits = "words") -> list[str]:
 
 @functools.cache
 def _splitter() -> Any:
-    """Return what splits texts: at blanks, at every punctuation mark, and where digits begin and end."""
+    """Return what splits texts: at blanks, at every punctuation mark, and where digits begin and
+    end."""
     parts = _library("the words of texts need").pre_tokenizers
     return parts.Sequence([parts.BertPreTokenizer(), parts.Digits(individual_digits=False)])
 
@@ -89,7 +96,8 @@ class TextTokenizer(Protocol):
         ...
 
     def ids(self, text: str) -> list[Any]:
-        """Return the tokens of a text, CLS in front, at most `max_length`: ids, or lists of `num_parts` ids."""
+        """Return the tokens of a text, CLS in front, at most `max_length`: ids, or lists of
+        `num_parts` ids."""
         ...
 
     def words(self, text: str) -> list[str]:
@@ -121,15 +129,22 @@ class WordTokenizer:
     num_parts = 1
 
     def __init__(self, words: Sequence[str], max_length: int, splits: Splits = "words") -> None:
-        self.max_length, self.splits = require_integer("max_length", max_length), _require_splits(splits)
+        self.max_length, self.splits = (
+            require_integer("max_length", max_length),
+            _require_splits(splits),
+        )
         self._names = [*SPECIALS, *words]
         self._ids = {word: number for number, word in enumerate(self._names)}
         if len(self._ids) != len(self._names):
-            raise WrongUsage("each word of a vocabulary has one id; got a word twice, or a name of a special token.")
+            raise WrongUsage(
+                "each word of a vocabulary has one id; got a word twice, or a name of a "
+                "special token."
+            )
 
     @classmethod
     def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "WordTokenizer":
-        """Give ids to the most frequent words of the texts, ties by first appearance, `vocab_size` ids in all."""
+        """Give ids to the most frequent words of the texts, ties by first appearance, `vocab_size`
+        ids in all."""
         _check_vocab_size(vocab_size)
         counts = Counter(itertools.chain.from_iterable(words_of(text) for text in texts))
         # Counter keeps the order of first appearance, and most_common keeps it among equals.
@@ -161,7 +176,9 @@ class WordTokenizer:
 
     def ids(self, text: str) -> list[int]:
         """Return the ids of a text without padding: CLS and the words, cut at `max_length`."""
-        return [CLS, *(self._ids.get(word, UNK) for word in words_of(text, self.splits))][: self.max_length]
+        return [CLS, *(self._ids.get(word, UNK) for word in words_of(text, self.splits))][
+            : self.max_length
+        ]
 
     def words(self, text: str) -> list[str]:
         """Return the names of the tokens; unknown words in brackets."""
@@ -175,17 +192,25 @@ class WordTokenizer:
     def to_mapping(self) -> dict[str, Any]:
         """Return the words, the length and what is a word as plain values."""
         words = self._names[len(SPECIALS) :]
-        return {"kind": "word", "max_length": self.max_length, "splits": self.splits, "words": words}
+        return {
+            "kind": "word",
+            "max_length": self.max_length,
+            "splits": self.splits,
+            "words": words,
+        }
 
 
 class PartTokenizer:
-    """Three ids for each word: the word, its first five letters if it is longer, and it with the next word.
+    """Three ids for each word: the word, its first five letters if it is longer, and it with the
+    next word.
 
-    The parts that a word has not, or that the vocabulary has not, are PAD; a model adds the vectors of the parts.
-    A text is so a sequence of its words, and yet `not good` is known as a pair, and `boringly` as a kind of `boring`.
+    The parts that a word has not, or that the vocabulary has not, are PAD; a model adds the vectors
+    of the parts. A text is so a sequence of its words, and yet `not good` is known as a pair, and
+    `boringly` as a kind of `boring`.
 
     Args:
-        words, beginnings, pairs: those with ids, in this order, from 3 on; a pair has a space between its words.
+        words, beginnings, pairs: those with ids, in this order, from 3 on; a pair has a space
+            between its words.
         max_length: tokens of a text at most, CLS included.
         splits: what is a word, see `words_of`.
     """
@@ -200,7 +225,10 @@ class PartTokenizer:
         max_length: int,
         splits: Splits = "words",
     ) -> None:
-        self.max_length, self.splits = require_integer("max_length", max_length), _require_splits(splits)
+        self.max_length, self.splits = (
+            require_integer("max_length", max_length),
+            _require_splits(splits),
+        )
         self._parts = (list(words), list(beginnings), list(pairs))
         start, self._ids = len(SPECIALS), []
         for names in self._parts:
@@ -212,14 +240,17 @@ class PartTokenizer:
 
     @classmethod
     def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "PartTokenizer":
-        """Give ids to the most frequent parts of the texts, ties by first appearance, `vocab_size` ids in all."""
+        """Give ids to the most frequent parts of the texts, ties by first appearance, `vocab_size`
+        ids in all."""
         _check_vocab_size(vocab_size)
         counts: Counter[tuple[int, str]] = Counter()
         for text in texts:
             for parts in _parts_of(words_of(text)):
                 counts.update((kind, name) for kind, name in enumerate(parts) if name)
         kept = [part for part, _ in counts.most_common(vocab_size - len(SPECIALS))]
-        words, beginnings, pairs = ([name for kind, name in kept if kind == wanted] for wanted in range(3))
+        words, beginnings, pairs = (
+            [name for kind, name in kept if kind == wanted] for wanted in range(3)
+        )
         return cls(words, beginnings, pairs, max_length)
 
     @property
@@ -234,15 +265,24 @@ class PartTokenizer:
         return [*SPECIALS, *words, *(f"{name}-" for name in beginnings), *pairs]
 
     def ids(self, text: str) -> list[list[int]]:
-        """Return the three ids of each token: CLS (with two PAD) and the words, cut at `max_length`."""
+        """Return the three ids of each token: CLS (with two PAD) and the words, cut at
+        `max_length`."""
         found = [[CLS, PAD, PAD]]
         for word, beginning, pair in _parts_of(words_of(text, self.splits)[: self.max_length]):
-            found.append([self._ids[0].get(word, UNK), self._ids[1].get(beginning, PAD), self._ids[2].get(pair, PAD)])
+            found.append(
+                [
+                    self._ids[0].get(word, UNK),
+                    self._ids[1].get(beginning, PAD),
+                    self._ids[2].get(pair, PAD),
+                ]
+            )
         return found[: self.max_length]
 
     def words(self, text: str) -> list[str]:
         """Return the names of the tokens; unknown words in brackets."""
-        named = (word if word in self._ids[0] else f"[{word}]" for word in words_of(text, self.splits))
+        named = (
+            word if word in self._ids[0] else f"[{word}]" for word in words_of(text, self.splits)
+        )
         return [SPECIALS[CLS], *named][: self.max_length]
 
     def count(self, text: str) -> int:
@@ -279,14 +319,18 @@ class SubwordTokenizer:
 
     @classmethod
     def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "SubwordTokenizer":
-        """Learn at most `vocab_size` pieces from the texts; letters that no text has are `<UNK>`."""
+        """Learn at most `vocab_size` pieces from the texts; letters that no text has are
+        `<UNK>`."""
         _check_vocab_size(vocab_size)
         library = _library("subwords need")
         inner = library.Tokenizer(library.models.BPE(unk_token=SPECIALS[UNK]))
         inner.pre_tokenizer = library.pre_tokenizers.Metaspace()
         inner.decoder = library.decoders.Metaspace()
         trainer = library.trainers.BpeTrainer(
-            vocab_size=vocab_size, special_tokens=list(SPECIALS), show_progress=False, min_frequency=2
+            vocab_size=vocab_size,
+            special_tokens=list(SPECIALS),
+            show_progress=False,
+            min_frequency=2,
         )
         inner.train_from_iterator((_encodable(clean(text)) for text in texts), trainer)
         return cls(inner.to_str(), max_length)
@@ -303,7 +347,9 @@ class SubwordTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, without PAD and CLS."""
-        return str(self._inner.decode([number for number in ids if number not in (PAD, CLS)], False))
+        return str(
+            self._inner.decode([number for number in ids if number not in (PAD, CLS)], False)
+        )
 
     def ids(self, text: str) -> list[int]:
         """Return the ids of a text without padding, cut at `max_length`."""
@@ -319,7 +365,11 @@ class SubwordTokenizer:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the library's own state and the length as plain values."""
-        return {"kind": "subword", "max_length": self.max_length, "state": json.loads(self._inner.to_str())}
+        return {
+            "kind": "subword",
+            "max_length": self.max_length,
+            "state": json.loads(self._inner.to_str()),
+        }
 
     def _encoding(self, text: str) -> Any:
         return self._inner.encode(_encodable(clean(text)), add_special_tokens=False)
@@ -332,14 +382,19 @@ def open_tokenizer(mapping: Any) -> TextTokenizer:
         CouldNotRun: this is no such mapping.
     """
     if not isinstance(mapping, Mapping) or mapping.get("kind") not in ("word", "parts", "subword"):
-        raise CouldNotRun(f"expected a tokenizer of kind word, parts or subword; got {str(mapping)[:60]}.")
-    splits = mapping.get("splits", "blanks")  # which the first version, that split at blanks, did not write down
+        raise CouldNotRun(
+            f"expected a tokenizer of kind word, parts or subword; got {str(mapping)[:60]}."
+        )
+    # which the first version, that split at blanks, did not write down
+    splits = mapping.get("splits", "blanks")
     try:
         if mapping["kind"] == "word":
             return WordTokenizer(_texts(mapping["words"]), mapping["max_length"], splits)
         if mapping["kind"] == "subword":
             return SubwordTokenizer(json.dumps(mapping["state"]), mapping["max_length"])
-        words, beginnings, pairs = (_texts(mapping[name]) for name in ("words", "beginnings", "pairs"))
+        words, beginnings, pairs = (
+            _texts(mapping[name]) for name in ("words", "beginnings", "pairs")
+        )
         return PartTokenizer(words, beginnings, pairs, mapping["max_length"], splits)
     except KeyError as error:
         raise CouldNotRun(f"the tokenizer is damaged: {error} is missing.") from None
@@ -351,7 +406,9 @@ def open_tokenizer(mapping: Any) -> TextTokenizer:
 
 def _texts(values: Any) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise CouldNotRun(f"the tokenizer is damaged: expected a list of words; got {str(values)[:60]}.")
+        raise CouldNotRun(
+            f"the tokenizer is damaged: expected a list of words; got {str(values)[:60]}."
+        )
     return values
 
 
@@ -364,14 +421,18 @@ def _parts_of(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 def _require_splits(splits: Any) -> Splits:
     if splits not in get_args(Splits):
-        raise WrongUsage(f"texts are split at {' or '.join(get_args(Splits))}; got {str(splits)[:40]!r}.")
+        raise WrongUsage(
+            f"texts are split at {' or '.join(get_args(Splits))}; got {str(splits)[:40]!r}."
+        )
     return splits  # type: ignore[no-any-return]
 
 
 def _check_vocab_size(vocab_size: int) -> None:
     require_integer("vocab_size", vocab_size)
     if vocab_size < len(SPECIALS):
-        raise WrongUsage(f"vocab_size must be at least 3, for {', '.join(SPECIALS)}; got {vocab_size}.")
+        raise WrongUsage(
+            f"vocab_size must be at least 3, for {', '.join(SPECIALS)}; got {vocab_size}."
+        )
 
 
 def _library(what: str) -> Any:
@@ -382,5 +443,7 @@ def _library(what: str) -> Any:
         import tokenizers.pre_tokenizers
         import tokenizers.trainers
     except ImportError:
-        raise CouldNotRun(f"{what} the library tokenizers; install it with: pip install 'attnlab[text]'.") from None
+        raise CouldNotRun(
+            f"{what} the library tokenizers; install it with: pip install 'attnlab[text]'."
+        ) from None
     return tokenizers

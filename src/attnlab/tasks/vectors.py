@@ -1,7 +1,7 @@
 """Vectors in, vectors out: the three tasks that one head can solve with weights written by hand.
 
-Tokens are one-hot vectors, the letters A, B, C, … and, for `unique`, CLS in front. Every sequence up to the longest
-is an input, so that a design can be proved on all of them:
+Tokens are one-hot vectors, the letters A, B, C, … and, for `unique`, CLS in front. Every sequence
+up to the longest is an input, so that a design can be proved on all of them:
 
     identity    CAB      the token itself                                       attends by content
     copy_first  CAB      the first token, everywhere                            attends by position
@@ -53,15 +53,22 @@ class VectorTask:
 
     def __post_init__(self) -> None:
         if self.rule not in get_args(VectorRule):
-            raise WrongUsage(f"there is no task {self.rule!r}; {did_you_mean(str(self.rule), get_args(VectorRule))}")
+            raise WrongUsage(
+                f"there is no task {self.rule!r}; "
+                f"{did_you_mean(str(self.rule), get_args(VectorRule))}"
+            )
         require_integer("letters", self.letters, low=2)
         require_integer("longest", self.longest, low=2)
         if self.letters > len(_ALPHABET):
-            raise WrongUsage(f"letters must be at most {len(_ALPHABET)}, A to Z; got {self.letters}.")
-        if self.longest > 17 or self.num_inputs > _MOST_INPUTS:  # 2**18 sequences are too many already
             raise WrongUsage(
-                f"{self.letters} letters up to {self.longest} long make more than {_MOST_INPUTS:,} inputs, too many to "
-                "check each; take fewer letters or a smaller longest."
+                f"letters must be at most {len(_ALPHABET)}, A to Z; got {self.letters}."
+            )
+        # 2**18 sequences are too many already
+        if self.longest > 17 or self.num_inputs > _MOST_INPUTS:
+            raise WrongUsage(
+                f"{self.letters} letters up to {self.longest} long make more than "
+                f"{_MOST_INPUTS:,} inputs, too many to check each; take fewer letters or a "
+                "smaller longest."
             )
 
     @property
@@ -95,24 +102,30 @@ class VectorTask:
         return sum(self.letters**length for length in range(1, self.longest + 1))
 
     def inputs_by_length(self) -> list[Tensor]:
-        """List every input once, shortest first, each length in alphabetical order: ids (inputs, length)."""
+        """List every input once, shortest first, each length in alphabetical order: ids (inputs,
+        length)."""
         return [
-            self._with_cls(torch.tensor(list(itertools.product(range(self.letters), repeat=length))))
+            self._with_cls(
+                torch.tensor(list(itertools.product(range(self.letters), repeat=length)))
+            )
             for length in range(1, self.longest + 1)
         ]
 
     def sample(self, number: int, generator: torch.Generator) -> Tensor:
-        """Draw inputs, each length equally often, letters uniform: ids (number, row_length), PADDING after the end."""
+        """Draw inputs, each length equally often, letters uniform: ids (number, row_length),
+        PADDING after the end."""
         lengths = torch.randint(1, self.longest + 1, (number, 1), generator=generator)
         letters = torch.randint(self.letters, (number, self.longest), generator=generator)
         return self._with_cls(letters.masked_fill(torch.arange(self.longest) >= lengths, PADDING))
 
     def vectors(self, ids: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Write ids as one-hot vectors: (..., length) -> (..., length, input_dim); PADDING as zeros."""
+        """Write ids as one-hot vectors: (..., length) -> (..., length, input_dim); PADDING as
+        zeros."""
         return F.one_hot(ids + 1, self.input_dim + 1)[..., 1:].to(dtype)
 
     def target(self, ids: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return what shall come out: (batch, length) -> (batch, length, output_dim); 0 where `counted` is False."""
+        """Return what shall come out: (batch, length) -> (batch, length, output_dim); 0 where
+        `counted` is False."""
         if self.rule == "identity":
             return self.vectors(ids, dtype)
         if self.rule == "copy_first":
@@ -123,14 +136,15 @@ class VectorTask:
         return (sign * self.counted(ids)).unsqueeze(-1)
 
     def counted(self, ids: Tensor) -> Tensor:
-        """Say at which positions the output counts (not at CLS, not at PADDING): (batch, length) boolean."""
+        """Say at which positions the output counts (not at CLS, not at PADDING): (batch, length)
+        boolean."""
         return (ids >= 0) & (ids < self.letters)
 
     def right_keys(self, ids: Tensor) -> Tensor:
         """Say where each query ought to look: (batch, length) -> (batch, query, key) boolean.
 
-        identity: at the same letter. copy_first: at the first position. unique: at the other places of the same
-        letter, or, where there are none, at CLS.
+        identity: at the same letter. copy_first: at the first position. unique: at the other places
+        of the same letter, or, where there are none, at CLS.
         """
         same = ids.unsqueeze(-1) == ids.unsqueeze(-2)
         place = torch.arange(ids.shape[-1])
@@ -142,10 +156,11 @@ class VectorTask:
         return torch.where(others.any(-1, keepdim=True), others, place == 0)
 
     def clearance(self, output: Tensor, ids: Tensor) -> Tensor:
-        """Say how clearly each output that counts means its target: (batch, length); above 0 is right, 0 is wrong.
+        """Say how clearly each output that counts means its target: (batch, length); above 0 is
+        right, 0 is wrong.
 
-        The right component less the largest of the others; for unique, output times target. Where nothing counts it is
-        infinite, and NaN stays NaN.
+        The right component less the largest of the others; for unique, output times target. Where
+        nothing counts it is infinite, and NaN stays NaN.
         """
         target = self.target(ids, output.dtype)
         if self.rule == "unique":
@@ -156,7 +171,8 @@ class VectorTask:
         return clear.masked_fill(~self.counted(ids), float("inf"))
 
     def error(self, output: Tensor, ids: Tensor) -> Tensor:
-        """Return the largest |output - target| of each position: (batch, length); 0 where nothing counts."""
+        """Return the largest |output - target| of each position: (batch, length); 0 where nothing
+        counts."""
         distance = (output - self.target(ids, output.dtype)).abs().amax(-1)
         return distance.masked_fill(~self.counted(ids), 0.0)
 
@@ -166,13 +182,14 @@ class VectorTask:
         return "CAC"[: self.longest] if self.letters >= 3 else "BAB"[: self.longest]
 
     def parse(self, text: str) -> Tensor:
-        """Read an input that a person typed, without CLS; blanks and commas do not matter, nor does case."""
+        """Read an input that a person typed, without CLS; blanks and commas do not matter, nor does
+        case."""
         letters = [letter for letter in text.upper() if letter not in " ,"]
         known = self.names[: self.letters]
         if not 1 <= len(letters) <= self.longest or any(letter not in known for letter in letters):
             raise WrongUsage(
-                f"expected 1 to {self.longest} letters from {known[0]} to {known[-1]}, such as {self.example!r}; "
-                f"got {text[:40]!r}."
+                f"expected 1 to {self.longest} letters from {known[0]} to {known[-1]}, such as "
+                f"{self.example!r}; got {text[:40]!r}."
             )
         return self._with_cls(torch.tensor([known.index(letter) for letter in letters]))
 

@@ -1,4 +1,5 @@
-"""Twenty film verdicts, ten for and ten against: enough to see a text classifier at work, far too few to judge one."""
+"""Twenty film verdicts, ten for and ten against: enough to watch a text classifier, not to judge
+one."""
 
 __all__ = ["VERDICTS"]
 

@@ -1,14 +1,14 @@
-"""Train: fit a model, or many at once, to a task, and keep what it takes to go on."""
+"""Train: fit a model, or many at once, to a task, and write the checkpoints to resume from."""
 
 from attnlab.train.config import EngineName, LayoutName, TrainConfig
-from attnlab.train.history import History, Judgement
+from attnlab.train.history import Evaluation, History
 from attnlab.train.loop import Member, Together, Trained, train, train_together
 from attnlab.train.observer import Observer
 
 __all__ = [
     "EngineName",
+    "Evaluation",
     "History",
-    "Judgement",
     "LayoutName",
     "Member",
     "Observer",

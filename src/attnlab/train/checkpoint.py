@@ -1,11 +1,13 @@
-"""Checkpoints: everything a training needs to go on, in one safetensors file whose name says what must be in it.
+"""Checkpoints: all state of a training, in one safetensors file whose name holds its digest.
 
-A checkpoint is `STEP-DIGEST.safetensors`, the digest being the first 16 hexadecimal digits of the SHA-256 of all its
-bytes. It is written under another name, synced, and renamed, so it is there whole or not at all; and a file that was
-damaged since no longer fits its name. The one before is kept until the next is written.
+A checkpoint is `STEP-DIGEST.safetensors`, the digest being the first 16 hexadecimal digits of the
+SHA-256 of all its bytes. It is written under another name, synced, and renamed, so it is there
+whole or not at all; and a file that was damaged since no longer fits its name. The one before is
+kept until the next is written.
 
-`model.*` are the weights, `first.*` and `second.*` the optimiser's moments, `best.*` the best weights so far, each
-(member, …); `history.*` is the course so far; what is plain stands in the file's metadata as JSON.
+`model.*` are the weights, `first.*` and `second.*` the optimizer's moments, `best.*` the best
+weights so far, each (member, …); `history.*` is the history so far; plain values are in the file's
+metadata as JSON.
 """
 
 import hashlib
@@ -21,10 +23,19 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from attnlab.configs import renamed_layout
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.files import explained, remove_remains, write_bytes
 
-__all__ = ["MOST_THREADS", "Checkpoint", "Pace", "latest_checkpoint", "read_checkpoint", "tidy", "write_checkpoint"]
+__all__ = [
+    "MOST_THREADS",
+    "Checkpoint",
+    "Pace",
+    "latest_checkpoint",
+    "read_checkpoint",
+    "tidy",
+    "write_checkpoint",
+]
 
 MOST_THREADS = 4_096
 
@@ -35,20 +46,21 @@ _MOST_SHARE = 0.02  # of the time may go into checkpoints
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint file holds."""
+    """The contents of a checkpoint file."""
 
     tensors: dict[str, Tensor]
     facts: dict[str, Any]
 
     @property
     def threads(self) -> int | None:
-        """How many of torch's threads computed it; None where it does not say."""
+        """The number of torch's threads that computed it; None if unknown."""
         number = self.facts.get("threads")
         return number if isinstance(number, int) and 1 <= number <= MOST_THREADS else None
 
 
 class Pace:
-    """When the next checkpoint is due: every so many seconds, and more seldom where one costs 2 % of them.
+    """When the next checkpoint is due: every so many seconds, and less often where one costs 2 % of
+    them.
 
     The seconds are ATTNLAB_CHECKPOINT_SECONDS, or 5; with 0 one is always due.
     """
@@ -60,31 +72,40 @@ class Pace:
         except ValueError:
             self._seconds = -1.0
         if not 0.0 <= self._seconds < float("inf"):
-            raise WrongUsage(f"ATTNLAB_CHECKPOINT_SECONDS must be a number of at least 0; got {text[:40]!r}.")
+            raise WrongUsage(
+                f"ATTNLAB_CHECKPOINT_SECONDS must be a number of at least 0; got {text[:40]!r}."
+            )
         self._due = time.monotonic() + self._seconds
 
     def is_due(self) -> bool:
-        """Say whether it is time."""
+        """Is a checkpoint due?"""
         return time.monotonic() >= self._due
 
     def saved(self, cost: float) -> None:
-        """Take note of a checkpoint and of the seconds that it took."""
-        self._due = time.monotonic() + (max(self._seconds, cost / _MOST_SHARE) if self._seconds else 0.0)
+        """Note a checkpoint and the seconds that it took."""
+        self._due = time.monotonic() + (
+            max(self._seconds, cost / _MOST_SHARE) if self._seconds else 0.0
+        )
 
 
-def write_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
+def write_checkpoint(
+    folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+) -> Path:
     """Write a checkpoint, then remove all but the one before.
 
     Raises:
-        CouldNotWrite: the disk is full, or the folder may not be written; the checkpoints before are untouched.
+        CouldNotWrite: the disk is full, or the folder may not be written; the checkpoints before
+            are untouched.
     """
     content = safetensors.torch.save(
-        {name: value.contiguous() for name, value in tensors.items()}, metadata={"facts": json.dumps(dict(facts))}
+        {name: value.contiguous() for name, value in tensors.items()},
+        metadata={"facts": json.dumps(dict(facts))},
     )
     path = folder / f"{step:09d}-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
     write_bytes(path, content)
     files = _files(folder)
-    # One of a later step is from a training that went on from an earlier one, because the later was damaged.
+    # One of a later step is from a training that went on from an earlier one, because the later was
+    # damaged.
     kept = [each for each in files if each.name <= path.name][:_KEPT]
     _remove(each for each in files if each not in kept)
     return path
@@ -100,9 +121,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise CouldNotRun(f"could not read the checkpoint {path}: {error.strerror or error}.") from None
+        raise CouldNotRun(
+            f"could not read the checkpoint {path}: {error.strerror or error}."
+        ) from None
     if match is None or hashlib.sha256(content).hexdigest()[:16] != match[2]:
-        raise CouldNotRun(f"the checkpoint {path} is damaged: its content does not fit the digest in its name.")
+        raise CouldNotRun(
+            f"the checkpoint {path} is damaged: its content does not fit the digest in its name."
+        )
     try:
         tensors = safetensors.torch.load(content)
         length = int.from_bytes(content[:8], "little")
@@ -111,11 +136,13 @@ def read_checkpoint(path: Path) -> Checkpoint:
             raise ValueError("its facts are no object")
     except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
         raise CouldNotRun(f"{path} is no checkpoint of a training: {str(error)[:200]}.") from None
-    return Checkpoint(tensors, facts)
+    return Checkpoint(tensors, renamed_layout(facts))
 
 
-def latest_checkpoint(folder: Path, tell: Callable[[str], None] = lambda sentence: None) -> Checkpoint | None:
-    """Return the newest checkpoint that is whole; None where there is none.
+def latest_checkpoint(
+    folder: Path, tell: Callable[[str], None] = lambda sentence: None
+) -> Checkpoint | None:
+    """Return the newest intact checkpoint; None if there is none at all.
 
     Args:
         folder: where they are.
@@ -135,12 +162,15 @@ def latest_checkpoint(folder: Path, tell: Callable[[str], None] = lambda sentenc
             tell(f"{damaged} Going on from the one before, {path.name}.")
         return found
     if damaged is not None:
-        raise CouldNotRun(f"{damaged} There is no other to go on from: remove {folder} to begin anew.")
+        raise CouldNotRun(
+            f"{damaged} There is no other to go on from: remove {folder} to begin anew."
+        )
     return None
 
 
 def tidy(folder: Path) -> None:
-    """Remove what a killed writer left: temporary files, and one checkpoint too many; only for who may write."""
+    """Remove what a killed writer left: temporary files, and superfluous checkpoints; only for the
+    writing process."""
     remove_remains(folder)
     _remove(_files(folder)[_KEPT:])
 

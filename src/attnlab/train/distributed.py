@@ -1,9 +1,11 @@
-"""Several processes that train one model: each takes its share of every batch, and all take the same step.
+"""Several processes that train one model: each takes its share of every batch, and all take the
+same step.
 
-`torchrun --nproc-per-node 2 -m attnlab run sentiment` starts them. They talk through PyTorch's own process group, gloo
-between CPUs and nccl between GPUs, and add up gradients by its DistributedDataParallel (Li et al. 2020). The batch
-stays as it is configured, so the number of processes changes what each of them does, not what is learned: row r of a
-batch goes to process r modulo their number, and shares of different sizes count by their rows.
+`torchrun --nproc-per-node 2 -m attnlab run sentiment` starts them. They talk through PyTorch's own
+process group, gloo between CPUs and nccl between GPUs, and add up gradients by its
+DistributedDataParallel (Li et al. 2020). The batch stays as it is configured, so the number of
+processes changes what each of them does, not what is learned: row r of a batch goes to process r
+modulo their number, and shares of different sizes count by their rows.
 
 The first process, number 0, is the one that draws progress and writes; the others only compute.
 """
@@ -25,10 +27,10 @@ from torch.distributed.rendezvous import rendezvous
 
 from attnlab import seeds
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
-from attnlab.train.history import Judgement, plain
+from attnlab.train.history import Evaluation, plain
 from attnlab.train.layouts.layout import Batch
 
-__all__ = ["Team", "is_launched", "is_writer", "joined", "refuse_launched"]
+__all__ = ["ProcessGroup", "is_launched", "is_writer", "joined", "refuse_launched"]
 
 _LOST = re.compile(r"gloo|nccl|connect|socket|broken pipe|process ?group", re.IGNORECASE)
 """How torch words it; gloo has no error class of its own."""
@@ -39,28 +41,30 @@ _PATIENCE = timedelta(hours=1)  # with processes that still live; one that ended
 
 
 def is_launched() -> bool:
-    """Say whether torchrun started this process as one of several."""
+    """Did torchrun start this process as one of several?"""
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def refuse_launched(what: str) -> None:
-    """Refuse what several processes would each do all of, in one another's way.
+    """Refuse a command that several processes would each run completely.
 
     Raises:
         WrongUsage: torchrun started this process as one of several.
     """
     if is_launched():
-        raise WrongUsage(f"torchrun shares out one training, and {what} is many: start it without torchrun.")
+        raise WrongUsage(
+            f"torchrun shares out one training, and {what} is many: start it without torchrun."
+        )
 
 
 def is_writer() -> bool:
-    """Say whether this process is the one that shows and writes: the first, or the only one."""
+    """Is this process the one that shows and writes: the first, or the only one?"""
     return not is_launched() or os.environ.get("RANK") == "0"
 
 
 @dataclass(frozen=True)
-class Team:
-    """The processes that train together, as one of them sees it.
+class ProcessGroup:
+    """The processes that train together, as seen by one of them.
 
     Attributes:
         rank: its number, from 0.
@@ -78,9 +82,11 @@ class Team:
         return self.rank == 0
 
     def share(self, batch: Batch) -> tuple[Batch, float]:
-        """Return this process's rows of a batch, and what their mean loss counts in the mean over all processes.
+        """Return this process's rows of a batch, and the weight of their mean loss among all
+        processes.
 
-        A process for which no row is left takes the first, and counts it nothing: it has to take part all the same.
+        A process for which no row is left takes the first, and counts it nothing: it has to take
+        part all the same.
         """
         number = len(batch[0])
         rows = slice(self.rank, None, self.size) if self.rank < number else slice(0, 1)
@@ -88,7 +94,7 @@ class Team:
         return tuple(part[rows].to(self.device) for part in batch), self.size * count / number
 
     def noise(self, seed: int) -> int:
-        """Derive this process's seed of dropout from the one of the training."""
+        """Derive this process's seed of dropout from the training's."""
         return seeds.stream_seed(seed, "process", self.rank) if self.rank else seed
 
     def mean(self, values: Tensor) -> Tensor:
@@ -99,11 +105,11 @@ class Team:
         return (values / self.size).cpu()
 
     def any(self, flag: bool) -> bool:
-        """Say whether it is so in any process."""
+        """Is it true in any process?"""
         return bool(self.mean(torch.tensor([float(flag)])) > 0)
 
     def agree(self, number: int, what: str) -> None:
-        """Wait for all processes, and make sure that they have the same number.
+        """Wait for all processes, and check that they have the same number.
 
         Raises:
             CouldNotRun: they do not.
@@ -113,34 +119,42 @@ class Team:
         found = [round(each) for each in (self.mean(own) * self.size).tolist()]
         if len(set(found)) > 1:
             raise CouldNotRun(
-                f"the processes of this training do not agree on {what} ({', '.join(map(str, found))}): start all of "
-                "them with the same command, the run's folder on a disk that they share."
+                f"the processes of this training do not agree on {what} "
+                f"({', '.join(map(str, found))}): start all of them with the same command, the "
+                "run's folder on a disk that they share."
             )
 
-    def judge(self, judge: Callable[[nn.Module], Judgement]) -> Callable[[nn.Module], Judgement]:
-        """Let the first process judge for all, so that they decide alike whatever their rounding."""
+    def judge(self, judge: Callable[[nn.Module], Evaluation]) -> Callable[[nn.Module], Evaluation]:
+        """Evaluate in the first process for all, so that they decide alike whatever their
+        rounding."""
 
-        def judged(model: nn.Module) -> Judgement:
+        def judged(model: nn.Module) -> Evaluation:
             found = plain(judge(model))[0] if self.rank == 0 else None
-            score, figures = self._told(None if found is None else [list(found.score), dict(found.figures)])
-            return Judgement(tuple(score), figures)
+            score, figures = self._told(
+                None if found is None else [list(found.score), dict(found.figures)]
+            )
+            return Evaluation(tuple(score), figures)
 
         return judged
 
     def _told(self, value: Any) -> Any:
-        """Return what the first process has: anything that JSON can say."""
+        """Return the first process's value, which must be JSON."""
         content = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
         length = torch.tensor([len(content)], device=self.device)
         with explained():
             dist.broadcast(length, 0)
-            content = content.to(self.device) if self.rank == 0 else length.new_zeros(int(length), dtype=torch.uint8)
+            content = (
+                content.to(self.device)
+                if self.rank == 0
+                else length.new_zeros(int(length), dtype=torch.uint8)
+            )
             dist.broadcast(content, 0)
         return json.loads(bytes(content.tolist()))
 
 
 @contextmanager
-def joined() -> Iterator[Team | None]:
-    """Join the processes that torchrun started, inside the `with`; None where this one is alone.
+def joined() -> Iterator[ProcessGroup | None]:
+    """Join the processes that torchrun started, within the `with`; None for a single process.
 
     Raises:
         CouldNotRun: they do not find each other.
@@ -148,36 +162,40 @@ def joined() -> Iterator[Team | None]:
     if not is_launched():
         yield None
         return
-    has_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])  # one for each process, or none
+    # One GPU for each process, or none.
+    has_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if has_gpu else torch.device("cpu")
     with explained():
         store, rank, size = next(rendezvous("env://", timeout=_PATIENCE))
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if has_gpu else "gloo",
-            # Under a name of its own, for the store still holds what the processes said when they joined before.
+            # Under a name of its own, for the store still holds what the processes said when they
+            # joined before.
             store=dist.PrefixStore(f"attnlab {next(_joinings)}", store),  # type: ignore[attr-defined]
             rank=rank,
             world_size=size,
             timeout=_PATIENCE,
         )
     try:
-        yield Team(rank, size, device)
+        yield ProcessGroup(rank, size, device)
     finally:
         dist.destroy_process_group()
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn the end of another process into one sentence."""
+    """Turn the failure of another process into one sentence."""
     try:
         yield
     except AttnlabError:
         raise
     except RuntimeError as error:
-        reason = re.sub(r"^\[[^]]*\] *", "", str(error).strip()).splitlines()[0].split(". ")[0][:120]
+        reason = (
+            re.sub(r"^\[[^]]*\] *", "", str(error).strip()).splitlines()[0].split(". ")[0][:120]
+        )
         if not isinstance(error, dist.DistError) and not _LOST.search(str(error)):
             raise
         raise CouldNotRun(
-            f"another process of this training has ended, so number {os.environ.get('RANK', '?')} ends too ({reason}). "
-            "A run with a folder goes on with --resume."
+            f"another process of this training has ended, so number {os.environ.get('RANK', '?')} "
+            f"ends too ({reason}). A run with a folder goes on with --resume."
         ) from None

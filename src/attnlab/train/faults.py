@@ -1,4 +1,4 @@
-"""Where a training that is no longer finite first went wrong."""
+"""The first tensor that is not finite in a training that diverged."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,10 +19,10 @@ class NotFinite(CouldNotRun):
 
 
 def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> str:
-    """Name the first tensor that is not finite when a batch goes through.
+    """Return the name of the first tensor that is not finite when a batch goes through.
 
-    In order of time: a parameter, the batch, what a part of the model puts out, the loss, a gradient (the last of the
-    model's, for they are made from its end to its beginning).
+    In order of time: a parameter, the batch, what a part of the model puts out, the loss, a
+    gradient (the last of the model's, for they are made from its end to its beginning).
     """
     for name, parameter in model.named_parameters():
         if not _is_finite(parameter):
@@ -39,7 +39,9 @@ def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> s
         if not _is_finite(value):
             return "the loss"
         value.backward()  # type: ignore[no-untyped-call]
-        gradients = [(name, each.grad) for name, each in model.named_parameters() if each.grad is not None]
+        gradients = [
+            (name, each.grad) for name, each in model.named_parameters() if each.grad is not None
+        ]
     finally:
         model.zero_grad()
     bad = next((name for name, gradient in reversed(gradients) if not _is_finite(gradient)), None)
@@ -48,7 +50,8 @@ def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> s
 
 @contextmanager
 def _watched(model: nn.Module) -> Iterator[list[str]]:
-    """Collect the names of the parts whose output is not finite, in the order in which they compute."""
+    """Collect the names of the parts whose output is not finite, in the order of their
+    computation."""
     found: list[str] = []
 
     def watch(name: str) -> Any:

@@ -1,4 +1,5 @@
-"""Ctrl-C, and a polite `kill`, while something must not be cut in two: the first waits, the second does not."""
+"""Ctrl-C and SIGTERM while an operation must not be interrupted: the first waits, the second does
+not."""
 
 import signal
 import threading
@@ -17,11 +18,12 @@ class Held:
         self._number: int | None = None
 
     def came(self) -> bool:
-        """Say whether one waits."""
+        """Is a signal waiting?"""
         return self._number is not None
 
     def deliver(self) -> None:
-        """Hand it to whoever would have heard it (in Python this raises KeyboardInterrupt); without one, do nothing."""
+        """Deliver the signal to its former handler (in Python this raises KeyboardInterrupt), if
+        one came."""
         number, self._number = self._number, None
         if number is not None:
             self._heard_before[number](number, None)
@@ -35,15 +37,18 @@ class Held:
 
 @contextmanager
 def held_back() -> Iterator[Held]:
-    """Hold back the first SIGINT or SIGTERM inside the `with`, until `deliver` is called or the end is reached.
+    """Hold back the first SIGINT or SIGTERM within the `with`, until `deliver` is called or it
+    ends.
 
-    A signal that nobody in Python hears (SIGTERM, where nothing else was said) is left as it is. So is everything
-    outside the main thread, where no handler may be set.
+    A signal without a handler in Python (SIGTERM by default) is left as it is, and so are all
+    signals outside the main thread, where no handler can be set.
     """
     held = Held()
     if threading.current_thread() is threading.main_thread():
         heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        held._heard_before.update((number, handler) for number, handler in heard.items() if callable(handler))
+        held._heard_before.update(
+            (number, handler) for number, handler in heard.items() if callable(handler)
+        )
     try:
         for number in held._heard_before:
             signal.signal(number, held._note)

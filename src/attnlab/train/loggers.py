@@ -1,10 +1,13 @@
-"""Where metrics go besides `metrics.jsonl`: TensorBoard's event files, an MLflow store; both inside the run folder.
+"""Loggers of metrics besides `metrics.jsonl`: TensorBoard's event files, an MLflow store; both in
+the run folder.
 
-A line of metrics is `{"step": 50, "loss": 0.7, "model": "mini", …}`: its numbers with a point are figures at that step,
-and what else stands there says whose they are, so this one is logged as `mini/loss`. A line without a step, or without
-figures, is no measurement of a training and is passed over.
+A line of metrics is `{"step": 50, "loss": 0.7, "model": "mini", …}`: its numbers with a point are
+figures at that step, and what else stands there says whose they are, so this one is logged as
+`mini/loss`. A line without a step, or without figures, is no measurement of a training and is
+passed over.
 
-A logger serves those who watch. When it fails it is told once and left out, and the training goes on.
+A logger serves those who watch. When it fails it is told once and left out, and the training goes
+on.
 """
 
 import logging
@@ -24,37 +27,43 @@ __all__ = ["Logger", "LoggerName", "Loggers", "Measured", "check_loggers", "logg
 LoggerName = Literal["tensorboard", "mlflow"]
 
 _PLACES: dict[LoggerName, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow.db"}
-_BATCH, _SECONDS = 500, 2.0  # figures, and time, that MLflow is given at once: each of its commits takes milliseconds
+_BATCH, _SECONDS = 500, 2.0  # figures and time of one commit of MLflow, which takes milliseconds
 
 
 class Logger(Protocol):
-    """Who takes metrics."""
+    """A destination of metrics."""
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Take one line of metrics."""
+        """Log one line of metrics."""
         ...
 
     def close(self) -> None:
-        """Write what is left."""
+        """Flush and close."""
         ...
 
 
 class Measured(NamedTuple):
-    """The figures of a line, by full name, and the step that they were measured at."""
+    """The figures of a line by full name, and the step at which they were measured."""
 
     step: int
     figures: dict[str, float]
 
 
 def measured(line: Mapping[str, Any]) -> Measured | None:
-    """Read a line of metrics; None where nothing was measured.
+    """Parse a line of metrics; None for a line without measurements.
 
     >>> measured({"step": 50, "loss": 0.5, "model": "mini", "member": 0})
     Measured(step=50, figures={'mini/0/loss': 0.5})
     """
     step = line.get("step")
-    whose = [str(value) for name, value in line.items() if name != "step" and isinstance(value, str | int)]
-    figures = {"/".join([*whose, name]): value for name, value in line.items() if isinstance(value, float)}
+    whose = [
+        str(value)
+        for name, value in line.items()
+        if name != "step" and isinstance(value, str | int)
+    ]
+    figures = {
+        "/".join([*whose, name]): value for name, value in line.items() if isinstance(value, float)
+    }
     return Measured(step, figures) if isinstance(step, int) and figures else None
 
 
@@ -70,18 +79,19 @@ class TensorBoard:
         self._writer = SummaryWriter(str(place), flush_secs=5)
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Take one line of metrics."""
+        """Log one line of metrics."""
         if (found := measured(line)) is not None:
             for name, value in found.figures.items():
                 self._writer.add_scalar(name, value, found.step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Flush and close."""
         self._writer.close()
 
 
 class MLflow:
-    """A run in an SQLite store of its own, as `mlflow ui --backend-store-uri sqlite:///RUN/mlflow.db` shows it."""
+    """A run in an SQLite store of its own, as `mlflow ui --backend-store-uri
+    sqlite:///RUN/mlflow.db` shows it."""
 
     def __init__(self, folder: Path, description: Mapping[str, Any]) -> None:
         _import_mlflow()
@@ -94,8 +104,13 @@ class MLflow:
         with _unheard():
             self._client = MlflowClient(tracking_uri=f"sqlite:///{place}")
             known = self._client.get_experiment_by_name(name)
-            experiment = known.experiment_id if known else self._client.create_experiment(name, str(place.parent))
-            for before in self._client.search_runs([experiment]):  # a run that goes on tells all its lines again
+            experiment = (
+                known.experiment_id
+                if known
+                else self._client.create_experiment(name, str(place.parent))
+            )
+            # A resumed run logs all its lines again.
+            for before in self._client.search_runs([experiment]):
                 self._client.delete_run(before.info.run_id)
             run = self._client.create_run(experiment, run_name=folder.name)
             self._run = run.info.run_id
@@ -104,15 +119,17 @@ class MLflow:
             self._client.log_batch(self._run, params=params)
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Take one line of metrics."""
+        """Log one line of metrics."""
         if (found := measured(line)) is not None:
             now = int(time.time() * 1000)
-            self._waiting += [self._metric(name, value, now, found.step) for name, value in found.figures.items()]
+            self._waiting += [
+                self._metric(name, value, now, found.step) for name, value in found.figures.items()
+            ]
         if len(self._waiting) >= _BATCH or time.monotonic() - self._since >= _SECONDS:
             self._write()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Flush and close."""
         self._write()
         with _unheard():
             self._client.set_terminated(self._run)
@@ -125,7 +142,7 @@ class MLflow:
 
 
 class Loggers:
-    """The loggers of a run; one that fails is told of, and left out from then on."""
+    """The loggers of a run; one that fails is reported once, and left out from then on."""
 
     def __init__(
         self,
@@ -143,26 +160,26 @@ class Loggers:
             self._try(name, lambda name=name: self._loggers.update({name: makers[name]()}))  # type: ignore[misc]
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Take one line of metrics."""
+        """Log one line of metrics everywhere."""
         for name, logger in list(self._loggers.items()):
             self._try(name, lambda logger=logger: logger.log(line))  # type: ignore[misc]
 
     def close(self) -> None:
-        """Let each write what is left."""
+        """Flush and close all loggers."""
         for name, logger in list(self._loggers.items()):
             self._try(name, logger.close)
 
     def _try(self, name: LoggerName, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # whatever somebody else's package raises, a training does not end for it
+        except Exception as error:  # no error of a foreign package ends a training
             self._loggers.pop(name, None)
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             self._tell(f"{name} failed and logs no more ({reason}); metrics.jsonl has every line.")
 
 
 def check_loggers(names: Sequence[str]) -> list[LoggerName]:
-    """Make sure that there are such loggers, and that their packages are installed.
+    """Check that these loggers exist, and that their packages are installed.
 
     Raises:
         WrongUsage: there is no such logger.
@@ -177,7 +194,7 @@ def check_loggers(names: Sequence[str]) -> list[LoggerName]:
 
 
 def loggers_in(folder: Path) -> list[LoggerName]:
-    """Name the loggers that have begun to write in a run's folder."""
+    """Return the names of the loggers that have written to a run's folder."""
     return [name for name, place in _PLACES.items() if (folder / place).exists()]
 
 
@@ -201,12 +218,15 @@ def _import_mlflow() -> None:
 
 
 def _missing(name: str) -> CouldNotRun:
-    return CouldNotRun(f"{name} is not installed; install it with: pip install 'attnlab[{name}]', or leave out --log.")
+    return CouldNotRun(
+        f"{name} is not installed; install it with: pip install 'attnlab[{name}]', or leave "
+        "out --log."
+    )
 
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Keep MLflow and what it stands on from telling how they set up a database, and what they will deprecate."""
+    """Silence MLflow and its dependencies about databases and deprecations."""
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     with warnings.catch_warnings():

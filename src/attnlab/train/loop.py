@@ -1,7 +1,9 @@
-"""The training loop, for one model or a thousand: draw, step, look now and then, keep the best, lose nothing.
+"""The training loop, for one model or a thousand: draw, step, evaluate, keep the best, write
+checkpoints.
 
-It knows neither tasks nor reports: the caller gives what a member learns from, a loss, a judge, and places to write
-to. How the members lie in memory and what computes their steps is the layout's business (`train/layouts`).
+It knows neither tasks nor reports: the caller gives what a member learns from, a loss, a judge, and
+places to write to. How the members lie in memory and what computes their steps is the layout's
+business (`train/layouts`).
 """
 
 import math
@@ -19,19 +21,19 @@ from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.files import check_room, explained, locked
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.checkpoint import Checkpoint, Pace, latest_checkpoint, tidy, write_checkpoint
+from attnlab.train.compatibility import describe_training, read_history, versions
 from attnlab.train.config import EngineName, LayoutName, TrainConfig
-from attnlab.train.distributed import Team
+from attnlab.train.distributed import ProcessGroup
 from attnlab.train.faults import NotFinite, first_not_finite
-from attnlab.train.history import History, Judgement, plain, summary
+from attnlab.train.history import Evaluation, History, plain, summary
 from attnlab.train.interrupts import Held, held_back
 from attnlab.train.layouts.choose import choose_layout
 from attnlab.train.layouts.distributed import Distributed
 from attnlab.train.layouts.layout import Batches, Layout, Loss, Progress
-from attnlab.train.layouts.solo import batch_of
+from attnlab.train.layouts.sequential import batch_of
 from attnlab.train.layouts.vmap import over_members
 from attnlab.train.members import Draw, Judge, Member, Together, Trained, common_config
 from attnlab.train.observer import Observer, Silent
-from attnlab.train.resuming import describe_training, read_history, versions
 from attnlab.train.schedule import Schedule, span_at
 
 __all__ = ["Draw", "Member", "Together", "Trained", "train", "train_together", "using_threads"]
@@ -45,7 +47,7 @@ def train(
     loss: Loss,
     judge: Judge,
     noise: int = 0,
-    stop: Callable[[Sequence[Judgement]], bool] | None = None,
+    stop: Callable[[Sequence[Evaluation]], bool] | None = None,
     observer: Observer | None = None,
     folder: Path | None = None,
     record: Callable[[dict[str, Any]], None] | None = None,
@@ -53,7 +55,8 @@ def train(
     engine: EngineName = "auto",
     num_threads: int | None = None,
 ) -> Trained:
-    """Train one model, leaving it with its best weights; the arguments are those of `Member` and `train_together`.
+    """Train one model, leaving it with its best weights; the arguments are those of `Member` and
+    `train_together`.
 
     Raises:
         CouldNotRun: the loss is no longer finite; the last good checkpoint is kept.
@@ -78,52 +81,55 @@ def train_together(
     members: Sequence[Member],
     loss: Loss,
     *,
-    stop: Callable[[Sequence[Judgement]], bool] | None = None,
+    stop: Callable[[Sequence[Evaluation]], bool] | None = None,
     observer: Observer | None = None,
     folder: Path | None = None,
     record: Callable[[int, dict[str, Any]], None] | None = None,
     layout: LayoutName = "auto",
     engine: EngineName = "auto",
     num_threads: int | None = None,
-    team: Team | None = None,
+    group: ProcessGroup | None = None,
 ) -> Together:
     """Train members side by side, leaving each with its best weights.
 
-    Each member takes the steps that it would take alone, but for rounding. A long training makes that grow until the
-    weights are others, as it does between any two layouts; see "Engines" in benchmarks/README.md.
+    Each member takes the steps that it would take alone, but for rounding. A long training makes
+    that grow until the weights are others, as it does between any two layouts; see "Engines" in
+    benchmarks/README.md.
 
     Args:
         members: of one shape.
         loss: called as loss(model, *batch), the mean loss in nats.
-        stop: says of a member's judgements so far, the last of them new, whether it has had enough; its best weights
-            are then settled, and the training ends when that is so of all.
-        observer: is told of progress.
-        folder: where checkpoints are kept and looked for (how often, `Pace` says): a training that finds one goes on
-            from there, to the bit, and one that was finished returns what it found. None keeps nothing.
-        record: is handed each line of metrics as it comes, with the number of its member.
-        layout, engine: how they are computed, see `choose_layout`.
-        num_threads: torch's threads meanwhile; 1 is quickest for tiny models. (The blocks of compiled lanes, which
-            depend on nobody, are shared out among the threads that torch had before.)
-        team: the processes that share this training, of which the first writes and the others only read; the loss is
-            then a mean over the rows of a batch.
+        stop: called with a member's evaluations so far, the last of them new; True ends the
+            member's training, and the training ends when all members have ended.
+        observer: receives the progress.
+        folder: of the checkpoints (`Pace` says how often): a training that finds one resumes from
+            it, to the bit, and a finished one returns its result. None writes nothing.
+        record: called with each line of metrics as it comes, and the number of its member.
+        layout, engine: how steps are computed, see `choose_layout`.
+        num_threads: torch's threads meanwhile; 1 is quickest for tiny models. (Blocks of the
+            compiled layout `simd` are divided among the threads that torch had before.)
+        group: the processes that share this training; the first writes and the others only read;
+            the loss must then be a mean over the rows of a batch.
 
     Raises:
         NotFinite: the loss of every member is no longer finite; the last good checkpoint is kept.
-        CouldNotRun: the folder holds checkpoints of another training, or damaged ones alone; or it cannot be written.
-        KeyboardInterrupt: Ctrl-C came; where there is a folder, a checkpoint of the last step is in it.
+        CouldNotRun: the folder holds checkpoints of another training, or damaged ones alone; or it
+            cannot be written.
+        KeyboardInterrupt: Ctrl-C came; where there is a folder, a checkpoint of the last step is in
+            it.
     """
     _check_names(layout, engine)
-    training = _Training(members, loss, stop, observer or Silent(), folder, record, team)
+    training = _Training(members, loss, stop, observer or Silent(), folder, record, group)
     with ExitStack() as stack:
         checkpoint = None
-        if folder is not None and (team is None or team.is_writer):
+        if folder is not None and (group is None or group.is_writer):
             with explained(folder):
                 folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder))
             tidy(folder)
-        if team is not None:
+        if group is not None:
             # Which is also to wait until the first has set all in order.
-            team.agree(len(members), "the models to train")
+            group.agree(len(members), "the models to train")
         if folder is not None:
             checkpoint = latest_checkpoint(folder, training.tell)
         stack.enter_context(using_threads(num_threads or (checkpoint and checkpoint.threads)))
@@ -131,24 +137,26 @@ def train_together(
 
 
 class _Training:
-    """A training while it goes on."""
+    """A training while it runs."""
 
     def __init__(
         self,
         members: Sequence[Member],
         loss: Loss,
-        stop: Callable[[Sequence[Judgement]], bool] | None,
+        stop: Callable[[Sequence[Evaluation]], bool] | None,
         observer: Observer,
         folder: Path | None,
         record: Callable[[int, dict[str, Any]], None] | None,
-        team: Team | None,
+        group: ProcessGroup | None,
     ) -> None:
         self._config = common_config(members)
         self._members, self._loss, self._stop = members, loss, stop
-        self._observer, self._folder, self._record, self._team = observer, folder, record, team
+        self._observer, self._folder, self._record, self._group = observer, folder, record, group
         self._configs = [member.config for member in members]
         self._models = [member.model for member in members]
-        self._judges = [member.judge if team is None else team.judge(member.judge) for member in members]
+        self._judges = [
+            member.judge if group is None else group.judge(member.judge) for member in members
+        ]
         self._schedule = Schedule(self._configs)
         self._history = History(len(members))
         self._best: dict[str, Tensor] = {}
@@ -156,41 +164,59 @@ class _Training:
         self._told = 0  # how many times of the history went to `record`
         self._since_note: list[Tensor] = []
         self._has_checkpoint = False
-        self._workers = torch.get_num_threads()  # before `num_threads` says how many torch itself takes
-        together = team is None and len(members) > 1 and len({id(member.judge) for member in members}) == 1
+        self._workers = torch.get_num_threads()  # before `num_threads` limits torch's own
+        together = (
+            group is None
+            and len(members) > 1
+            and len({id(member.judge) for member in members}) == 1
+        )
         self._judge_all = over_members(self._models, members[0].judge) if together else None
 
     def tell(self, sentence: str) -> None:
-        """Tell who watches what is not as it was asked for."""
+        """Tell the observer what differs from the request."""
         self._observer.tell(sentence)
 
-    def run(self, checkpoint: Checkpoint | None, layout_name: LayoutName, engine: EngineName) -> Together:
+    def run(
+        self, checkpoint: Checkpoint | None, layout_name: LayoutName, engine: EngineName
+    ) -> Together:
         """Train until the end, from the beginning or from a checkpoint."""
         first, end = span_at(self._config, 0)
         drawn = self._draw(first, end)
         noise = [member.noise for member in self._members]
-        self._facts = describe_training(self._configs, noise, drawn) if self._folder is not None else {}
+        self._facts = (
+            describe_training(self._configs, noise, drawn) if self._folder is not None else {}
+        )
         done = 0
         if checkpoint is not None:
             done, layout_name, engine = self._remember(checkpoint)
-        if self._team is not None:
-            self._team.agree(done, "the step to go on from")
+        if self._group is not None:
+            self._group.agree(done, "the step to go on from")
         if self._is_finished(done):
             return self._finish(layout_name)
         layout = self._lay_out(layout_name, engine, noise, drawn)
         if checkpoint is not None:
             if (layout.name, layout.is_compiled) != (layout_name, engine == "compiled"):
-                self.tell(f"It began with the layout {layout_name}, {engine}: the last digits may differ.")
-            layout.load_state({name: t for name, t in checkpoint.tensors.items() if not name.startswith("history.")})
+                self.tell(
+                    f"It began with the layout {layout_name}, {engine}: the last digits may differ."
+                )
+            layout.load_state(
+                {
+                    name: t
+                    for name, t in checkpoint.tensors.items()
+                    if not name.startswith("history.")
+                }
+            )
         self._check_room(layout)
         with held_back() as held:
             self._advance(done, layout, held)
         return self._finish(layout.name)
 
-    def _lay_out(self, name: LayoutName, engine: EngineName, noise: Sequence[int], drawn: Sequence[Batches]) -> Layout:
+    def _lay_out(
+        self, name: LayoutName, engine: EngineName, noise: Sequence[int], drawn: Sequence[Batches]
+    ) -> Layout:
         models, configs, tell = self._models, self._configs, self.tell
-        if self._team is not None:
-            return Distributed(models, configs, self._loss, noise, self._team)
+        if self._group is not None:
+            return Distributed(models, configs, self._loss, noise, self._group)
         return choose_layout(
             models,
             configs,
@@ -204,7 +230,7 @@ class _Training:
         )
 
     def _advance(self, done: int, layout: Layout, held: Held) -> None:
-        """Take all steps that are left."""
+        """Take all remaining steps."""
         pace = Pace()
         while not self._is_finished(done):
             first, end = span_at(self._config, done)
@@ -215,15 +241,17 @@ class _Training:
             self._since_note.append(progress.losses)
             if done == end:
                 self._note(done, progress, layout)
-            is_stopped = held.came() if self._team is None else self._team.any(held.came())
-            if self._folder is not None and (self._is_finished(done) or is_stopped or pace.is_due()):
+            is_stopped = held.came() if self._group is None else self._group.any(held.came())
+            if self._folder is not None and (
+                self._is_finished(done) or is_stopped or pace.is_due()
+            ):
                 began = time.monotonic()
                 self._save(self._folder, done, layout)
                 pace.saved(time.monotonic() - began)
             if held.came():
                 held.deliver()
             elif is_stopped:
-                raise KeyboardInterrupt  # the signal came to another process of the team
+                raise KeyboardInterrupt  # the signal came to another process of the group
 
     def _draw(self, first: int, end: int) -> list[Batches]:
         return [member.draw(first, end - first) for member in self._members]
@@ -231,8 +259,11 @@ class _Training:
     def _is_finished(self, done: int) -> bool:
         return done >= self._config.steps or all(end is not None for end in self._history.ends)
 
-    def _find_faults(self, progress: Progress, start: int, batches: Sequence[Batches], layout: Layout) -> None:
-        """End the members whose loss or gradient was not finite; they are as they were before that step."""
+    def _find_faults(
+        self, progress: Progress, start: int, batches: Sequence[Batches], layout: Layout
+    ) -> None:
+        """End the members whose loss or gradient was not finite; they keep the state before that
+        step."""
         is_bad = ~(torch.isfinite(progress.losses) & torch.isfinite(progress.norms))
         weights = layout.parameters() if bool(is_bad.any()) else {}
         for place in is_bad.any(0).nonzero().flatten().tolist():
@@ -252,15 +283,21 @@ class _Training:
         if any(each is None for each in self._history.faults):
             return
         is_one = len(self._members) == 1
-        what = "the training was no longer finite" if is_one else "no training is finite: the last broke"
+        what = (
+            "the training was no longer finite"
+            if is_one
+            else "no training is finite: the last broke"
+        )
         kept = "; the last good checkpoint is kept" if self._has_checkpoint else ""
         raise NotFinite(f"{what} {fault}{kept}. Try a smaller learning_rate.")
 
     def _note(self, step: int, progress: Progress, layout: Layout) -> None:
-        """Write down the loss since the last note, and judge where it is time."""
+        """Record the loss since the last note, and evaluate if it is time."""
         losses = torch.cat(self._since_note).double().mean(0)
         self._since_note.clear()
-        self._history.note(step, losses, progress.norms[-1], self._schedule.rates(step - 1, step)[0])
+        self._history.note(
+            step, losses, progress.norms[-1], self._schedule.rates(step - 1, step)[0]
+        )
         self._observer.step(step, self._config.steps, summary(losses.tolist()))
         if step % self._config.evaluate_every == 0 or step == self._config.steps:
             self._judge(step, layout)
@@ -273,49 +310,56 @@ class _Training:
         active = [member for member in range(len(self._members)) if history.is_active(member)]
         history.judged_steps.append(step)
         better = []
-        for member, judgement in zip(active, self._judged(weights, active), strict=True):
-            if not all(map(math.isfinite, judgement.figures.values())):
-                self._end(member, step, f"at step {step:,} (judged {dict(judgement.figures)})")
+        for member, evaluation in zip(active, self._judged(weights, active), strict=True):
+            if not all(map(math.isfinite, evaluation.figures.values())):
+                self._end(member, step, f"at step {step:,} (judged {dict(evaluation.figures)})")
                 continue
-            history.judgements[member].append(judgement)
+            history.evaluations[member].append(evaluation)
             best = self._best_scores[member]
-            if best is None or judgement.score > best:
-                self._best_scores[member] = judgement.score
+            if best is None or evaluation.score > best:
+                self._best_scores[member] = evaluation.score
                 better.append(member)
-            if self._stop is not None and self._stop(history.judgements[member]):
+            if self._stop is not None and self._stop(history.evaluations[member]):
                 history.ends[member] = step
         if not self._best:
             self._best = {name: value.detach().clone() for name, value in weights.items()}
         elif better:
             for name, value in weights.items():
-                best_so_far = self._best[name]
-                best_so_far[better] = value.detach()[better].to(best_so_far.device)  # from a checkpoint: the CPU
+                best_so_far = self._best[name]  # on the CPU after a checkpoint
+                best_so_far[better] = value.detach()[better].to(best_so_far.device)
         self._observer.step(step, self._config.steps, self._seen())
 
     @trusted_numbers()
-    def _judged(self, weights: dict[str, Tensor], active: list[int]) -> list[Judgement]:
+    def _judged(self, weights: dict[str, Tensor], active: list[int]) -> list[Evaluation]:
         if self._judge_all is not None:
             try:
                 return plain(self._judge_all(weights), active)
-            except (RuntimeError, ValueError, TypeError):  # it looks at the numbers itself, which vmap forbids
-                self._judge_all = None
-        return [plain(self._judges[member](self._hold(member, weights).eval()))[0] for member in active]
+            except (RuntimeError, ValueError, TypeError):
+                self._judge_all = None  # it reads the numbers in Python, which vmap forbids
+        return [
+            plain(self._judges[member](self._hold(member, weights).eval()))[0] for member in active
+        ]
 
     def _seen(self) -> dict[str, float]:
-        """Sum the last judgements up for who watches: a single model's figures, or means and the share that is done."""
-        last = [own[-1].figures for own in self._history.judgements if own]
+        """Summarize the last evaluations for the observer: one model's figures, or means and the
+        share that is done."""
+        last = [own[-1].figures for own in self._history.evaluations if own]
         if len(self._members) == 1:
             return dict(last[0]) if last else {}
-        means = {name: sum(each[name] for each in last) / len(last) for name in (last[0] if last else {})}
+        means = {
+            name: sum(each[name] for each in last) / len(last) for name in (last[0] if last else {})
+        }
         if self._stop is None:
             return means
         ends, faults = self._history.ends, self._history.faults
-        is_solved = [end is not None and fault is None for end, fault in zip(ends, faults, strict=True)]
+        is_solved = [
+            end is not None and fault is None for end, fault in zip(ends, faults, strict=True)
+        ]
         return {**means, "solved": sum(is_solved) / len(is_solved)}
 
     @torch.no_grad()
     def _hold(self, member: int, weights: Mapping[str, Tensor]) -> nn.Module:
-        """Put a member's weights into its model."""
+        """Copy a member's weights into its model."""
         model = self._models[member]
         own = model.state_dict()
         for name, value in weights.items():
@@ -324,7 +368,7 @@ class _Training:
         return model
 
     def _tell_lines(self) -> None:
-        """Hand over the lines of metrics that were not told yet."""
+        """Pass on the lines of metrics that were not passed on yet."""
         times = len(self._history.steps)
         if self._record is not None:
             for time_ in range(self._told, times):
@@ -333,15 +377,19 @@ class _Training:
         self._told = times
 
     def _check_room(self, layout: Layout) -> None:
-        if self._folder is not None and (self._team is None or self._team.is_writer):
-            size = sum(value.nbytes for value in (*layout.state().values(), *layout.parameters().values()))
+        if self._folder is not None and (self._group is None or self._group.is_writer):
+            size = sum(
+                value.nbytes for value in (*layout.state().values(), *layout.parameters().values())
+            )
             check_room(self._folder, 3 * size + 2**16, "a training of this size")
 
     def _save(self, folder: Path, done: int, layout: Layout) -> None:
-        if self._team is not None and not self._team.is_writer:
+        if self._group is not None and not self._group.is_writer:
             return
         tensors, facts = self._history.to_state()
-        tensors |= self._state_of(layout) | {f"best.{name}": value for name, value in self._best.items()}
+        tensors |= self._state_of(layout) | {
+            f"best.{name}": value for name, value in self._best.items()
+        }
         if self._since_note:
             tensors["since_note"] = torch.cat(self._since_note)
         facts |= self._facts | {"versions": versions(), "threads": torch.get_num_threads()}
@@ -350,7 +398,8 @@ class _Training:
         self._has_checkpoint = True
 
     def _state_of(self, layout: Layout) -> dict[str, Tensor]:
-        """Return a layout's state with what it says nothing of: moments of parameters that get no gradient are zero."""
+        """Return a layout's state with what it says nothing of: moments of parameters that get no
+        gradient are zero."""
         state = layout.state()
         if self._config.optimiser == "adamw":
             for part in ("first", "second"):
@@ -359,17 +408,24 @@ class _Training:
         return state
 
     def _remember(self, checkpoint: Checkpoint) -> tuple[int, LayoutName, EngineName]:
-        """Take over all but the layout's state, and tell again what was told until then; return step and layout."""
+        """Restore all but the layout's state, and pass on the metrics until then; return step and
+        layout."""
         tensors, facts = checkpoint
         assert self._folder is not None
-        self._history = read_history(checkpoint, self._facts, self._config, self._models, self._folder)
+        self._history = read_history(
+            checkpoint, self._facts, self._config, self._models, self._folder
+        )
         if facts.get("versions") != versions():
             self.tell(
-                f"It began with {_listed(facts.get('versions', {}))}, now it is {_listed(versions())}: "
-                "the last digits may differ."
+                f"It began with {_listed(facts.get('versions', {}))}, now it is "
+                f"{_listed(versions())}: the last digits may differ."
             )
-        self._best = {name.removeprefix("best."): t for name, t in tensors.items() if name.startswith("best.")}
-        self._best_scores = [best and best[1].score for best in map(self._history.best, range(len(self._members)))]
+        self._best = {
+            name.removeprefix("best."): t for name, t in tensors.items() if name.startswith("best.")
+        }
+        self._best_scores = [
+            best and best[1].score for best in map(self._history.best, range(len(self._members)))
+        ]
         self._since_note = [tensors["since_note"]] if "since_note" in tensors else []
         self._has_checkpoint = True
         self._tell_lines()
@@ -380,20 +436,26 @@ class _Training:
         found: list[Trained | None] = []
         for member in range(len(self._models)):
             best = self._history.best(member)
-            self._hold(member, self._best).eval()  # of one that broke before it was judged, the last good ones
+            # A member that diverged before its first evaluation has its last good weights.
+            self._hold(member, self._best).eval()
             is_broken = best is None or self._history.faults[member] is not None
-            found.append(None if best is None or is_broken else Trained(*best, self._history.lines(member)))
+            found.append(
+                None if best is None or is_broken else Trained(*best, self._history.lines(member))
+            )
         return Together(found, self._history, layout)
 
 
 def _check_names(layout: str, engine: str) -> None:
-    for what, name, known in (("layout", layout, get_args(LayoutName)), ("engine", engine, get_args(EngineName))):
+    for what, name, known in (
+        ("layout", layout, get_args(LayoutName)),
+        ("engine", engine, get_args(EngineName)),
+    ):
         if name not in known:
             raise WrongUsage(f"there is no {what} {name!r}; {did_you_mean(str(name), known)}")
 
 
 def _without(batches: Batches, count: int) -> Batches:
-    """Leave out the first batches."""
+    """Skip the first batches."""
     return batches[count:] if isinstance(batches, list) else tuple(part[count:] for part in batches)
 
 
@@ -403,7 +465,7 @@ def _listed(names: Mapping[str, str]) -> str:
 
 @contextmanager
 def using_threads(number: int | None) -> Iterator[None]:
-    """Let torch use so many threads inside the `with`; None leaves it as it is."""
+    """Let torch use so many threads within the `with`; None leaves it as it is."""
     before = torch.get_num_threads()
     if number is not None:
         torch.set_num_threads(number)

@@ -1,4 +1,4 @@
-"""Who takes part in a training, and what it leaves of each."""
+"""The members of a training, and what it returns of each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,30 +9,32 @@ from torch import nn
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.train.config import TrainConfig
-from attnlab.train.history import History, Judgement
+from attnlab.train.history import Evaluation, History
 from attnlab.train.layouts.layout import Batches
 
 __all__ = ["Draw", "Judge", "Member", "Together", "Trained", "common_config"]
 
 Draw = Callable[[int, int], Batches]
-"""draw(first, count) -> the batches of the steps first … first + count - 1: a pure function, the same whenever asked.
+"""draw(first, count) -> the batches of the steps first … first + count - 1: a pure function, the
+same whenever asked.
 
-The generator is made from a seed and `first` inside. Every training asks for the same spans, so the numbers of a step
-depend on neither layout nor interruptions."""
+The generator is made from a seed and `first` inside. Every training asks for the same spans, so the
+numbers of a step depend on neither layout nor interruptions."""
 
-Judge = Callable[[nn.Module], Judgement]
+Judge = Callable[[nn.Module], Evaluation]
 
 
 @dataclass(frozen=True)
 class Member:
-    """One model and what it learns from.
+    """One model and its training data.
 
     Attributes:
         model: with its initial weights; trained in place.
-        config: how; the members of one population differ in learning_rate, weight_decay, clip alone.
+        config: how; the members of one population differ in learning_rate, weight_decay, clip
+            alone.
         draw: its data.
-        judge: looks at it now and then (in evaluation mode, without gradients). If all members have the same judge,
-            of torch operations alone, it looks at all of them at once.
+        judge: looks at it now and then (in evaluation mode, without gradients). If all members have
+            the same judge, of torch operations alone, it looks at all of them at once.
         noise: the seed of its dropout.
     """
 
@@ -45,18 +47,18 @@ class Member:
 
 @displayed
 class Trained(NamedTuple):
-    """What a training leaves of a member, whose model holds the best weights."""
+    """The result of training one member, whose model holds the best weights."""
 
     best_step: int
-    judgement: Judgement
+    evaluation: Evaluation
     metrics: list[dict[str, Any]]
 
 
 class Together(NamedTuple):
-    """What a training leaves of a population.
+    """The result of training a population.
 
-    members: for each what `train` returns; None for one that broke (it keeps its best weights of before).
-    history: the course of all of them. layout: the name of the one that held them.
+    members: for each what `train` returns; None for one that broke (it keeps its best weights of
+    before). history: the course of all of them. layout: the name of the one that held them.
     """
 
     members: list[Trained | None]
@@ -65,7 +67,7 @@ class Together(NamedTuple):
 
 
 def common_config(members: Sequence[Member]) -> TrainConfig:
-    """Return the config that stands for all members."""
+    """Return the config common to all members."""
     if not members:
         raise WrongUsage("expected at least one model to train; got none.")
     first = members[0].config
@@ -78,5 +80,8 @@ def common_config(members: Sequence[Member]) -> TrainConfig:
                     f"got {getattr(first, name)} and {getattr(member.config, name)}."
                 )
         if {name: parameter.shape for name, parameter in member.model.named_parameters()} != shapes:
-            raise WrongUsage("the members of a population have the same shapes; train other shapes by themselves.")
+            raise WrongUsage(
+                "the members of a population have the same shapes; train other shapes by "
+                "themselves."
+            )
     return first

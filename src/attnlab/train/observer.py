@@ -1,4 +1,4 @@
-"""Who watches a training."""
+"""Observers of a training."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -7,18 +7,18 @@ __all__ = ["Observer", "Silent"]
 
 
 class Observer(Protocol):
-    """Who watches a training; the command line's progress bar is one."""
+    """An observer of a training; the command line's progress bar is one."""
 
     def stage(self, name: str) -> None:
-        """Take note of what begins now."""
+        """Note the beginning of a stage."""
         ...
 
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
-        """Take note of a step (some of them, in order) and its figures."""
+        """Note a step (some of them, in order) and its figures."""
         ...
 
     def tell(self, sentence: str) -> None:
-        """Take note of what is not as it was asked for, such as a checkpoint that is damaged."""
+        """Note a departure from the request, such as a damaged checkpoint."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What happens when: the grid of a training's steps, and the learning rate's course.
+"""The schedule of a training: the steps of notes and evaluations, and the learning rates.
 
 The course is a straight warm-up, then half a cosine down to a share of the peak.
 """
@@ -13,11 +13,12 @@ from attnlab.train.config import TrainConfig
 
 __all__ = ["Schedule", "marks_until", "share_of_peak", "span_at"]
 
-_CHUNK = 50  # steps between two notes of the loss; they are drawn, and where it can be computed, in one go
+# steps between two notes of the loss; they are drawn, and where it can be computed, in one go
+_CHUNK = 50
 
 
 def span_at(config: TrainConfig, step: int) -> tuple[int, int]:
-    """Return the span (first, end) that a step lies in: the steps are cut at every note and every judgement.
+    """Return the span (first, end) of a step: the steps are cut at every note and every evaluation.
 
     >>> span_at(TrainConfig(steps=200, evaluate_every=80), 90)
     (80, 100)
@@ -28,15 +29,20 @@ def span_at(config: TrainConfig, step: int) -> tuple[int, int]:
 
 
 def marks_until(config: TrainConfig, step: int) -> tuple[list[int], list[int]]:
-    """Return the steps, up to one of them, after which the loss was written down, and those of the judgements.
+    """Return the steps up to one of them after which the loss was noted, and those of the
+    evaluations.
 
     >>> marks_until(TrainConfig(steps=200, evaluate_every=80), 180)
     ([50, 80, 100, 150, 160], [80, 160])
     """
     noted: list[int] = []
-    while (end := span_at(config, noted[-1] if noted else 0)[1]) <= step and (not noted or noted[-1] < config.steps):
+    while (end := span_at(config, noted[-1] if noted else 0)[1]) <= step and (
+        not noted or noted[-1] < config.steps
+    ):
         noted.append(end)
-    return noted, [each for each in noted if each % config.evaluate_every == 0 or each == config.steps]
+    return noted, [
+        each for each in noted if each % config.evaluate_every == 0 or each == config.steps
+    ]
 
 
 def share_of_peak(step: int, config: TrainConfig) -> float:
@@ -54,14 +60,17 @@ def share_of_peak(step: int, config: TrainConfig) -> float:
 
 
 class Schedule:
-    """The courses of several trainings; members that differ in their peak alone share one.
+    """The learning rates of several trainings; members that differ in their peak alone share one
+    curve.
 
-    Each step is computed by itself (a vector cosine may round by where in a vector a step stands), so that a training
-    that goes on in the middle meets the same rates.
+    Each step is computed by itself (a vector cosine may round by where in a vector a step stands),
+    so that a training that goes on in the middle meets the same rates.
     """
 
     def __init__(self, configs: Sequence[TrainConfig]) -> None:
-        self._peaks = torch.tensor([config.learning_rate for config in configs], dtype=torch.float64)
+        self._peaks = torch.tensor(
+            [config.learning_rate for config in configs], dtype=torch.float64
+        )
         shapes = [(config.steps, config.warmup_steps, config.final_share) for config in configs]
         kinds = dict(zip(shapes, configs, strict=True))
         places = {shape: place for place, shape in enumerate(kinds)}
@@ -70,5 +79,7 @@ class Schedule:
 
     def rates(self, first: int, end: int) -> Tensor:
         """Return the rates of the steps first … end - 1: (steps, member) float64."""
-        courses = [[share_of_peak(step, config) for config in self._kinds] for step in range(first, end)]
+        courses = [
+            [share_of_peak(step, config) for config in self._kinds] for step in range(first, end)
+        ]
         return torch.tensor(courses, dtype=torch.float64)[:, self._kind_of] * self._peaks

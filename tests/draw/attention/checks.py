@@ -9,7 +9,9 @@ from attnlab.draw.attention import Pattern, draw_difference
 
 def picture_of(figure: Any, number: int = 0) -> Any:
     """The first picture of cells in a figure, with its axes."""
-    axes = [each for each in figure.axes if each.images and each.get_label() != "<colorbar>"][number]
+    axes = [each for each in figure.axes if each.images and each.get_label() != "<colorbar>"][
+        number
+    ]
     return axes.images[0], axes
 
 

@@ -51,5 +51,10 @@ def make_pattern(
     )
 
 
-def make_layers(layers: int = 2, heads: int = 3, length: int = 8, **options: object) -> list[Pattern]:
-    return [make_pattern(f"layers.{i}.attention.weights", heads, length, **options) for i in range(layers)]  # type: ignore[arg-type]
+def make_layers(
+    layers: int = 2, heads: int = 3, length: int = 8, **options: object
+) -> list[Pattern]:
+    return [
+        make_pattern(f"layers.{i}.attention.weights", heads, length, **options)
+        for i in range(layers)
+    ]  # type: ignore[arg-type]

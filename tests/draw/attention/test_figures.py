@@ -53,7 +53,9 @@ def test_queries_go_down_and_keys_across_with_their_own_names() -> None:
 def test_masked_cells_have_no_shade_and_the_hatch_behind_them_is_named() -> None:
     figure = draw_head(make_pattern())
     picture, axes = picture_of(figure)
-    assert (np.ma.getmaskarray(np.ma.masked_invalid(picture.get_array())) == np.triu(np.ones((8, 8)), 1)).all()
+    assert (
+        np.ma.getmaskarray(np.ma.masked_invalid(picture.get_array())) == np.triu(np.ones((8, 8)), 1)
+    ).all()
     assert axes.patch.get_hatch()
     assert picture.get_cmap()(np.nan)[3] == 0.0  # transparent: the hatch is seen
     assert bar_words(figure) == "weight; hatched: masked"
@@ -76,7 +78,12 @@ def test_a_hatched_cell_and_a_weight_of_zero_look_different(tmp_path: Path) -> N
         x0, y0 = axes.transData.transform((column - 0.3, row + 0.3))
         x1, y1 = axes.transData.transform((column + 0.3, row - 0.3))
         height = pixels.shape[0]
-        return len(np.unique(pixels[int(height - y1) : int(height - y0), int(x0) : int(x1)].reshape(-1, 4), axis=0))
+        return len(
+            np.unique(
+                pixels[int(height - y1) : int(height - y0), int(x0) : int(x1)].reshape(-1, 4),
+                axis=0,
+            )
+        )
 
     assert colours(1, 1) == 1
     assert colours(0, 1) > 3
@@ -139,7 +146,11 @@ def test_all_heads_stand_at_their_layer_and_head() -> None:
     patterns = make_layers(3, 4)
     figure = draw_heads(patterns)
     picture, axes = picture_of(figure)
-    mosaic = np.asarray(picture.get_array().filled(np.nan) if np.ma.isMA(picture.get_array()) else picture.get_array())
+    mosaic = np.asarray(
+        picture.get_array().filled(np.nan)
+        if np.ma.isMA(picture.get_array())
+        else picture.get_array()
+    )
     assert mosaic.shape == (24, 32)
     for layer in range(3):
         for head in range(4):
@@ -152,16 +163,24 @@ def test_all_heads_stand_at_their_layer_and_head() -> None:
 def test_a_measure_below_zero_has_two_colours_and_one_above_has_one() -> None:
     picture, _ = picture_of(draw_measure([[1.0, -3.0], [2.0, 0.0]], label="effect"))
     assert (picture.norm.vmin, picture.norm.vmax) == (-3.0, 3.0)
-    picture, axes = picture_of(draw_measure([[1.0, float("nan")]], label="entropy (nats)", layers=["first"]))
+    picture, axes = picture_of(
+        draw_measure([[1.0, float("nan")]], label="entropy (nats)", layers=["first"])
+    )
     assert (picture.norm.vmin, picture.norm.vmax) == (0.0, 1.0)
     assert names(axes.yaxis) == ["first"]
-    for values, words_of_error in [([1.0], "layer, head"), ([[float("nan")]], "at least one"), ([[]], "layer, head")]:
+    for values, words_of_error in [
+        ([1.0], "layer, head"),
+        ([[float("nan")]], "at least one"),
+        ([[]], "layer, head"),
+    ]:
         with pytest.raises(WrongUsage, match=words_of_error):
             draw_measure(values, label="x")
 
 
 def test_rows_are_drawn_with_gaps_and_tokens() -> None:
-    figure = draw_rows({"head 0": [1.0, float("nan"), 2.0], "head 1": torch.ones(3)}, label="entropy", tokens="abc")
+    figure = draw_rows(
+        {"head 0": [1.0, float("nan"), 2.0], "head 1": torch.ones(3)}, label="entropy", tokens="abc"
+    )
     (axes,) = figure.axes
     assert len(axes.lines) == 2
     assert names(axes.xaxis) == ["a", "b", "c"]
@@ -175,7 +194,11 @@ def test_thirty_thousand_tokens_are_a_map_whose_axes_count_tokens() -> None:
     values = np.tril(np.random.default_rng(0).random((512, 512))).astype(np.float32)
     length = 512 * 59 - 20
     figure = draw_long_map(
-        values, num_queries=length, num_keys=length, label="largest weight", key_tokens=words(length)
+        values,
+        num_queries=length,
+        num_keys=length,
+        label="largest weight",
+        key_tokens=words(length),
     )
     picture, axes = picture_of(figure)
     assert axes.get_xlim() == (0, length)
@@ -186,12 +209,18 @@ def test_thirty_thousand_tokens_are_a_map_whose_axes_count_tokens() -> None:
     assert "each dot 59 × 59 weights" in axes.get_title(loc="left")
     for options, words_of_error in [
         ({"num_queries": 100, "num_keys": length}, "more than its 100 tokens"),
-        ({"num_queries": 600, "num_keys": 600}, "600 tokens in equal squares of 2 make 300 squares"),
+        (
+            {"num_queries": 600, "num_keys": 600},
+            "600 tokens in equal squares of 2 make 300 squares",
+        ),
         ({"num_queries": length, "num_keys": length, "query_tokens": ["a"]}, "got 1 names"),
         ({"num_keys": length}, "needs num_queries and num_keys"),
         ({"num_queries": length, "num_keys": length, "first_key": -1}, "0 or more; got 0, -1"),
         ({"num_queries": length, "num_keys": length, "blocked": "cusal"}, "got 'cusal'"),
-        ({"num_queries": length, "num_keys": length, "blocked": np.ones((2, 2))}, "blocked must be"),
+        (
+            {"num_queries": length, "num_keys": length, "blocked": np.ones((2, 2))},
+            "blocked must be",
+        ),
         ({"num_queries": length, "num_keys": length, "high": 0.0}, "above 0; got 0.0"),
     ]:
         with pytest.raises(WrongUsage, match=words_of_error):
@@ -205,17 +234,27 @@ def outside(figure: Any) -> list[str]:
 
     FigureCanvasAgg(figure).draw()
     whole = figure.bbox
-    boxes = [(each.get_text(), each.get_window_extent()) for each in figure.findobj(Text) if each.get_visible()]
+    boxes = [
+        (each.get_text(), each.get_window_extent())
+        for each in figure.findobj(Text)
+        if each.get_visible()
+    ]
     return [
         text
         for text, box in boxes
         if text
-        and not (whole.x0 - 1 <= box.x0 and box.x1 <= whole.x1 + 1 and whole.y0 - 1 <= box.y0 <= box.y1 <= whole.y1 + 1)
+        and not (
+            whole.x0 - 1 <= box.x0
+            and box.x1 <= whole.x1 + 1
+            and whole.y0 - 1 <= box.y0 <= box.y1 <= whole.y1 + 1
+        )
     ]
 
 
 @pytest.mark.parametrize(("layers", "heads"), [(1, 1), (1, 2), (3, 2), (6, 12)])
-def test_the_words_beside_the_bar_are_whole_however_few_heads_there_are(layers: int, heads: int) -> None:
+def test_the_words_beside_the_bar_are_whole_however_few_heads_there_are(
+    layers: int, heads: int
+) -> None:
     figure = draw_heads(make_layers(layers, heads))
     assert "weight; shade: square root; hatched: masked" in bar_words(figure)
     assert outside(figure) == []
@@ -223,7 +262,9 @@ def test_the_words_beside_the_bar_are_whole_however_few_heads_there_are(layers: 
 
 
 def test_words_that_are_cut_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnlab.draw.attention.shading._LETTER", 0.001)  # as if all found room in one line
+    monkeypatch.setattr(
+        "attnlab.draw.attention.shades._LETTER", 0.001
+    )  # as if all found room in one line
     assert any("hatched" in text for text in outside(draw_heads(make_layers(1, 2))))
 
 
@@ -237,14 +278,18 @@ def zoom() -> Zoom:
 def test_a_tile_of_a_zoom_is_drawn_at_its_places(zoom: Zoom) -> None:
     tile = zoom.tile(2, 1, 2)
     names_of = words(600)
-    figure = draw_long_map(tile, query_tokens=names_of[tile.queries], key_tokens=names_of[tile.keys])
+    figure = draw_long_map(
+        tile, query_tokens=names_of[tile.queries], key_tokens=names_of[tile.keys]
+    )
     picture, axes = picture_of(figure)
     assert (axes.get_ylim(), axes.get_xlim()) == ((512, 256), (512, 600))
     assert names(axes.xaxis)[:2] == ["520  w520", "530  w530"]
     assert picture.get_extent() == [512, 600, 512, 256]
     assert "each dot 4 × 4 weights" in axes.get_title(loc="left")
-    assert np.isnan(np.ma.filled(picture.get_array(), np.nan)).all()  # every key comes after every query
-    with pytest.raises(WrongUsage, match="a tile knows its places"):
+    assert np.isnan(
+        np.ma.filled(picture.get_array(), np.nan)
+    ).all()  # every key comes after every query
+    with pytest.raises(WrongUsage, match="a tile has its own places"):
         draw_long_map(tile, num_queries=256)
     with pytest.raises(WrongUsage, match="the key axis has 88 tokens; got 600 names"):
         draw_long_map(tile, key_tokens=names_of)
@@ -263,9 +308,13 @@ def test_squares_that_nobody_may_look_at_are_hatched_in_long_maps(zoom: Zoom) ->
         values, _ = picture_of(figure)
         assert (np.isnan(np.ma.filled(values.get_array(), np.nan)) == expected).all()
         assert "hatched: masked" in bar_words(figure)
-    moved, _ = picture_of(draw_long_map(np.zeros((4, 4)), num_queries=8, num_keys=8, first_query=4, blocked="causal"))
+    moved, _ = picture_of(
+        draw_long_map(np.zeros((4, 4)), num_queries=8, num_keys=8, first_query=4, blocked="causal")
+    )
     assert np.isnan(np.ma.filled(moved.get_array(), np.nan)).sum() == 1
-    shown_all_the_same, _ = picture_of(draw_long_map(np.ones((4, 4)), num_queries=8, num_keys=8, blocked="causal"))
+    shown_all_the_same, _ = picture_of(
+        draw_long_map(np.ones((4, 4)), num_queries=8, num_keys=8, blocked="causal")
+    )
     assert not np.ma.getmaskarray(np.ma.masked_invalid(shown_all_the_same.get_array())).any()
 
 
@@ -286,7 +335,11 @@ def make_trace(num_candidates: int = 4) -> dict[str, Any]:
     letters = [chr(97 + i) for i in range(num_candidates)]
     chances = [0.7 if i == 1 else 0.3 / (num_candidates - 1) for i in range(num_candidates)]
     step = {"candidates": letters, "probabilities": chances, "choice": "b"}
-    head = {"site": "layers.0.attention.weights", "head": 1, "rows": [[1.0], [0.5, 0.5], [0.2, 0.3, 0.5]]}
+    head = {
+        "site": "layers.0.attention.weights",
+        "head": 1,
+        "rows": [[1.0], [0.5, 0.5], [0.2, 0.3, 0.5]],
+    }
     return {
         "input": ["a", "c"],
         "tokens": ["a", "c", "b", "b"],
@@ -321,7 +374,12 @@ def test_nothing_of_a_trace_is_cut_and_its_width_is_used() -> None:
     told = make_trace()
     heads = told["attention"] * 2
     long = [f"a long token {i}" for i in range(20)]
-    for each in (told, {**told, "attention": heads}, {**told, "steps": told["steps"][:1]}, {**told, "input": long}):
+    for each in (
+        told,
+        {**told, "attention": heads},
+        {**told, "steps": told["steps"][:1]},
+        {**told, "input": long},
+    ):
         assert outside(draw_trace(each)) == []
     figure = draw_trace({**told, "attention": heads})
     assert picture_of(figure, 2)[1].get_position().x1 > 0.8
@@ -329,10 +387,14 @@ def test_nothing_of_a_trace_is_cut_and_its_width_is_used() -> None:
 
 @pytest.mark.parametrize(
     ("given", "hint"),
-    [({"layers.0.attention.weights": 1}, "draw_heads or write_view"), (3, "got a int"), ([], "a list")],
+    [
+        ({"layers.0.attention.weights": 1}, "draw_heads or write_view"),
+        (3, "got a int"),
+        ([], "a list"),
+    ],
 )
 def test_what_is_no_trace_is_refused_with_what_draws_it(given: Any, hint: str) -> None:
-    with pytest.raises(WrongUsage, match=f"draws a trace.*{hint}"):
+    with pytest.raises(WrongUsage, match=f"draws the result of.*{hint}"):
         draw_trace(given)
 
 
@@ -357,7 +419,9 @@ def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
 
 def test_letters_that_no_font_has_are_told_by_their_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "⟨" in token_words("\U00011f02")
-    monkeypatch.setattr("attnlab.draw.attention.names._letters", lambda: frozenset(range(128)) | {ord("␣")})
+    monkeypatch.setattr(
+        "attnlab.draw.attention.names._letters", lambda: frozenset(range(128)) | {ord("␣")}
+    )
     assert [token_words("你"), token_words(" é")] == ["⟨4F60⟩", "␣⟨E9⟩"]
     monkeypatch.undo()
     assert [token_words(token) for token in ("", " a", "\t", "$x$", "a" * 20)] == [
@@ -372,18 +436,33 @@ def test_letters_that_no_font_has_are_told_by_their_code(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("call", "words_of_error"),
     [
-        (lambda: draw_head(make_layers()), "there are 2 attentions; say which"),
+        (lambda: draw_head(make_layers()), "there are 2 attentions; choose one"),
         (
             lambda: draw_head(make_layers(), site="layers.1.atention.weights"),
             "did you mean 'layers.1.attention.weights'",
         ),
         (lambda: draw_head(make_pattern(), 3), "has heads 0 to 2; got 3"),
-        (lambda: draw_difference(make_pattern(queries=4), make_pattern(queries=5)), "only maps of one site and shape"),
-        (lambda: Pattern("w", torch.ones(1, 2, 3), ("a",), words(3)), "2 places on the query axis; got 1 tokens"),
-        (lambda: Pattern("w", torch.ones(2, 3), words(2), words(3)), r"must be \(head, query, key\)"),
+        (
+            lambda: draw_difference(make_pattern(queries=4), make_pattern(queries=5)),
+            "only maps of one site and shape",
+        ),
+        (
+            lambda: Pattern("w", torch.ones(1, 2, 3), ("a",), words(3)),
+            "2 places on the query axis; got 1 tokens",
+        ),
+        (
+            lambda: Pattern("w", torch.ones(2, 3), words(2), words(3)),
+            r"must be \(head, query, key\)",
+        ),
         (lambda: Pattern("w", torch.ones(1, 0, 3), (), words(3)), "none of them 0"),
-        (lambda: Pattern("w", torch.ones(1, 2, 2), words(2), words(2), torch.ones(3, 2)), "blocked must be"),
-        (lambda: Pattern("w", torch.ones(1, 2, 2), words(2), words(2), "cusal"), "'causal' or None; got 'cusal'"),
+        (
+            lambda: Pattern("w", torch.ones(1, 2, 2), words(2), words(2), torch.ones(3, 2)),
+            "blocked must be",
+        ),
+        (
+            lambda: Pattern("w", torch.ones(1, 2, 2), words(2), words(2), "cusal"),
+            "'causal' or None; got 'cusal'",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(call: Any, words_of_error: str) -> None:

@@ -20,11 +20,15 @@ def is_masked(packed: Packed, mask: Any, i: int, j: int, columns: int) -> bool:
         return False
     if mask == "causal":
         return j > i
-    bits = np.unpackbits(np.frombuffer(inflate(packed, f"mask.{mask}"), np.uint8)).reshape(-1, -(-columns // 8) * 8)
+    bits = np.unpackbits(np.frombuffer(inflate(packed, f"mask.{mask}"), np.uint8)).reshape(
+        -1, -(-columns // 8) * 8
+    )
     return bool(bits[i, j])
 
 
-def read_back(packed: Packed, variant: int, group: int, layer: int, head: int, kind: int = 0) -> tuple[Any, Any]:
+def read_back(
+    packed: Packed, variant: int, group: int, layer: int, head: int, kind: int = 0
+) -> tuple[Any, Any]:
     """Return weights (rows, columns), NaN where masked, and by how much each may be off."""
     levels, told = packed.manifest["levels"], packed.manifest["groups"][group]
     rows, columns, height = told["rows"], told["columns"], told["band_rows"]
@@ -46,7 +50,8 @@ def read_back(packed: Packed, variant: int, group: int, layer: int, head: int, k
 
 
 def check_packed(packed: Packed, patterns: Sequence[Pattern], variant: int = 0) -> None:
-    """Every weight of every head comes back in its place within its bound, masked cells as masked."""
+    """Every weight of every head comes back in its place within its bound, masked cells as
+    masked."""
     sites = {pattern.site: pattern for pattern in patterns}
     seen = 0
     for group, told in enumerate(packed.manifest["groups"]):
@@ -59,8 +64,14 @@ def check_packed(packed: Packed, patterns: Sequence[Pattern], variant: int = 0) 
                 shown = ~np.isnan(values)
                 assert (exact[~shown] == 0).all(), "a masked cell hides a weight"
                 if pattern.blocked is not None:
-                    blocked = np.triu(np.ones(exact.shape, bool), 1) if pattern.blocked == "causal" else pattern.blocked
-                    assert not shown[np.asarray(blocked) & (exact == 0)].any(), "a masked cell is drawn as zero"
+                    blocked = (
+                        np.triu(np.ones(exact.shape, bool), 1)
+                        if pattern.blocked == "causal"
+                        else pattern.blocked
+                    )
+                    assert not shown[np.asarray(blocked) & (exact == 0)].any(), (
+                        "a masked cell is drawn as zero"
+                    )
                 off = np.abs(values - exact)[shown]
                 assert (off <= bounds[shown] * (1 + 1e-6) + 1e-9).all(), f"off by {off.max()}"
                 seen += 1

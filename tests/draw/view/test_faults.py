@@ -1,4 +1,5 @@
-"""Planted faults: each makes the view or a figure lie, and each is caught by a check that other tests rely on."""
+"""Planted faults: each makes the view or a figure lie, and each is caught by a check that other
+tests rely on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +8,10 @@ import numpy as np
 import pytest
 
 from attnlab.draw import markup
-from attnlab.draw.attention import Pattern, shading
+from attnlab.draw.attention import Pattern, shades
 from attnlab.draw.attention import pattern as pattern_module
 from attnlab.draw.view import view_page, wire
-from attnlab.draw.view.quantise import quantise
+from attnlab.draw.view.quantize import quantize
 from attnlab.errors import WrongUsage
 
 from ..attention.checks import check_difference_is_centred
@@ -31,16 +32,20 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def transposed_axes(patch: pytest.MonkeyPatch) -> None:
     own = Pattern.whole
     patch.setattr(
-        Pattern, "whole", lambda self, head: np.where(np.isnan(own(self, head)), np.nan, own(self, head)[::-1, ::-1].T)
+        Pattern,
+        "whole",
+        lambda self, head: np.where(
+            np.isnan(own(self, head)), np.nan, own(self, head)[::-1, ::-1].T
+        ),
     )
 
 
 def one_row_late(patch: pytest.MonkeyPatch) -> None:
     def late(rows: Any, levels: int) -> Any:
-        largest, codes = quantise(rows, levels)
+        largest, codes = quantize(rows, levels)
         return np.roll(largest, 1), codes
 
-    patch.setattr(wire, "quantise", late)
+    patch.setattr(wire, "quantize", late)
 
 
 def one_tile_late(patch: pytest.MonkeyPatch) -> None:
@@ -56,7 +61,9 @@ def one_tile_late(patch: pytest.MonkeyPatch) -> None:
 
 def wrong_head(patch: pytest.MonkeyPatch) -> None:
     own = Pattern.rows
-    patch.setattr(Pattern, "rows", lambda self, head, a, b: own(self, (head + 1) % self.num_heads, a, b))
+    patch.setattr(
+        Pattern, "rows", lambda self, head, a, b: own(self, (head + 1) % self.num_heads, a, b)
+    )
 
 
 def cut_instead_of_rounded(patch: pytest.MonkeyPatch) -> None:
@@ -64,7 +71,7 @@ def cut_instead_of_rounded(patch: pytest.MonkeyPatch) -> None:
         largest = rows.max(-1)
         return largest, (np.sqrt(rows / largest[:, None]) * levels).astype(np.uint8)
 
-    patch.setattr(wire, "quantise", cut)
+    patch.setattr(wire, "quantize", cut)
 
 
 def linear_codes(patch: pytest.MonkeyPatch) -> None:
@@ -72,7 +79,7 @@ def linear_codes(patch: pytest.MonkeyPatch) -> None:
         largest = rows.max(-1)
         return largest, np.rint(rows / largest[:, None] * levels).astype(np.uint8)
 
-    patch.setattr(wire, "quantise", linear)
+    patch.setattr(wire, "quantize", linear)
 
 
 def masked_as_zero(patch: pytest.MonkeyPatch) -> None:
@@ -92,8 +99,8 @@ def mask_one_key_short(patch: pytest.MonkeyPatch) -> None:
 
 
 IN_THE_WIRE = [
-    transposed_axes, one_row_late, one_tile_late, wrong_head, cut_instead_of_rounded, linear_codes, masked_as_zero,
-    mask_one_key_short,
+    transposed_axes, one_row_late, one_tile_late, wrong_head, cut_instead_of_rounded, linear_codes,
+    masked_as_zero, mask_one_key_short,
 ]  # fmt: skip
 
 
@@ -110,7 +117,10 @@ IN_THE_PAGE = {
     "transposed": ("values[i * columns + j] = largest[i]", "values[j * columns + i] = largest[i]"),
     "one column late": ("const j = Math.floor((px - left", "const j = 1 + Math.floor((px - left"),
     "next head": ("${place.layer}.${place.head}.", "${place.layer}.${(place.head + 1) % 3}."),
-    "without the bound": ("Math.sqrt(value * largest[i]) / levels + largest[i] / (4 * levels ** 2)", "1e-9"),
+    "without the bound": (
+        "Math.sqrt(value * largest[i]) / levels + largest[i] / (4 * levels ** 2)",
+        "1e-9",
+    ),
     "weight instead of root": ("(code / levels) ** 2", "code / levels"),
     "mask ignored": ("return (i, j) => j > i;", "return (i, j) => j > i + 1;"),
 }
@@ -122,7 +132,9 @@ def check_cells(page: Any, pattern: Pattern) -> None:
 
 
 @pytest.mark.parametrize("name", IN_THE_PAGE)
-def test_a_fault_in_the_page_is_caught(name: str, open_html: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_in_the_page_is_caught(
+    name: str, open_html: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, after = IN_THE_PAGE[name]
     own = markup._asset
 
@@ -150,9 +162,14 @@ def test_a_fault_in_the_page_is_caught(name: str, open_html: Open, monkeypatch: 
         check_cells(page, patterns[0])
 
 
-def test_masked_cells_drawn_as_zero_on_the_page_are_caught(open_html: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, before = markup._asset, "if (!Number.isNaN(value)) pixels[i * columns + j] = pixelOf(value, "
-    assert before in own("view/modules/painting.js")
+def test_masked_cells_drawn_as_zero_on_the_page_are_caught(
+    open_html: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, before = (
+        markup._asset,
+        "if (!Number.isNaN(value)) pixels[i * columns + j] = pixelOf(value, ",
+    )
+    assert before in own("view/modules/canvas.js")
     after = "pixels[i * columns + j] = pixelOf(value || 0, "
     monkeypatch.setattr(markup, "_asset", lambda asset: own(asset).replace(before, after))
     page = ready(open_html(view_page([make_pattern()])))
@@ -161,21 +178,27 @@ def test_masked_cells_drawn_as_zero_on_the_page_are_caught(open_html: Open, monk
 
 
 @pytest.mark.parametrize("before", ["y < box.top", "x < box.left"])
-def test_names_in_the_corner_are_caught(before: str, open_html: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_in_the_corner_are_caught(
+    before: str, open_html: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = markup._asset
-    assert before in own("view/modules/painting.js")
+    assert before in own("view/modules/canvas.js")
     monkeypatch.setattr(markup, "_asset", lambda asset: own(asset).replace(before, "false && 0"))
     page = ready(open_html(view_page([long_names()])))
     with pytest.raises(AssertionError, match="names meet in the corner"):
         check_names_keep_out_of_the_corner(page)
 
 
-def test_a_difference_whose_colours_are_not_centred_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_whose_colours_are_not_centred_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     one, other = make_pattern(seed=1), make_pattern(seed=2)
     check_difference_is_centred(one, other)
     from matplotlib.colors import Normalize
 
-    monkeypatch.setattr(shading, "_norm", lambda scale, high, is_signed: Normalize(-0.5 * high, high))
+    monkeypatch.setattr(
+        shades, "_norm", lambda scale, high, is_signed: Normalize(-0.5 * high, high)
+    )
     with pytest.raises(AssertionError, match="not centred"):
         check_difference_is_centred(one, other)
 
@@ -184,7 +207,7 @@ def test_a_budget_that_is_not_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(wire, "_text_size", lambda tile: 0)
     monkeypatch.setattr(wire, "_estimate", lambda variants, levels: 0)
     monkeypatch.setattr(wire, "_ladder", lambda variants, max_bytes: [(255, 1)])
-    with pytest.raises(WrongUsage, match=r"the page takes .* bytes, of which 300,000 were allowed"):
+    with pytest.raises(WrongUsage, match=r"the page takes .* bytes, more than the 300,000 allowed"):
         view_page(make_layers(2, 6, 300, is_causal=False), max_bytes=300_000)
 
 
@@ -193,6 +216,8 @@ def test_a_weight_that_is_no_number_never_passes(monkeypatch: pytest.MonkeyPatch
     pattern.weights[1, 3, 2] = float("nan")
     with pytest.raises(WrongUsage, match="nan"):
         view_page([pattern])
-    monkeypatch.setattr(pattern_module.np, "isfinite", lambda values: np.ones(np.shape(values), bool))
+    monkeypatch.setattr(
+        pattern_module.np, "isfinite", lambda values: np.ones(np.shape(values), bool)
+    )
     with pytest.raises(AssertionError), np.errstate(invalid="ignore"):
         check_packed(wire.pack([pattern], max_bytes=10**7), [pattern])

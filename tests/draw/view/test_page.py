@@ -1,4 +1,5 @@
-"""The page as a file: one piece, within its size, made of modules that are joined once; and how it is shown."""
+"""The page as a file: one piece, within its size, made of modules that are joined once; and how it
+is shown."""
 
 import html
 import itertools
@@ -36,13 +37,17 @@ def top_names(script: str) -> list[str]:
 def test_modules_come_after_what_they_import_and_no_name_is_taken_twice() -> None:
     names = markup.modules_from(ENTRY)
     assert names[-1] == ENTRY
-    assert set(names) >= {f"view/modules/{path.name}" for path in (FOLDER / "view" / "modules").glob("*.js")}
+    assert set(names) >= {
+        f"view/modules/{path.name}" for path in (FOLDER / "view" / "modules").glob("*.js")
+    }
     for name in names:
         text = (FOLDER / name).read_text()
         for imported in re.findall(r'from "(\.[^"]+)"', text):
             place = (FOLDER / name).parent / imported
             assert names.index(str(place.resolve().relative_to(FOLDER))) < names.index(name)
-    declared = list(itertools.chain.from_iterable(top_names((FOLDER / name).read_text()) for name in names))
+    declared = list(
+        itertools.chain.from_iterable(top_names((FOLDER / name).read_text()) for name in names)
+    )
     assert len(declared) == len(set(declared))
 
 
@@ -52,8 +57,12 @@ def test_modules_import_what_they_use_from_where_it_stands() -> None:
         for words, source in re.findall(r'^import \{ (.*) \} from "(\.[^"]+)";$', text, re.M):
             exported = (FOLDER / name).parent.joinpath(source).read_text()
             for word in words.split(", "):
-                assert re.search(rf"^export (?:async )?(?:function|const|let|class) {word}\b", exported, re.M), word
-                assert len(re.findall(rf"\b{word}\b", text)) > 1, f"{name} imports {word} and does not use it"
+                assert re.search(
+                    rf"^export (?:async )?(?:function|const|let|class) {word}\b", exported, re.M
+                ), word
+                assert len(re.findall(rf"\b{word}\b", text)) > 1, (
+                    f"{name} imports {word} and does not use it"
+                )
 
 
 def test_nothing_of_modules_is_left_in_the_joined_script() -> None:
@@ -76,7 +85,9 @@ def test_the_page_is_never_larger_than_allowed() -> None:
 
 def test_notes_stand_among_the_facts_with_their_lines() -> None:
     page = view_page(make_layers(), notes=[("Answers", "unedited: <a>\n  edited: b")])
-    assert '<div class="told"><dt>Answers</dt><dd>unedited: &lt;a&gt;\n  edited: b</dd></div>' in page
+    assert (
+        '<div class="told"><dt>Answers</dt><dd>unedited: &lt;a&gt;\n  edited: b</dd></div>' in page
+    )
     long = [("Certificate", "ü" * 100_000)]
     with pytest.raises(WrongUsage, match="leaves no room for the maps"):
         view_page(make_layers(), notes=long, max_bytes=300_000)
@@ -99,7 +110,7 @@ def test_two_recordings_that_differ_in_no_pattern_are_said_to_be_the_same() -> N
 
 
 def test_a_change_that_is_not_looked_at_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view_page_module, "_SAME", 2.0)
+    monkeypatch.setattr(view_page_module, "_TOLERANCE", 2.0)
     with pytest.raises(AssertionError):
         test_two_recordings_that_differ_in_no_pattern_are_said_to_be_the_same()
 
@@ -110,19 +121,26 @@ def test_the_same_recording_gives_the_same_page() -> None:
 
 def test_tokens_and_titles_cannot_leave_their_places() -> None:
     length = len(ODD)
-    page = view_page([make_pattern(queries=length, tokens=ODD)], title="</h1><script>alert(1)</script>")
+    page = view_page(
+        [make_pattern(queries=length, tokens=ODD)], title="</h1><script>alert(1)</script>"
+    )
     assert "<script>alert" not in page
 
 
 @pytest.fixture
 def decoder() -> Decoder:
     torch.manual_seed(0)
-    config = DecoderConfig(vocab_size=5, max_length=8, d_model=8, num_heads=2, num_layers=2, d_ff=16)
+    config = DecoderConfig(
+        vocab_size=5, max_length=8, d_model=8, num_heads=2, num_layers=2, d_ff=16
+    )
     return Decoder(config).eval()
 
 
 def test_a_recording_of_a_decoder_is_shown_with_its_tokens(decoder: Decoder) -> None:
-    with record(decoder, "layers.*.attention.weights", vocabulary="abcde") as recording, torch.no_grad():
+    with (
+        record(decoder, "layers.*.attention.weights", vocabulary="abcde") as recording,
+        torch.no_grad(),
+    ):
         decoder(torch.tensor([[0, 1, 2, 3], [4, 3, 2, 1]]))
     page = view_page(recording, row=1)
     assert '"query_tokens":["e","d","c","b"],"key_tokens":["e","d","c","b"]' in page
@@ -140,7 +158,10 @@ def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention() -> Non
         model(torch.tensor([[6, 5, 4, 3, 2]]), torch.tensor([[0, 1, 2]]))
     page = view_page(recording)
     assert "6 in 3 attentions" in page
-    assert '"name":"Decoder cross-attention","query_tokens":["0","1","2"],"key_tokens":["6","5","4","3","2"]' in page
+    assert (
+        '"name":"Decoder '
+        'cross-attention","query_tokens":["0","1","2"],"key_tokens":["6","5","4","3","2"]' in page
+    )
 
 
 def test_what_holds_no_weights_is_refused_with_what_it_holds() -> None:
@@ -152,7 +173,9 @@ def test_what_holds_no_weights_is_refused_with_what_it_holds() -> None:
         view_page([])
 
 
-def test_elsewhere_the_page_is_written_and_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_the_page_is_written_and_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path))
@@ -160,7 +183,9 @@ def test_elsewhere_the_page_is_written_and_opened(tmp_path: Path, monkeypatch: p
     assert isinstance(place, Path)
     assert opened == [place.as_uri()]
     assert "<h1>Here</h1>" in place.read_text()
-    assert write_view(tmp_path / "other.html", make_layers()).read_text() == view_page(make_layers())
+    assert write_view(tmp_path / "other.html", make_layers()).read_text() == view_page(
+        make_layers()
+    )
 
 
 def test_inside_a_notebook_it_is_a_sealed_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +196,9 @@ def test_inside_a_notebook_it_is_a_sealed_frame(monkeypatch: pytest.MonkeyPatch)
     frame = attnlab.show(make_layers())._repr_html_()  # type: ignore[union-attr]
     assert frame.startswith('<iframe sandbox="allow-scripts" ')
     (inside,) = re.findall(r'srcdoc="([^"]*)"', frame)
-    assert html.unescape(inside) == view_page(make_layers(), max_bytes=view_page_module.NOTEBOOK_BYTES)
+    assert html.unescape(inside) == view_page(
+        make_layers(), max_bytes=view_page_module.NOTEBOOK_BYTES
+    )
     notebook.get_ipython = lambda: None
     assert not is_notebook()
 
@@ -214,7 +241,10 @@ def test_the_modules_mount_in_any_page_from_any_source(browser: Any) -> None:
         elif path == "manifest.json":
             route.fulfill(body=json.dumps(packed.manifest), content_type="application/json")
         elif path.startswith("tiles/"):
-            route.fulfill(body=packed.tiles[path.removeprefix("tiles/")], content_type="application/octet-stream")
+            route.fulfill(
+                body=packed.tiles[path.removeprefix("tiles/")],
+                content_type="application/octet-stream",
+            )
         elif path.endswith(".js"):
             route.fulfill(body=(FOLDER / path).read_text(), content_type="text/javascript")
         else:

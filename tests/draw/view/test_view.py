@@ -1,4 +1,5 @@
-"""The view in a browser: opened from disk, read, walked through, zoomed, compared, in every theme and width."""
+"""The view in a browser: opened from disk, read, walked through, zoomed, compared, in every theme
+and width."""
 
 import re
 from dataclasses import replace
@@ -36,7 +37,9 @@ def open_view(open_html: Open) -> Open:
 
     def open_it(*recordings: Any, width: int = 1200, scheme: str = "light", **options: Any) -> Any:
         has_touch = options.pop("has_touch", False)
-        page = open_html(view_page(*recordings, **options), width, color_scheme=scheme, has_touch=has_touch)
+        page = open_html(
+            view_page(*recordings, **options), width, color_scheme=scheme, has_touch=has_touch
+        )
         return ready(page)
 
     return open_it
@@ -78,7 +81,7 @@ def test_pointing_at_a_cell_reads_it_and_a_click_follows_its_query(open_view: Op
     page.mouse.click(left + 2.5 * cell, top + 5.5 * cell)
     assert page.locator(".row-part h3").inner_text() == "Query 5 ‘w5’ looks at"
     page.mouse.move(left + 6.5 * cell, top + 1.5 * cell)
-    assert reading(page) == "Query 1 ‘w1’ may not look at key 6 ‘w6’: masked."
+    assert reading(page) == "Query 1 ‘w1’ may not attend to key 6 ‘w6’: masked."
 
 
 def test_pointing_finds_its_cell_also_where_the_page_around_is_zoomed(open_view: Open) -> None:
@@ -86,7 +89,10 @@ def test_pointing_finds_its_cell_also_where_the_page_around_is_zoomed(open_view:
     page.evaluate("document.body.style.zoom = '1.5'")
     left, top, cell = (1.5 * each for each in corner(page))
     box = page.locator("canvas.heatmap").bounding_box()
-    left, top = left - 0.5 * box["x"], top - 0.5 * box["y"]  # what is told of the canvas is not zoomed, its place is
+    left, top = (
+        left - 0.5 * box["x"],
+        top - 0.5 * box["y"],
+    )  # what is told of the canvas is not zoomed, its place is
     page.mouse.move(left + 2.5 * cell, top + 5.5 * cell)
     assert reading(page).startswith("Query 5 ‘w5’ → key 2 ‘w2’: ")
 
@@ -99,7 +105,9 @@ def test_masked_cells_are_hatched_and_not_a_shade_of_zero(open_view: Open, schem
         check_masked_cell_is_hatched(page, 6, 1)
 
 
-def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(open_view: Open) -> None:
+def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(
+    open_view: Open,
+) -> None:
     page = open_view(make_layers(3, 4))
     page.locator(".head[data-layer='2'][data-head='1']").click()
     wait_for_title(page, "Head 2.1")
@@ -108,7 +116,11 @@ def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(
     for key in ("ArrowUp", "ArrowRight", "End", "Home", "ArrowRight"):
         page.keyboard.press(key)
     wait_for_title(page, "Head 1.1")
-    assert page.locator(".head[aria-selected='true']").count() == page.locator(".head[tabindex='0']").count() == 1
+    assert (
+        page.locator(".head[aria-selected='true']").count()
+        == page.locator(".head[tabindex='0']").count()
+        == 1
+    )
     assert page.evaluate("document.activeElement.dataset.head") == "1"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") != "head"
@@ -118,8 +130,8 @@ def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(
 def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view: Open) -> None:
     page = open_view([make_pattern(queries=64)])
     left, top, cell = corner(page)
-    spot = (left + 31.5 * cell, top + 31.5 * cell)
-    page.mouse.move(*spot)
+    context = (left + 31.5 * cell, top + 31.5 * cell)
+    page.mouse.move(*context)
     assert "Query 31 ‘w31’ → key 31" in reading(page)
     page.mouse.move(left + 0.5 * cell, top + 0.5 * cell)
     edge = reading(page)
@@ -130,21 +142,21 @@ def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view:
     page.get_by_role("button", name="Fit the whole map").click()
     page.mouse.move(left + 0.5 * cell, top + 0.5 * cell)
     assert reading(page) == edge
-    page.mouse.move(*spot)
+    page.mouse.move(*context)
     page.mouse.wheel(0, -300)  # the page may scroll: the map has not been clicked
     left, top, cell = corner(page)
-    spot = (left + 31.5 * cell, top + 31.5 * cell)
+    context = (left + 31.5 * cell, top + 31.5 * cell)
     page.mouse.move(left + 1, top + 1)
     assert reading(page) == edge
-    page.mouse.click(*spot)
+    page.mouse.click(*context)
     page.mouse.wheel(0, -300)
     page.mouse.move(left + 1, top + 1)
     zoomed = reading(page)
     assert zoomed != edge
-    page.mouse.move(*spot)
+    page.mouse.move(*context)
     assert "Query 31 ‘w31’ → key 31" in reading(page)  # what is under the pointer stays there
     page.mouse.down()
-    page.mouse.move(spot[0] + 40, spot[1] + 40, steps=4)
+    page.mouse.move(context[0] + 40, context[1] + 40, steps=4)
     page.mouse.up()
     page.mouse.move(left + 1, top + 1)
     assert reading(page) != zoomed
@@ -167,7 +179,11 @@ def test_only_what_is_nothing_at_all_is_written_as_zero(open_view: Open) -> None
     other = replace(one, weights=torch.tensor([[[0.002, 0.998, 0.0]]]))
     # The name of the row and of the three keys come after the numbers.
     assert [each["text"] for each in open_view([one]).evaluate(WRITTEN)][:3] == ["<.01", "1", "0"]
-    assert [each["text"] for each in open_view([one], [other]).evaluate(WRITTEN)][:3] == ["~0", "~0", "0"]
+    assert [each["text"] for each in open_view([one], [other]).evaluate(WRITTEN)][:3] == [
+        "~0",
+        "~0",
+        "0",
+    ]
 
 
 def test_two_names_of_one_place_are_both_there(open_view: Open) -> None:
@@ -194,7 +210,11 @@ def test_two_fingers_zoom(open_view: Open) -> None:
     touch = page.context.new_cdp_session(page)
 
     def fingers(kind: str, apart: float) -> None:
-        places = [] if kind == "touchEnd" else [{"x": x - apart, "y": y, "id": 1}, {"x": x + apart, "y": y, "id": 2}]
+        places = (
+            []
+            if kind == "touchEnd"
+            else [{"x": x - apart, "y": y, "id": 1}, {"x": x + apart, "y": y, "id": 2}]
+        )
         touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
 
     fingers("touchStart", 20)
@@ -216,7 +236,7 @@ def test_the_keyboard_reads_a_zoomed_map_cell_by_cell(open_view: Open) -> None:
     page.keyboard.press("PageUp")
     assert "Query 53 ‘w53’ → key 3 " in reading(page)
     page.keyboard.press("End")
-    assert reading(page).startswith("Query 53 ‘w53’ may not look at key 63")
+    assert reading(page).startswith("Query 53 ‘w53’ may not attend to key 63")
 
 
 def test_a_row_is_listed_and_told_in_full_as_a_table(open_view: Open) -> None:
@@ -237,11 +257,16 @@ def test_a_row_is_listed_and_told_in_full_as_a_table(open_view: Open) -> None:
     for key, row in enumerate(rows[:10]):
         number_of, token, value, bound = row.split("\t")
         assert (number_of, token) == (str(key), f"w{key}")
-        assert abs(number(value.replace("<", "").replace(">", "")) - weights[key]) <= number(bound) + 0.001
+        assert (
+            abs(number(value.replace("<", "").replace(">", "")) - weights[key])
+            <= number(bound) + 0.001
+        )
 
 
 def test_cross_attention_has_a_list_of_its_own_on_each_axis(open_view: Open) -> None:
-    cross = make_pattern("decoder.layers.0.cross_attention.weights", 2, 3, len(ODD), is_causal=False, tokens=ODD)
+    cross = make_pattern(
+        "decoder.layers.0.cross_attention.weights", 2, 3, len(ODD), is_causal=False, tokens=ODD
+    )
     own = make_pattern("decoder.layers.0.attention.weights", 2, 3)
     page = open_view([own, cross])
     assert title(page) == "Head decoder 0.0"
@@ -269,11 +294,15 @@ def test_two_recordings_are_compared_cell_by_cell(open_view: Open) -> None:
     assert " → " not in page.locator(".map-part dd").first.inner_text()
 
 
-def test_two_recordings_that_are_alike_open_as_the_first_and_not_as_a_map_of_zeros(open_view: Open) -> None:
+def test_two_recordings_that_are_alike_open_as_the_first_and_not_as_a_map_of_zeros(
+    open_view: Open,
+) -> None:
     one = make_layers(1, seed=1)
     shown = open_view(one, one, names=("clean", "cut")).get_by_label("Show", exact=True)
     assert shown.evaluate("each => each.selectedOptions[0].label") == "clean"
-    shown = open_view(one, make_layers(1, seed=2), names=("clean", "cut")).get_by_label("Show", exact=True)
+    shown = open_view(one, make_layers(1, seed=2), names=("clean", "cut")).get_by_label(
+        "Show", exact=True
+    )
     assert shown.evaluate("each => each.selectedOptions[0].label") == "cut − clean"
 
 
@@ -285,8 +314,12 @@ def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view: Open) -> N
     assert "The maps are pooled to keep this page within its size" in footer
     square = pattern.weights[0, 2 * side : 3 * side, side : 2 * side]
     words_read = walk_to(page, 2, 1)
-    assert words_read.startswith(f"Queries {2 * side}–{3 * side - 1} → keys {side}–{2 * side - 1}: mean ")
-    mean, bound, most, bound_too = map(number, re.findall(r"([\d.e−]+)(?= ±|,|$)", words_read.split(": ")[1]))
+    assert words_read.startswith(
+        f"Queries {2 * side}–{3 * side - 1} → keys {side}–{2 * side - 1}: mean "
+    )
+    mean, bound, most, bound_too = map(
+        number, re.findall(r"([\d.e−]+)(?= ±|,|$)", words_read.split(": ")[1])
+    )
     assert abs(mean - float(square.mean())) <= bound + 0.0006 * mean
     assert abs(most - float(square.max())) <= bound_too + 0.0006 * most
 
@@ -297,7 +330,10 @@ def test_a_pooled_page_fits_a_phone_and_tells_small_weights_apart(open_view: Ope
     shown = page.locator(".row-words .number").all_inner_texts()
     assert len(shown) == 8
     assert not any("<" in each for each in shown), shown
-    last = max((each for each in page.evaluate(WRITTEN) if each["align"] == "right"), key=lambda each: each["y"])
+    last = max(
+        (each for each in page.evaluate(WRITTEN) if each["align"] == "right"),
+        key=lambda each: each["y"],
+    )
     height = page.locator("canvas.heatmap").bounding_box()["height"]
     assert last["y"] + 5 < height, "the last name is cut"
 
@@ -306,12 +342,16 @@ def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view: Op
     names = ["\u202eabc", "\u2028", "\u00a0", "\u0000", "👩\u200d👧", "a\u00a0b"]
     page = open_view([make_pattern(heads=1, queries=6, tokens=names)])
     written = [each["text"] for each in page.evaluate(WRITTEN) if each["align"] == "right"]
-    assert {"‹U+202E›abc", "‹U+2028›", "‹U+00A0›", "‹U+0000›", "👩\u200d👧", "a\u00a0b"} <= set(written)
+    assert {"‹U+202E›abc", "‹U+2028›", "‹U+00A0›", "‹U+0000›", "👩\u200d👧", "a\u00a0b"} <= set(
+        written
+    )
 
 
 def test_what_is_known_of_one_recording_alone_has_no_difference(open_view: Open) -> None:
     other = make_pattern(heads=1, queries=3)
-    nothing = replace(other, weights=torch.zeros(1, 3, 3), blocked=torch.ones(3, 3, dtype=torch.bool))
+    nothing = replace(
+        other, weights=torch.zeros(1, 3, 3), blocked=torch.ones(3, 3, dtype=torch.bool)
+    )
     page = open_view([nothing], [other])
     page.get_by_label("Shown as", exact=True).select_option(label="Entropy")
     assert str(page.locator(".overview .head").get_attribute("aria-label")).endswith("entropy n/a")
@@ -331,7 +371,9 @@ def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view: Open) -> Non
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_accessibility_checks_find_nothing(open_view: Open, scheme: str, width: int) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+    )
     page = open_view(make_layers(seed=1), make_layers(seed=2), width=width, scheme=scheme)
     page.get_by_text("All weights of this query as a table").click()
     found = axe.Axe().run(page).response["violations"]
@@ -340,7 +382,9 @@ def test_accessibility_checks_find_nothing(open_view: Open, scheme: str, width: 
 
 
 def test_accessibility_checks_do_find_something(open_view: Open) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+    )
     page = open_view(make_layers())
     page.evaluate("document.querySelector('canvas.heatmap').removeAttribute('aria-label')")
     page.evaluate("document.querySelector('#choose-shade').labels[0].remove()")
@@ -351,7 +395,9 @@ def test_accessibility_checks_do_find_something(open_view: Open) -> None:
 def test_words_are_legible(open_view: Open, scheme: str) -> None:
     page = open_view(make_layers(), scheme=scheme)
     page.get_by_label("Shown as", exact=True).select_option(label="Entropy")
-    ratios = page.evaluate(CONTRASTS.replace("'.weight, .query-name", "'.head, .weight, .query-name"))
+    ratios = page.evaluate(
+        CONTRASTS.replace("'.weight, .query-name", "'.head, .weight, .query-name")
+    )
     assert len(ratios) > 20
     assert min(ratios)[0] >= 4.5, sorted(ratios)[:3]
 
@@ -359,7 +405,7 @@ def test_words_are_legible(open_view: Open, scheme: str) -> None:
 def test_the_other_theme_repaints_the_maps(open_view: Open) -> None:
     page = open_view(make_layers())
     before = page.evaluate(COLOURS, [7, 0])
-    page.get_by_role("button", name="Switch to dark colours").click()
+    page.get_by_role("button", name="Switch to dark colors").click()
     page.wait_for_timeout(100)
     assert page.evaluate(COLOURS, [7, 0]) != before
 
@@ -379,7 +425,12 @@ def test_paper_is_light_with_maps_as_light_as_the_words(open_view: Open) -> None
 
 def test_one_token_and_one_head_are_enough(open_view: Open) -> None:
     page = open_view(
-        [Pattern("attention.weights", make_pattern(heads=1, queries=1).weights, words(1), words(1))], width=400
+        [
+            Pattern(
+                "attention.weights", make_pattern(heads=1, queries=1).weights, words(1), words(1)
+            )
+        ],
+        width=400,
     )
     assert walk_to(page, 0, 0) == "Query 0 ‘w0’ → key 0 ‘w0’: 1 ± 0.0040"
 

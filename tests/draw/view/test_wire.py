@@ -1,4 +1,5 @@
-"""The wire form: every weight comes back in its place and within the stated bound, and the budget holds."""
+"""The wire form: every weight comes back in its place and within the stated bound, and the budget
+holds."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,9 +9,9 @@ import pytest
 import torch
 
 from attnlab.draw.attention import Pattern
-from attnlab.draw.attention.pooling import pool_head
+from attnlab.draw.attention.pooled_maps import pool_head
 from attnlab.draw.view import wire
-from attnlab.draw.view.quantise import dequantise, error_bound, quantise
+from attnlab.draw.view.quantize import dequantize, error_bound, quantize
 from attnlab.errors import WrongUsage
 
 from ..attention.patterns import make_layers, make_pattern, words
@@ -27,8 +28,8 @@ def side_of(packed: wire.Packed) -> int:
 @pytest.mark.parametrize("largest", [1.0, 0.013, 1e-6, 3.0])
 def test_every_weight_comes_back_within_the_stated_bound(levels: int, largest: float) -> None:
     weights = (np.linspace(0, 1, 200_001, dtype=np.float32) * np.float32(largest))[None]
-    top, codes = quantise(weights, levels)
-    back = dequantise(top, codes, levels)
+    top, codes = quantize(weights, levels)
+    back = dequantize(top, codes, levels)
     off = np.abs(back.astype(np.float64) - weights)
     assert off.max() <= error_bound(largest, levels) * (1 + 1e-6)
     assert (off <= largest * (codes + 0.25) / levels**2 * (1 + 1e-5)).all()
@@ -38,22 +39,26 @@ def test_every_weight_comes_back_within_the_stated_bound(levels: int, largest: f
 
 def test_weights_too_small_for_an_inverse_come_back_too() -> None:
     weights = np.array([[1e-39, 5e-40, 0.0], [2e-41, 1e-41, 1e-41]], np.float32)
-    top, codes = quantise(weights, 255)
-    assert (np.abs(dequantise(top, codes, 255) - weights) <= 0.004 * top[:, None] + 3e-45).all()
+    top, codes = quantize(weights, 255)
+    assert (np.abs(dequantize(top, codes, 255) - weights) <= 0.004 * top[:, None] + 3e-45).all()
     assert codes[:, 0].tolist() == [255, 255]
 
 
 def test_a_row_of_zeros_is_zeros() -> None:
-    top, codes = quantise(np.zeros((2, 3), np.float32), 255)
+    top, codes = quantize(np.zeros((2, 3), np.float32), 255)
     assert not top.any()
     assert not codes.any()
 
 
 @pytest.mark.parametrize(
-    ("queries", "keys", "is_causal"), [(1, 1, True), (7, 7, True), (7, 7, False), (5, 13, False), (13, 2, False)]
+    ("queries", "keys", "is_causal"),
+    [(1, 1, True), (7, 7, True), (7, 7, False), (5, 13, False), (13, 2, False)],
 )
 def test_patterns_come_back_head_by_head(queries: int, keys: int, is_causal: bool) -> None:
-    patterns = [make_pattern(f"layers.{i}.attention.weights", 3, queries, keys, is_causal=is_causal) for i in range(2)]
+    patterns = [
+        make_pattern(f"layers.{i}.attention.weights", 3, queries, keys, is_causal=is_causal)
+        for i in range(2)
+    ]
     check_packed(wire.pack(patterns, max_bytes=ROOM), patterns)
 
 
@@ -71,7 +76,8 @@ def test_any_mask_is_kept_and_alike_masks_once() -> None:
     blocked[:, 6:] = True
     weights = pattern.weights.masked_fill(blocked, 0)
     patterns = [
-        replace(pattern, site=f"layers.{i}.attention.weights", weights=weights, blocked=blocked) for i in (0, 1)
+        replace(pattern, site=f"layers.{i}.attention.weights", weights=weights, blocked=blocked)
+        for i in (0, 1)
     ]
     packed = wire.pack(patterns, max_bytes=ROOM)
     check_packed(packed, patterns)
@@ -118,9 +124,9 @@ def test_facts_are_those_of_the_exact_weights() -> None:
 def test_queries_that_look_at_nothing_do_not_count() -> None:
     weights = torch.zeros(1, 3, 3)
     weights[0, 1, 1] = 1.0
-    (layer,) = wire.pack([Pattern("weights", weights, words(3), words(3))], max_bytes=ROOM).manifest["groups"][0][
-        "layers"
-    ]
+    (layer,) = wire.pack(
+        [Pattern("weights", weights, words(3), words(3))], max_bytes=ROOM
+    ).manifest["groups"][0]["layers"]
     assert layer["facts"][0][0]["largest"] == 1.0
     nothing = Pattern("weights", torch.zeros(1, 3, 3), words(3), words(3))
     (layer,) = wire.pack([nothing], max_bytes=ROOM).manifest["groups"][0]["layers"]
@@ -200,11 +206,17 @@ def _with(pattern: Pattern, value: float) -> Pattern:
     ("make", "words_of_error"),
     [
         (lambda: ([], []), "nothing to show"),
-        (lambda: ([_with(make_pattern(), float("nan"))], []), "head 0.2: the weight of query 4 on key 3 is nan"),
+        (
+            lambda: ([_with(make_pattern(), float("nan"))], []),
+            "head 0.2: the weight of query 4 on key 3 is nan",
+        ),
         (lambda: ([_with(make_pattern(), float("inf"))], []), "is inf"),
         (lambda: ([_with(make_pattern(), -0.5)], []), "head 0.2 has negative weights"),
         (lambda: (make_layers(2), make_layers(1)), "only one has: layers.1.attention.weights"),
-        (lambda: (make_layers(length=8), make_layers(length=9)), "only maps of one shape can be compared"),
+        (
+            lambda: (make_layers(length=8), make_layers(length=9)),
+            "only maps of one shape can be compared",
+        ),
     ],
 )
 def test_what_cannot_be_shown_is_an_error_that_says_where(make: Any, words_of_error: str) -> None:

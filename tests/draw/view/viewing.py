@@ -1,4 +1,5 @@
-"""What the view shows, read off in a browser: shorthands and the checks that tests, and planted faults, share."""
+"""What the view shows, read off in a browser: shorthands and the checks that tests, and planted
+faults, share."""
 
 import re
 from typing import Any
@@ -7,7 +8,7 @@ from attnlab.draw.attention import Pattern
 
 from ..attention.patterns import make_pattern
 
-PLACE = re.compile(r"Query (\d+) .* (?:→|look at) key (\d+) ")
+PLACE = re.compile(r"Query (\d+) .* (?:→|attend to) key (\d+) ")
 MEASURE = re.compile(r"(?:: |mean )([−+]?[\d.e−]+) ± ([\d.e−]+)$")
 
 
@@ -43,7 +44,8 @@ def walk_to(page: Any, row: int, column: int) -> str:
 
 
 def check_cell(page: Any, pattern: Pattern, head: int, row: int, column: int) -> None:
-    """The cell that the keyboard reaches is the one it names, and its weight is within what it says."""
+    """The cell that the keyboard reaches is the one it names, and its weight is within what it
+    says."""
     words = walk_to(page, row, column)
     found = PLACE.search(words)
     assert found, words
@@ -64,7 +66,8 @@ def wait_for_title(page: Any, words: str) -> None:
 
 
 def corner(page: Any) -> tuple[float, float, float]:
-    """Say where the map begins and how large its cells are, in pixels of the window; all of it is in sight."""
+    """Say where the map begins and how large its cells are, in pixels of the window; all of it is
+    in sight."""
     canvas = page.locator("canvas.heatmap")
     canvas.scroll_into_view_if_needed()
     box, told = canvas.bounding_box(), canvas.evaluate("node => ({...node.dataset})")
@@ -79,7 +82,8 @@ WRITTEN = """() => new Promise(resolve => {
       const at = this.getTransform().transformPoint({x, y});
       const wide = this.measureText(text).width * devicePixelRatio;
       const {b, a} = this.getTransform();
-      found.push({text: text.replace(/[\u2068\u2069]/g, ''), x: at.x / devicePixelRatio, y: at.y / devicePixelRatio,
+      found.push({text: text.replace(/[\u2068\u2069]/g, ''),
+        x: at.x / devicePixelRatio, y: at.y / devicePixelRatio,
         isUpright: Math.abs(b) > Math.abs(a), wide, align: this.textAlign});
     }
     return own.call(this, text, x, y);
@@ -98,7 +102,8 @@ def long_names() -> Pattern:
 
 
 def check_names_keep_out_of_the_corner(page: Any) -> None:
-    """However a zoomed map is moved, no name of a row stands above it, and none of a column at its left."""
+    """However a zoomed map is moved, no name of a row stands above it, and none of a column at its
+    left."""
     page.locator("canvas.heatmap").focus()
     for _ in range(4):
         page.keyboard.press("+")
@@ -109,7 +114,9 @@ def check_names_keep_out_of_the_corner(page: Any) -> None:
     page.mouse.down()
     for step in range(1, 11):  # more than the side of a cell
         page.mouse.move(left + 200 - 6 * step, top + 200 + 6 * step)
-        names = [each for each in page.evaluate(WRITTEN) if each["text"] not in ("key →", "← query")]
+        names = [
+            each for each in page.evaluate(WRITTEN) if each["text"] not in ("key →", "← query")
+        ]
         rows = [each for each in names if each["align"] == "right"]
         columns = [each for each in names if each["isUpright"]]
         assert min(len(rows), len(columns)) > 3
@@ -125,7 +132,8 @@ COLOURS = """([row, column]) => {
   Object.assign(copy, {width: map.width, height: map.height});
   const pen = copy.getContext('2d', {willReadFrequently: true});
   pen.drawImage(map, 0, 0);
-  const [left, top, cell] = ['left', 'top', 'cellWidth'].map(name => Number(map.dataset[name]) * devicePixelRatio);
+  const [left, top, cell] = ['left', 'top', 'cellWidth']
+    .map(name => Number(map.dataset[name]) * devicePixelRatio);
   // The upper edge of a cell, where no number stands.
   const [x, y] = [left + (column + 0.15) * cell, top + (row + 0.1) * cell];
   const pixels = pen.getImageData(x, y, cell * 0.7, cell * 0.15).data;
@@ -137,4 +145,6 @@ COLOURS = """([row, column]) => {
 
 def check_masked_cell_is_hatched(page: Any, row: int, column: int) -> None:
     """A masked cell shows lines; a weight, also zero, is one flat colour."""
-    assert len(page.evaluate(COLOURS, [row, column])) > 1, "a masked cell looks like a weight of zero"
+    assert len(page.evaluate(COLOURS, [row, column])) > 1, (
+        "a masked cell looks like a weight of zero"
+    )

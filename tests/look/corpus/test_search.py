@@ -1,4 +1,5 @@
-"""Corpus search: what is found is what reading each text alone would show; what is stopped ends in the same bytes."""
+"""Corpus search: what is found is what reading each text alone would show; what is stopped ends in
+the same bytes."""
 
 import csv
 import json
@@ -9,8 +10,17 @@ import torch
 from torch import nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.corpus import MEASURES, Corpus, batching, measures, open_search, search_corpus, tally, watching
-from attnlab.look.corpus.texts import rows_of
+from attnlab.look.corpus import (
+    MEASURES,
+    Corpus,
+    batches,
+    measurer,
+    measures,
+    open_search,
+    search_corpus,
+    tally,
+)
+from attnlab.look.corpus.text_files import rows_of
 from attnlab.models import Encoder, EncoderConfig
 from attnlab.parts.masks import causal_mask
 from attnlab.seeds import isolated
@@ -34,7 +44,8 @@ def encode(text):
 
 
 class Handmade(nn.Module):
-    """Two heads: one looks at the token before (at itself, at the start), one at all earlier tokens like its own."""
+    """Two heads: one looks at the token before (at itself, at the start), one at all earlier tokens
+    like its own."""
 
     def __init__(self):
         super().__init__()
@@ -68,13 +79,23 @@ def handmade():
 @pytest.fixture
 def encoder():
     with isolated(0):
-        settings = {"vocab_size": 10, "max_length": LONGEST, "d_model": 12, "num_heads": 3, "num_layers": 2}
+        settings = {
+            "vocab_size": 10,
+            "max_length": LONGEST,
+            "d_model": 12,
+            "num_heads": 3,
+            "num_layers": 2,
+        }
         return Encoder(EncoderConfig(**settings))
 
 
 def search(model, measure, texts=TEXTS, **options):
     reading = {"encode": encode, "vocabulary": WORDS, "batch_tokens": 40}
-    own = {name: options.pop(name) for name in ("encode", "batch_tokens", "max_length", "limit") if name in options}
+    own = {
+        name: options.pop(name)
+        for name in ("encode", "batch_tokens", "max_length", "limit")
+        if name in options
+    }
     return search_corpus(model, Corpus(texts, **{**reading, **own}), measure, **options)
 
 
@@ -83,7 +104,8 @@ def by_head(found):
 
 
 def value_of(weights, ids, query, measure):
-    """Measure one row of weights, (key,), in words that can be followed: None where there is nothing to measure."""
+    """Measure one row of weights, (key,), in words that can be followed: None where there is
+    nothing to measure."""
     keys = range(len(ids))
     seen = [key for key in keys if weights[key] > 0]
     chosen = {
@@ -119,7 +141,9 @@ def check_encoder(found, encoder, measure):
         for layer in range(2):
             weights = recording[f"layers.{layer}.attention.weights"][0]
             for head in range(3):
-                own = [value_of(weights[head, query], ids, query, measure) for query in range(len(ids))]
+                own = [
+                    value_of(weights[head, query], ids, query, measure) for query in range(len(ids))
+                ]
                 own = [each for each in own if each is not None]
                 values[f"{layer}.{head}"] += own
                 if own:
@@ -134,7 +158,9 @@ def check_encoder(found, encoder, measure):
         median = float(torch.tensor(values[head]).quantile(0.5))
         assert row["median"] == pytest.approx(median, abs=1e-5)
         shown = found.examples(head)
-        assert [each.value for each in shown] == pytest.approx(sorted(best[head].values())[::-1][:3], abs=1e-5)
+        assert [each.value for each in shown] == pytest.approx(
+            sorted(best[head].values())[::-1][:3], abs=1e-5
+        )
         for each in shown:
             assert best[head][each.text] == pytest.approx(each.value, abs=1e-5)
             assert each.tokens == tuple(TEXTS[each.text].split())
@@ -147,25 +173,27 @@ def test_every_measure_says_what_reading_each_text_alone_would(encoder, measure)
 
 def test_one_place_off_is_caught(encoder, monkeypatch):
     monkeypatch.setitem(
-        measures._MEASURES, "previous", measures._on(lambda rows: (rows.keys == rows.queries - 2)[None])
+        measures._MEASURES,
+        "previous",
+        measures._weight_on(lambda rows: (rows.keys == rows.queries - 2)[None]),
     )
     with pytest.raises(AssertionError):
         check_encoder(search(encoder, "previous", top=3), encoder, "previous")
 
 
 def test_padding_that_is_counted_is_caught(encoder, monkeypatch):
-    whole = watching.Measurer.__init__
+    whole = measurer.Measurer.__init__
 
     def forgetful(self, heads, measure, ids, real, names):
         whole(self, heads, measure, ids, torch.ones_like(real), names)
 
-    monkeypatch.setattr(watching.Measurer, "__init__", forgetful)
+    monkeypatch.setattr(measurer.Measurer, "__init__", forgetful)
     with pytest.raises(AssertionError):
         check_encoder(search(encoder, "previous", top=3), encoder, "previous")
 
 
 def test_padding_that_the_model_looks_at_is_caught(encoder, monkeypatch):
-    from attnlab.look.corpus import searching
+    from attnlab.look.corpus import search as searching
 
     monkeypatch.setattr(searching, "inputs_of", lambda model, batch: ((batch.ids,), {}))
     with pytest.raises(AssertionError):
@@ -173,29 +201,35 @@ def test_padding_that_the_model_looks_at_is_caught(encoder, monkeypatch):
 
 
 def test_texts_whose_rows_are_mixed_up_are_caught(encoder, monkeypatch):
-    whole = batching._batch
+    whole = batches._batch
 
     def mixed(texts):
         batch = whole(texts)
         return batch._replace(numbers=batch.numbers[::-1])
 
-    monkeypatch.setattr(batching, "_batch", mixed)
+    monkeypatch.setattr(batches, "_batch", mixed)
     with pytest.raises(AssertionError):
         check_encoder(search(encoder, "previous", top=3), encoder, "previous")
 
 
 def test_heads_whose_keys_are_mixed_up_are_caught(encoder, monkeypatch):
-    monkeypatch.setattr(watching, "_of_heads", lambda call, heads: call.key.roll(1, 1)[:, list(heads)])
+    monkeypatch.setattr(
+        measurer, "_keys_of", lambda call, heads: call.key.roll(1, 1)[:, list(heads)]
+    )
     with pytest.raises(AssertionError):
         check_encoder(search(encoder, "previous", top=3), encoder, "previous")
 
 
 def test_a_head_made_by_hand_does_exactly_what_it_was_made_for(handmade):
-    previous, duplicate = by_head(search(handmade, "previous")), by_head(search(handmade, "duplicate"))
+    previous, duplicate = (
+        by_head(search(handmade, "previous")),
+        by_head(search(handmade, "duplicate")),
+    )
     assert previous["0.0"]["mean"] == previous["0.0"]["low"] == previous["0.0"]["high"] == 1.0
     assert previous["0.0"]["count"] == sum(len(encode(text)) - 1 for text in TEXTS)
     assert previous["0.1"]["mean"] < 0.3
-    # Of n tokens alike so far, its own among them, n - 1 are earlier; so "and and and" gives 1/2 and 2/3.
+    # Of n tokens alike so far, its own among them, n - 1 are earlier; so "and and and" gives 1/2
+    # and 2/3.
     found = search(handmade, "duplicate", ["and and and"], top=2)
     assert [each.value for each in found.examples("0.1")] == pytest.approx([2 / 3])
     assert by_head(found)["0.1"]["mean"] == pytest.approx((1 / 2 + 2 / 3) / 2)
@@ -204,7 +238,7 @@ def test_a_head_made_by_hand_does_exactly_what_it_was_made_for(handmade):
 
 def test_blocks_of_rows_and_batches_change_nothing(encoder, monkeypatch):
     whole = search(encoder, "induction", top=3)
-    monkeypatch.setattr(watching, "_BLOCK", 64)
+    monkeypatch.setattr(measurer, "_BLOCK", 64)
     check_encoder(search(encoder, "induction", top=3, batch_tokens=17), encoder, "induction")
     one = search(encoder, "induction", top=3, heads=["1.2", "0"])
     assert one.heads == ("0.0", "0.1", "0.2", "1.2")
@@ -214,7 +248,9 @@ def test_blocks_of_rows_and_batches_change_nothing(encoder, monkeypatch):
 
 def test_patterns_and_functions_of_ones_own_are_measures_too(encoder):
     on_cats = search(encoder, "token:cat|dog")
-    assert by_head(on_cats)["0.0"]["count"] == sum(len(t.split()) for t in TEXTS if {"cat", "dog"} & set(t.split()))
+    assert by_head(on_cats)["0.0"]["count"] == sum(
+        len(t.split()) for t in TEXTS if {"cat", "dog"} & set(t.split())
+    )
 
     def last(rows):
         """Give the weight on the last token that is real."""
@@ -245,9 +281,16 @@ def test_the_interval_covers_the_mean_of_all_texts_about_as_often_as_it_says():
     for trial in range(trials):
         own = tally.Tally(1, 1, trial)
         for number in range(3):
-            of_text = torch.randn(16, 1, 1, generator=source) + 0.5 * torch.randn(16, 1, 5, generator=source)
+            of_text = torch.randn(16, 1, 1, generator=source) + 0.5 * torch.randn(
+                16, 1, 5, generator=source
+            )
             own.add(
-                tally.Measured(of_text, torch.zeros(16, 1, 5).long(), range(16 * number, 16 * number + 16), [5] * 16)
+                tally.Measured(
+                    of_text,
+                    torch.zeros(16, 1, 5).long(),
+                    range(16 * number, 16 * number + 16),
+                    [5] * 16,
+                )
             )
         found = own.distribution()
         covered += bool(found["low"][0] < 0 < found["high"][0])
@@ -255,11 +298,15 @@ def test_the_interval_covers_the_mean_of_all_texts_about_as_often_as_it_says():
 
 
 def files(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != "search.json"}
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(folder.iterdir())
+        if path.name != "search.json"
+    }
 
 
 def test_what_was_stopped_ends_in_the_same_bytes(encoder, tmp_path, monkeypatch):
-    from attnlab.look.corpus import searching
+    from attnlab.look.corpus import search as searching
 
     monkeypatch.setattr(searching, "_WINDOW", 2)
     search(encoder, "previous", out=tmp_path / "whole")
@@ -306,7 +353,9 @@ def test_infinite_and_whole_values_are_what_they_are(encoder):
         return rows.weights.argmax(-1)
 
     assert search(encoder, endless).examples("0.0")[0].value == math.inf
-    assert search(encoder, whole).examples("0.0")[0].value == int(search(encoder, whole).examples("0.0")[0].value)
+    assert search(encoder, whole).examples("0.0")[0].value == int(
+        search(encoder, whole).examples("0.0")[0].value
+    )
     with pytest.raises(WrongUsage, match="a measure returns real numbers"):
         search(encoder, lambda rows: rows.weights.amax(-1).to(torch.complex64))
 
@@ -354,7 +403,9 @@ def test_what_makes_no_ids_of_this_model_is_refused(own, words, encoder):
 @pytest.mark.parametrize("odd", [5, None, {"limit": 0}, {"batch_tokens": 0}])
 def test_what_is_no_corpus_is_refused(odd, encoder):
     with pytest.raises(WrongUsage):
-        Corpus(["the cat"], **odd) if isinstance(odd, dict) else search_corpus(encoder, odd, "previous")
+        Corpus(["the cat"], **odd) if isinstance(odd, dict) else search_corpus(
+            encoder, odd, "previous"
+        )
 
 
 def test_texts_are_read_from_every_kind_of_file(tmp_path):
@@ -389,14 +440,22 @@ def test_texts_are_read_from_every_kind_of_file(tmp_path):
 def test_bad_rows_are_counted_and_a_corpus_without_any_text_is_refused(encoder, tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_bytes(
-        b'{"text": "the cat"}\n{"text": ""}\n{"text": 3}\n{"label": 1}\nnot json\n[]\n{"text": "\xff"}\n"a dog"\n'
+        b'{"text": "the cat"}\n{"text": ""}\n{"text": 3}\n{"label": 1}\nnot json\n[]\n'
+        b'{"text": "\xff"}\n"a dog"\n'
     )
     found = search(encoder, "previous", file)
     assert found.counts["texts read"] == 2
     assert found.counts["rows left out"] == 6
-    assert {name.removeprefix("left out: ") for name in found.counts if name.startswith("left out")} == {
-        "empty", "a int, no text", "no 'text'", "not JSON", "neither an object nor a text", "not UTF-8",
-    }  # fmt: skip
+    assert {
+        name.removeprefix("left out: ") for name in found.counts if name.startswith("left out")
+    } == {
+        "empty",
+        "a int, no text",
+        "no 'text'",
+        "not JSON",
+        "neither an object nor a text",
+        "not UTF-8",
+    }
     (tmp_path / "b.csv").write_text("text,label\nthe cat\na dog,1\n")
     assert search(encoder, "own", tmp_path / "b.csv").counts["rows left out"] == 1
     for empty, why in (([], "no row at all"), (["", "  "], "2 left out: empty")):
@@ -407,7 +466,7 @@ def test_bad_rows_are_counted_and_a_corpus_without_any_text_is_refused(encoder, 
 def test_long_texts_are_cut_and_counted_and_a_corpus_is_read_no_further_than_asked(encoder):
     found = search(encoder, "previous", max_length=4, limit=5)
     assert found.counts["texts read"] == 5
-    assert found.counts["texts as long as may be, perhaps cut"] == 3
+    assert found.counts["texts of the longest length, perhaps cut"] == 3
     assert found.counts["tokens read"] == 4 + 4 + 3 + 1 + 4
 
     def endless():
@@ -422,7 +481,9 @@ def test_what_is_kept_does_not_grow_with_the_corpus(encoder, tmp_path):
     for times in (80, 160):
         out = tmp_path / str(times)
         search(encoder, "previous", TEXTS * times, out=out, top=2, batch_tokens=4096)
-        sizes.append(sum(path.stat().st_size for path in out.iterdir() if path.suffix != ".parquet"))
+        sizes.append(
+            sum(path.stat().st_size for path in out.iterdir() if path.suffix != ".parquet")
+        )
     assert sizes[1] < 1.02 * sizes[0] + 200
 
 

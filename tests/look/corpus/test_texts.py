@@ -5,8 +5,8 @@ import csv
 import pytest
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.corpus import texts
-from attnlab.look.corpus.texts import rows_of
+from attnlab.look.corpus import text_files
+from attnlab.look.corpus.text_files import rows_of
 
 
 def read(path, content, column="text"):
@@ -20,16 +20,20 @@ ROWS = {
     "blank lines at the head": ("a.csv", "\n\ntext\na\n", ["a"]),
     "Latin-1 in a row": ("a.csv", "text\ncaf\u00e9\nok\n".encode("latin-1"), ["not UTF-8", "ok"]),
     "old line ends": ("a.csv", "text\ra\rb\r", ["a", "b"]),
-    "quotation marks within": ("a.csv", 'text\n5" disk\n"ok" then\nlast "x\n', ['5" disk', "ok then", 'last "x']),
+    "quotation marks within": (
+        "a.csv",
+        'text\n5" disk\n"ok" then\nlast "x\n',
+        ['5" disk', "ok then", 'last "x'],
+    ),
     "a quotation mark that is never closed": (
         "a.csv",
         'id,text\n1,a\n2,"b\n3,c\n4,d\n',
-        ["a", "a quotation mark of line 3 that is never closed, and all after it"],
+        ["a", "a quotation mark in line 3 is never closed"],
     ),
     "one that is closed at the very end": ("a.csv", 'text\n"a\nb"', ["a\nb"]),
     "half characters": ("a.jsonl", '{"text": "\\ud800"}\n"ok"\n', ["not UTF-8", "ok"]),
     "deep nesting": ("a.jsonl", "[" * 100_000 + '\n"ok"\n', ["not JSON", "ok"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -40,16 +44,20 @@ def test_rows_are_what_stands_in_the_file(name, tmp_path):
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "txt"])
 def test_a_line_without_end_is_left_out_and_never_held(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(texts, "_LONGEST", 50)
-    monkeypatch.setattr(texts, "_MOST_LINE", 200)
-    monkeypatch.setattr(texts, "_PIECE", 100)
+    monkeypatch.setattr(text_files, "_LONGEST", 50)
+    monkeypatch.setattr(text_files, "_MOST_LINE", 200)
+    monkeypatch.setattr(text_files, "_PIECE", 100)
     pieces, form = [], {"csv": "{}", "jsonl": '"{}"', "txt": "{}"}[kind]
-    lines = texts._Lines.__iter__
-    monkeypatch.setattr(texts._Lines, "__iter__", lambda self: (pieces.append(len(x)) or x for x in lines(self)))
+    lines = text_files._Lines.__iter__
+    monkeypatch.setattr(
+        text_files._Lines,
+        "__iter__",
+        lambda self: (pieces.append(len(x)) or x for x in lines(self)),
+    )
     rows = ["a", "x" * 51, "y" * 1000, "z" * 50, "b"]
     head = "text\n" if kind == "csv" else ""
     found = read(tmp_path / f"a.{kind}", head + "".join(form.format(row) + "\n" for row in rows))
-    assert found == ["a", texts._TOO_LONG, texts._TOO_LONG, "z" * 50, "b"]
+    assert found == ["a", text_files._TOO_LONG, text_files._TOO_LONG, "z" * 50, "b"]
     assert max(pieces) <= 200
     assert csv.field_size_limit() > 200  # as it was
 
@@ -65,7 +73,9 @@ def test_a_line_without_end_is_left_out_and_never_held(kind, tmp_path, monkeypat
         (b"id;text\n1;a\n", WrongUsage, "no column 'text'"),
     ],
 )
-def test_a_head_that_says_nothing_is_refused_in_words_that_can_be_printed(content, error, words, tmp_path):
+def test_a_head_that_says_nothing_is_refused_in_words_that_can_be_printed(
+    content, error, words, tmp_path
+):
     with pytest.raises(error, match=words) as raised:
         read(tmp_path / "a.csv", content)
     str(raised.value).encode()

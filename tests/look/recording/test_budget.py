@@ -33,7 +33,9 @@ def recorded(model, sites=SITES, **options):
 def test_what_is_kept_is_counted_to_the_byte(model):
     assert recorded(model)._store.budget.held == recorded(model).nbytes
     assert recorded(model).nbytes == TOKENS.nbytes + 3 * (QUERY + KEY + RESIDUAL)
-    assert recorded(model, ["*weights", "*scores", "*query", "*key"]).nbytes == TOKENS.nbytes + 3 * (QUERY + KEY)
+    assert recorded(
+        model, ["*weights", "*scores", "*query", "*key"]
+    ).nbytes == TOKENS.nbytes + 3 * (QUERY + KEY)
 
 
 def test_a_recording_never_holds_more_than_its_budget(model, monkeypatch):
@@ -41,7 +43,11 @@ def test_a_recording_never_holds_more_than_its_budget(model, monkeypatch):
     assert recorded(model, budget=need).nbytes == need
     copied = []
     whole = torch.Tensor.to
-    monkeypatch.setattr(torch.Tensor, "to", lambda value, *a, **k: copied.append(value.nbytes) or whole(value, *a, **k))
+    monkeypatch.setattr(
+        torch.Tensor,
+        "to",
+        lambda value, *a, **k: copied.append(value.nbytes) or whole(value, *a, **k),
+    )
     for budget in range(1, need, need // 40):
         copied.clear()
         with pytest.raises(CouldNotRun, match="its budget is"):
@@ -53,10 +59,10 @@ def test_the_error_says_what_costs_what_and_what_to_do(model):
     with pytest.raises(CouldNotRun) as caught:
         recorded(model, budget="30 KiB")
     assert str(caught.value) == (
-        "keeping layers.2.attention.weights (4.0 KiB) would bring the recording to 32.5 KiB; its budget is 30.0 KiB. "
-        "Held so far: 20.0 KiB for layers.*.attention.weights, 8.0 KiB for layers.*.residual_after, "
-        "512 B for tokens. Ask for fewer sites, keep a summary instead of the weights (reduce=), "
-        "run the model on fewer inputs at a time, or raise budget=."
+        "keeping layers.2.attention.weights (4.0 KiB) would bring the recording to 32.5 KiB; its "
+        "budget is 30.0 KiB. Held so far: 20.0 KiB for layers.*.attention.weights, 8.0 KiB for "
+        "layers.*.residual_after, 512 B for tokens. Ask for fewer sites, keep a summary instead "
+        "of the weights (reduce=), run the model on fewer inputs at a time, or raise budget=."
     )
 
 
@@ -67,7 +73,8 @@ def test_weights_made_on_demand_count_for_as_long_as_they_are_held(model):
     first = recording[SITE]
     view = recording["layers.1.attention.weights"][0, 0]
     with pytest.raises(
-        CouldNotRun, match=r"making layers\.2\.attention\.weights takes 320\.0 KiB.* 128\.0 KiB that were made"
+        CouldNotRun,
+        match=r"making layers\.2\.attention\.weights takes 320\.0 KiB.* 128\.0 KiB that were made",
     ):
         recording["layers.2.attention.weights"]
     del first
@@ -79,7 +86,9 @@ def test_weights_made_on_demand_count_for_as_long_as_they_are_held(model):
 
 def test_weights_too_large_for_the_budget_can_be_looked_at_in_tiles(model):
     recording = recorded(model, budget=50_000)
-    with pytest.raises(CouldNotRun, match=r"Ask for a part with tile\(site, head=, queries=, keys=\)"):
+    with pytest.raises(
+        CouldNotRun, match=r"Ask for a part with tile\(site, head=, queries=, keys=\)"
+    ):
         recording[SITE]
     tile = recording.tile(SITE, head=2, queries=slice(8, 16), keys=slice(4, 40))
     assert torch.equal(tile, recorded(model)[SITE][0, 2, 8:16, 4:40])
@@ -125,7 +134,14 @@ def test_without_a_budget_it_is_half_of_what_is_available():
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 * 2**29, "1.5 GiB"), (2**52, "4096.0 TiB")]
+    ("size", "words"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (3 * 2**29, "1.5 GiB"),
+        (2**52, "4096.0 TiB"),
+    ],
 )
 def test_sizes_are_written_for_people(size, words):
     assert budgets.in_words(size) == words

@@ -1,4 +1,5 @@
-"""The tests of recordings, tested: each planted fault in the machinery is noticed by the check named for it."""
+"""The tests of recordings, tested: each planted fault in the machinery is noticed by the check
+named for it."""
 
 import tempfile
 from collections.abc import Callable
@@ -10,7 +11,15 @@ import torch
 
 from parts.planting import planted
 
-from . import test_budget, test_gradients, test_joining, test_looking, test_parts, test_storing, test_tokens
+from . import (
+    test_budget,
+    test_gradients,
+    test_joining,
+    test_looking,
+    test_parts,
+    test_storing,
+    test_tokens,
+)
 
 LATE = "(site, _copied(value, self._keep_on).nbytes)\n        return"
 WRONG = "head % key.shape[1]"
@@ -37,16 +46,22 @@ def campaign():
 
 
 def tiles():
-    test_parts.test_tiles_are_cut_out_of_the_whole(test_parts.recorded(test_parts.model.__wrapped__()))
+    test_parts.test_tiles_are_cut_out_of_the_whole(
+        test_parts.recorded(test_parts.model.__wrapped__())
+    )
 
 
 def gradients():
-    test_gradients.test_every_gradient_is_that_of_finite_differences_at_its_own_site(test_gradients.model.__wrapped__())
+    test_gradients.test_every_gradient_is_that_of_finite_differences_at_its_own_site(
+        test_gradients.model.__wrapped__()
+    )
 
 
 def budget():
     with pytest.MonkeyPatch.context() as patch:
-        test_budget.test_a_recording_never_holds_more_than_its_budget(test_budget.model.__wrapped__(), patch)
+        test_budget.test_a_recording_never_holds_more_than_its_budget(
+            test_budget.model.__wrapped__(), patch
+        )
 
 
 def counted():
@@ -54,7 +69,9 @@ def counted():
 
 
 def on_demand():
-    test_budget.test_weights_made_on_demand_count_for_as_long_as_they_are_held(test_budget.model.__wrapped__())
+    test_budget.test_weights_made_on_demand_count_for_as_long_as_they_are_held(
+        test_budget.model.__wrapped__()
+    )
 
 
 def in_place():
@@ -78,7 +95,9 @@ def kept_once():
 
 
 def joined(kind=test_joining.Decoder, positions="alibi"):
-    test_joining.test_joined_steps_equal_the_uncached_pass_at_every_site(kind, positions, torch.float64)
+    test_joining.test_joined_steps_equal_the_uncached_pass_at_every_site(
+        kind, positions, torch.float64
+    )
 
 
 def joined_panel():
@@ -138,48 +157,128 @@ def after_an_error():
 
 def blocks():
     with pytest.MonkeyPatch.context() as patch:
-        test_parts.test_weights_made_block_by_block_are_those_made_at_once(test_parts.model.__wrapped__(), patch)
+        test_parts.test_weights_made_block_by_block_are_those_made_at_once(
+            test_parts.model.__wrapped__(), patch
+        )
 
 
 def finite_or_not():
     for broken in (False, True):
         with pytest.MonkeyPatch.context() as patch:
-            test_parts.test_causal_weights_are_made_as_attend_makes_them(broken, torch.float32, patch)
+            test_parts.test_causal_weights_are_made_as_attend_makes_them(
+                broken, torch.float32, patch
+            )
 
 
 FAULTS = [
-    Fault("a value is kept without a copy", "recorder", "copy=True, memory_format", "memory_format", in_place),
     Fault(
-        "values are kept in another precision", "recorder", "(device, copy=", "(device, torch.float32, copy=", campaign
+        "a value is kept without a copy",
+        "recorder",
+        "copy=True, memory_format",
+        "memory_format",
+        in_place,
     ),
-    Fault("the budget is asked after the copy", "recorder", "(site, value.nbytes)\n        return", LATE, budget),
-    Fault("the budget forgets what is kept", "budget", "= self.kept.get(site, 0) + size", "= size", counted),
-    Fault("what was made is not counted", "budget", "(storage, value.nbytes)", "(storage, 0)", on_demand),
+    Fault(
+        "values are kept in another precision",
+        "recorder",
+        "(device, copy=",
+        "(device, torch.float32, copy=",
+        campaign,
+    ),
+    Fault(
+        "the budget is asked after the copy",
+        "recorder",
+        "(site, value.nbytes)\n        return",
+        LATE,
+        budget,
+    ),
+    Fault(
+        "the budget forgets what is kept",
+        "budget",
+        "= self.kept.get(site, 0) + size",
+        "= size",
+        counted,
+    ),
+    Fault(
+        "what was made is not counted",
+        "budget",
+        "(storage, value.nbytes)",
+        "(storage, 0)",
+        on_demand,
+    ),
     Fault(
         "the mask is lost",
-        "making",
+        "kept_call",
         "if self.mask is None:\n            return",
         "if True:\n            return",
         campaign,
     ),
-    Fault("the first layer's mask serves all", "recorder", "not _is_same(mask, self._last_mask)", "False", two_masks),
-    Fault("a mask is asked for at its door", "recorder", '!= "mask")', '!= "")', edited_mask),
-    Fault("the offset of the queries is lost", "making", "past = num_keys - query.shape[2]", "past = 0", each_step),
-    Fault("the offset is lost where numbers are guarded", "making", "[queries] + past", "[queries]", finite_or_not),
+    Fault(
+        "the first layer's mask serves all",
+        "recorder",
+        "not _is_same(mask, self._last_mask)",
+        "False",
+        two_masks,
+    ),
+    Fault("a mask is asked for at its hook point", "recorder", '!= "mask")', '!= "")', edited_mask),
+    Fault(
+        "the offset of the queries is lost",
+        "kept_call",
+        "past = num_keys - query.shape[2]",
+        "past = 0",
+        each_step,
+    ),
+    Fault(
+        "the offset is lost where numbers are guarded",
+        "kept_call",
+        "[queries] + past",
+        "[queries]",
+        finite_or_not,
+    ),
     Fault(
         "what is not finite is not guarded",
-        "making",
+        "kept_call",
         "surely_finite(query, key, scale=self.scale)",
         "True",
         finite_or_not,
     ),
-    Fault("later keys are looked at", "making", ".triu(1)", ".triu(2)", finite_or_not),
-    Fault("what was not made is left as it was", "making", "= 0.0 if what", "= 7.0 if what", finite_or_not),
-    Fault("the scale is lost", "making", ":reach], scale=self.scale)", ":reach])", scaled),
-    Fault("a tile takes the keys of another group", "making", "head * key.shape[1] // query.shape[1]", WRONG, tiles),
-    Fault("selected heads take another group", "selecting", "head * tensor.shape[1] // self.num_heads", "0", selected),
-    Fault("the last block of rows is left out", "making", "in range(0, max(1, len(rows)), step)", SHORT, blocks),
-    Fault("weights are made though they are shown", "recorder", "if call.is_open:", "if False:", edited_weights),
+    Fault("later keys are looked at", "kept_call", ".triu(1)", ".triu(2)", finite_or_not),
+    Fault(
+        "what was not made is left as it was",
+        "kept_call",
+        '0.0 if what == "weights" else float("-inf")',
+        '7.0 if what == "weights" else float("-inf")',
+        finite_or_not,
+    ),
+    Fault("the scale is lost", "kept_call", ":reach], scale=self.scale)", ":reach])", scaled),
+    Fault(
+        "a tile takes the keys of another group",
+        "kept_call",
+        "head * key.shape[1] // query.shape[1]",
+        WRONG,
+        tiles,
+    ),
+    Fault(
+        "selected heads take another group",
+        "selection",
+        "head * tensor.shape[1] // self.num_heads",
+        "0",
+        selected,
+    ),
+    Fault(
+        "the last block of rows is left out",
+        "kept_call",
+        "in range(0, max(1, len(rows)), step)",
+        SHORT,
+        blocks,
+    ),
+    Fault(
+        "weights are made though they are shown",
+        "recorder",
+        "if call.is_open:",
+        "if False:",
+        edited_weights,
+    ),
     Fault(
         "the recorder changes a value",
         "recorder",
@@ -189,13 +288,35 @@ FAULTS = [
     ),
     Fault("gradients come to another site", "recorder", "self._keeper(passed)", FIRST, gradients),
     Fault(
-        "keys go on without being compared", "making", "and torch.equal(value[..., :length, :], held)", "", edited_keys
+        "keys go on without being compared",
+        "kept_call",
+        "and torch.equal(value[..., :length, :], held)",
+        "",
+        edited_keys,
     ),
-    Fault("keys never go on", "making", "return fits and", "return False and", kept_once),
-    Fault("keys lose their past", "making", "= self.store[..., :start, :]", "= 0.0", joined),
-    Fault("two generations are joined", "joining", "before is None or entry.query != before", "False", last_generation),
-    Fault("steps are joined in the wrong order", "joining", "return steps[::-1]", "return steps", joined_panel),
-    Fault("cross-attention's keys have the decoder's names", "recorder", 'if own == "decoder" else None', OWN, names),
+    Fault("keys never go on", "kept_call", "return fits and", "return False and", kept_once),
+    Fault("keys lose their past", "kept_call", "= self.store[..., :start, :]", "= 0.0", joined),
+    Fault(
+        "two generations are joined",
+        "join",
+        "before is None or entry.query != before",
+        "False",
+        last_generation,
+    ),
+    Fault(
+        "steps are joined in the wrong order",
+        "join",
+        "return steps[::-1]",
+        "return steps",
+        joined_panel,
+    ),
+    Fault(
+        "cross-attention's keys have the decoder's names",
+        "recorder",
+        'if own == "decoder" else None',
+        OWN,
+        names,
+    ),
     Fault(
         "names are given though they do not fit",
         "recording",
@@ -210,8 +331,20 @@ FAULTS = [
         "if True else all_names",
         joined_names,
     ),
-    Fault("equal infinities count as different", "comparing", ".masked_fill_(here == there, 0.0)", "", compared),
-    Fault("half of a recording is let in", "storing", "if _digest(file) != digest:", "if False:", damaged),
+    Fault(
+        "equal infinities count as different",
+        "comparison",
+        ".masked_fill_(here == there, 0.0)",
+        "",
+        compared,
+    ),
+    Fault(
+        "half of a recording is let in",
+        "storage",
+        "if _digest(file) != digest:",
+        "if False:",
+        damaged,
+    ),
 ]
 
 

@@ -10,7 +10,7 @@ from attnlab.parts.attend import explicit_attention
 from attnlab.seeds import isolated
 from attnlab.sites import installed, site_names
 
-from .zoo import Change, doors_are_empty
+from .zoo import Change, no_hook_is_left
 
 TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
 WEIGHTS = "layers.1.attention.weights"
@@ -19,7 +19,9 @@ WEIGHTS = "layers.1.attention.weights"
 @pytest.fixture(scope="module")
 def model():
     with isolated(0):
-        config = DecoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=4, num_kv_heads=2, num_layers=2)
+        config = DecoderConfig(
+            vocab_size=4, max_length=9, d_model=8, num_heads=4, num_kv_heads=2, num_layers=2
+        )
         return Decoder(config).double().eval()
 
 
@@ -38,10 +40,15 @@ def test_every_gradient_is_that_of_finite_differences_at_its_own_site(model):
         assert gradient.shape == recording.shape(site)
         assert float(gradient.abs().max()) > 0.0, site
         direction = torch.randn(gradient.shape, generator=source, dtype=torch.float64)
-        direction = direction.masked_fill(gradient == 0.0, 0.0)  # where blocked, a step would not be small
+        direction = direction.masked_fill(
+            gradient == 0.0, 0.0
+        )  # where blocked, a step would not be small
         found = []
         for step in (1e-5, -1e-5):
-            with torch.no_grad(), installed(model, Change(site, lambda value, by=step * direction: value + by)):
+            with (
+                torch.no_grad(),
+                installed(model, Change(site, lambda value, by=step * direction: value + by)),
+            ):
                 found.append(float(loss_of(model)))
         slope = (found[0] - found[1]) / 2e-5
         assert float((gradient * direction).sum()) == pytest.approx(slope, rel=1e-5, abs=1e-7), site
@@ -58,7 +65,7 @@ def test_asking_for_gradients_changes_the_output_only_by_the_explicit_path(model
     with explicit_attention(), record(model, "*", gradients=True):
         assert torch.equal(model(TOKENS), explicit)
     assert (opened - explicit).abs().max() < 1e-12
-    assert doors_are_empty(model)
+    assert no_hook_is_left(model)
 
 
 def test_parameters_get_the_same_gradients(model):
@@ -76,12 +83,15 @@ def test_gradients_by_pattern_record_these_sites_too(model):
     with record(model, "logits", gradients=WEIGHTS) as recording:
         loss = loss_of(model)
     with pytest.raises(
-        WrongUsage, match=r"no gradient has come back to layers\.1\.attention\.weights yet; call backward"
+        WrongUsage,
+        match=r"no gradient has come back to layers\.1\.attention\.weights yet; call backward",
     ):
         recording.gradient(WEIGHTS)
     loss.backward()
     assert recording.gradient(WEIGHTS).shape == recording[WEIGHTS].shape == (2, 4, 4, 4)
-    with pytest.raises(WrongUsage, match=r"the gradient of logits was not recorded; ask for it by .*gradients=True"):
+    with pytest.raises(
+        WrongUsage, match=r"the gradient of logits was not recorded; ask for it by .*gradients=True"
+    ):
         recording.gradient("logits")
 
 
@@ -93,7 +103,9 @@ def test_gradients_of_several_backward_passes_add_up_and_the_last_forward_pass_c
         assert torch.equal(recording.gradient("logits"), torch.ones(1, 4, 4, dtype=torch.float64))
         last.backward()
         first.backward()
-    assert torch.equal(recording.gradient("logits"), torch.full((1, 4, 4), 2.0, dtype=torch.float64))
+    assert torch.equal(
+        recording.gradient("logits"), torch.full((1, 4, 4), 2.0, dtype=torch.float64)
+    )
 
 
 def test_a_gradient_under_an_edit_is_that_of_the_edited_value(model):

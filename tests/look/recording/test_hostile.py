@@ -1,4 +1,5 @@
-"""Recordings from files that were made to deceive: refused at once, in a sentence, before memory is taken."""
+"""Recordings from files that were made to deceive: refused at once, in a sentence, before memory is
+taken."""
 
 import hashlib
 import json
@@ -45,9 +46,13 @@ def _query(tensors, document, change):
 
 
 DECEITS = {
-    "an attention of a thousand million": lambda d, t: _first(d)["held"]["mask"].update(queries=10**9, keys=10**9),
+    "an attention of a thousand million": lambda d, t: _first(d)["held"]["mask"].update(
+        queries=10**9, keys=10**9
+    ),
     "a mask of a million million": lambda d, t: _first(d)["mask"].update(queries=10**6, keys=10**6),
-    "a mask without numbers": lambda d, t: _first(d)["mask"].update(mask=None, queries=10**9, keys=10**9),
+    "a mask without numbers": lambda d, t: _first(d)["mask"].update(
+        mask=None, queries=10**9, keys=10**9
+    ),
     "a mask of another size": lambda d, t: _first(d)["mask"].update(queries=3, keys=3),
     "a mask of fewer keys": lambda d, t: _first(d)["held"]["mask"].update(keys=3),
     "a mask for other heads": lambda d, t: _tensor(d, t, torch.ones(9, 9, 7, 7).bool()),
@@ -63,7 +68,9 @@ DECEITS = {
     "a scale beyond numbers": lambda d, t: _first(d)["held"].update(scale=10**400),
     "queries that are whole numbers": lambda d, t: _query(t, d, torch.Tensor.long),
     "queries of another kind than keys": lambda d, t: _query(t, d, torch.Tensor.double),
-    "a stream that is one number": lambda d, t: t.update({d["passed"][STREAM][0]["held"]["value"]: torch.tensor(1.0)}),
+    "a stream that is one number": lambda d, t: t.update(
+        {d["passed"][STREAM][0]["held"]["value"]: torch.tensor(1.0)}
+    ),
     "weights that are a stream": lambda d, t: _first(d).update(held=d["passed"][STREAM][0]["held"]),
     "a stream that is weights": lambda d, t: d["passed"][STREAM][0].update(held=_first(d)["held"]),
     "weights that are a mask": lambda d, t: _first(d).update(held=_first(d)["mask"]),
@@ -81,7 +88,8 @@ def test_a_recording_that_lies_is_refused(deceit, saved, tmp_path):
     file = tmp_path / "recording.safetensors"
     safetensors.torch.save_file(tensors, file)
     document["tensors"] = {
-        name: [str(each.dtype).removeprefix("torch."), *each.shape] for name, each in tensors.items()
+        name: [str(each.dtype).removeprefix("torch."), *each.shape]
+        for name, each in tensors.items()
     }
     document["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
     (tmp_path / "recording.json").write_text(json.dumps(document))
@@ -95,7 +103,9 @@ def test_what_is_true_is_read(saved):
 
 def test_a_mask_is_written_out_within_the_budget_only():
     with isolated(0, "long"):
-        model = Decoder(DecoderConfig(vocab_size=11, d_model=8, num_heads=2, num_layers=1, max_length=4096)).eval()
+        model = Decoder(
+            DecoderConfig(vocab_size=11, d_model=8, num_heads=2, num_layers=1, max_length=4096)
+        ).eval()
     with torch.no_grad(), record(model, ["*weights", "*mask"], budget="4 MiB") as recording:
         model(torch.zeros(1, 4096, dtype=torch.int64))
     site = "layers.0.attention.mask"

@@ -27,7 +27,14 @@ TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
 def model(kind=Decoder, dtype=torch.float64, **options):
-    settings = {"vocab_size": 7, "max_length": 60, "d_model": 16, "num_heads": 4, "num_kv_heads": 2, "num_layers": 2}
+    settings = {
+        "vocab_size": 7,
+        "max_length": 60,
+        "d_model": 16,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "num_layers": 2,
+    }
     config = {Decoder: DecoderConfig, EncoderDecoder: EncoderDecoderConfig}[kind]
     with isolated(0):
         return kind(config(**settings, **options)).to(dtype).eval()
@@ -79,7 +86,9 @@ def test_a_joined_recording_knows_all_tokens_and_what_was_blocked():
         assert steps.tokens(site, 1).key == key
         assert joined.tokens(site, 1) == (names, key)
         assert torch.equal(joined.blocked(site, 1), whole.blocked(site, 1))
-        torch.testing.assert_close(joined.tile(site, head=3, row=1), whole[site][1, 3], atol=1e-12, rtol=0)
+        torch.testing.assert_close(
+            joined.tile(site, head=3, row=1), whole[site][1, 3], atol=1e-12, rtol=0
+        )
     assert joined.tokens("decoder.layers.0.residual_after", 1).query == names
     assert len(joined.all("logits")) == 1
 
@@ -103,7 +112,9 @@ def test_keys_of_all_steps_are_kept_once():
     one = 2 * 8 * 4 * 2  # two inputs, float64, head_width 4, two kv_heads: one key
     queries = 42 * 2 * 16 * 8
     keys = recording.nbytes - 2 * queries
-    assert keys < 2 * (2 * 48 + 4) * one * 1.2 + 2000  # at most twice what is needed, and the prompt; not 40 · 41 / 2
+    assert (
+        keys < 2 * (2 * 48 + 4) * one * 1.2 + 2000
+    )  # at most twice what is needed, and the prompt; not 40 · 41 / 2
 
 
 def test_an_edit_of_earlier_keys_is_seen_in_its_own_step_only():
@@ -114,11 +125,17 @@ def test_an_edit_of_earlier_keys_is_seen_in_its_own_step_only():
         return key * 2.0 if step[-1] == 3 else key
 
     sites = ["layers.0.attention.weights", "layers.0.attention.key"]
-    with torch.no_grad(), record(part, sites) as recording, installed(part, Change(sites[1], spoil)):
+    with (
+        torch.no_grad(),
+        record(part, sites) as recording,
+        installed(part, Change(sites[1], spoil)),
+    ):
         generate(part, PROMPT, 6)
     with torch.no_grad(), record(part, sites) as plain:
         generate(part, PROMPT, 6)
-    for place, (ours, theirs) in enumerate(zip(recording.all(sites[1]), plain.all(sites[1]), strict=True)):
+    for place, (ours, theirs) in enumerate(
+        zip(recording.all(sites[1]), plain.all(sites[1]), strict=True)
+    ):
         torch.testing.assert_close(ours, theirs * (2.0 if place == 3 else 1.0), rtol=0, atol=1e-12)
     triangle = recording.joined(sites[0])
     for place, weights in enumerate(recording.all(sites[0])):
@@ -163,7 +180,10 @@ def test_steps_that_cannot_be_joined_are_an_error():
     assert recording.tokens(site) == (["1"], ["[0]", "[1]", "[2]", "1"])
     with pytest.raises(WrongUsage, match="the first 3 positions passed unrecorded"):
         recording.joined(site)
-    with record(part, site) as recording, pytest.raises(WrongUsage, match="nothing has been recorded yet"):
+    with (
+        record(part, site) as recording,
+        pytest.raises(WrongUsage, match="nothing has been recorded yet"),
+    ):
         recording.joined()
     with isolated(0):
         encoder = Encoder(EncoderConfig(vocab_size=7, d_model=8, num_classes=2))

@@ -14,7 +14,7 @@ from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import isolated
 from attnlab.sites import installed, site_names
 
-from .zoo import Change, Watcher, case, doors_are_empty, parameters_hash
+from .zoo import Change, Watcher, case, no_hook_is_left, parameters_hash
 
 NUM_CASES = 500
 TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
@@ -22,7 +22,14 @@ TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
 
 def decoder(seed=0, **options):
     with isolated(seed):
-        settings = {"vocab_size": 4, "max_length": 9, "d_model": 8, "num_heads": 4, "num_layers": 2, **options}
+        settings = {
+            "vocab_size": 4,
+            "max_length": 9,
+            "d_model": 8,
+            "num_heads": 4,
+            "num_layers": 2,
+            **options,
+        }
         return Decoder(DecoderConfig(**settings)).eval()
 
 
@@ -45,8 +52,10 @@ def look(seed):
     with record(model, "*") as recording, installed(model, watcher):
         output = run()
     is_same = torch.equal(output.nan_to_num(7.0), plain.nan_to_num(7.0))
-    is_clean = doors_are_empty(model) and parameters_hash(model) == before
-    missing = [site for site in site_names(model) if site not in recording and not site.endswith("mask")]
+    is_clean = no_hook_is_left(model) and parameters_hash(model) == before
+    missing = [
+        site for site in site_names(model) if site not in recording and not site.endswith("mask")
+    ]
     tolerance = 1e-12 if plain.dtype == torch.float64 else 1e-6
     error = 0.0
     for site, (expected,) in watcher.weights.items():
@@ -129,7 +138,9 @@ def test_weights_of_an_edited_attention_are_the_edited_ones():
     ):
         model(TOKENS)
     assert torch.equal(recording[site], torch.full((2, 4, 4, 4), 0.25))
-    assert torch.equal(recording.tile(site, head=1, row=1, queries=slice(1, 3)), torch.full((2, 4), 0.25))
+    assert torch.equal(
+        recording.tile(site, head=1, row=1, queries=slice(1, 3)), torch.full((2, 4), 0.25)
+    )
     assert torch.equal(recording.blocked(site), torch.ones(4, 4).triu(1).bool())
     assert recording["layers.1.attention.weights"].shape == (2, 4, 4, 4)
     assert len(recording.all(site)) == 1
@@ -153,13 +164,17 @@ def test_an_edited_mask_is_the_one_that_is_known():
     model = decoder()
     with (
         record(model, ["layers.*.attention.weights", "layers.0.attention.mask"]) as recording,
-        installed(model, Change("layers.0.attention.mask", lambda mask: mask & ~torch.eye(4).bool())),
+        installed(
+            model, Change("layers.0.attention.mask", lambda mask: mask & ~torch.eye(4).bool())
+        ),
     ):
         model(TOKENS)
     hidden = torch.ones(4, 4).triu(0).bool()
     assert torch.equal(recording.blocked("layers.0.attention.weights"), hidden)
     assert torch.equal(recording["layers.0.attention.mask"], ~hidden)
-    assert torch.equal(recording.blocked("layers.1.attention.weights"), torch.ones(4, 4).triu(1).bool())
+    assert torch.equal(
+        recording.blocked("layers.1.attention.weights"), torch.ones(4, 4).triu(1).bool()
+    )
     assert float(recording["layers.0.attention.weights"][:, :, 0].abs().max()) == 0.0
     assert len(recording.all("layers.0.attention.mask")) == 1
 
@@ -168,12 +183,16 @@ def test_an_edited_mask_is_the_one_that_is_known():
 def test_masks_that_differ_from_layer_to_layer_are_kept_apart():
     model, seen = decoder(), torch.tensor([True, False, True, True])
     sites = [f"layers.{layer}.attention.weights" for layer in (0, 1)]
-    edit = Change("layers.1.attention.mask", lambda mask: mask & torch.tensor([True, True, False, True]))
+    edit = Change(
+        "layers.1.attention.mask", lambda mask: mask & torch.tensor([True, True, False, True])
+    )
     with record(model, sites) as recording, installed(model, edit):
         model(TOKENS, mask=seen)
     past = torch.ones(4, 4).tril().bool()
     assert torch.equal(~recording.blocked(sites[0]), past & seen)
-    assert torch.equal(~recording.blocked(sites[1]), past & torch.tensor([True, False, False, True]))
+    assert torch.equal(
+        ~recording.blocked(sites[1]), past & torch.tensor([True, False, False, True])
+    )
     with record(model, sites) as recording:
         model(TOKENS, mask=seen)
     kept = [recording._store.of(site)[-1].mask.mask for site in sites]
@@ -186,14 +205,21 @@ def test_weights_made_on_demand_have_the_scale_of_their_attention(scale):
     part, watcher = multi_head_attention(8, 2, scale=scale), Watcher()
     with record(part, ["weights", "scores"]) as recording, installed(part, watcher):
         part(torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0)))
-    np.testing.assert_allclose(recording["weights"].numpy(), watcher.weights["weights"][0], atol=1e-6)
+    np.testing.assert_allclose(
+        recording["weights"].numpy(), watcher.weights["weights"][0], atol=1e-6
+    )
     torch.testing.assert_close(recording["scores"].softmax(-1), recording["weights"])
 
 
 @torch.no_grad()
 def test_what_is_recorded_is_not_reached_by_later_changes_in_place():
     model, site = decoder(norm_place="none"), "layers.0.residual_before"
-    sites = [site, "layers.0.attention.weights", "layers.0.attention.query", "layers.0.attention.mask"]
+    sites = [
+        site,
+        "layers.0.attention.weights",
+        "layers.0.attention.query",
+        "layers.0.attention.mask",
+    ]
     with record(model, sites) as plain:
         model(TOKENS)
     spoiled = Change("layers.0.attention.heads", lambda value: value)
@@ -232,10 +258,15 @@ def test_nothing_stays_after_an_error_and_what_had_passed_is_there():
         raise KeyError("on the way")
 
     failing = installed(model, Change("layers.1.residual_before", fail))
-    with record(other, "*") as beside, pytest.raises(KeyError), record(model, "*") as recording, failing:
+    with (
+        record(other, "*") as beside,
+        pytest.raises(KeyError),
+        record(model, "*") as recording,
+        failing,
+    ):
         model(TOKENS)
-    assert doors_are_empty(model)
-    assert doors_are_empty(other)
+    assert no_hook_is_left(model)
+    assert no_hook_is_left(other)
     assert "layers.0.attention.weights" in recording
     assert "layers.1.attention.weights" not in recording
     with pytest.raises(WrongUsage, match="nothing has passed 'logits' yet"):
@@ -307,21 +338,35 @@ def test_what_asks_for_nothing_that_is_there_is_an_error():
     ):
         pass
     for patterns in ([], None, 3, ["*", 3]):
-        with pytest.raises(WrongUsage, match="sites are named by a pattern such as"), record(model, patterns):
+        with (
+            pytest.raises(WrongUsage, match="sites are named by a pattern such as"),
+            record(model, patterns),
+        ):
             pass
-    with pytest.raises(WrongUsage, match="sites are named by a pattern such as"), record(model, "*", gradients=3):
+    with (
+        pytest.raises(WrongUsage, match="sites are named by a pattern such as"),
+        record(model, "*", gradients=3),
+    ):
         pass
-    with pytest.raises(WrongUsage, match="what is recorded is a model, a torch module; got a str"), record("m", "*"):
+    with (
+        pytest.raises(WrongUsage, match="what is recorded is a model, a torch module; got a str"),
+        record("m", "*"),
+    ):
         pass
     with (
         pytest.raises(WrongUsage, match=r"a vocabulary is a sequence of names.*got a int"),
         record(model, "*", vocabulary=3),
     ):
         pass
-    with pytest.raises(CouldNotRun, match="cannot be kept on 'cuda:99'"), record(model, "*", keep_on="cuda:99"):
+    with (
+        pytest.raises(CouldNotRun, match="cannot be kept on 'cuda:99'"),
+        record(model, "*", keep_on="cuda:99"),
+    ):
         pass
     with record(model, "logits") as recording:
-        with pytest.raises(WrongUsage, match="nothing has passed 'logits' yet; run the model inside"):
+        with pytest.raises(
+            WrongUsage, match="nothing has passed 'logits' yet; run the model inside"
+        ):
             recording["logits"]
         model(TOKENS)
     with pytest.raises(WrongUsage, match="'embedding' is not recorded; known: logits"):
@@ -340,6 +385,8 @@ def test_a_mask_that_is_absent_says_so():
         encoder = Encoder(EncoderConfig(vocab_size=4, d_model=8)).eval()
     with record(encoder, ["*mask", "*weights"]) as recording:
         encoder(TOKENS)
-    with pytest.raises(WrongUsage, match=r"no mask has passed .*: every query could look at every key"):
+    with pytest.raises(
+        WrongUsage, match=r"no mask has passed .*: every query could look at every key"
+    ):
         recording["layers.0.attention.mask"]
     assert recording.blocked("layers.0.attention.weights") is None

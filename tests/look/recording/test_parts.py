@@ -8,7 +8,7 @@ import torch
 
 from attnlab.errors import WrongUsage
 from attnlab.look import record
-from attnlab.look.recording import making
+from attnlab.look.recording import kept_call
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.heads import share_heads
@@ -25,7 +25,13 @@ WEIGHTS = "layers.1.attention.weights"
 def model():
     with isolated(0):
         config = DecoderConfig(
-            vocab_size=4, max_length=300, d_model=16, num_heads=4, num_kv_heads=2, num_layers=2, positions="alibi"
+            vocab_size=4,
+            max_length=300,
+            d_model=16,
+            num_heads=4,
+            num_kv_heads=2,
+            num_layers=2,
+            positions="alibi",
         )
         return Decoder(config).eval()
 
@@ -47,7 +53,9 @@ def test_tiles_are_cut_out_of_the_whole(recording):
         whole = recording[site]
         whole = whole.expand(3, 4, 5, 5)
         for row, head in ((0, 0), (2, 3), (1, 2)):
-            tile = recording.tile(site, head=head, row=row, queries=slice(1, 4), keys=slice(2, None))
+            tile = recording.tile(
+                site, head=head, row=row, queries=slice(1, 4), keys=slice(2, None)
+            )
             torch.testing.assert_close(tile, whole[row, head, 1:4, 2:], atol=1e-6, rtol=0)
         if name != "mask":
             torch.testing.assert_close(recording.tile(site, row=1), whole[1], atol=1e-6, rtol=0)
@@ -59,7 +67,7 @@ def test_weights_made_block_by_block_are_those_made_at_once(model, monkeypatch):
         model(tokens)
     whole = {site: recording[site] for site in recording}
     for block in (1, 7 * 2 * 4 * 211, 2 * 4 * 211 * 210):
-        monkeypatch.setattr(making, "_BLOCK", block)
+        monkeypatch.setattr(kept_call, "_BLOCK", block)
         for site in recording:
             torch.testing.assert_close(recording[site], whole[site], atol=1e-6, rtol=1e-6)
         tile = recording.tile(WEIGHTS, head=3, row=1, queries=slice(13, 200), keys=slice(5, 100))
@@ -74,12 +82,16 @@ def test_causal_weights_are_made_as_attend_makes_them(broken, dtype, monkeypatch
     key = torch.randn(2, 3, 43, 8, generator=source).to(dtype)
     if broken:
         key[0, 1, 40, 3], query[1, 2, 5, 0] = float("nan"), float("inf")
-    call = making.KeptCall(query, key, making.KeptMask("causal", 31, 43, query.device), 0.5)
+    call = kept_call.KeptCall(query, key, kept_call.KeptMask("causal", 31, 43, query.device), 0.5)
     scores = attention_scores(query, share_heads(key, 6), "causal", scale=0.5)
-    monkeypatch.setattr(making, "_BLOCK", 2 * 6 * 43 * 4)
+    monkeypatch.setattr(kept_call, "_BLOCK", 2 * 6 * 43 * 4)
     for what, whole in (("scores", scores), ("weights", attention_weights(scores))):
         torch.testing.assert_close(call.make(what), whole, rtol=1e-6, atol=1e-6, equal_nan=True)
-        for queries, keys in ((slice(3, 17), slice(2, 30)), (slice(0, 1), slice(20, None)), (slice(4, 4), slice(None))):
+        for queries, keys in (
+            (slice(3, 17), slice(2, 30)),
+            (slice(0, 1), slice(20, None)),
+            (slice(4, 4), slice(None)),
+        ):
             part = call.make(what, 1, 4, queries, keys)
             expected = whole[1:2, 4:5, queries, keys]
             torch.testing.assert_close(part, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
@@ -92,8 +104,14 @@ def test_causal_weights_are_made_as_attend_makes_them(broken, dtype, monkeypatch
         ({"head": -1}, "head must be from 0 to 3; got -1"),
         ({"head": "first"}, "head must be from 0 to 3; got 'first'"),
         ({"row": 3}, "row must be from 0 to 2; got 3"),
-        ({"queries": slice(0, 6)}, r"queries must be a slice within 0 to 5.*got slice\(0, 6, None\)"),
-        ({"keys": slice(-2, None)}, r"keys must be a slice within 0 to 5.*got slice\(-2, None, None\)"),
+        (
+            {"queries": slice(0, 6)},
+            r"queries must be a slice within 0 to 5.*got slice\(0, 6, None\)",
+        ),
+        (
+            {"keys": slice(-2, None)},
+            r"keys must be a slice within 0 to 5.*got slice\(-2, None, None\)",
+        ),
         ({"keys": slice(2, 2)}, "not empty"),
         ({"queries": slice(0, 4, 2)}, "of step 1"),
         ({"queries": 3}, r"queries must be a slice such as slice\(0, 5\); got 3"),
@@ -106,7 +124,9 @@ def test_a_tile_that_is_not_there_is_an_error(recording, asked, message, name):
 
 
 def test_tiles_are_of_what_has_queries_and_keys(recording):
-    with pytest.raises(WrongUsage, match="tiles are of weights, scores and masks that were kept, not of logits"):
+    with pytest.raises(
+        WrongUsage, match="tiles are of weights, scores and masks that were kept, not of logits"
+    ):
         recording.tile("logits")
 
 
@@ -114,11 +134,15 @@ def test_selected_layers_heads_and_rows_are_those_of_the_whole(recording):
     part = recording.select("*attention.*", layers=1, heads=[3, 1], rows=[2, 0])
     assert {site.split(".")[1] for site in part} == {"1"}
     assert torch.equal(part[WEIGHTS], recording[WEIGHTS][[2, 0]][:, [3, 1]])
-    assert torch.equal(part["layers.1.attention.heads"], recording["layers.1.attention.heads"][[2, 0]][:, [3, 1]])
+    assert torch.equal(
+        part["layers.1.attention.heads"], recording["layers.1.attention.heads"][[2, 0]][:, [3, 1]]
+    )
     keys = recording["layers.1.attention.key"]  # of two heads that look, each
     assert torch.equal(part["layers.1.attention.key"], keys[[2, 0]][:, [1, 0]])
     assert "layers.1.attention.output" not in part
-    assert torch.equal(part["layers.1.attention.mask"], recording["layers.1.attention.mask"][[3, 1]])
+    assert torch.equal(
+        part["layers.1.attention.mask"], recording["layers.1.attention.mask"][[3, 1]]
+    )
     assert part.tokens(WEIGHTS, 0) == recording.tokens(WEIGHTS, 2)
     assert torch.equal(part.blocked(WEIGHTS), recording.blocked(WEIGHTS, 2))
     assert part.select(heads=0, rows=1).shape(WEIGHTS) == (1, 1, 5, 5)
@@ -136,8 +160,14 @@ def test_selected_layers_heads_and_rows_are_those_of_the_whole(recording):
         ({"rows": [0, 3]}, "a row of embedding must be from 0 to 2; got 3"),
         ({"rows": []}, "expected a number, or several; got"),
         ({"heads": [True]}, "expected a number, or several; got"),
-        ({"patterns": "logits", "heads": 0}, "none of the selected sites has heads; leave heads= out"),
-        ({"patterns": "logits", "layers": 0}, "no recorded site is in layer 0; recorded layers: none"),
+        (
+            {"patterns": "logits", "heads": 0},
+            "none of the selected sites has heads; leave heads= out",
+        ),
+        (
+            {"patterns": "logits", "layers": 0},
+            "no recorded site is in layer 0; recorded layers: none",
+        ),
     ],
 )
 def test_a_part_that_is_not_there_is_an_error(recording, asked, message):
@@ -146,7 +176,10 @@ def test_a_part_that_is_not_there_is_an_error(recording, asked, message):
 
 
 def test_nothing_can_be_selected_of_nothing(model):
-    with record(model, "*") as recording, pytest.raises(WrongUsage, match="nothing has been recorded yet"):
+    with (
+        record(model, "*") as recording,
+        pytest.raises(WrongUsage, match="nothing has been recorded yet"),
+    ):
         recording.select("*")
 
 
@@ -157,7 +190,11 @@ def test_comparing_finds_the_largest_difference_and_its_place(model, recording):
         return value
 
     site = "layers.1.residual_before"
-    with torch.no_grad(), record(model, [site, WEIGHTS, "logits"]) as other, installed(model, Change(site, shift)):
+    with (
+        torch.no_grad(),
+        record(model, [site, WEIGHTS, "logits"]) as other,
+        installed(model, Change(site, shift)),
+    ):
         model(TOKENS, mask=torch.tensor([True, False, True, True, True]))
     found = recording.compare(other)
     assert set(found.sites) == {site, WEIGHTS, "logits"}
@@ -190,7 +227,9 @@ def test_nan_is_the_largest_difference(recording, model):
 
 
 def test_recordings_that_cannot_be_compared_are_an_error(model, recording):
-    with pytest.raises(WrongUsage, match=r"embedding has shape \(3, 5, 16\) here and \(1, 3, 16\) there"):
+    with pytest.raises(
+        WrongUsage, match=r"embedding has shape \(3, 5, 16\) here and \(1, 3, 16\) there"
+    ):
         recording.compare(recorded(model, tokens=TOKENS[:1, :3]))
     with pytest.raises(WrongUsage, match="no site in common: embedding here, logits there"):
         recorded(model, "embedding").compare(recorded(model, "logits"))

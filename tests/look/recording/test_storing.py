@@ -10,7 +10,7 @@ from torch import Tensor
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.files import write_json
 from attnlab.look import Recording, open_recording, record
-from attnlab.look.recording import storing
+from attnlab.look.recording import storage
 from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig, generate
 from attnlab.seeds import isolated
 from attnlab.sites import installed
@@ -26,9 +26,15 @@ CROSS = "decoder.layers.0.cross_attention.weights"
 def recording():
     """A cached generation of an encoder–decoder under an edit, everything kept."""
     with isolated(0):
-        model = EncoderDecoder(EncoderDecoderConfig(vocab_size=5, d_model=8, num_heads=4, num_kv_heads=2)).eval()
+        model = EncoderDecoder(
+            EncoderDecoderConfig(vocab_size=5, d_model=8, num_heads=4, num_kv_heads=2)
+        ).eval()
     edit = Change("decoder.layers.0.attention.weights", lambda weights: weights.flip(1), "flip")
-    with torch.no_grad(), installed(model, edit), record(model, "*", vocabulary="pabcs") as recording:
+    with (
+        torch.no_grad(),
+        installed(model, edit),
+        record(model, "*", vocabulary="pabcs") as recording,
+    ):
         generate(model.conditioned(SOURCE, real=REAL), torch.tensor([[4], [4]]), 7)
     return recording
 
@@ -54,8 +60,14 @@ def test_everything_comes_back(recording, folder):
         assert again.real(site, 1) == recording.real(site, 1)
         assert same(again.joined(site), recording.joined(site)), site
     assert torch.equal(again.blocked(CROSS, 1), recording.blocked(CROSS, 1))
-    assert torch.equal(again.tile(CROSS, head=3, keys=slice(0, 2)), recording.tile(CROSS, head=3, keys=slice(0, 2)))
-    assert again.edits == recording.edits == [{"kind": "flip", "site": "decoder.layers.0.attention.weights"}]
+    assert torch.equal(
+        again.tile(CROSS, head=3, keys=slice(0, 2)), recording.tile(CROSS, head=3, keys=slice(0, 2))
+    )
+    assert (
+        again.edits
+        == recording.edits
+        == [{"kind": "flip", "site": "decoder.layers.0.attention.weights"}]
+    )
     assert again.model == recording.model
     assert again.joined().compare(recording.joined()).largest == 0.0
 
@@ -76,7 +88,10 @@ def test_what_is_saved_is_small_where_weights_were_made_on_demand(tmp_path):
         model(torch.zeros(1, 512, dtype=torch.int64))
     recording.save(tmp_path)
     assert (tmp_path / "recording.safetensors").stat().st_size < 2 * 512 * 8 * 4 + 512 * 8 + 1000
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["recording.json", "recording.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "recording.json",
+        "recording.safetensors",
+    ]
 
 
 def test_gradients_come_back(tmp_path):
@@ -111,7 +126,11 @@ def reduced(**options):
     with isolated(0):
         model = Decoder(DecoderConfig(vocab_size=4, d_model=8, num_layers=2)).eval()
     edit = Change("layers.1.attention.weights", lambda weights: weights * 0.5)
-    with torch.no_grad(), installed(model, edit), record(model, "*weights", reduce=Reduce(), **options) as recording:
+    with (
+        torch.no_grad(),
+        installed(model, edit),
+        record(model, "*weights", reduce=Reduce(), **options) as recording,
+    ):
         model(SOURCE)
     return recording
 
@@ -126,19 +145,32 @@ def test_what_was_reduced_is_kept_instead_and_comes_back(tmp_path):
         assert int(first.count) == 4
         assert each.nbytes < 2 * (128 + 8) + 64 + 1000
         assert each.tokens("layers.0.attention.weights", 1).key == ["2", "0", "0", "0"]
-        assert each.select(heads=[1], rows=0)["layers.0.attention.weights"].largest.shape == (1, 1, 4)
+        assert each.select(heads=[1], rows=0)["layers.0.attention.weights"].largest.shape == (
+            1,
+            1,
+            4,
+        )
         assert each.to_numpy()["layers.1.attention.weights"].largest.shape == (2, 4, 4)
-        with pytest.raises(WrongUsage, match="tiles are of weights, scores and masks that were kept"):
+        with pytest.raises(
+            WrongUsage, match="tiles are of weights, scores and masks that were kept"
+        ):
             each.tile("layers.0.attention.weights")
-        with pytest.raises(WrongUsage, match=r"layers\.0\.attention\.weights was reduced; only values can be compared"):
+        with pytest.raises(
+            WrongUsage,
+            match=r"layers\.0\.attention\.weights was reduced; only values can be compared",
+        ):
             each.compare(each)
-        with pytest.raises(WrongUsage, match="was reduced: what is kept of it has no shape of its own"):
+        with pytest.raises(
+            WrongUsage, match="was reduced: what is kept of it has no shape of its own"
+        ):
             each.shape("layers.0.attention.weights")
 
 
 def test_reduce_is_checked():
     with (
-        pytest.raises(WrongUsage, match="reduce must have the methods reduce and of_weights; got a function"),
+        pytest.raises(
+            WrongUsage, match="reduce must have the methods reduce and of_weights; got a function"
+        ),
         record(Decoder(DecoderConfig()), "*", reduce=lambda call: call),
     ):
         pass
@@ -149,7 +181,9 @@ def test_reduce_is_checked():
         pass
     with pytest.raises(WrongUsage, match="cannot be reduced and have its gradient recorded"):
         reduced(gradients=True)
-    with pytest.raises(CouldNotRun, match=r"keeping layers\.0\.attention\.weights \(136 B\) would bring"):
+    with pytest.raises(
+        CouldNotRun, match=r"keeping layers\.0\.attention\.weights \(136 B\) would bring"
+    ):
         reduced(budget=150)
 
 
@@ -173,7 +207,9 @@ def test_a_folder_that_cannot_be_made_is_an_error(recording, tmp_path):
 
 
 def test_a_recording_too_large_for_the_budget_is_not_read(folder, monkeypatch):
-    monkeypatch.setattr(storing.safetensors.torch, "load_file", lambda _: pytest.fail("was read all the same"))
+    monkeypatch.setattr(
+        storage.safetensors.torch, "load_file", lambda _: pytest.fail("was read all the same")
+    )
     with pytest.raises(CouldNotRun, match=r"would bring the recording to .*its budget is 1\.0 KiB"):
         open_recording(folder, budget=1024)
 
@@ -254,7 +290,7 @@ def test_a_foreign_json_is_an_error(folder):
 
 
 def test_saving_over_another_recording_that_breaks_off_is_found_out(recording, folder, monkeypatch):
-    monkeypatch.setattr(storing, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(storage, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         recording.select(rows=0).save(folder)
     with pytest.raises(CouldNotRun, match="they are of two recordings"):

@@ -1,4 +1,5 @@
-"""A recording knows its tokens, those that look and those that are looked at, and what is padding."""
+"""A recording knows its tokens, those that look and those that are looked at, and what is
+padding."""
 
 import copy
 
@@ -42,7 +43,12 @@ def test_queries_and_keys_have_their_own_names(translator):
     assert recording.tokens(CROSS) == (["<start>", "red"], ["red", "blue", "green", "<pad>"])
     assert recording.tokens(CROSS, 1) == (["<start>", "blue"], ["blue", "<pad>", "<pad>", "<pad>"])
     assert recording.tokens(OWN).key == recording.tokens(OWN).query == ["<start>", "red"]
-    assert recording.tokens("encoder.layers.0.attention.scores").key == ["red", "blue", "green", "<pad>"]
+    assert recording.tokens("encoder.layers.0.attention.scores").key == [
+        "red",
+        "blue",
+        "green",
+        "<pad>",
+    ]
     assert recording.tokens("logits").query == ["<start>", "red"]
     assert recording.tokens("encoder.embedding").query == ["red", "blue", "green", "<pad>"]
     assert recording.tokens(CROSS).query is not recording.tokens(CROSS).key
@@ -55,7 +61,9 @@ def test_what_is_blocked_and_what_is_real_is_known_for_each_row(translator):
     assert recording.blocked(OWN, 1).tolist() == [[False, True], [False, False]]
     assert recording.real(CROSS, 1) == ([True, True], [True, False, False, False])
     assert recording.real("encoder.layers.0.attention.weights", 1)[0] == [True, False, False, False]
-    with pytest.raises(WrongUsage, match="known of weights, scores and masks, where recorded; not of logits"):
+    with pytest.raises(
+        WrongUsage, match="known of weights, scores and masks, where recorded; not of logits"
+    ):
         recording.blocked("logits")
 
 
@@ -79,7 +87,11 @@ def test_a_vocabulary_that_does_not_know_an_id_is_an_error(translator):
 
 @pytest.mark.parametrize("row", [2, -1, True, 0.5])
 def test_a_row_that_is_not_there_is_an_error(translator, row):
-    for ask in (recorded(translator).tokens, recorded(translator).blocked, recorded(translator).real):
+    for ask in (
+        recorded(translator).tokens,
+        recorded(translator).blocked,
+        recorded(translator).real,
+    ):
         with pytest.raises(WrongUsage, match=r"row must be from 0 to 1; got "):
             ask(CROSS, row)
 

@@ -20,7 +20,7 @@ from attnlab.models import (
     SingleHeadConfig,
 )
 from attnlab.seeds import isolated
-from attnlab.sites import AttentionCall, Instrument
+from attnlab.sites import AttentionCall, Hook
 
 KINDS = ("decoder", "encoder", "encoder_decoder", "single_head")
 POSITIONS = ("none", "sinusoidal", "learned", "concatenated", "rotary", "alibi")
@@ -36,19 +36,33 @@ class Case(NamedTuple):
 
 
 def case(seed: int, **fixed: Any) -> Case:
-    """Draw a case; `fixed` settings are as given (kind, dtype, positions, heads, is_padded, batch)."""
+    """Draw a case; `fixed` settings are as given (kind, dtype, positions, heads, is_padded,
+    batch)."""
     draw = random.Random(seed)
     kind = fixed.get("kind", KINDS[seed % len(KINDS)])
     dtype = fixed.get("dtype", draw.choice(DTYPES))
     positions = fixed.get("positions", draw.choice(POSITIONS))
     heads, shared = fixed.get("heads", draw.choice([(1, 1), (2, 2), (4, 2), (4, 1), (6, 3)]))
     is_padded = fixed.get("is_padded", draw.random() < 0.5)
-    batch, length, source = fixed.get("batch", draw.randint(1, 3)), draw.randint(1, 9), draw.randint(1, 9)
-    words = f"{seed}: {kind} {dtype} {positions} heads={heads} padded={is_padded} {(batch, length, source)}"
+    batch, length, source = (
+        fixed.get("batch", draw.randint(1, 3)),
+        draw.randint(1, 9),
+        draw.randint(1, 9),
+    )
+    words = (
+        f"{seed}: {kind} {dtype} {positions} heads={heads} padded={is_padded} "
+        f"{(batch, length, source)}"
+    )
     with isolated(seed):
         if kind == "single_head":
             model: nn.Module = SingleHead(
-                SingleHeadConfig(input_dim=3, qk_dim=5, v_dim=4, pos_dim=draw.choice([None, 3]), learned_positions=True)
+                SingleHeadConfig(
+                    input_dim=3,
+                    qk_dim=5,
+                    v_dim=4,
+                    pos_dim=draw.choice([None, 3]),
+                    learned_positions=True,
+                )
             )
         else:
             model = _transformer(kind, draw, positions, heads, shared)
@@ -69,7 +83,9 @@ def case(seed: int, **fixed: Any) -> Case:
         return Case(model, lambda: model(sources, tokens, real=source_real), words)
 
 
-def _transformer(kind: str, draw: random.Random, positions: str, heads: int, shared: int) -> nn.Module:
+def _transformer(
+    kind: str, draw: random.Random, positions: str, heads: int, shared: int
+) -> nn.Module:
     settings: dict[str, Any] = {
         "vocab_size": 11,
         "max_length": 24,
@@ -105,15 +121,17 @@ def parameters_hash(model: nn.Module) -> str:
     return found.hexdigest()
 
 
-def doors_are_empty(model: nn.Module) -> bool:
-    """Say that no instrument stands at any part."""
-    return all(getattr(part, "_standing", ()) == () for part in model.modules()) and not any(
-        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in model.modules()
+def no_hook_is_left(model: nn.Module) -> bool:
+    """Say that no hook stands at any part."""
+    return all(getattr(part, "_installed", ()) == () for part in model.modules()) and not any(
+        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
+        for part in model.modules()
     )
 
 
-class Watcher(Instrument):
-    """Looks at every attention by itself, and computes its weights in NumPy and float64 from what it sees."""
+class Watcher(Hook):
+    """Looks at every attention by itself, and computes its weights in NumPy and float64 from what
+    it sees."""
 
     changes = False
 
@@ -125,10 +143,12 @@ class Watcher(Instrument):
         self.weights.setdefault(f"{part}.weights" if part else "weights", []).append(found)
 
 
-class Change(Instrument):
+class Change(Hook):
     """Puts a changed value in the place of one at a site."""
 
-    def __init__(self, site: str, change: Callable[[Tensor], Tensor], words: str = "changed") -> None:
+    def __init__(
+        self, site: str, change: Callable[[Tensor], Tensor], words: str = "changed"
+    ) -> None:
         self.site, self.change, self.words = site, change, words
 
     def wants(self, site: str) -> bool:
@@ -141,21 +161,33 @@ class Change(Instrument):
         return [{"kind": self.words, "site": self.site}]
 
 
-def numpy_weights(query: Tensor, key: Tensor, mask: Tensor | str | None, scale: float | bool | None) -> np.ndarray:
-    """Equation 1 by the letter: (batch, head, query, key), rows that may look at nothing are zeros."""
+def numpy_weights(
+    query: Tensor, key: Tensor, mask: Tensor | str | None, scale: float | bool | None
+) -> np.ndarray:
+    """Equation 1 by the letter: (batch, head, query, key), rows that may look at nothing are
+    zeros."""
     query, key = (each.detach().double().numpy() for each in (query, key))
     group = query.shape[1] // key.shape[1]
     factor = query.shape[-1] ** -0.5 if scale in (None, True) else 1.0 if scale is False else scale
-    scores = np.stack([query[:, h] @ key[:, h // group].swapaxes(-2, -1) for h in range(query.shape[1])], 1) * factor
+    scores = (
+        np.stack(
+            [query[:, h] @ key[:, h // group].swapaxes(-2, -1) for h in range(query.shape[1])], 1
+        )
+        * factor
+    )
     if isinstance(mask, str):
         first = key.shape[2] - query.shape[2]
-        allowed = np.array([[k <= first + q for k in range(key.shape[2])] for q in range(query.shape[2])])
+        allowed = np.array(
+            [[k <= first + q for k in range(key.shape[2])] for q in range(query.shape[2])]
+        )
         mask = torch.from_numpy(allowed)
     if mask is not None:
         is_bool = mask.dtype == torch.bool
         added = np.where(mask.numpy(), 0.0, -np.inf) if is_bool else mask.detach().double().numpy()
         scores = scores + added
     largest = scores.max(-1, keepdims=True)
-    shares = np.where(np.isneginf(scores), 0.0, np.exp(scores - np.where(np.isneginf(largest), 0.0, largest)))
+    shares = np.where(
+        np.isneginf(scores), 0.0, np.exp(scores - np.where(np.isneginf(largest), 0.0, largest))
+    )
     total = shares.sum(-1, keepdims=True)
     return np.divide(shares, total, out=np.zeros_like(shares), where=total > 0)

@@ -1,4 +1,5 @@
-"""What summaries are held against: the whole matrix of weights in NumPy and float64, and cases of every kind."""
+"""What summaries are held against: the whole matrix of weights in NumPy and float64, and cases of
+every kind."""
 
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ KINDS = ("none", "causal", "window", "padding", "boolean", "sparse", "added", "b
 
 
 class Case(NamedTuple):
-    """An attention to be summarised, and how."""
+    """An attention to be summarized, and how."""
 
     query: Tensor
     key: Tensor
@@ -51,19 +52,32 @@ def case(seed: int, dtype: torch.dtype = torch.float32, kind: str | None = None)
         "padding": share(batch, 1, 1, keys) < 0.6,
         "boolean": share(queries, keys) < 0.5,
         "sparse": share(batch, 1, queries, keys) < 0.02,
-        "added": normal(queries, keys).masked_fill(share(queries, keys) < 0.3, -torch.inf).to(dtype),
+        "added": normal(queries, keys)
+        .masked_fill(share(queries, keys) < 0.3, -torch.inf)
+        .to(dtype),
         "bands": (torch.arange(keys) // 64 % 2 == 1).expand(queries, keys),
         "heads": share(batch, heads, queries, keys) < 0.9,
     }
     kind = one_of(*KINDS) if kind is None else kind
     scale = one_of(None, None, 0.5)
-    return Case(query.to(dtype), key.to(dtype), masks[kind], scale, one_of(1, 3, 16, 50, 512), one_of(1, 4, 8))
+    return Case(
+        query.to(dtype),
+        key.to(dtype),
+        masks[kind],
+        scale,
+        one_of(1, 3, 16, 50, 512),
+        one_of(1, 4, 8),
+    )
 
 
 def weights_and_scores(one: Case) -> tuple[np.ndarray, np.ndarray]:
     """Make all weights and scores in float64."""
     query, key = one.query.double().numpy(), one.key.double().numpy()
-    scores = query @ np.swapaxes(key, -1, -2) * (query.shape[-1] ** -0.5 if one.scale is None else one.scale)
+    scores = (
+        query
+        @ np.swapaxes(key, -1, -2)
+        * (query.shape[-1] ** -0.5 if one.scale is None else one.scale)
+    )
     queries, keys = scores.shape[-2:]
     distance = np.arange(keys - queries, keys)[:, None] - np.arange(keys)
     if isinstance(one.mask, str):
@@ -92,31 +106,46 @@ def summary(weights: np.ndarray, scores: np.ndarray, tiles: int, top: int) -> di
     alive = weights.sum(-1) > 0
 
     def on(key):
-        found = np.take_along_axis(weights, np.broadcast_to(key.clip(0, keys - 1)[:, None], (*mean.shape, 1)), -1)
+        found = np.take_along_axis(
+            weights, np.broadcast_to(key.clip(0, keys - 1)[:, None], (*mean.shape, 1)), -1
+        )
         return np.where((key >= 0) & (key < keys), found[..., 0], 0.0)
 
     order = np.argsort(-scores, axis=-1, kind="stable")[..., :top]
     best = np.take_along_axis(weights, order, -1)
     missing = [(0, 0)] * mean.ndim + [(0, top - best.shape[-1])]
     cells = max(1, -(-queries // tiles)), max(1, -(-keys // tiles))
-    starts = [np.arange(0, length, cell) for cell, length in zip(cells, (queries, keys), strict=True)]
-    counts = np.minimum(cells[0], queries - starts[0])[:, None] * np.minimum(cells[1], keys - starts[1])
+    starts = [
+        np.arange(0, length, cell) for cell, length in zip(cells, (queries, keys), strict=True)
+    ]
+    counts = np.minimum(cells[0], queries - starts[0])[:, None] * np.minimum(
+        cells[1], keys - starts[1]
+    )
 
     def pooled(operation):
         return operation.reduceat(operation.reduceat(weights, starts[0], -2), starts[1], -1)
 
     return {
-        "entropy": entropy, "effective_keys": np.where(alive, np.exp(entropy), 0.0), "largest": weights.max(-1),
-        "distance": mean, "spread": np.sqrt((weights * (distance - mean[..., None]) ** 2).sum(-1)),
-        "first": on(np.zeros_like(position)), "own": on(position), "previous": on(position - 1), "log_sum": log_sum,
+        "entropy": entropy,
+        "effective_keys": np.where(alive, np.exp(entropy), 0.0),
+        "largest": weights.max(-1),
+        "distance": mean,
+        "spread": np.sqrt((weights * (distance - mean[..., None]) ** 2).sum(-1)),
+        "first": on(np.zeros_like(position)),
+        "own": on(position),
+        "previous": on(position - 1),
+        "log_sum": log_sum,
         "top_keys": np.pad(np.where(best > 0, order, -1), missing, constant_values=-1),
-        "top_weights": np.pad(best, missing), "cells": np.array(cells), "map_mean": pooled(np.add) / counts,
+        "top_weights": np.pad(best, missing),
+        "cells": np.array(cells),
+        "map_mean": pooled(np.add) / counts,
         "map_max": pooled(np.maximum),
-    }  # fmt: skip
+    }
 
 
 def check(found: Summary, expected: dict[str, np.ndarray], bound: float) -> None:
-    """Hold a summary against what it should be; numbers beside 1, distances beside how far the weights reach."""
+    """Hold a summary against what it should be; numbers beside 1, distances beside how far the
+    weights reach."""
     reach = expected["spread"]
     for name, right in expected.items():
         value = getattr(found, name).double().numpy()
@@ -130,8 +159,11 @@ def check(found: Summary, expected: dict[str, np.ndarray], bound: float) -> None
     assert (found.cells.numpy() == expected["cells"]).all()
 
 
-def check_top(found: Summary, weights: np.ndarray, expected: dict[str, np.ndarray], bound: float) -> None:
-    """Hold the top keys against the weights that they have; where scores nearly tie, either is right."""
+def check_top(
+    found: Summary, weights: np.ndarray, expected: dict[str, np.ndarray], bound: float
+) -> None:
+    """Hold the top keys against the weights that they have; where scores nearly tie, either is
+    right."""
     keys = found.top_keys.numpy()
     there = np.where(keys >= 0, np.take_along_axis(weights, keys.clip(0), -1), 0.0)
     assert (np.abs(there - expected["top_weights"]) <= bound).all(), "top_keys name other keys"

@@ -7,7 +7,7 @@ import torch
 
 from attnlab import seeds
 from attnlab.look import record
-from attnlab.look.summaries import Summarise
+from attnlab.look.summaries import Summarize
 from attnlab.models.decoder import Decoder, DecoderConfig
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.native import attention, compiler_name
@@ -23,10 +23,16 @@ SITES = "layers.*.attention.weights"
 def test_a_recorded_summary_is_that_of_the_recorded_weights_and_the_output_is_untouched(positions):
     with seeds.isolated(0, "summaries", positions):
         config = DecoderConfig(
-            vocab_size=11, max_length=40, d_model=24, num_heads=4, num_layers=2, d_ff=24, positions=positions
+            vocab_size=11,
+            max_length=40,
+            d_model=24,
+            num_heads=4,
+            num_layers=2,
+            d_ff=24,
+            positions=positions,
         )
         model, tokens = Decoder(config).eval(), torch.randint(11, (2, 30))
-    reduce = Summarise(tiles=7, top=3)
+    reduce = Summarize(tiles=7, top=3)
     plain = model(tokens)
     with record(model, SITES, reduce=reduce) as summaries:
         seen = model(tokens)
@@ -36,7 +42,16 @@ def test_a_recorded_summary_is_that_of_the_recorded_weights_and_the_output_is_un
     assert len(summaries) == 2
     for site, found in summaries.items():
         explicit = reduce.of_weights(recording[site].double())
-        for name in ("entropy", "largest", "distance", "spread", "own", "top_weights", "map_mean", "map_max"):
+        for name in (
+            "entropy",
+            "largest",
+            "distance",
+            "spread",
+            "own",
+            "top_weights",
+            "map_mean",
+            "map_max",
+        ):
             error = (getattr(found, name) - getattr(explicit, name)).abs().max()
             assert error < 1e-5 * 30, f"{site} {name}: {error}"
         assert torch.equal(found.cells, torch.tensor([5, 5]))
@@ -44,10 +59,12 @@ def test_a_recorded_summary_is_that_of_the_recorded_weights_and_the_output_is_un
 
 def test_padding_in_an_encoder_is_never_looked_at():
     with seeds.isolated(1, "summaries"):
-        config = EncoderConfig(vocab_size=11, max_length=20, d_model=16, num_heads=2, num_layers=1, d_ff=16)
+        config = EncoderConfig(
+            vocab_size=11, max_length=20, d_model=16, num_heads=2, num_layers=1, d_ff=16
+        )
         model, tokens = Encoder(config).eval(), torch.randint(11, (2, 12))
     real = torch.arange(12) < torch.tensor([[12], [5]])
-    with record(model, SITES, reduce=Summarise(top=12)) as summaries:
+    with record(model, SITES, reduce=Summarize(top=12)) as summaries:
         model(tokens, real=real)
     found = summaries["layers.0.attention.weights"]
     assert (found.top_keys[1] < 5).all()
@@ -60,32 +77,51 @@ def native(monkeypatch):
     """The compiled kernel computes every output without weights; what it was asked is listed."""
     if compiler_name() is None:
         pytest.skip("there is no C++ compiler here")
-    fused, asked, attend_rows = importlib.import_module("attnlab.parts.fused"), [], attention.attend_rows
+    fused, asked, attend_rows = (
+        importlib.import_module("attnlab.parts.fused"),
+        [],
+        attention.attend_rows,
+    )
     for fewest in ("_FEWEST_KEYS", "_FEWEST_QUERIES", "_FEWEST_SCORES"):
         monkeypatch.setattr(fused, fewest, 1)
     monkeypatch.setattr(fused, "_pays", lambda mask: True)
     with use_attention_path("native"):
         fused._native_is_on()  # compiles and compares, the first time
-        monkeypatch.setattr(attention, "attend_rows", lambda *a, **k: asked.append(k) or attend_rows(*a, **k))
+        monkeypatch.setattr(
+            attention, "attend_rows", lambda *a, **k: asked.append(k) or attend_rows(*a, **k)
+        )
         yield asked
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
-def test_output_and_summary_come_from_one_pass_and_the_output_is_the_same_to_the_bit(positions, native):
+def test_output_and_summary_come_from_one_pass_and_the_output_is_the_same_to_the_bit(
+    positions, native
+):
     with seeds.isolated(0, "summaries", positions):
         config = DecoderConfig(
-            vocab_size=11, max_length=150, d_model=24, num_heads=4, num_kv_heads=2, num_layers=2, d_ff=24,
+            vocab_size=11,
+            max_length=150,
+            d_model=24,
+            num_heads=4,
+            num_kv_heads=2,
+            num_layers=2,
+            d_ff=24,
             positions=positions,
-        )  # fmt: skip
+        )
         model, tokens = Decoder(config).eval(), torch.randint(11, (2, 131))
     with torch.no_grad():
         plain = model(tokens)
-        assert [(call["value"] is None, call.get("telling") is None) for call in native] == [(False, True)] * 2
+        assert [(call["value"] is None, call.get("telling") is None) for call in native] == [
+            (False, True)
+        ] * 2
         del native[:]
-        with record(model, SITES, reduce=Summarise(tiles=7, top=3)) as summaries:
+        with record(model, SITES, reduce=Summarize(tiles=7, top=3)) as summaries:
             assert torch.equal(model(tokens), plain)
         assert [call["telling"] is None for call in native] == [False] * 2
-        with record(model, SITES, reduce=Summarise(tiles=7, top=3)) as alone, use_attention_path("default"):
+        with (
+            record(model, SITES, reduce=Summarize(tiles=7, top=3)) as alone,
+            use_attention_path("default"),
+        ):
             assert torch.allclose(model(tokens), plain, atol=1e-4)
     for site in summaries:
         for one, other in zip(summaries[site], alone[site], strict=True):
@@ -93,29 +129,42 @@ def test_output_and_summary_come_from_one_pass_and_the_output_is_the_same_to_the
 
 
 MASKS = {
-    "none": lambda queries, keys: None, "causal": lambda queries, keys: "causal",
+    "none": lambda queries, keys: None,
+    "causal": lambda queries, keys: "causal",
     "sparse": lambda queries, keys: torch.rand(2, 1, queries, keys) < 0.02,
     "bands": lambda queries, keys: (torch.arange(keys) // 64 % 2 == 1).expand(queries, keys),
-    "padding": lambda queries, keys: (torch.arange(keys) < torch.tensor([keys, 5])[:, None])[:, None, None],
-    "added": lambda queries, keys: torch.randn(queries, keys).masked_fill(torch.rand(queries, keys) < 0.5, -torch.inf),
-}  # fmt: skip
+    "padding": lambda queries, keys: (torch.arange(keys) < torch.tensor([keys, 5])[:, None])[
+        :, None, None
+    ],
+    "added": lambda queries, keys: torch.randn(queries, keys).masked_fill(
+        torch.rand(queries, keys) < 0.5, -torch.inf
+    ),
+}
 
 
 def check_bits(drawn: range) -> None:
     """Hold outputs that come with a summary against those that come alone."""
     for seed in drawn:
         with seeds.isolated(seed, "bits"):
-            queries, more, width, value_width, groups = (int(torch.randint(1, n, ())) for n in (200, 100, 70, 70, 3))
+            queries, more, width, value_width, groups = (
+                int(torch.randint(1, n, ())) for n in (200, 100, 70, 70, 3)
+            )
             keys = queries + more
             query, key = torch.randn(2, 2 * groups, queries, width), torch.randn(2, 2, keys, width)
             value, size = torch.randn(2, 2, keys, value_width), (0.1, 1.0, 30.0)[seed % 3]
             mask = list(MASKS.values())[seed % len(MASKS)](queries, keys)
-            reduce = Summarise(tiles=(1, 4, 16, 50, 512)[seed % 5], top=(1, 8)[seed % 2])
+            reduce = Summarize(tiles=(1, 4, 16, 50, 512)[seed % 5], top=(1, 8)[seed % 2])
         place = OutputPlace()
         call = AttentionCall(query * size, key, value, mask, None, is_open=False, place=place)
         reduce(call)
         heads = query.shape[1]
-        plain = attend(query * size, share_heads(key, heads), share_heads(value, heads), mask, need_weights=False)
+        plain = attend(
+            query * size,
+            share_heads(key, heads),
+            share_heads(value, heads),
+            mask,
+            need_weights=False,
+        )
         assert place.output is not None
         assert torch.equal(place.output, plain.output), f"seed {seed}: other bits"
 
@@ -158,8 +207,10 @@ def test_an_output_that_would_be_computed_otherwise_is_left_to_the_attention(nat
     for call in (
         AttentionCall(query, query, query, None, None, is_open=False),
         AttentionCall(wild, query, query, None, None, is_open=False, place=OutputPlace()),
-        AttentionCall(query.requires_grad_(), query, query, None, None, is_open=False, place=OutputPlace()),
+        AttentionCall(
+            query.requires_grad_(), query, query, None, None, is_open=False, place=OutputPlace()
+        ),
     ):
-        Summarise()(call)
+        Summarize()(call)
         assert call.place is None or call.place.output is None
     assert all(call.get("value") is None for call in native)

@@ -1,10 +1,11 @@
-"""Tiles of the deep zoom are the pooled explicit weights; similarities are those of the explicit matrices."""
+"""Tiles of the deep zoom are the pooled explicit weights; similarities are those of the explicit
+matrices."""
 
 import pytest
 import torch
 
 from attnlab.errors import WrongUsage
-from attnlab.look.summaries import Zoom, head_similarity, summarise, tile_of
+from attnlab.look.summaries import Zoom, head_similarity, summarize, tile_of
 from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import sliding_window_mask
@@ -29,19 +30,28 @@ def check_tiles(num_queries: int, num_keys: int, side: int, mask) -> None:
                 seen[tile.queries, tile.keys] += 1
                 part = weights[1, tile.queries, tile.keys]
                 cells = [strip.split(cell, 1) for strip in part.split(cell, 0)]
-                mean = torch.stack([torch.stack([each.mean() for each in strip]) for strip in cells])
-                largest = torch.stack([torch.stack([each.amax() for each in strip]) for strip in cells])
+                mean = torch.stack(
+                    [torch.stack([each.mean() for each in strip]) for strip in cells]
+                )
+                largest = torch.stack(
+                    [torch.stack([each.amax() for each in strip]) for strip in cells]
+                )
                 assert (tile.mean - mean).abs().max() < 1e-12
                 assert (tile.max - largest).abs().max() < 1e-12
                 assert tile.cell == cell
-                may = [strip.split(cell, 1) for strip in allowed[tile.queries, tile.keys].split(cell, 0)]
+                may = [
+                    strip.split(cell, 1)
+                    for strip in allowed[tile.queries, tile.keys].split(cell, 0)
+                ]
                 counts = torch.stack([torch.stack([each.sum() for each in strip]) for strip in may])
                 assert torch.equal(tile.allowed, counts)
         assert (seen == 1).all()
     assert zoom.grid(zoom.num_levels - 1) == (1, 1)
 
 
-@pytest.mark.parametrize(("queries", "keys", "mask"), [(50, 50, "causal"), (37, 61, None), (45, 45, 9), (1, 70, None)])
+@pytest.mark.parametrize(
+    ("queries", "keys", "mask"), [(50, 50, "causal"), (37, 61, None), (45, 45, 9), (1, 70, None)]
+)
 def test_every_tile_of_every_level_is_the_pooled_explicit_weights(queries, keys, mask):
     check_tiles(queries, keys, 16, mask)
 
@@ -57,7 +67,7 @@ def test_a_dead_row_is_zero_in_the_zoom_too():
 
 def test_the_top_of_the_zoom_is_the_map_of_the_summary():
     query, key = torch.randn(300, 16), torch.randn(300, 16)
-    zoom, found = Zoom(query, key, "causal", side=75), summarise(query, key, "causal", tiles=75)
+    zoom, found = Zoom(query, key, "causal", side=75), summarize(query, key, "causal", tiles=75)
     tile = zoom.tile(2, 0, 0)
     assert torch.allclose(tile.mean, found.map_mean, atol=1e-6)
     assert torch.allclose(tile.max, found.map_max, atol=1e-6)
@@ -69,7 +79,9 @@ def test_an_attention_that_shares_keys_is_zoomed_into_by_its_query_heads():
     weights = attention_weights(attention_scores(query, share_heads(key, 6), mask))
     call = AttentionCall(query, key, key, mask, None, is_open=False)
     for head in ((0, 0), (1, 3), (1, 5)):
-        assert torch.allclose(tile_of(call, 0, 1, 0, head=head, side=10).mean, weights[head][10:, :10], atol=1e-6)
+        assert torch.allclose(
+            tile_of(call, 0, 1, 0, head=head, side=10).mean, weights[head][10:, :10], atol=1e-6
+        )
 
 
 @pytest.mark.parametrize(
@@ -83,13 +95,25 @@ def test_an_attention_that_shares_keys_is_zoomed_into_by_its_query_heads():
             lambda zoom: zoom.part(slice(0, 30), slice(0, 5), head=0),
             r"queries are a slice within 0 to 20.*slice\(0, 30",
         ),
-        (lambda zoom: zoom.part(slice(0, 5), slice(-3, 5), head=0), r"keys are a slice within 0 to 20.*slice\(-3, 5"),
+        (
+            lambda zoom: zoom.part(slice(0, 5), slice(-3, 5), head=0),
+            r"keys are a slice within 0 to 20.*slice\(-3, 5",
+        ),
         (lambda zoom: zoom.part(slice(0, 5), slice(5, 5), head=0), "not empty"),
         (lambda zoom: zoom.part(3, slice(0, 5), head=0), "got 3"),
-        (lambda zoom: zoom.part(slice(0, 5), slice(0, 5), head=0, cell=0), "cell must be an integer"),
+        (
+            lambda zoom: zoom.part(slice(0, 5), slice(0, 5), head=0, cell=0),
+            "cell must be an integer",
+        ),
         (lambda zoom: zoom.tile(0, 0, 0, head=3), r"leading axes \(3\); got 3"),
-        (lambda zoom: Zoom(torch.randn(2, 3), torch.randn(2, 3), side=0), "side must be an integer"),
-        (lambda zoom: head_similarity(torch.randn(4, 3), torch.randn(4, 3)), "similarity needs a head axis"),
+        (
+            lambda zoom: Zoom(torch.randn(2, 3), torch.randn(2, 3), side=0),
+            "side must be an integer",
+        ),
+        (
+            lambda zoom: head_similarity(torch.randn(4, 3), torch.randn(4, 3)),
+            "similarity needs a head axis",
+        ),
     ],
 )
 def test_a_tile_that_is_not_there_is_told(ask, said):

@@ -1,9 +1,9 @@
-"""Pictures of attention: where heads look, as figures for a paper or a slide, and as the patterns a page is made of."""
+"""Figures of attention for a paper or a slide, and the patterns that figures and pages draw."""
 
+from attnlab.draw.attention.figure_files import save_figure
 from attnlab.draw.attention.heatmaps import draw_difference, draw_head, draw_heads
 from attnlab.draw.attention.pattern import Pattern
-from attnlab.draw.attention.recorded import to_patterns
-from attnlab.draw.attention.saving import save_figure
+from attnlab.draw.attention.recordings import to_patterns
 from attnlab.draw.attention.summaries import draw_long_map, draw_measure, draw_rows
 from attnlab.draw.attention.traces import draw_trace
 

@@ -1,6 +1,6 @@
-"""Facts of a head: a few exact numbers of how it looks, each the mean over the queries that may look at something.
+"""Facts of a head: a few exact numbers, each the mean over the queries with an allowed key.
 
-They are computed from the weights as they are, before anything is quantised or pooled.
+They are computed from the exact weights, before anything is quantized or pooled.
 """
 
 from typing import Any
@@ -12,10 +12,10 @@ from attnlab.draw.attention.pattern import Pattern, Rows
 
 __all__ = ["FACTS", "HeadFacts"]
 
-# name -> (words, what it means); the last three make sense only where queries and keys are the same tokens.
+# name -> (words, meaning); the last three are for self-attention only
 FACTS = {
     "entropy": ("Entropy", "nats; 0: one key alone"),
-    "effective_keys": ("Effective keys", "exp(entropy): how many keys share the look"),
+    "effective_keys": ("Effective keys", "exp(entropy): how many keys share the weight"),
     "largest": ("Largest weight", "of each query"),
     "first": ("On the first key", "share of the weight"),
     "own": ("On itself", "share of the weight"),
@@ -25,7 +25,7 @@ FACTS = {
 
 
 class HeadFacts:
-    """Sums over the rows of one head, band by band; `least` is the smallest weight of all."""
+    """Sums over the rows of one head; `least` is the smallest weight of all."""
 
     def __init__(self, pattern: Pattern) -> None:
         self._is_self = pattern.query_tokens == pattern.key_tokens
@@ -35,10 +35,9 @@ class HeadFacts:
         self._keys = np.arange(pattern.num_keys, dtype=np.float32)
 
     def add(self, rows: Rows, first: int) -> None:
-        """Count rows (queries, keys), the first of them being query `first`."""
+        """Add rows (queries, keys) that begin at query `first`."""
         self.least = min(self.least, float(rows.min()))
-        totals = rows.sum(1)
-        looks = totals > 0
+        is_counted = rows.sum(1) > 0
         entropies = _entropy(rows)
         queries = np.arange(first, first + len(rows))
         found: dict[str, Any] = {
@@ -52,12 +51,14 @@ class HeadFacts:
             found["previous"] = np.where(queries > 0, rows[np.arange(len(rows)), queries - 1], 0.0)
             found["distance"] = _distance(rows, queries, self._keys)
         for name, values in found.items():
-            self._sums[name] += float(values[looks].sum(dtype=np.float64))
-        self._count += int(looks.sum())
+            self._sums[name] += float(values[is_counted].sum(dtype=np.float64))
+        self._count += int(is_counted.sum())
 
     def means(self) -> dict[str, float | None]:
-        """Return each fact's mean over the queries that look at something; None where none does."""
-        return {name: total / self._count if self._count else None for name, total in self._sums.items()}
+        """Return each fact's mean over the queries with an allowed key; None if there are none."""
+        if not self._count:
+            return dict.fromkeys(self._sums)
+        return {name: total / self._count for name, total in self._sums.items()}
 
 
 def _entropy(rows: Rows) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
-"""Heat maps: one head with its tokens, all heads at a glance, and the difference of two recordings.
+"""Heat maps: one head with its tokens, all heads together, and the difference of two recordings.
 
-Queries are rows and keys are columns. Masked cells are hatched, never shaded; a colour bar states the scale; a map of
-more cells than a figure can show is pooled, and its title says so.
+Queries are rows and keys are columns. Masked cells are hatched, never shaded; a color bar states
+the scale; a map of more cells than a figure can show is pooled, and its title says so.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ import numpy as np
 
 from attnlab.draw.attention.names import name_axis
 from attnlab.draw.attention.pattern import Pattern, Rows, site_words
-from attnlab.draw.attention.pooling import pool_head, squares
-from attnlab.draw.attention.recorded import to_patterns, why_unjoined
-from attnlab.draw.attention.shading import Scale, draw_shades, state_scale
+from attnlab.draw.attention.pooled_maps import pool_head, squares
+from attnlab.draw.attention.recordings import to_patterns, why_unjoined
+from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.heads import head_at
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_difference", "draw_head", "draw_heads"]
 
-_MOST_CELLS = 1_000  # on a side; a figure has hardly more dots
-_THUMB = 28  # cells of a head's side where all heads are shown
-_SIDE = 5.6  # inches of the longer side of a map
+_MAX_CELLS = 1_000  # on a side; a figure has hardly more dots
+_THUMB_CELLS = 28  # on a side of a head in the figure of all heads
+_SIDE_INCHES = 5.6  # of the longer side of a map
 
 
 def draw_head(
@@ -38,16 +38,18 @@ def draw_head(
     scale: Scale = "linear",
     high: float | None = None,
 ) -> "Figure":
-    """Draw where one head looks: tokens on both axes, queries down, keys across.
+    """Draw the attention map of one head: queries are rows, keys are columns.
 
     Args:
-        recording: what `record` gave, a mapping of site names to weights, a pattern, a list of patterns, or bare
-            weights: (query, key), (head, query, key), a list of these by layer, Hugging Face's `attentions`.
+        recording: the result of `record`, a mapping of site names to weights, a pattern, a list of
+            patterns, or weights: (query, key), (head, query, key), a list of these by layer,
+            Hugging Face's `attentions`.
         head: which head.
-        site: which attention, such as "layers.3.attention.weights"; None where there is one alone.
+        site: which attention, such as "layers.3.attention.weights"; None if there is only one.
         row: which input of the batch.
-        tokens: names of the places, where the recording has none: a list, a pair (of the queries, of the keys).
-        scale: of the shades: "linear", or "root" where small weights matter.
+        tokens: names of the places, if the recording has none: a list, a pair (of the queries, of
+            the keys).
+        scale: of the shades: "linear", or "root" to make small weights visible.
         high: the weight of the strongest shade; None for the largest of the map.
 
     Raises:
@@ -55,7 +57,7 @@ def draw_head(
         CouldNotRun: matplotlib is missing.
     """
     pattern = _pick(to_patterns(recording, row, tokens), site, head)
-    values, side = _whole(pattern, head)
+    values, side = _pooled_if_large(pattern, head)
     return _map_figure(pattern, _title(pattern, head), values, side, scale=scale, high=high)
 
 
@@ -69,27 +71,32 @@ def draw_difference(
     tokens: Any = None,
     high: float | None = None,
 ) -> "Figure":
-    """Draw the second recording's weights less the first's: two colours, as strong on either side of zero.
+    """Draw the second recording's weights minus the first's, in two colors around zero.
 
-    Takes what `draw_head` takes; `high` is the difference of the strongest shade. Cells masked in both are hatched.
+    The arguments are those of `draw_head`; `high` is the difference of the strongest shade. Cells
+    masked in both are hatched.
     """
     one, two = (_pick(to_patterns(each, row, tokens), site, head) for each in (recording, other))
-    if tuple(one.weights.shape) != tuple(two.weights.shape) or one.site != two.site:
+    if one.shape != two.shape or one.site != two.site:
         raise WrongUsage(
-            f"only maps of one site and shape can be subtracted; got {one.site!r} {tuple(one.weights.shape)} and "
-            f"{two.site!r} {tuple(two.weights.shape)}."
+            f"only maps of one site and shape can be subtracted; got {one.site!r} "
+            f"{one.shape} and {two.site!r} {two.shape}."
         )
-    (first, side), (second, _) = _whole(one, head), _whole(two, head)
-    change = np.where(np.isnan(first) & np.isnan(second), np.nan, np.nan_to_num(second) - np.nan_to_num(first))
+    (first, side), (second, _) = _pooled_if_large(one, head), _pooled_if_large(two, head)
+    is_masked = np.isnan(first) & np.isnan(second)
+    change = np.where(is_masked, np.nan, np.nan_to_num(second) - np.nan_to_num(first))
     title = f"{_title(one, head)}: difference"
     return _map_figure(one, title, change, side, high=high, is_signed=True, tokens_of=two)
 
 
-def draw_heads(recording: Any, *, sites: Sequence[str] | None = None, row: int = 0, title: str = "") -> "Figure":
-    """Draw all heads at a glance: layers down, heads across, each a small map.
+def draw_heads(
+    recording: Any, *, sites: Sequence[str] | None = None, row: int = 0, title: str = ""
+) -> "Figure":
+    """Draw a small map of every head: rows are layers, columns are heads.
 
-    All share one scale, the square root of the weight from 0 to 1. Long maps are pooled, the largest weight of each
-    square; the figure says of how many. The steps of a cached generation are joined.
+    All share one scale, the square root of the weight from 0 to 1. Long maps are pooled to the
+    largest weight of squares, whose size the figure states. The steps of a cached generation are
+    joined.
     """
     patterns = to_patterns(recording, row)
     unjoined = why_unjoined(recording)
@@ -116,28 +123,34 @@ def draw_heads(recording: Any, *, sites: Sequence[str] | None = None, row: int =
     axes.set_xlabel("head", color=MUTED, fontsize=9)
     axes.set_ylabel("layer", color=MUTED, fontsize=9)
     axes.spines[:].set_visible(False)
-    small = f"; each dot the largest of {side} × {side} weights" if side > 1 else ""
-    words = title or (kinds.pop() if len(kinds) == 1 else "Attention")
-    alone = "; the last step alone" if unjoined else ""
-    unsummed = "; rows do not sum to 1" if any(each.caution for each in patterns) else ""
-    axes.set_title(shown(f"{words}{small}{alone}{unsummed}", 90), fontsize=10, loc="left", color=INK)
+    words = [title or (kinds.pop() if len(kinds) == 1 else "Attention")]
+    if side > 1:
+        words.append(f"each dot the largest of {side} × {side} weights")
+    if unjoined:
+        words.append("the last step alone")
+    if any(each.caution for each in patterns):
+        words.append("rows do not sum to 1")
+    axes.set_title(shown("; ".join(words), 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, "weight")
     return figure
 
 
 def _mosaic(patterns: Sequence[Pattern], most: int) -> tuple[Rows, int]:
-    """Put all heads into one picture of equal tiles; NaN where masked, and where there is no such head."""
-    side = max(1, -(-max(max(each.num_queries, each.num_keys) for each in patterns) // _THUMB))
+    """Join all heads into one picture of equal tiles; NaN where masked or without a head."""
+    side = max(
+        1, -(-max(max(each.num_queries, each.num_keys) for each in patterns) // _THUMB_CELLS)
+    )
     tiles = [[_largest(each, head, side) for head in range(each.num_heads)] for each in patterns]
     tall = max(tile.shape[0] for layer in tiles for tile in layer)
     wide = max(tile.shape[1] for layer in tiles for tile in layer)
     mosaic = np.full((len(patterns) * tall, most * wide), np.nan, np.float32)
     for i, layer in enumerate(tiles):
         for j, tile in enumerate(layer):
-            # Shorter sequences are stretched to the same room: a tile shows a whole head.
+            # Shorter sequences are stretched, so that each tile shows a whole head.
             rows = np.arange(tall) * tile.shape[0] // tall
             columns = np.arange(wide) * tile.shape[1] // wide
-            mosaic[i * tall : (i + 1) * tall, j * wide : (j + 1) * wide] = tile[np.ix_(rows, columns)]
+            stretched = tile[np.ix_(rows, columns)]
+            mosaic[i * tall : (i + 1) * tall, j * wide : (j + 1) * wide] = stretched
     return mosaic, side
 
 
@@ -145,20 +158,28 @@ def _largest(pattern: Pattern, head: int, side: int) -> Rows:
     if side == 1:
         return pattern.whole(head)
     pooled = pool_head(pattern, head, side)
-    return pooled.largest if pooled.hidden is None else np.where(pooled.hidden, np.float32(np.nan), pooled.largest)
+    if pooled.hidden is None:
+        return pooled.largest
+    return np.where(pooled.hidden, np.float32(np.nan), pooled.largest)
 
 
-def _whole(pattern: Pattern, head: int) -> tuple[Rows, int]:
-    side = squares(max(pattern.num_queries, pattern.num_keys), _MOST_CELLS)
+def _pooled_if_large(pattern: Pattern, head: int) -> tuple[Rows, int]:
+    side = squares(max(pattern.num_queries, pattern.num_keys), _MAX_CELLS)
     return _largest(pattern, head, side), side
 
 
 def _pick(patterns: Sequence[Pattern], site: str | None, head: int = 0) -> Pattern:
     if site is None and len(patterns) > 1:
-        raise WrongUsage(f"there are {len(patterns)} attentions; say which: site={patterns[0].site!r} or another.")
+        raise WrongUsage(
+            f"there are {len(patterns)} attentions; choose one with site=, such as "
+            f"site={patterns[0].site!r}."
+        )
     found = [pattern for pattern in patterns if site in (None, pattern.site)]
     if not found:
-        raise WrongUsage(f"there is no site {site!r}; {did_you_mean(str(site), [each.site for each in patterns])}")
+        raise WrongUsage(
+            f"there is no site {site!r}; "
+            f"{did_you_mean(str(site), [each.site for each in patterns])}"
+        )
     if not 0 <= head < found[0].num_heads:
         raise WrongUsage(f"{found[0].site!r} has heads 0 to {found[0].num_heads - 1}; got {head}.")
     return found[0]
@@ -179,29 +200,36 @@ def _map_figure(
     is_signed: bool = False,
     tokens_of: Pattern | None = None,
 ) -> "Figure":
-    """One map, its names, its bar."""
+    """Draw one map with the names of its axes and its color bar."""
     largest = float(np.nanmax(np.abs(values))) if np.isfinite(values).any() else 0.0
-    # A difference of nothing has no strongest shade of its own.
-    top = (largest or 1.0) if high is None else high
+    top = high
+    if top is None:
+        top = largest or 1.0  # a map of zeros has no strongest shade
     is_signed = is_signed or bool((values < 0).any())
     num_rows, num_columns = values.shape
-    cell = min(0.36, _SIDE / max(num_rows, num_columns))
+    cell = min(0.36, _SIDE_INCHES / max(num_rows, num_columns))
     wide, tall = max(cell, 0.9 / num_columns), max(cell, 0.9 / num_rows)
     figure = new_figure(max(4.8, num_columns * wide + 2.4), max(2.6, num_rows * tall + 1.9))
     axes = figure.add_subplot()
-    picture = draw_shades(axes, values, scale=scale, high=top, is_signed=is_signed, aspect=tall / wide)
+    picture = draw_shades(
+        axes, values, scale=scale, high=top, is_signed=is_signed, aspect=tall / wide
+    )
     other = tokens_of or pattern
-    name_axis(axes.yaxis, _joined(pattern.query_tokens, other.query_tokens), tall, title="query", side=side)
-    name_axis(axes.xaxis, _joined(pattern.key_tokens, other.key_tokens), wide, title="key", side=side)
-    small = f"; each dot the largest of {side} × {side}" if side > 1 else ""
-    if small and tokens_of:
-        small = f"; each dot the difference of the largest of {side} × {side}"
-    unsummed = "; rows do not sum to 1" if pattern.caution else ""
-    axes.set_title(shown(title + small + unsummed, 90), fontsize=10, loc="left", color=INK)
+    queries = _joined(pattern.query_tokens, other.query_tokens)
+    keys = _joined(pattern.key_tokens, other.key_tokens)
+    name_axis(axes.yaxis, queries, tall, title="query", side=side)
+    name_axis(axes.xaxis, keys, wide, title="key", side=side)
+    words = [title]
+    if side > 1:
+        difference = "difference of the " if tokens_of else ""
+        words.append(f"each dot the {difference}largest of {side} × {side}")
+    if pattern.caution:
+        words.append("rows do not sum to 1")
+    axes.set_title(shown("; ".join(words), 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, "difference of weights" if tokens_of else "weight")
     return figure
 
 
 def _joined(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """Name places by the tokens of both where these differ."""
+    """Name each place by its token, or by both tokens if they differ."""
     return [a if a == b else f"{a}/{b}" for a, b in zip(one, other, strict=True)]

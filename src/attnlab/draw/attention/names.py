@@ -1,6 +1,7 @@
-"""Names on the axes of a figure: white space is seen, no letter is a blank box, names that would touch are left out.
+"""Names on the axes of a figure: white space is visible, and no letter is a blank box.
 
-What is left out is said: the title of the axis tells how many places one name stands for.
+Names that would overlap are left out; the title of the axis then says how many places a name
+stands for.
 """
 
 import functools
@@ -13,36 +14,40 @@ from attnlab.draw.pictures.look import INK, MUTED, shown
 __all__ = ["fonts", "name_axis", "token_words"]
 
 _FONTS = (
-    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Micro Hei", "Noto Sans Arabic",
-    "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Emoji", "Symbola",
+    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Micro Hei",
+    "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Emoji", "Symbola",
 )  # fmt: skip
-_MOST_LETTERS = 16
-_NAME_INCHES = 0.13  # from one name to the next, at least
-_STRIDES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+_MAX_LETTERS = 16
+_NAME_INCHES = 0.13  # least distance between two names
+_STRIDES = [step * 10**power for power in range(6) for step in (1, 2, 5)]
 
 
-def token_words(token: str, most: int = _MOST_LETTERS) -> str:
-    """Word a token so that it can be seen: blanks, new lines and tabs as signs, nothing as ∅, the rest as it is.
+def token_words(token: str, most: int = _MAX_LETTERS) -> str:
+    """Make a token visible: blanks, new lines and tabs as signs, an empty token as ∅.
 
-    Letters that no installed font has are told by their code, so that two tokens never look alike for want of a font.
+    Letters that no installed font has are written as their code, so that different tokens look
+    different.
 
     >>> token_words(" the"), token_words(""), token_words("$x"), token_words("\\n")
     ('␣the', '∅', '\\\\$x', '⏎')
     """
     text = token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") if token else "∅"
     known = _letters()
-    words = "".join(letter if ord(letter) in known or _is_no_shape(letter) else f"⟨{ord(letter):X}⟩" for letter in text)
+    words = "".join(
+        letter if ord(letter) in known or _is_shapeless(letter) else f"⟨{ord(letter):X}⟩"
+        for letter in text
+    )
     return shown(words, most)
 
 
-def _is_no_shape(letter: str) -> bool:
-    """Controls, lone surrogates and marks of direction have no shape in any font."""
+def _is_shapeless(letter: str) -> bool:
+    """Is this a control character, a lone surrogate or a direction mark, which no font draws?"""
     return unicodedata.category(letter) in ("Cc", "Cs", "Cf")
 
 
 @functools.cache
 def fonts() -> list[str]:
-    """List those of the fonts for many scripts that are installed here."""
+    """List the installed ones of the fonts for many scripts."""
     from matplotlib.font_manager import get_font_names
 
     installed = set(get_font_names())
@@ -57,14 +62,14 @@ def _letters() -> frozenset[int]:
 
 
 def name_axis(axis: Any, tokens: Sequence[str], cell: float, *, title: str, side: int = 1) -> None:
-    """Name the places of an axis whose cells are `cell` inches wide, each `side` tokens long.
+    """Label an axis with tokens, as many as there is room for.
 
     Args:
-        axis: `axes.xaxis` or `axes.yaxis`, with one unit for a cell.
-        tokens: the names of all places, side by side, also where a cell holds several.
-        cell: inches.
+        axis: `axes.xaxis` or `axes.yaxis`, with one unit per cell.
+        tokens: the names of all places, also if a cell holds several.
+        cell: the width of a cell in inches.
         title: what the axis shows, such as "key".
-        side: tokens in a cell.
+        side: how many tokens a cell holds.
     """
     num_cells = -(-len(tokens) // side)
     stride = next((each for each in _STRIDES if each * cell >= _NAME_INCHES), num_cells)
@@ -75,11 +80,13 @@ def name_axis(axis: Any, tokens: Sequence[str], cell: float, *, title: str, side
         names = [f"{place * side:,}  {name}" for place, name in zip(places, names, strict=True)]
         title = f"{title} (place and name of every {apart:,}{_ending(apart)})"
     leans = axis.axis_name == "x" and max(map(len, names), default=0) * 0.075 > stride * cell
-    axis.set_ticks(list(places), names, fontfamily=fonts() or None, **({"rotation": 90} if leans else {}))
+    axis.set_ticks(
+        list(places), names, fontfamily=fonts() or None, **({"rotation": 90} if leans else {})
+    )
     axis.set_tick_params(length=0, labelcolor=INK, labelsize=7.5)
     axis.set_label_text(title, color=MUTED, fontsize=9)
 
 
 def _ending(number: int) -> str:
-    """The ending of an ordinal; strides are 2, or end in 0 or 5."""
+    """Return the ending of an ordinal; strides are 2, or end in 0 or 5."""
     return "nd" if number == 2 else "th"

@@ -1,8 +1,8 @@
-"""Patterns: the weights of one attention for one input, with the tokens on both axes, ready to be drawn.
+"""Patterns: the weights of one attention for one input, with the tokens of both axes.
 
-Plain arrays become one by `Pattern(site, weights, ...)`, recordings by `to_patterns` in `recorded.py`. Weights may be
-anything that is indexed like an array (head, query, key): they are read a few rows at a time, so that a recording which
-makes its weights on demand is never asked for a whole long map.
+`Pattern(site, weights, ...)` takes arrays, `to_patterns` recordings. Weights may be anything that
+is indexed like an array (head, query, key): they are read a few rows at a time, so that a recording
+that computes weights on demand never computes a whole long map.
 """
 
 import re
@@ -27,23 +27,23 @@ Hidden = NDArray[np.bool_] | None  # (rows, keys), True where masked; None where
 
 
 class Weights(Protocol):
-    """What is indexed like an array (head, query, key)."""
+    """Anything that is indexed like an array (head, query, key)."""
 
     @property
     def shape(self) -> Sequence[int]:
         """Heads, queries, keys."""
 
     def __getitem__(self, where: Any) -> Any:
-        """Give back some of the weights."""
+        """Return some of the weights."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """What the heads of one attention look at, for one input.
+    """The attention weights of one attention for one input.
 
-    site: where it stands in the model, such as "layers.3.attention.weights". weights: (head, query, key), numbers.
-    query_tokens and key_tokens: the names on the two axes. blocked: (query, key), True where attention may not look;
-    "causal" for every key after its query; None where all may be seen. caution: what a reader must know of the weights.
+    site: its name, such as "layers.3.attention.weights". weights: (head, query, key). query_tokens
+    and key_tokens: the names on the two axes. blocked: (query, key), True where masked; "causal" if
+    every key after its query is masked; None if nothing is. caution: a warning for the reader.
     """
 
     site: str
@@ -54,25 +54,32 @@ class Pattern:
     caution: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what does not belong together: tokens of another length would put names at wrong places."""
+        """Check the shapes: tokens of another length would put names at wrong places."""
         shape = tuple(self.weights.shape)
         if len(shape) != 3 or 0 in shape:
             raise WrongUsage(
-                f"the weights of {self.site!r} must be (head, query, key), none of them 0; got {shape_text(shape)}."
+                f"the weights of {self.site!r} must be (head, query, key), none of them 0; "
+                f"got {shape_text(shape)}."
             )
-        for axis, tokens, length in (("query", self.query_tokens, shape[1]), ("key", self.key_tokens, shape[2])):
+        for axis, tokens, length in (
+            ("query", self.query_tokens, shape[1]),
+            ("key", self.key_tokens, shape[2]),
+        ):
             if len(tokens) != length:
                 raise WrongUsage(
-                    f"the weights of {self.site!r} have {length} places on the {axis} axis; got {len(tokens)} tokens."
+                    f"the weights of {self.site!r} have {length} places on the {axis} axis; "
+                    f"got {len(tokens)} tokens."
                 )
             object.__setattr__(self, f"{axis}_tokens", tuple(map(str, tokens)))
         if isinstance(self.blocked, str):
             if self.blocked != CAUSAL:
-                raise WrongUsage(f"blocked is a boolean (query, key), {CAUSAL!r} or None; got {self.blocked!r}.")
+                raise WrongUsage(
+                    f"blocked is a boolean (query, key), {CAUSAL!r} or None; got {self.blocked!r}."
+                )
         elif self.blocked is not None and tuple(self.blocked.shape) != shape[1:]:
             raise WrongUsage(
-                f"blocked must be (query, key), {shape_text(shape[1:])}, as the weights of {self.site!r} are; "
-                f"got {shape_text(tuple(self.blocked.shape))}."
+                f"blocked must be (query, key), {shape_text(shape[1:])}, as the weights of "
+                f"{self.site!r} are; got {shape_text(tuple(self.blocked.shape))}."
             )
 
     @property
@@ -97,15 +104,15 @@ class Pattern:
         return int(self.weights.shape[2])
 
     def bands(self) -> Iterator[tuple[int, int]]:
-        """Cut the queries into bands (first, after the last) of about a million weights each."""
+        """Yield bands of queries (first, last + 1) of about a million weights each."""
         height = max(1, _BAND // self.num_keys)
         for first in range(0, self.num_queries, height):
             yield first, min(first + height, self.num_queries)
 
     def rows(self, head: int, first: int, last: int) -> tuple[Rows, Hidden]:
-        """Read queries `first` to `last` (exclusive) of a head: weights (rows, keys), and which cells are masked.
+        """Return the weights (rows, keys) of queries `first` to `last` - 1, and the masked cells.
 
-        A blocked cell that holds weight all the same, as after an edit, is shown and not masked: nothing is hidden.
+        A blocked cell with weight, as after an edit, is shown and does not count as masked.
 
         Raises:
             WrongUsage: a weight is not a finite number.
@@ -114,8 +121,9 @@ class Pattern:
         if not np.isfinite(found).all():
             row, column = np.argwhere(~np.isfinite(found))[0]
             raise WrongUsage(
-                f"head {head_at(self.site, head)}: the weight of query {first + row} on key {column} is "
-                f"{found[row, column]}, which cannot be drawn; mend the model or leave this site out."
+                f"head {head_at(self.site, head)}: the weight of query {first + row} on key "
+                f"{column} is {found[row, column]}, which cannot be drawn; mend the model or "
+                "leave this site out."
             )
         if self.blocked is None:
             return found, None
@@ -127,7 +135,7 @@ class Pattern:
         return found, hidden if hidden.any() else None
 
     def whole(self, head: int) -> Rows:
-        """Read a whole head: (query, key), NaN where masked."""
+        """Return a whole head: (query, key), NaN where masked."""
         parts = []
         for first, last in self.bands():
             rows, hidden = self.rows(head, first, last)
@@ -136,18 +144,20 @@ class Pattern:
 
 
 def to_array(values: Any, kind: Any) -> NDArray[Any]:
-    """Make an array of a tensor on any device, of any precision, or of an array."""
+    """Turn a tensor of any device and precision, or an array, into an array of this kind."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
-        values = (values if kind is np.bool_ else values.float()).numpy()
+        if kind is not np.bool_:
+            values = values.float()
+        values = values.numpy()
     return np.asarray(values, dtype=kind)
 
 
 def site_words(site: str) -> tuple[str, str]:
     """Split a site into the kind of attention, in words, and its layer.
 
-    >>> site_words("decoder.layers.11.cross_attention.weights"), site_words("layers.0.attention.weights")
-    (('Decoder cross-attention', '11'), ('Attention', '0'))
+    >>> site_words("decoder.layers.11.cross_attention.weights")
+    ('Decoder cross-attention', '11')
     >>> site_words("attention.weights"), site_words("model.stack.3.core.2.attn.weights")
     (('Attention', ''), ('model.stack.*.core.*.attn', '3.2'))
     """
@@ -156,6 +166,8 @@ def site_words(site: str) -> tuple[str, str]:
     kind = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", path)
     found = re.fullmatch(r"(?:(encoder|decoder)\.)?(?:layers\.\*\.)?(?:(\w+?)_)?attention", kind)
     if found:
-        kind = " ".join(part for part in (found[1] or "", f"{found[2]}-attention" if found[2] else "attention") if part)
+        kind = f"{found[2]}-attention" if found[2] else "attention"
+        if found[1]:
+            kind = f"{found[1]} {kind}"
         kind = kind[0].upper() + kind[1:]
     return kind, layer

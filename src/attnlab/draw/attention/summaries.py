@@ -1,4 +1,4 @@
-"""Summaries as figures: any measure over layers and heads, measures along the queries, and maps of very long inputs."""
+"""Figures of summaries: measures over layers and heads or along queries, maps of long inputs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from attnlab.draw.attention.names import fonts, name_axis, token_words
 from attnlab.draw.attention.pattern import CAUSAL
-from attnlab.draw.attention.shading import Scale, draw_shades, state_scale
+from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
 from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, dress, finite, new_figure, shown
 from attnlab.draw.pictures.maps import draw_map
 from attnlab.errors import WrongUsage
@@ -19,22 +19,27 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_long_map", "draw_measure", "draw_rows"]
 
-_MOST_TICKS = 9
-_FAR_ABOVE = 4  # times what is usual
+_MAX_TICKS = 9
+_OUTLIER = 4  # times the 99th percentile
 
 
 def draw_measure(
-    values: Any, *, label: str, title: str = "", layers: Sequence[str] = (), high: float | None = None
+    values: Any,
+    *,
+    label: str,
+    title: str = "",
+    layers: Sequence[str] = (),
+    high: float | None = None,
 ) -> "Figure":
-    """Draw one number for each head: layers down, heads across.
+    """Draw one number for each head: rows are layers, columns are heads.
 
-    Where a value is below zero, two colours are as strong on either side of zero; where none is, one grows from zero.
+    With values below zero, two colors range around zero; else one color grows from zero.
 
     Args:
-        values: (layer, head), anything that NumPy can read; NaN for a head that has no value, which stays blank.
-        label: what is measured, with its unit.
-        title: what stands above the map.
-        layers: their names; empty for their numbers.
+        values: (layer, head), anything that NumPy can read; NaN leaves a head blank.
+        label: the measure with its unit.
+        title: the title above the map.
+        layers: names of the layers; empty for their numbers.
         high: the value of the strongest shade; None for the largest.
 
     Raises:
@@ -42,20 +47,17 @@ def draw_measure(
         CouldNotRun: matplotlib is missing.
     """
     table = _array(values)
-    if table.ndim != 2 or not table.size:
-        raise WrongUsage(f"a measure is (layer, head), one number or more; got {shape_text(table.shape)}.")
-    if not np.isfinite(table).any() or np.isinf(table).any():
-        raise WrongUsage(f"the values of {label!r} must be numbers, at least one of them finite and none infinite.")
-    if layers and len(layers) != len(table):
-        raise WrongUsage(f"{len(table)} layers need as many names; got {len(layers)}.")
-    top = float(np.nanmax(np.abs(table))) or 1.0
-    if high is not None:
-        top = high
+    _check_measure(table, label, layers)
+    top = high
+    if top is None:
+        top = float(np.nanmax(np.abs(table))) or 1.0
     if not top > 0:
         raise WrongUsage(f"high is the value of the strongest shade, above 0; got {high}.")
     num_layers, num_heads = table.shape
     cell = min(0.5, 14 / num_heads)
-    figure = new_figure(max(4.0, num_heads * cell + 1.8), max(2.2, num_layers * min(cell, 0.42) + 1.4))
+    figure = new_figure(
+        max(4.0, num_heads * cell + 1.8), max(2.2, num_layers * min(cell, 0.42) + 1.4)
+    )
     axes = figure.add_subplot()
     each = {
         "title": title or label,
@@ -73,14 +75,30 @@ def draw_measure(
     return figure
 
 
-def draw_rows(rows: Mapping[str, Any], *, label: str, title: str = "", tokens: Sequence[str] = ()) -> "Figure":
-    """Draw a measure of each query along the queries, such as the entropy of several heads: one line each.
+def _check_measure(table: Any, label: str, layers: Sequence[str]) -> None:
+    if table.ndim != 2 or not table.size:
+        raise WrongUsage(
+            f"a measure is (layer, head), one number or more; got {shape_text(table.shape)}."
+        )
+    if not np.isfinite(table).any() or np.isinf(table).any():
+        raise WrongUsage(
+            f"the values of {label!r} must be numbers, at least one of them finite and none "
+            "infinite."
+        )
+    if layers and len(layers) != len(table):
+        raise WrongUsage(f"{len(table)} layers need as many names; got {len(layers)}.")
+
+
+def draw_rows(
+    rows: Mapping[str, Any], *, label: str, title: str = "", tokens: Sequence[str] = ()
+) -> "Figure":
+    """Draw measures along the queries, one line each, such as the entropy of several heads.
 
     Args:
         rows: name -> (query,) values, all of one length; NaN leaves a gap.
-        label: what is measured, with its unit.
-        title: what stands above.
-        tokens: names of the queries; empty for their places.
+        label: the measure with its unit.
+        title: the title above the lines.
+        tokens: names of the queries; empty for their numbers.
 
     Raises:
         WrongUsage: no line, more than six, or lines and tokens of different lengths.
@@ -100,13 +118,21 @@ def draw_rows(rows: Mapping[str, Any], *, label: str, title: str = "", tokens: S
     marker = "o" if length[0] <= 40 else None
     for (name, line), hue, dash in zip(lines.items(), HUES, DASHES, strict=False):
         axes.plot(
-            finite(line), color=hue, linestyle=dash, linewidth=1.5, marker=marker, markersize=3, label=shown(name)
+            finite(line),
+            color=hue,
+            linestyle=dash,
+            linewidth=1.5,
+            marker=marker,
+            markersize=3,
+            label=shown(name),
         )
     dress(axes, title or label, "query", label)
     if tokens:
         name_axis(axes.xaxis, list(tokens), 6.8 / length[0], title="query")
     if len(lines) > 1:
-        axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        axes.legend(
+            frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0)
+        )
     return figure
 
 
@@ -127,32 +153,35 @@ def draw_long_map(
 ) -> "Figure":
     """Draw a pooled map of a long input, such as 30,000 tokens: the axes count tokens, not squares.
 
-    Squares of which nothing may be looked at are hatched. A square that holds weight is shown all the same.
+    Squares that are fully masked are hatched, unless they hold weight.
 
     Args:
-        values: (squares, squares), the mean or the largest weight of each; NaN where all of a square is masked. Squares
-            are alike but for the last of an axis, which may be cut short, as those of `summarise` are. Or a `Tile` of a
-            `Zoom`, which knows its places, their number and what is masked: its largest weights are drawn.
-        num_queries: how many queries the map stands for; not for a tile.
+        values: (squares, squares), the mean or the largest weight of each; NaN if a whole square is
+            masked. Squares are equal, but the last of an axis may be cut, as in `summarize`. Or a
+            `Tile` of a `Zoom`, with its own places and mask: its largest weights are drawn.
+        num_queries: how many queries the map covers; not for a tile.
         num_keys: how many keys; not for a tile.
         label: what a square shows, such as "largest weight".
-        title: what stands above.
+        title: the title above the map.
         query_tokens: names of these queries; those at the ticks are written beside their places.
-        key_tokens: the same of keys.
+        key_tokens: the same for keys.
         first_query: the place of the first of these queries in the input; not for a tile.
-        first_key: the same of keys.
-        blocked: (squares, squares), True where nothing of a square may be looked at; "causal" for squares whose keys
-            all stand after their queries; None where `values` tell by NaN, or nothing is masked.
-        scale: "root", so that small weights are seen, or "linear".
-        high: the value of the strongest shade. None for the largest; where that is more than four times what 99 of
-            100 squares with weight stay below, for this, so that one weight of 1 does not make all else blank. The bar
-            states it.
+        first_key: the same for keys.
+        blocked: (squares, squares), True if a whole square is masked; "causal" for squares with all
+            keys after their queries; None if nothing is masked, or NaN in `values` says it.
+        scale: "root", which makes small weights visible, or "linear".
+        high: the value of the strongest shade. None for the largest value, or for the 99th
+            percentile of squares with weight if the largest is more than four times that, so that
+            one weight of 1 does not blank the rest. The color bar states it.
 
     Raises:
-        WrongUsage: not a map, more squares than tokens, or names that are not as many as the tokens.
+        WrongUsage: not a map, more squares than tokens, or names that are not as many as the
+            tokens.
         CouldNotRun: matplotlib is missing.
     """
-    part = _part(values, (num_queries, num_keys), (first_query, first_key), (query_tokens, key_tokens))
+    part = _part(
+        values, (num_queries, num_keys), (first_query, first_key), (query_tokens, key_tokens)
+    )
     table = _hide(part, part.blocked if blocked is None else blocked)
     label = label or part.label
     is_signed = bool(np.isfinite(table).any() and np.nanmin(table) < 0)
@@ -181,7 +210,7 @@ def draw_long_map(
 
 
 class _Part(NamedTuple):
-    """A pooled map and where it stands; pairs are queries, then keys."""
+    """A pooled map and its place in the input; pairs are queries, then keys."""
 
     table: Any
     first: tuple[int, int]
@@ -192,12 +221,18 @@ class _Part(NamedTuple):
 
 
 def _part(
-    values: Any, lengths: tuple[int | None, int | None], first: tuple[int, int], tokens: tuple[Sequence[str], ...]
+    values: Any,
+    lengths: tuple[int | None, int | None],
+    first: tuple[int, int],
+    tokens: tuple[Sequence[str], ...],
 ) -> _Part:
-    """Read a map with its places, or a tile, which knows them; refuse what cannot be."""
+    """Read a map or a tile with its places; raise `WrongUsage` if they do not fit together."""
     if all(hasattr(values, name) for name in ("max", "queries", "keys", "allowed", "cell")):
         if any(lengths) or any(first):
-            raise WrongUsage("a tile knows its places; leave num_queries, num_keys, first_query and first_key out.")
+            raise WrongUsage(
+                "a tile has its own places; leave num_queries, num_keys, first_query and "
+                "first_key out."
+            )
         spans = [(part.start, part.stop - part.start) for part in (values.queries, values.keys)]
         (top, rows), (left, columns) = spans
         found = _Part(
@@ -213,11 +248,19 @@ def _part(
         return found
     table = _array(values)
     if table.ndim != 2 or not table.size or np.isinf(table).any():
-        raise WrongUsage(f"a pooled map is (squares, squares) of numbers or NaN; got {shape_text(table.shape)}.")
+        raise WrongUsage(
+            f"a pooled map is (squares, squares) of numbers or NaN; got {shape_text(table.shape)}."
+        )
     if lengths[0] is None or lengths[1] is None:
-        raise WrongUsage("a map of squares needs num_queries and num_keys, for how many tokens it stands; got none.")
+        raise WrongUsage(
+            "a map of squares needs num_queries and num_keys, the numbers of tokens it covers; "
+            "got none."
+        )
     if min(first) < 0:
-        raise WrongUsage(f"first_query and first_key are places in the input, 0 or more; got {first[0]}, {first[1]}.")
+        raise WrongUsage(
+            f"first_query and first_key are places in the input, 0 or more; got {first[0]}, "
+            f"{first[1]}."
+        )
     num_queries, num_keys = lengths[0], lengths[1]
     sides = (
         _side("query", num_queries, tokens[0], table.shape[0]),
@@ -227,18 +270,19 @@ def _part(
 
 
 def _hide(part: _Part, blocked: Any) -> Any:
-    """Return the map with NaN where nothing may be looked at."""
+    """Return the map with NaN where a whole square is masked and holds no weight."""
     table = part.table
     if blocked is None:
         return table
     if isinstance(blocked, str):
         if blocked != CAUSAL:
-            raise WrongUsage(f"blocked is a boolean (squares, squares), {CAUSAL!r} or None; got {blocked!r}.")
-        starts = [
-            first + side * np.arange(n) for first, side, n in zip(part.first, part.sides, table.shape, strict=True)
-        ]
-        ends = np.minimum(starts[0] + part.sides[0], part.first[0] + part.lengths[0])
-        hidden = starts[1] >= ends[:, None]
+            raise WrongUsage(
+                f"blocked is a boolean (squares, squares), {CAUSAL!r} or None; got {blocked!r}."
+            )
+        query_starts = part.first[0] + part.sides[0] * np.arange(table.shape[0])
+        query_ends = np.minimum(query_starts + part.sides[0], part.first[0] + part.lengths[0])
+        key_starts = part.first[1] + part.sides[1] * np.arange(table.shape[1])
+        hidden = key_starts >= query_ends[:, None]
     else:
         hidden = _array(blocked) != 0
         if hidden.shape != table.shape:
@@ -250,12 +294,12 @@ def _hide(part: _Part, blocked: Any) -> Any:
 
 
 def _strongest(table: Any) -> float:
-    """The value of the strongest shade: the largest, unless few squares stand far above all others."""
+    """Return the value of the strongest shade: the largest, or a percentile below outliers."""
     sizes = np.abs(table[np.isfinite(table) & (table != 0)])
     if not sizes.size:
         return 1.0
     usual, most = float(np.quantile(sizes, 0.99)), float(sizes.max())
-    return usual if most > _FAR_ABOVE * usual else most
+    return usual if most > _OUTLIER * usual else most
 
 
 def _check_names(axis: str, length: int, tokens: Sequence[str]) -> None:
@@ -264,25 +308,30 @@ def _check_names(axis: str, length: int, tokens: Sequence[str]) -> None:
 
 
 def _side(axis: str, length: int, tokens: Sequence[str], squares: int) -> int:
-    """How many tokens a square is long; refuse what cannot be."""
+    """Return how many tokens a square covers on an axis; raise `WrongUsage` if none fits."""
     if length < squares:
-        raise WrongUsage(f"the {axis} axis has {squares} squares, which are more than its {length} tokens.")
+        raise WrongUsage(
+            f"the {axis} axis has {squares} squares, which are more than its {length} tokens."
+        )
     _check_names(axis, length, tokens)
     side = -(-length // squares)
     if -(-length // side) != squares:
         raise WrongUsage(
-            f"{length} tokens in equal squares of {side} make {-(-length // side)} squares; the {axis} axis of the map "
-            f"has {squares}, so their places are not known."
+            f"{length} tokens in equal squares of {side} make {-(-length // side)} squares; the "
+            f"{axis} axis of the map has {squares}, so their places are not known."
         )
     return side
 
 
 def _count_axis(axis: Any, name: str, first: int, length: int, tokens: Sequence[str]) -> None:
-    """Mark round places; where tokens have names, with the name of the token there."""
+    """Put ticks at round places, with the names of the tokens there if they have names."""
     steps = (m * 10**p for p in range(12) for m in (1, 2, 5))
-    step = next(each for each in steps if length / each <= _MOST_TICKS)
+    step = next(each for each in steps if length / each <= _MAX_TICKS)
     places = range(-(-first // step) * step, first + length, step)
-    words = [f"{place:,}" + (f"  {token_words(tokens[place - first])}" if tokens else "") for place in places]
+    words = [
+        f"{place:,}" + (f"  {token_words(tokens[place - first])}" if tokens else "")
+        for place in places
+    ]
     axis.set_ticks([place + 0.5 for place in places], words, fontfamily=fonts() or None)
     axis.set_tick_params(length=3, color=MUTED, labelcolor=INK, labelsize=8)
     if axis.axis_name == "x" and tokens:

@@ -1,1 +1,1 @@
-"""Pictures: one kind of section in, one matplotlib figure out; the files are made in `attnlab.draw.figures`."""
+"""Pictures: a matplotlib figure for each kind of section; `attnlab.draw.figures` saves them."""

@@ -1,4 +1,4 @@
-"""Charts: lines with bands on plain or logarithmic axes, grouped bars with whiskers, and named levels."""
+"""Charts: lines with bands on plain or logarithmic axes, grouped bars with whiskers, levels."""
 
 import itertools
 import math
@@ -7,23 +7,33 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attnlab.draw.numbers import number_words
-from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, PAPER, dress, finite, new_figure, shown
+from attnlab.draw.pictures.look import (
+    DASHES,
+    HUES,
+    INK,
+    MUTED,
+    PAPER,
+    dress,
+    finite,
+    new_figure,
+    shown,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["bars_figure", "lines_figure"]
 
-_MOST_DOTS = 40  # places of a line that can still be told apart
-_MOST_DIGITS = 7  # of a drawn number, as on the page
-_MOST_PLACES = 12  # places that are their own ticks on a logarithmic axis
+_MAX_DOTS = 40  # points of a line that get markers
+_MAX_DIGITS = 7  # of a drawn number, as on the page
+_MAX_TICKS = 12  # values with a tick of their own on a logarithmic axis
 
 
 def lines_figure(section: Mapping[str, Any]) -> "Figure":
     """Draw a `lines` section."""
     width = 7.0
     figure = new_figure(width, 3.7)
-    from matplotlib.ticker import MaxNLocator  # new_figure has said what to install where it is missing
+    from matplotlib.ticker import MaxNLocator  # after new_figure, which checks for matplotlib
 
     axes = figure.add_subplot()
     dress(axes, section["title"], section["x_label"], section["y_label"])
@@ -34,7 +44,7 @@ def lines_figure(section: Mapping[str, Any]) -> "Figure":
     if section.get("x_log", False):
         _make_log(axes, "x", places)
     elif all(x.is_integer() for x in places if not math.isnan(x)):
-        # There is no epoch 1.5.
+        # There is no step 1.5.
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
     if section.get("y_log", False):
         _make_log(axes, "y", [y for series in section["series"] for y in finite(series["y"])])
@@ -42,16 +52,21 @@ def lines_figure(section: Mapping[str, Any]) -> "Figure":
         axes.update_datalim([(max(places, default=0.0), 0.0)])
         axes.autoscale_view()
         axes.set_ylim(bottom=0.0)
-    _add_legend(figure, axes, len(section["series"]), width)
+    _, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1 or (labels and not section["series"]):
+        _add_legend_below(figure, axes, width)
     return figure
 
 
 def _draw_line(axes: Any, series: Mapping[str, Any], index: int, *, x_log: bool) -> None:
-    pick = [i for i, x in enumerate(finite(series["x"])) if not math.isnan(x) and (x > 0 or not x_log)]
-    pick.sort(key=lambda i: series["x"][i])
-    x, y = ([finite(series[key])[i] for i in pick] for key in ("x", "y"))
+    all_x, all_y = finite(series["x"]), finite(series["y"])
+    pick = [i for i, x in enumerate(all_x) if not math.isnan(x) and (x > 0 or not x_log)]
+    pick.sort(key=lambda i: all_x[i])
+    x, y = [all_x[i] for i in pick], [all_y[i] for i in pick]
     hue = HUES[index % len(HUES)]
     style = series.get("style", "line")
+    # A point between gaps makes no line, so short lines also show their points.
+    has_markers = style == "points" or (len(x) <= _MAX_DOTS and style == "line")
     axes.plot(
         x,
         y,
@@ -60,14 +75,14 @@ def _draw_line(axes: Any, series: Mapping[str, Any], index: int, *, x_log: bool)
         linestyle="none" if style == "points" else DASHES[index % len(DASHES)],
         drawstyle="steps-post" if style == "steps" else "default",
         linewidth=1.6,
-        # Alone between gaps, a point is no line; it is seen as a dot.
-        marker="o" if style == "points" or (len(x) <= _MOST_DOTS and style == "line") else None,
+        marker="o" if has_markers else None,
         markersize=3.5,
     )
     for number, band in enumerate(series.get("bands", ()), 1):
         _draw_band(axes, x, y, *_ends(band, pick), hue)
-        # Where the second band is, the first is below it: in the legend both are as dark as in the chart.
-        axes.fill_between([], [], [], color=hue, alpha=1 - 0.84**number, linewidth=0, label=shown(band["name"], 60))
+        # Bands overlap: the legend shows each as dark as the chart does.
+        label, alpha = shown(band["name"], 60), 1 - 0.84**number
+        axes.fill_between([], [], [], color=hue, alpha=alpha, linewidth=0, label=label)
     if "low" in series:
         _draw_band(axes, x, y, *_ends(series, pick), hue, are_apart=style == "points")
 
@@ -87,14 +102,16 @@ def _draw_band(
     *,
     are_apart: bool = False,
 ) -> None:
-    """Shade what lies between two ends; points that are apart get an upright stroke each."""
+    """Shade an interval along a line, or draw a vertical stroke at each separate point."""
     there = [not math.isnan(a + b + c) for a, b, c in zip(low, high, y, strict=True)]
     if not are_apart:
         axes.fill_between(x, low, high, where=there, color=hue, alpha=0.16, linewidth=0)
+    alpha = 0.55 if are_apart else None
     for i in range(len(x)):
-        # A band needs two neighbours; alone, an interval is an upright stroke.
-        if there[i] and (are_apart or not any(there[max(0, i - 1) : i] + there[i + 1 : i + 2])):
-            axes.plot([x[i], x[i]], [low[i], high[i]], color=hue, linewidth=1.2, alpha=0.55 if are_apart else None)
+        # A band needs two neighbors; an interval without any is a vertical stroke.
+        has_neighbor = any(there[max(0, i - 1) : i] + there[i + 1 : i + 2])
+        if there[i] and (are_apart or not has_neighbor):
+            axes.plot([x[i], x[i]], [low[i], high[i]], color=hue, linewidth=1.2, alpha=alpha)
 
 
 def _draw_levels(axes: Any, levels: Sequence[Mapping[str, Any]]) -> None:
@@ -102,11 +119,13 @@ def _draw_levels(axes: Any, levels: Sequence[Mapping[str, Any]]) -> None:
         (y,) = finite([level["y"]])
         if not math.isnan(y):
             label = shown(level["name"], 60)
-            axes.axhline(y, label=label, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, zorder=2.5)
+            axes.axhline(
+                y, label=label, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, zorder=2.5
+            )
 
 
 def _make_log(axes: Any, which: str, values: Sequence[float]) -> None:
-    """Make an axis logarithmic, with plain words for ticks; a few places are their own ticks."""
+    """Make an axis logarithmic, with plain numbers for ticks; a few values get their own ticks."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
     places = sorted({value for value in values if value > 0})
@@ -115,14 +134,16 @@ def _make_log(axes: Any, which: str, values: Sequence[float]) -> None:
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
     axis = axes.xaxis if which == "x" else axes.yaxis
     words = FuncFormatter(lambda value, _: _tick_words(value))
-    gaps = [math.log(b / a) for a, b in itertools.pairwise(places)]
-    # Places that crowd in a corner would write over one another.
-    if which == "x" and 1 < len(places) <= _MOST_PLACES and min(gaps) >= math.log(places[-1] / places[0]) / 16:
-        axis.set_major_locator(FixedLocator(places))
-        axis.set_minor_locator(NullLocator())
+    if which == "x" and 1 < len(places) <= _MAX_TICKS:
+        gaps = [math.log(b / a) for a, b in itertools.pairwise(places)]
+        # Labels of values that lie too close would overlap.
+        if min(gaps) >= math.log(places[-1] / places[0]) / 16:
+            axis.set_major_locator(FixedLocator(places))
+            axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(words)
-    # Within one power of ten the minor ticks carry the only numbers there are.
-    axis.set_minor_formatter(words if places[-1] / places[0] < 10 and which == "y" else NullFormatter())
+    # Within one power of ten only the minor ticks have numbers.
+    has_minor_labels = which == "y" and places[-1] / places[0] < 10
+    axis.set_minor_formatter(words if has_minor_labels else NullFormatter())
 
 
 def _tick_words(value: float) -> str:
@@ -130,15 +151,8 @@ def _tick_words(value: float) -> str:
     return words.replace("-", "−")
 
 
-def _add_legend(figure: "Figure", axes: Any, num_series: int, width: float) -> None:
-    """Name the lines below the chart, where no name covers what it names."""
-    _, labels = axes.get_legend_handles_labels()
-    if len(labels) > 1 or (labels and num_series == 0):
-        _add_legend_below(figure, axes, width)
-
-
 def bars_figure(section: Mapping[str, Any]) -> "Figure":
-    """Draw a `bars` section: bars begin at zero, a missing value is a gap that says so."""
+    """Draw a `bars` section: bars begin at zero, a missing value is a gap with "n/a"."""
     groups, all_series = section["groups"], section["series"]
     num_series = max(1, len(all_series))
     width = min(14.0, max(7.0, 0.9 + 0.24 * len(groups) * (num_series + 0.8)))
@@ -151,22 +165,28 @@ def bars_figure(section: Mapping[str, Any]) -> "Figure":
         middles = [group + (index - (num_series - 1) / 2) * pitch for group in range(len(groups))]
         values = finite(series["values"])
         bars = axes.bar(
-            middles, values, 0.86 * pitch, color=HUES[index % len(HUES)], label=shown(series["name"], 60), zorder=2
+            middles,
+            values,
+            0.86 * pitch,
+            color=HUES[index % len(HUES)],
+            label=shown(series["name"], 60),
+            zorder=2,
         )
         _draw_whiskers(axes, series, middles, values)
         for bar, middle, value in zip(bars, middles, values, strict=True):
             if math.isnan(value):
                 bar.set_height(0)
-                axes.annotate(
-                    "n/a", (middle, 0), (0, 3), textcoords="offset points", ha="center", fontsize=8, color=MUTED
-                )
+                words: dict[str, Any] = {"ha": "center", "fontsize": 8, "color": MUTED}
+                axes.annotate("n/a", (middle, 0), (0, 3), textcoords="offset points", **words)
     _draw_levels(axes, section.get("levels", ()))
     axes.axhline(0, color=MUTED, linewidth=0.9)
     axes.spines["bottom"].set_visible(False)
     axes.margins(x=0.01, y=0.08)
     if num_series * len(groups) <= 2.3 * (width - 0.8):
         _write_values(axes, section, pitch)
-    lean: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if do_lean else {}
+    lean: dict[str, Any] = (
+        {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if do_lean else {}
+    )
     axes.set_xticks(range(len(groups)), names, **lean)
     axes.tick_params(axis="x", length=0)
     if num_series > 1 or section.get("levels"):
@@ -175,13 +195,17 @@ def bars_figure(section: Mapping[str, Any]) -> "Figure":
 
 
 def _add_legend_below(figure: "Figure", axes: Any, width: float) -> None:
-    """Name the series in their order and the levels last, row by row."""
+    """Add a legend below the chart: series in order, levels last, row by row."""
     handles, labels = axes.get_legend_handles_labels()
-    named = sorted(zip(handles, labels, strict=True), key=lambda pair: hasattr(pair[0], "get_linestyle"))
+    named = sorted(
+        zip(handles, labels, strict=True), key=lambda pair: hasattr(pair[0], "get_linestyle")
+    )
     inches = [0.55 + 0.072 * len(label) for _, label in named]
-    fitting = (n for n in (4, 3, 2) if sum(max(inches[i::n], default=0.0) for i in range(n)) <= width)
-    across = max(1, min(next(fitting, 1), len(named)))
-    # matplotlib fills column after column.
+    columns = [
+        n for n in (4, 3, 2) if sum(max(inches[i::n], default=0.0) for i in range(n)) <= width
+    ]
+    across = max(1, min(columns[0] if columns else 1, len(named)))
+    # matplotlib fills one column after the other.
     ordered = [named[i] for column in range(across) for i in range(column, len(named), across)]
     figure.legend(
         [handle for handle, _ in ordered],
@@ -194,15 +218,19 @@ def _add_legend_below(figure: "Figure", axes: Any, width: float) -> None:
     )
 
 
-def _draw_whiskers(axes: Any, series: Mapping[str, Any], middles: Sequence[float], values: Sequence[float]) -> None:
+def _draw_whiskers(
+    axes: Any, series: Mapping[str, Any], middles: Sequence[float], values: Sequence[float]
+) -> None:
     if "low" not in series:
         return
     low, high = finite(series["low"]), finite(series["high"])
     for x, value, a, b in zip(middles, values, low, high, strict=True):
         if not math.isnan(value + a + b):
-            # As lines from end to end: an interval need not hold the value, as an error bar would.
+            # A line from end to end: an interval need not contain the value, an error bar must.
             axes.plot([x, x], [a, b], color=PAPER, linewidth=3.2, zorder=3)
-            axes.plot([x, x], [a, b], color=INK, linewidth=1.2, marker="_", markersize=6, zorder=3.1)
+            axes.plot(
+                [x, x], [a, b], color=INK, linewidth=1.2, marker="_", markersize=6, zorder=3.1
+            )
 
 
 def _write_values(axes: Any, section: Mapping[str, Any], pitch: float) -> None:
@@ -210,7 +238,10 @@ def _write_values(axes: Any, section: Mapping[str, Any], pitch: float) -> None:
 
     num_series = len(section["series"])
     for index, series in enumerate(section["series"]):
-        ends = zip(*(finite(series.get(key, series["values"])) for key in ("values", "low", "high")), strict=True)
+        ends = zip(
+            *(finite(series.get(key, series["values"])) for key in ("values", "low", "high")),
+            strict=True,
+        )
         for group, (value, low, high) in enumerate(ends):
             if math.isnan(value):
                 continue
@@ -218,21 +249,21 @@ def _write_values(axes: Any, section: Mapping[str, Any], pitch: float) -> None:
             at, shift = (max(there), 5) if value >= 0 else (min(there), -12)
             x = group + (index - (num_series - 1) / 2) * pitch
             axes.annotate(
-                number_words(float(f"{value:.{_MOST_DIGITS}g}")),
+                number_words(float(f"{value:.{_MAX_DIGITS}g}")),
                 (x, at),
                 (0, shift),
                 textcoords="offset points",
                 ha="center",
                 fontsize=7.5,
                 color=INK,
-                # Above the whiskers of neighbours, which must not cross a number out.
+                # Above the whiskers of neighbors, which would cross a number out.
                 zorder=4,
                 path_effects=[withStroke(linewidth=2.5, foreground=PAPER)],
             )
 
 
 def _group_names(groups: Sequence[str], inches: float) -> tuple[list[str], bool]:
-    """Names stand level while they fit in a few lines, and lean where they do not (the second value)."""
+    """Return the names, in lines if they fit, and whether they have to be slanted."""
     letters = max(1, int(inches * 13))
     wrap = textwrap.TextWrapper(letters, break_long_words=False, break_on_hyphens=False).wrap
     broken = [wrap(shown(group, 60)) or [shown(group)] for group in groups]

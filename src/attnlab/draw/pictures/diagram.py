@@ -1,10 +1,20 @@
-"""Diagrams as figures: the places are those of the page (`attnlab.draw.diagram`), in pixels of a 96th of an inch."""
+"""Diagrams as figures, in the layout of the page (`attnlab.draw.diagram`) at 96 pixels an inch."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from attnlab.draw.diagram import Box, Line, lay_out
-from attnlab.draw.pictures.look import ACCENT, INK, MUTED, PAPER, RULE, SUNKEN, WASH, new_figure, shown
+from attnlab.draw.pictures.look import (
+    ACCENT,
+    INK,
+    MUTED,
+    PAPER,
+    RULE,
+    SUNKEN,
+    WASH,
+    new_figure,
+    shown,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,8 +57,9 @@ def _draw_box(axes: Any, box: Box, order: float, *, is_frame: bool) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     fill, edge = _FILLS[box.tone]
-    fill, edge = ("none", RULE) if is_frame and box.tone == "plain" else (fill, edge)
-    # The rounding is drawn inside the box, so that it ends where the page's box ends.
+    if is_frame and box.tone == "plain":
+        fill, edge = "none", RULE
+    # The rounding stays inside the box, as on the page.
     round_by = min(7.0, box.width / 2, box.height / 2)
     axes.add_patch(
         FancyBboxPatch(
@@ -62,20 +73,35 @@ def _draw_box(axes: Any, box: Box, order: float, *, is_frame: bool) -> None:
             zorder=order,
         )
     )
+    title_color, note_color = _WORDS[box.tone]
     for line in box.lines:
-        _write(axes, line, _WORDS[box.tone][line.role == "note"], weight="bold" if line.role == "title" else "normal")
+        if line.role == "title":
+            _write(axes, line, title_color, weight="bold")
+        else:
+            _write(axes, line, note_color)
 
 
 def _draw_arrow(axes: Any, arrow: Any) -> None:
     from matplotlib.patches import Polygon
 
     x, y = zip(*arrow.shaft, strict=True)
-    axes.plot(x, y, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)) if arrow.is_dashed else "solid", zorder=2)
+    axes.plot(
+        x,
+        y,
+        color=MUTED,
+        linewidth=1.1,
+        linestyle=(0, (4, 3)) if arrow.is_dashed else "solid",
+        zorder=2,
+    )
     if arrow.head:
-        axes.add_patch(Polygon(arrow.head, closed=True, facecolor=MUTED, edgecolor="none", zorder=2))
+        axes.add_patch(
+            Polygon(arrow.head, closed=True, facecolor=MUTED, edgecolor="none", zorder=2)
+        )
 
 
-def _write(axes: Any, line: Line, colour: str, *, weight: str = "normal", ground: str | None = None) -> None:
+def _write(
+    axes: Any, line: Line, color: str, *, weight: str = "normal", ground: str | None = None
+) -> None:
     axes.text(
         line.x,
         line.y,
@@ -84,7 +110,7 @@ def _write(axes: Any, line: Line, colour: str, *, weight: str = "normal", ground
         va="baseline",
         fontsize=_SIZES[line.role],
         fontweight=weight,
-        color=colour,
+        color=color,
         zorder=4,
         bbox={"facecolor": ground, "edgecolor": "none", "pad": 1} if ground else None,
     )

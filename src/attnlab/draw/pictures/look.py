@@ -1,6 +1,6 @@
-"""The look that all figures share: colours, sizes, axes, and text that is shown as it is.
+"""The style of all figures: colors, sizes, axes, and text that is drawn literally.
 
-The colours are those of the page in light. No global setting of matplotlib is touched.
+The colors are those of the light page. No global setting of matplotlib is changed.
 """
 
 import math
@@ -21,7 +21,14 @@ __all__ = [
 INK, MUTED, RULE, PAPER = "#1c2126", "#59616a", "#dfdcd5", "#ffffff"
 ACCENT, WASH, SUNKEN = "#12609c", "#e6eff7", "#f2f0eb"
 HUES = (ACCENT, "#a34a00", "#6b3fa0", "#2c6e49", "#9b2c63", "#555d66")
-DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 2)), (0, (7, 2, 1.5, 2)), (0, (9, 3)), (0, (3, 3)))
+DASHES: tuple[Any, ...] = (
+    "solid",
+    (0, (5, 2)),
+    (0, (1.5, 2)),
+    (0, (7, 2, 1.5, 2)),
+    (0, (9, 3)),
+    (0, (3, 3)),
+)
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -33,7 +40,9 @@ def new_figure(width: float, height: float) -> "Figure":
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise CouldNotRun("figures need matplotlib; install it with: pip install 'attnlab[plot]'.") from None
+        raise CouldNotRun(
+            "figures need matplotlib; install it with: pip install 'attnlab[plot]'."
+        ) from None
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
@@ -41,25 +50,32 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def shown(text: str, most: int = 200) -> str:
-    """Make a text safe to draw: dollars are no formulas, white space and control characters are seen.
+    """Make a text safe to draw: no formulas, visible white space and control characters.
 
     >>> shown("$5 and $6"), shown("one\\ntwo"), shown("far too long", 8)
     ('\\\\$5 and \\\\$6', 'one⏎two', 'far too…')
     """
-    text = text.replace("\n", "⏎").replace("\t", "⇥") if text.strip() else text.replace(" ", "␣").replace("\n", "⏎")
-    # Controls and lone surrogates would make an SVG that no program can read.
-    text = "".join("\ufffd" if unicodedata.category(letter) in ("Cc", "Cs") else letter for letter in text)
-    text = text if len(text) <= most else text[: most - 1] + "…"
+    if text.strip():
+        text = text.replace("\t", "⇥")
+    else:
+        text = text.replace(" ", "␣")
+    text = text.replace("\n", "⏎")
+    # Control characters and lone surrogates would make the SVG invalid.
+    text = "".join(
+        "\ufffd" if unicodedata.category(letter) in ("Cc", "Cs") else letter for letter in text
+    )
+    if len(text) > most:
+        text = text[: most - 1] + "…"
     return text.replace("$", r"\$")
 
 
 def finite(values: Any) -> list[float]:
-    """Return numbers with NaN for all that cannot be drawn, which matplotlib leaves out."""
+    """Return the numbers with NaN for None and infinities, which matplotlib does not draw."""
     return [float(v) if v is not None and math.isfinite(v) else math.nan for v in values]
 
 
 def dress(axes: Any, title: str, x_label: str, y_label: str) -> None:
-    """Give axes their titles, and take away all lines that carry nothing."""
+    """Set the titles of the axes, and remove needless lines."""
     axes.set_title(shown(title), fontsize=11, loc="left", color=INK, pad=10)
     axes.set_xlabel(shown(x_label), color=MUTED)
     axes.set_ylabel("\n".join(textwrap.wrap(shown(y_label), 34)), color=MUTED)

@@ -1,7 +1,7 @@
-"""Maps: shaded cells side by side, with numbers where they are few; attention maps of a trace are drawn alike.
+"""Maps: shaded cells side by side, with numbers if they are few; also attention maps of a trace.
 
-Shades are lightness alone, linear in the value: one colour from `low` up, two colours around zero where `low` is
-below zero. Cells without a number stay blank.
+Shades differ in lightness and are linear in the value: one color from `low` up, two colors around
+zero if `low` is negative. Cells without a number stay blank.
 """
 
 import math
@@ -15,16 +15,16 @@ from attnlab.look.heads import head_at
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["colour_map", "draw_map", "maps_figure", "trace_figure"]
+__all__ = ["color_map", "draw_map", "maps_figure", "trace_figure"]
 
-_MOST_ACROSS = 4
-_MOST_INCHES = 32.0  # of a side: four maps of twelve keys whose numbers can be read
-_MOST_NUMBERS = 12  # rows and columns of a map whose cells still hold numbers
-_LEAST_INCHES = 4.0
+_MAX_COLUMNS = 4
+_MAX_INCHES = 32.0  # of a side: four maps of twelve keys with legible numbers
+_MAX_NUMBERS = 12  # rows and columns of a map with numbers in its cells
+_MIN_INCHES = 4.0
 _LETTERS_PER_INCH = 12.0  # of a title, at least
 _LINE_INCHES = 0.2
-_BAR_INCHES = 0.75  # of the bar that explains the shades, with its numbers
-_NAME_INCHES = 0.14  # from one name to the next, at least
+_BAR_INCHES = 0.75  # width of the color bar with its numbers
+_NAME_INCHES = 0.14  # least distance between two names
 _COOL = ["#f1f5f9", "#c3dcf2", "#7fb2de", "#3f86c2", ACCENT, "#0a3157"]
 _WARM = ["#f8f2ec", "#f3d3b5", "#dd9f6a", "#c06d2a", "#a34a00", "#4f2300"]
 
@@ -36,17 +36,19 @@ def maps_figure(section: Mapping[str, Any]) -> "Figure":
 
 
 def trace_figure(section: Mapping[str, Any]) -> "Figure":
-    """Draw every head of one trace of a `trace` section: the one whose input is `figure_input`, else the first."""
+    """Draw every head of the trace whose input is `figure_input`, or of the first trace."""
     traces = section["traces"]
     wanted = list(section.get("figure_input", ()))
     trace = next((each for each in traces if list(each["input"]) == wanted), traces[0])
     choices = " ".join(step["choice"] for step in trace["steps"])
     title = f"{' '.join(trace['input'])} → {choices}" if choices else " ".join(trace["input"])
-    return _grid_of_maps(title, [_head_to_map(head, trace["tokens"]) for head in trace["attention"]])
+    return _grid_of_maps(
+        title, [_head_to_map(head, trace["tokens"]) for head in trace["attention"]]
+    )
 
 
 def _head_to_map(head: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
-    """Keys beyond the end of a row may not be seen: they are blank."""
+    """Turn a head into a map; keys beyond the end of a row are masked and stay blank."""
     rows = head["rows"]
     num_keys = len(head["key_tokens"]) if "key_tokens" in head else max(map(len, rows), default=0)
     return {
@@ -62,17 +64,17 @@ def _head_to_map(head: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, An
 
 
 def _grid_of_maps(title: str, maps: Sequence[Mapping[str, Any]]) -> "Figure":
-    across = min(_MOST_ACROSS, max(1, len(maps)))
+    across = min(_MAX_COLUMNS, max(1, len(maps)))
     down = max(1, math.ceil(len(maps) / across))
     sizes = [_inches(each) for each in maps] or [(3.0, 2.0)]
     width = sum(max((w for w, _ in sizes[i::across]), default=0.0) for i in range(across))
     height = sum(max(h for _, h in sizes[i * across : (i + 1) * across]) for i in range(down))
-    room = max(_LEAST_INCHES, min(width, _MOST_INCHES))
+    room = max(_MIN_INCHES, min(width, _MAX_INCHES))
     heading = textwrap.wrap(shown(title, 100), int(room * _LETTERS_PER_INCH))
-    figure = new_figure(room, 0.3 + _LINE_INCHES * len(heading) + min(height, _MOST_INCHES))
+    figure = new_figure(room, 0.3 + _LINE_INCHES * len(heading) + min(height, _MAX_INCHES))
     figure.suptitle("\n".join(heading), fontsize=11, x=0.01, ha="left", color=INK)
     widths = [max(w for w, _ in sizes[i::across]) for i in range(across)]
-    if width < room:  # the title is wider than the maps, which stand at the left
+    if width < room:  # the title is wider than the maps, which are aligned left
         widths.append(room - width)
     grid = figure.add_gridspec(down, len(widths), width_ratios=widths)
     ranges = {(each["low"], each["high"]) for each in maps}
@@ -88,7 +90,7 @@ def _grid_of_maps(title: str, maps: Sequence[Mapping[str, Any]]) -> "Figure":
 
 
 def _inches(each: Mapping[str, Any]) -> tuple[float, float]:
-    """Cells are large while there are few of them; names and titles come on top."""
+    """Return the width and height of a map with names and titles; fewer cells are larger."""
     num_rows, num_columns = len(each["row_labels"]), len(each["column_labels"])
     cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns)))
     names = 0.085 * max(min(_longest(each["row_labels"]), 18), 3)
@@ -99,7 +101,7 @@ def _inches(each: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _title_lines(each: Mapping[str, Any], cell: float) -> list[str]:
-    """Break a map's title where its map ends, lest it write over its neighbour's."""
+    """Break a map's title at the width of its map, so that titles do not overlap."""
     inches = len(each["column_labels"]) * cell + _BAR_INCHES
     return textwrap.wrap(shown(each["title"], 100), int(inches * _LETTERS_PER_INCH)) or [""]
 
@@ -112,26 +114,33 @@ def _leans(each: Mapping[str, Any], cell: float) -> bool:
     return _longest(each["column_labels"]) * 0.078 > cell
 
 
-def colour_map(*, is_signed: bool) -> Any:
-    """Return the shades of all maps: of one colour, or of two around zero."""
+def color_map(*, is_signed: bool) -> Any:
+    """Return the shades of all maps: one color, or two colors around zero."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    colours = [*reversed(_WARM), *_COOL[1:]] if is_signed else _COOL
-    return LinearSegmentedColormap.from_list("shades", colours, N=511)
+    colors = [*reversed(_WARM), *_COOL[1:]] if is_signed else _COOL
+    return LinearSegmentedColormap.from_list("shades", colors, N=511)
 
 
 def draw_map(axes: Any, each: Mapping[str, Any]) -> Any:
-    """Draw one map into axes, and return the picture that a colour bar explains."""
+    """Draw one map into axes, and return the image for a color bar."""
     low, high = each["low"], each["high"]
-    shades = colour_map(is_signed=low < 0).with_extremes(bad=PAPER)
+    shades = color_map(is_signed=low < 0).with_extremes(bad=PAPER)
     rows = [finite(row) for row in each["rows"]]
     num_rows, num_columns = len(rows), len(each["column_labels"])
-    picture = axes.imshow(rows or [[math.nan]], cmap=shades, vmin=low, vmax=high, interpolation="nearest")
-    if num_rows <= _MOST_NUMBERS and num_columns <= _MOST_NUMBERS:
+    picture = axes.imshow(
+        rows or [[math.nan]], cmap=shades, vmin=low, vmax=high, interpolation="nearest"
+    )
+    if num_rows <= _MAX_NUMBERS and num_columns <= _MAX_NUMBERS:
         _write_numbers(axes, rows, low, high)
     cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns, 1)))
     _name_axis(axes.set_yticks, each["row_labels"], cell)
-    _name_axis(axes.set_xticks, each["column_labels"], cell, **({"rotation": 90} if _leans(each, cell) else {}))
+    _name_axis(
+        axes.set_xticks,
+        each["column_labels"],
+        cell,
+        **({"rotation": 90} if _leans(each, cell) else {}),
+    )
     axes.tick_params(length=0, labelcolor=INK, labelsize=8)
     for spine in axes.spines.values():
         spine.set_color(RULE)
@@ -148,8 +157,12 @@ def _name_axis(name: Any, labels: Sequence[str], cell: float, **options: Any) ->
 
 def _write_numbers(axes: Any, rows: Sequence[Sequence[float]], low: float, high: float) -> None:
     values = [value for row in rows for value in row if not math.isnan(value)]
-    most = max(map(abs, values), default=0)
-    decimals = 0 if all(value == int(value) for value in values) or most >= 100 else 1 if most >= 10 else 2
+    largest = max(map(abs, values), default=0)
+    decimals = 2
+    if largest >= 100 or all(value == int(value) for value in values):
+        decimals = 0
+    elif largest >= 10:
+        decimals = 1
     for i, row in enumerate(rows):
         for j, value in enumerate(row):
             if math.isnan(value):
@@ -157,5 +170,5 @@ def _write_numbers(axes: Any, rows: Sequence[Sequence[float]], low: float, high:
             depth = abs(value) / high if low < 0 else (value - low) / (high - low)
             words = f"{value:.{decimals}f}"
             words = "0" if float(words) == 0 else words.replace("-", "−")
-            colour = PAPER if depth > 0.52 else INK
-            axes.text(j, i, words, ha="center", va="center", fontsize=7, color=colour)
+            color = PAPER if depth > 0.52 else INK
+            axes.text(j, i, words, ha="center", va="center", fontsize=7, color=color)

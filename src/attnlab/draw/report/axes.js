@@ -1,4 +1,4 @@
-// What all charts share: hues, margins, the extent of values and the upright axis.
+// Shared by all charts: hues, margins, the extent of values and the vertical axis.
 
 const HUES = 6;
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "12 4", "4 4"];
@@ -13,11 +13,11 @@ function paddedExtent(values, isLog) {
   const [low, high] = values.length ? extent(values) : [1, 10];
   if (isLog) return low === high ? [low / 2, high * 2] : [low * 0.95, high * 1.05];
   const pad = (high - low || Math.abs(high) || 1) * 0.05;
-  // A loss that nearly reaches zero is read against zero.
+  // A loss close to zero is compared with zero.
   return [low >= 0 && low < 0.25 * high ? 0 : low - pad, high + pad];
 }
 
-// Ticks of the upright axis; the plot begins where their words end.
+// Ticks of the vertical axis; the plot begins right of their labels.
 function uprightTicks(chart, ys) {
   const ticks = (chart.isLog ? logTicks : linearTicks)(ys[0], ys[1], 6);
   const words = wordTicks(ticks, chart.isLog);

@@ -1,4 +1,4 @@
-// Grouped bars with interval whiskers: values read out by pointer and by arrow keys, group after group.
+// Grouped bars with interval whiskers: values are read out by pointer and arrow keys.
 
 const LEAST_PITCH = 13; // pixels from bar to bar; more bars than fit scroll inside their own box
 const LABEL_LETTER = 6.7;
@@ -36,7 +36,7 @@ function wordBar(bar) {
   return `${[wordLabel(bar.group), bar.name].filter(Boolean).join(", ")}: ${words}`;
 }
 
-// Levels are named here, as bars leave no room for words.
+// Levels are named here, as bars leave no room for labels.
 function makeBarLegend(chart) {
   const named = chart.section.series.map(({ name }, s) => [name, make("span", { class: `swatch hue-${s % HUES}`, "aria-hidden": true })]);
   const dash = () => makeSvg("svg", { class: "chart-dash", width: 26, height: 8, "aria-hidden": true },
@@ -111,14 +111,14 @@ function drawValue(chart, bar, pitch) {
   chart.svg.append(makeSvg("text", { class: "value", x: chart.middle(bar), y, "text-anchor": "middle" }, wordNumber(bar.value)));
 }
 
-// Names stand level while they fit in a few lines, and lean where they do not.
+// Names are horizontal if they fit in a few lines, and slanted if they do not.
 function placeNames(groups, groupWidth) {
   const letters = Math.floor((groupWidth - 6) / LABEL_LETTER);
   const broken = groups.map((group) => breakWords(wordLabel(group), letters));
   const mostLines = broken.reduce((high, lines) => Math.max(high, lines.length), 1);
   const fits = broken.every((lines) => lines.length <= 4 && lines.every((line) => [...line].length <= letters));
   if (fits) return { isLevel: true, letters, height: 14 + mostLines * 15 };
-  // Long names lean more, or the first of them would reach out of the picture.
+  // Long names slant more, or the first would leave the picture.
   const most = Math.min(MOST_LETTERS, longest(groups));
   const angle = most <= 12 ? 41 : 65;
   return { isLevel: false, angle, height: 26 + most * LABEL_LETTER * Math.sin((angle * Math.PI) / 180) };

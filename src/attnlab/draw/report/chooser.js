@@ -1,8 +1,8 @@
-// Choosing one of many: type it, pick it from the list, or walk through all of them.
+// Choose one of many: type it, pick it from the list, or step through all of them.
 
 let numChoosers = 0;
 
-// `words` name what can be chosen; `noun` is what one of them is called; `refuse` words why a typed text is none.
+// `words` are the choices; `noun` names one of them; `refuse(typed)` says why a typed text is not a choice.
 function makeChooser(words, { label, noun, refuse }, whenChosen) {
   const id = `choose-${(numChoosers += 1)}`;
   const keys = words.map(spell);
@@ -20,7 +20,7 @@ function makeChooser(words, { label, noun, refuse }, whenChosen) {
 
   const offer = (indices) => select.replaceChildren(...indices.map((i) => make("option", { value: i }, words[i])));
   const everything = words.map((_, i) => i);
-  // What begins as typed; where nothing does, what holds it anywhere.
+  // Choices that begin with the typed text; if none does, those that contain it.
   const fit = (typed) => {
     const beginning = everything.filter((i) => keys[i].startsWith(typed));
     return beginning.length ? beginning : everything.filter((i) => loose[i].includes(typed.toLowerCase()));
@@ -63,7 +63,7 @@ function makeChooser(words, { label, noun, refuse }, whenChosen) {
       say(refuse(field.value.trim()), true);
       return undefined;
     }
-    // The list shrinks to what fits; nothing is chosen until one of them is picked or typed in full.
+    // The list is filtered; nothing is chosen until a choice is picked or typed in full.
     offer(fitting);
     select.selectedIndex = fitting.indexOf(current);
     if (typed === "") return say(`${count(words.length, noun)} to choose from.`);
@@ -82,7 +82,7 @@ function makeChooser(words, { label, noun, refuse }, whenChosen) {
   return { root, choose };
 }
 
-// Blanks and commas between tokens are a matter of taste.
+// Blanks and commas between tokens are ignored.
 function spell(text) {
   return text.replace(/[\s,]+/g, "");
 }

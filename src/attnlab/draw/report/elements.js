@@ -1,4 +1,4 @@
-// Making elements and wording values. Text reaches the page as text nodes and attributes only, so a token
+// Helpers for elements and number formats. Text reaches the page as text nodes and attributes only, so a token
 // such as "<script>" is shown, never parsed.
 
 export const SVG = "http://www.w3.org/2000/svg";
@@ -39,14 +39,14 @@ export function clamp(value, low, high) {
   return Math.min(high, Math.max(low, value));
 }
 
-// Three significant digits; whole numbers in full, none below 1 rounded up to 1. attnlab.draw.numbers words the numbers
-// of figures by the same rules.
+// Three significant digits; whole numbers in full, a number below 1 never rounded up to 1. attnlab.draw.numbers
+// follows the same rules in figures.
 export function wordNumber(value) {
   if (!isNumber(value)) return "n/a";
   const minus = (text) => text.replaceAll("-", "−");
   if (Number.isInteger(value) && Math.abs(value) < 1e9) return minus((value + 0).toLocaleString("en-GB")); // + 0: no minus zero
   const size = Math.abs(value);
-  const nudged = value * (1 + 1e-12); // ties that binary fractions fall short of go up: 0.1215 is 0.122
+  const nudged = value * (1 + 1e-12); // decimal ties round up: 0.1215 is 0.122
   if (size < 1e-4 || size >= 1e9) return minus(nudged.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e"));
   if (size >= 999.5) return minus(Math.round(nudged).toLocaleString("en-GB"));
   const text = nudged.toPrecision(3);
@@ -55,32 +55,32 @@ export function wordNumber(value) {
   return minus(finer ?? (value < 0 ? "-0.999+" : "0.999+"));
 }
 
-// "0.514 (0.508 to 0.520)"; an interval that is unknown, or too narrow to be seen, is left out.
+// "0.514 (0.508 to 0.520)"; an unknown or invisibly narrow interval is left out.
 export function wordWithInterval(value, low, high) {
   const words = [value, low, high].map(wordNumber);
-  // Less than a hundred-thousandth is no width that three digits could tell.
+  // Three digits cannot show a width below a hundred-thousandth.
   const hasWidth = [value, low, high].every(isNumber) && words[1] !== words[2] && high - low > 1e-5 * Math.abs(high);
   return hasWidth ? `${words[0]} (${words[1]} to ${words[2]})` : words[0];
 }
 
-// A place on an axis, as exact as it can be told: "1,024", "-19.875", "1e10".
+// A place on an axis in full precision: "1,024", "-19.875", "1e10".
 export function wordPlace(value) {
   const size = Math.abs(value);
   if (size >= 1e9 || (size > 0 && size < 1e-4)) return wordNumber(value);
   return Number(value.toPrecision(6)).toLocaleString("en-GB", { maximumFractionDigits: 10 }).replace("-", "−");
 }
 
-// Names in code may be broken after their dots and underscores, and nowhere else.
+// Names in code may only break after dots and underscores.
 export function breakable(name) {
   return name.split(/(?<=[._])/).flatMap((part, i) => (i === 0 ? [part] : [make("wbr"), part]));
 }
 
-// As many digits as it needs, at most `digits`: 0.5 stays 0.5.
+// As many digits as needed, at most `digits`: 0.5 stays 0.5.
 export function wordTrimmed(value, digits = 7) {
   return isNumber(value) ? String(Number(value.toPrecision(digits))).replace("-", "−") : "no value";
 }
 
-// Three decimals, but never a rounded 0 or 1 where the value is neither.
+// Three decimals, but 0 and 1 only for exactly these values.
 export function wordProbability(value) {
   if (!isNumber(value)) return "n/a";
   const text = value.toFixed(3);
@@ -102,12 +102,12 @@ export function wordTokens(tokens) {
   return tokens.join(tokens.every((token) => [...token].length === 1) ? "" : " ");
 }
 
-// White space is a token like any other and has to be seen.
+// White space is a token like any other and must be visible.
 export function wordToken(token) {
   return token === "" ? "∅" : token.replaceAll(" ", "␣").replaceAll("\n", "⏎").replaceAll("\t", "⇥");
 }
 
-// Names of rows, columns and groups are words: blanks inside them are no tokens.
+// Names of rows, columns and groups: blanks inside them are no tokens.
 export function wordLabel(label) {
   return label.trim() === "" ? wordToken(label) : label.replaceAll("\n", "⏎").replaceAll("\t", "⇥");
 }

@@ -1,3 +1,3 @@
-// The gallery needs no script but for its colours; the filter of its table is a rule of the style.
+// The gallery only needs a script for its colors; its filter is a CSS rule.
 
 mountTheme();

@@ -1,12 +1,12 @@
-// What every map of shaded cells shares: shades, the ramp that explains them, names of rows and columns, and reading
-// cells by pointer and by keyboard.
+// Shared by all maps of shaded cells: shades, their color bar, names of rows and columns, and reading cells by
+// pointer and keyboard.
 
 import { clamp, isNumber, longest, make, makeButton, setVariable, wordLabel } from "./elements.js";
 
-export const STRONG = 0.575; // text turns over here, see .shade in the style
+export const STRONG = 0.575; // text changes from dark to light here, see .shade in the CSS
 
-const LEAST_CELL = 25; // pixels, from which on a cell may hold its number
-const LEAST_DIGITS = 8.5; // pixels, the smallest that can be read
+const LEAST_CELL = 25; // pixels of the smallest cell with a number
+const LEAST_DIGITS = 8.5; // pixels, the smallest legible size
 
 // Equal steps of value are equal steps of shade; below zero, where there is such a range, in the warm hue.
 export function makeCell(value, low, high, blank, attributes) {
@@ -53,7 +53,7 @@ export function makeEnlargeButton(root, name) {
   return enlarge;
 }
 
-// The grid is one stop of the tab key; arrow keys move inside it.
+// The grid is one tab stop; arrow keys move inside it.
 export function makeReachable(grid, cell) {
   grid.querySelector("[tabindex]")?.removeAttribute("tabindex");
   cell?.setAttribute("tabindex", 0);
@@ -84,18 +84,18 @@ export function listenToGrid(grid, axes, rest) {
   });
 }
 
-// Values are printed where they can be read, and long key names turn upright where columns are narrow.
+// Values are printed where they are legible, and long key names are vertical above narrow columns.
 export function fitGrid(grid, width, numKeys, letters) {
   const label = grid.querySelector(".query-name")?.offsetWidth ?? 0;
   const cell = (width - label) / numKeys;
-  // Numbers are a little smaller where that makes them fit, and left out where they would not.
+  // Numbers shrink a little to fit, and are left out if that is not enough.
   const digits = cell < LEAST_CELL ? 0 : [...grid.querySelectorAll("[data-brief]")].reduce((most, each) => Math.max(most, each.dataset.brief.length), 1);
   const size = Math.min(11, (cell - 2) / (0.62 * digits));
   grid.classList.toggle("with-values", cell >= LEAST_CELL && size >= LEAST_DIGITS);
   setVariable(grid, "--digits", `${size / 16}rem`);
   const isUpright = letters * 7.6 > cell && letters > 1;
   grid.classList.toggle("upright", isUpright);
-  // Where even upright names would touch, every second or third is shown; the cells still name all of them.
+  // If vertical names would touch, every second or third is shown; the cells still name all of them.
   const stride = isUpright ? Math.ceil(12 / Math.max(cell, 1)) : 1;
   grid.querySelectorAll(".key").forEach((key, i) => key.classList.toggle("skipped", i % stride !== 0));
 }

@@ -1,5 +1,5 @@
-// The whole attention map of one head: queries are rows, keys are columns, equal steps of shade are equal
-// steps of weight. Keys beyond the end of a row are masked, which is not the same as a weight of zero.
+// The attention map of one head: queries are rows, keys are columns, equal steps of shade are equal steps of
+// weight. Keys beyond the end of a row are masked, which is not the same as a weight of zero.
 
 function makeHeatmap(entry, tokens) {
   const keys = entry.key_tokens ?? tokens;
@@ -19,7 +19,7 @@ function makeHeatmap(entry, tokens) {
 
   const rest = () => {
     axes.classList.remove("reading");
-    axes.textContent = "Rows: the query that looks. Columns: the key it looks at.";
+    axes.textContent = "Rows: queries. Columns: keys.";
   };
   rest();
   listenToGrid(grid, axes, rest);
@@ -40,7 +40,7 @@ function makeQueryRow(weights, i, tokens, keys, numKeys) {
   const from = `${quote(tokens[i])} at ${i}`;
   weights.forEach((weight, j) => row.append(makeWeight(weight, `${from} → ${quote(keys[j])} at ${j}: `)));
   if (weights.length < numKeys) {
-    const words = `${from} cannot look at ${keys.slice(weights.length, numKeys).map(quote).join(" ")}: masked`;
+    const words = `${from} cannot attend to ${keys.slice(weights.length, numKeys).map(quote).join(" ")}: masked`;
     const area = make("span", { class: "masked-area", role: "gridcell", title: words });
     area.style.gridColumn = `${weights.length + 2} / -1`;
     row.append(area);
@@ -55,6 +55,6 @@ function makeWeight(weight, place) {
 
 function makeScale() {
   const scale = makeRamp(0, 1, "0", "1");
-  scale.append(make("span", { class: "masked", "aria-hidden": true }), "masked: may not be looked at");
+  scale.append(make("span", { class: "masked", "aria-hidden": true }), "masked: not allowed");
   return scale;
 }

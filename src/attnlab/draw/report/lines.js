@@ -53,7 +53,7 @@ function makeLegend(chart) {
   }));
 }
 
-// Bands lie over one another, the widest below: where the second is, the first is too.
+// Bands overlap, the widest below: the second lies inside the first.
 function makeBandEntry(line, band, i) {
   band.output = make("output");
   const layers = Array.from({ length: i + 1 }, () => makeSvg("rect", { class: "band", x: 1, y: 0, width: 24, height: 12 }));
@@ -126,7 +126,7 @@ function xTicks(chart, xs) {
     return linearTicks(xs[0], xs[1], room, isWhole);
   }
   // A few places, such as 8, 16, 32, are their own best ticks: each, or every second or third where words would touch.
-  // Points that fell where they fell mark no places of their own.
+  // Separate points get no ticks of their own.
   if (chart.lines.some((line) => line.style === "points")) return logTicks(xs[0], xs[1], room);
   const places = [...new Set(chart.lines.flatMap((line) => line.points.map((point) => point.x)))].sort((one, other) => one - other);
   const least = 12 + 7.5 * longest(wordTicks(places, true));
@@ -137,10 +137,10 @@ function xTicks(chart, xs) {
 
 const MOST_DOTS = 40;
 
-// Band, line, and a dot at each place while there are few enough to be told apart.
+// Band, line, and a dot at each point if there are few.
 function drawPoints(group, points, chart, line) {
   const areApart = line.style === "points";
-  drawBand(group, points, chart, (point) => [point.low, point.high], areApart); // a gap has lost its interval too
+  drawBand(group, points, chart, (point) => [point.low, point.high], areApart); // a gap has no interval either
   for (const run of runsOf(points, (point) => point.y !== null)) {
     const corners = run.map((point) => [chart.scaleX(point.x), chart.scaleY(point.y)]);
     if (!areApart) drawPath(group, line.style === "steps" ? corners.flatMap(holdUntil) : corners, line.dash);
@@ -149,12 +149,12 @@ function drawPoints(group, points, chart, line) {
   }
 }
 
-// A value that holds until the next one: along first, then up or down.
+// A value holds until the next one: first horizontal, then vertical.
 function holdUntil([x, y], i, corners) {
   return i + 1 < corners.length ? [[x, y], [corners[i + 1][0], y]] : [[x, y]];
 }
 
-// A band needs two neighbours; alone, an interval is an upright stroke, and where points are apart all of them are.
+// A band needs two neighbors; an interval without any is a vertical stroke, as are those of separate points.
 function drawBand(group, points, chart, ends, areApart = false) {
   const isBanded = (point) => (ends(point) ?? []).filter(isNumber).length === 2;
   const floor = chart.isLog ? chart.scaleY.back(HEIGHT - MARGIN.bottom) : -Infinity; // a log scale has no 0
@@ -191,7 +191,7 @@ function drawLevels(chart, drawable, right, bottom) {
   const levels = chart.levels.filter((level) => drawable(level.y)).sort((one, other) => one.y - other.y);
   levels.forEach((level, i) => {
     const y = chart.scaleY(level.y);
-    // The lowest level is most often a floor, with the data above it: its name goes below where there is room.
+    // Data usually lies above the lowest level: its name goes below the line if there is room.
     const crowd = (base) => countBehind(chart, right - 2 - 7 * level.name.length, right, base - 13, base + 4);
     const isBelow = i === 0 && bottom - y >= 20 && crowd(y + 15) <= crowd(y - 6);
     // Names of close levels are pushed apart; the lines stay where they are.
@@ -201,7 +201,7 @@ function drawLevels(chart, drawable, right, bottom) {
   });
 }
 
-// Points that stand in a box, in pixels: a name would be written over them.
+// Points inside a box, in pixels, which a name there would cover.
 function countBehind(chart, left, right, top, bottom) {
   const isIn = (value, low, high) => value >= low && value <= high;
   return chart.lines.flatMap((line) => (line.style === "points" ? line.points : [])).filter((point) => isNumber(point.y)
@@ -212,7 +212,7 @@ function wordNote(chart, isThinned) {
   const notes = [];
   if (isThinned) notes.push("Band: smallest to largest value behind each pixel; line: their mean.");
   else if (chart.lines.some((line) => line.style !== "points" && line.points.some((point) => isNumber(point.low)))) notes.push("Shaded: the interval around each value.");
-  if (chart.lines.some((line) => line.style === "points" && line.points.some((point) => isNumber(point.low)))) notes.push("Upright strokes: the interval around each point.");
+  if (chart.lines.some((line) => line.style === "points" && line.points.some((point) => isNumber(point.low)))) notes.push("Vertical strokes: the interval around each point.");
   const missing = chart.lines.reduce((sum, line) => sum + line.missing, 0);
   if (missing) notes.push(`${count(missing, "value")} not finite, left as ${missing === 1 ? "a gap" : "gaps"}.`);
   const left = chart.lines.reduce((sum, line) => sum + line.hidden, 0);
@@ -248,7 +248,7 @@ function listNamed(lines) {
   return named.sort((one, other) => one.point.x - other.point.x);
 }
 
-// Points that have names are read one by one: the nearest to the pointer, or the next by the arrow keys.
+// Points with names are read one by one: the nearest to the pointer, or the next by arrow keys.
 function listenToNamed(chart) {
   const inSight = () => chart.named.filter(({ point }) => !chart.isLog || point.y > 0);
   chart.svg.addEventListener("pointermove", (event) => {
@@ -281,7 +281,7 @@ function readNamed(chart, read) {
   chart.crosshair.append(makeSvg("circle", { class: `dot ${line.hue}`, cx: chart.scaleX(point.x), cy: chart.scaleY(point.y), r: 5 }));
 }
 
-// The last that has a value.
+// The last point with a value.
 function lastPoint(points) {
   return points.findLast((point) => point.y !== null) ?? points[points.length - 1];
 }

@@ -1,5 +1,5 @@
-// Maps of any numbers, side by side, for one choice at a time. One colour gets stronger from `low` to `high`; where
-// `low` is below zero, two colours get stronger away from zero. A cell without a number stays blank.
+// Maps of any numbers, side by side, for one choice at a time. One color gets stronger from `low` to `high`; where
+// `low` is below zero, two colors get stronger away from zero. A cell without a number stays blank.
 
 function mountMaps(stage, section) {
   const { choices } = section;
@@ -23,19 +23,19 @@ function showChoice(choice, note, place) {
   note.hidden = choice.note === "";
   const widths = choice.maps.map(widthOfMap);
   setVariable(place, "--map-width", `${clamp(Math.max(...widths), 220, 1000)}px`);
-  // Maps of as many rows stand on one line, whatever their titles take.
+  // Maps with equal numbers of rows are aligned, whatever the heights of their titles.
   place.classList.toggle("even", new Set(choice.maps.map((map) => map.rows.length)).size === 1);
   place.replaceChildren(...choice.maps.map((map, i) => makeMap(map, widths[i])));
 }
 
-// In pixels; cells are large while there are few of them, so that their numbers can be read.
+// In pixels; few cells are large, so that their numbers are legible.
 function widthOfMap(map) {
   const columns = map.column_labels.length;
   const cell = columns > 32 ? 12 : columns > 16 ? 18 : isTall(map) ? 24 : columns > 9 ? 34 : 46;
   return columns * cell + 16 * remOfNames(map.row_labels);
 }
 
-// All heads of a deep model: maps as tall as a screen, which are compared side by side.
+// All heads of a deep model: maps as tall as a screen, to compare side by side.
 function isTall(map) {
   return map.row_labels.length > 16;
 }
@@ -91,7 +91,7 @@ function makeMapScale(map) {
   return scale;
 }
 
-// As many digits as a small cell holds: whole numbers as they are, fractions to two places.
+// As many digits as a small cell can hold: whole numbers in full, fractions with two decimals.
 function wordCells(map) {
   const values = map.rows.flat().filter(isNumber);
   const most = values.reduce((high, value) => Math.max(high, Math.abs(value)), 0);

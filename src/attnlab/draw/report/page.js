@@ -1,4 +1,4 @@
-// Puts the parts in their places and lets them talk to each other: a verdict opens a trace.
+// Renders the sections and connects them: a verdict opens a trace.
 
 const sections = JSON.parse(document.getElementById("document").textContent);
 
@@ -30,7 +30,7 @@ function isCalm() {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }
 
-// With nothing focused, the arrow keys belong to the trace that is on the screen.
+// Without a focus, the arrow keys control the visible trace.
 function listenForArrows(views) {
   document.addEventListener("keydown", (event) => {
     if (event.target !== document.body && event.target.id !== "content") return;

@@ -1,4 +1,4 @@
-// Axes and honest thinning: where ticks go, and what stands behind each pixel of a long line.
+// Ticks of axes, and the thinning of long lines to smallest, largest and mean per pixel.
 
 function linearScale([low, high], [from, to]) {
   const span = high - low || 1;
@@ -21,13 +21,13 @@ function niceStep(span, aim) {
   return factor * power;
 }
 
-// Between whole numbers, such as epochs, there is nothing to mark: `isWhole` keeps to steps of 1, 2, 5, ...
+// `isWhole` keeps to steps of 1, 2, 5, ...: there is no step 1.5.
 function linearTicks(low, high, aim, isWhole = false) {
   if (!(high > low)) return [low];
   const nice = niceStep(high - low, aim);
   const step = isWhole ? Math.max(1, Math.floor(nice)) : nice;
   const ticks = [];
-  // Counting in whole steps keeps 0.30000000000000004 off the axis.
+  // Whole steps keep 0.30000000000000004 off the axis.
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) {
     ticks.push(Number((i * step).toPrecision(12)));
   }
@@ -49,7 +49,7 @@ function logTicks(low, high, aim) {
   return ticks;
 }
 
-// A tick is worded with the decimals its neighbours need, so "0.5" and "1.0" line up.
+// All ticks have the decimals that one of them needs, so "0.5" and "1.0" line up.
 function wordTicks(ticks, isLog = false) {
   if (isLog) return ticks.map((tick) => (tick < 1e-3 || tick >= 1e6 ? tick.toExponential().replace("e+", "e") : tick.toLocaleString("en-GB", { maximumFractionDigits: 6 })).replace("-", "−"));
   const decimals = Math.max(...ticks.map((tick) => (String(tick).split(".")[1] ?? "").length));

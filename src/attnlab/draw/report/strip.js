@@ -1,9 +1,9 @@
-// The tokens so far, and how the current query spreads its look over them: arcs for one chosen head, a row
-// of bars for every head, all in the same columns.
+// The tokens so far and the current query's weights on them: arcs for one chosen head, a row of bars for every
+// head, all in the same columns.
 
 function makeStrip(trace, chooseHead) {
   const { tokens } = trace;
-  const strip = make("div", { class: "strip", role: "group", "aria-label": "Tokens so far, and where each head looks" });
+  const strip = make("div", { class: "strip", role: "group", "aria-label": "Tokens so far, and the attention weights of each head" });
   const names = trace.attention.map(wordHead);
   const longestName = longest(names.map((name) => name.brief));
   setVariable(strip, "--label", `${clamp(longestName * 0.42 + 1.2, 3.8, 7)}rem`);
@@ -19,7 +19,7 @@ function makeStrip(trace, chooseHead) {
   let keysAbove = tokens;
   const bars = trace.attention.map((entry, i) => {
     const keys = entry.key_tokens ?? tokens;
-    // Cross-attention looks at other tokens than those of the strip: its columns get their own names.
+    // The keys of cross-attention are not the tokens of the strip: its columns get their own names.
     if (String(keys) !== String(keysAbove)) strip.append(makeKeyNames(keys));
     keysAbove = keys;
     const row = makeBarRow(entry, keys, names[i], () => chooseHead(i));
@@ -48,8 +48,8 @@ function makeKeyNames(keys) {
 
 const ROLE_TITLES = { "sep.": "separator", chosen: "chosen by the model" };
 
-// The first tokens are the input where they spell it; what lies between it and the first chosen token
-// separates; the rest was chosen by the model.
+// The first tokens are the input if they spell it; those up to the first chosen token are separators; the rest was
+// chosen by the model.
 function makeRoles(trace, step) {
   const { tokens, input, steps } = trace;
   const firstChosen = steps.length ? steps[0].position + 1 : tokens.length;
@@ -73,7 +73,7 @@ function makeRoles(trace, step) {
 function showToken(chip, token, i, step) {
   const next = step ? step.position + 1 : Infinity;
   const state = i === next - 1 ? "query" : i === next ? "next" : i > next ? "later" : "";
-  const role = { query: "the query, which looks", next: "being chosen", later: "not chosen yet", "": "known" }[state];
+  const role = { query: "the query", next: "being chosen", later: "not chosen yet", "": "known" }[state];
   chip.className = `token ${state}${longest([token]) > 1 ? " long" : ""}`;
   chip.textContent = state === "later" ? "" : wordToken(token);
   chip.title = state === "later" ? `position ${i}: ${role}` : `position ${i}: ${quote(token)}, ${role}`;
@@ -104,7 +104,7 @@ function makeBarRow(entry, keys, name, whenChosen) {
   };
 }
 
-// Thickness and opacity follow the weight; heights follow the distance, so that long looks reach higher.
+// Thickness and opacity follow the weight, heights the distance.
 function showArcs(arcs, entry, step) {
   arcs.replaceChildren();
   const weights = step && entry && !entry.key_tokens ? entry.rows[step.position] ?? [] : [];
@@ -123,7 +123,7 @@ function showArcs(arcs, entry, step) {
 function fitStrip(strip, width, { tokens, attention }) {
   const label = strip.querySelector(".arcs-name").offsetWidth;
   const column = Math.min(57, (width - label) / tokens.length);
-  // What scrolls must be reachable by keyboard; what does not is no stop.
+  // Only a region that scrolls is a tab stop.
   if (strip.scrollWidth > strip.clientWidth) strip.tabIndex = 0;
   else strip.removeAttribute("tabindex");
   strip.classList.toggle("with-values", column >= 24 && attention.length <= 6);

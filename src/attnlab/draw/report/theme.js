@@ -1,4 +1,4 @@
-// The button that switches between light and dark colours; without it a page follows the system.
+// The button that switches between light and dark colors; the default follows the system.
 
 export function mountTheme() {
   const button = document.getElementById("theme");
@@ -7,7 +7,7 @@ export function mountTheme() {
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
   const name = () => {
     button.textContent = isDark() ? "☀ Light" : "☾ Dark";
-    button.setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
+    button.setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colors`);
   };
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";

@@ -20,8 +20,8 @@ function mountTrace(stage, section) {
   stage.classList.add("trace-view");
   stage.append(view.chooser.root, makeStepper(view), view.said, view.looks,
     make("div", { class: "pair" },
-      make("div", {}, make("h3", {}, "Where it looks"), make("p", { class: "note" }, "Bars: how each head spreads its look from the filled token. A head’s name draws its arcs."), view.stripPlace),
-      make("div", {}, make("h3", {}, "What it picks"), make("p", { class: "note" }, "Probability of each candidate for the next token."), view.chances)),
+      make("div", {}, make("h3", {}, "Attention of the query"), make("p", { class: "note" }, "Bars: each head’s weights from the filled token. A head’s name draws its arcs."), view.stripPlace),
+      make("div", {}, make("h3", {}, "Next token"), make("p", { class: "note" }, "Probability of each candidate for the next token."), view.chances)),
     make("div", { class: "maps-head" }, make("div", {}, make("h3", {}, "Whole attention maps"), make("p", { class: "note" }, "The framed row is the current query; rows that are still to come are faint.")), makeScale()),
     view.mapsPlace);
   stage.addEventListener("keydown", (event) => stepByKey(view, event));
@@ -29,13 +29,13 @@ function mountTrace(stage, section) {
   return view;
 }
 
-// Where all tokens are alike there is little to see: begin with the last of the most varied inputs.
+// Equal tokens show little: begin with the last of the most varied inputs.
 function mostVaried(traces) {
   const variety = traces.map((trace) => new Set(trace.input).size);
   return variety.lastIndexOf(extent(variety)[1]);
 }
 
-// What can be chosen, in one sentence: how many, how long, made of which tokens.
+// The possible inputs in one sentence: how many, how long, of which tokens.
 function refuseInput(typed, traces, words) {
   if (words.length === 1) return `“${typed}” is not recorded here; the only input is ${words[0]}.`;
   const lengths = traces.map((trace) => trace.input.length);
@@ -77,7 +77,7 @@ function openTrace(view, index) {
   return undefined;
 }
 
-// Big cells while there is room, small ones for many heads of long sequences.
+// Large cells if there is room, small ones for many heads of long sequences.
 function widthOfMaps(trace) {
   const columns = Math.max(1, ...trace.attention.flatMap((entry) => [entry.key_tokens?.length ?? entry.rows.length]));
   const cell = columns <= 8 ? 44 : columns <= 14 ? 26 : trace.attention.length > 4 ? 12 : 18;
@@ -111,7 +111,7 @@ function saySentence(trace, k) {
   if (!step) return ["No token was chosen for this input."];
   const word = (token, name = "word") => make("span", { class: name }, wordToken(token));
   const known = trace.tokens.slice(0, step.position + 1);
-  // Long prefixes are cut in the middle of the sentence, not in the strip below it.
+  // Long prefixes are cut in this sentence, not in the strip below.
   const shown = known.length > 14 ? ["…", ...known.slice(-13)] : known;
   const chance = step.probabilities[step.candidates.indexOf(step.choice)];
   const words = [`Step ${k + 1} of ${trace.steps.length}: after `, make("span", { class: "word" }, shown.map(wordToken).join(" ")),
@@ -135,7 +135,7 @@ function sayLooks(trace, step) {
 function showChances(list, step) {
   if (!step) return list.replaceChildren();
   const pairs = step.candidates.map((token, i) => ({ token, chance: step.probabilities[i], isChoice: token === step.choice }));
-  // A small set of candidates keeps its order, so that bars can be followed from step to step.
+  // Few candidates keep their order, so that bars can be compared between steps.
   const value = (pair) => (isNumber(pair.chance) ? pair.chance : -1) + (pair.isChoice ? 2 : 0);
   const shown = pairs.length <= MAX_CANDIDATES ? pairs : [...pairs].sort((one, other) => value(other) - value(one)).slice(0, MAX_CANDIDATES);
   while (list.children.length > shown.length) list.lastChild.remove();
@@ -178,7 +178,7 @@ function togglePlay(view) {
   const last = view.trace.steps.length - 1;
   goTo(view, view.step >= last ? 0 : view.step + 1);
   view.play.textContent = "❚❚ Pause";
-  // Whoever asks for less motion gets steps without transitions, and twice the time to read them.
+  // With reduced motion, steps have no transitions and last twice as long.
   const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   view.timer = setInterval(() => {
     if (view.step >= last) pause(view);

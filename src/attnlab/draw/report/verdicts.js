@@ -1,13 +1,13 @@
-// One cell per input: what came out, whether it is right, and a way into its trace.
+// One cell per input: the output, whether it is right, and a link to its trace.
 
 function mountVerdicts(stage, section, traces) {
   const items = section.items;
   if (items.length === 0) {
-    stage.append(make("p", { class: "note" }, "No input was judged."));
+    stage.append(make("p", { class: "note" }, "No input was evaluated."));
     return;
   }
   const wrong = items.filter((item) => !item.correct).length;
-  // Only a list long enough to scroll is a stop of its own for the tab key.
+  // Only a list that scrolls is a tab stop.
   const isLong = items.length > 60;
   const list = make("ul", { class: isLong ? "cells long" : "cells", tabindex: isLong ? 0 : null, "aria-label": section.title });
   setVariable(list, "--cell-width", `${widthOfCells(items)}rem`);
@@ -26,7 +26,7 @@ function mountVerdicts(stage, section, traces) {
   stage.append(head, list);
 }
 
-// Wide enough for the longest "input → output", in rem, within reason.
+// Wide enough for the longest "input → output", in rem, up to a limit.
 function widthOfCells(items) {
   const letters = items.reduce(
     (most, item) => Math.max(most, wordTokens(item.input).length + wordTokens(item.output).length), 0);

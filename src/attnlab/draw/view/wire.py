@@ -1,9 +1,9 @@
-"""The wire form: patterns as a manifest, plain values for JSON, and tiles, compressed bytes with a name each.
+"""The wire form: patterns as a manifest of JSON values and tiles of compressed bytes.
 
-Manifest and tiles are all that the view in `modules/` asks of its source, be it a page that carries them inside, a
-server or a widget. A tile is zlib-compressed: for every row of a band its largest weight (float32, little-endian), then
-the codes of `quantise`, row by row, of the cells that may be looked at; masked cells are not stored. The size has a
-budget: codes get coarser first, then the maps are pooled, and the manifest says so.
+The view in `modules/` needs only manifest and tiles, from a page, a server or a widget. A tile is
+zlib-compressed: the largest weight of every row of a band (float32, little-endian), then the codes
+of `quantize` row by row, without masked cells. To stay within a budget, codes get coarser first,
+then the maps are pooled, and the manifest says so.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ import numpy as np
 
 from attnlab.draw.attention.facts import FACTS, HeadFacts
 from attnlab.draw.attention.pattern import CAUSAL, Hidden, Pattern, Rows, site_words
-from attnlab.draw.attention.pooling import join_squares, pool_head, pooled_length
-from attnlab.draw.attention.summarised import Summarised
-from attnlab.draw.view.quantise import quantise
+from attnlab.draw.attention.pooled_maps import join_squares, pool_head, pooled_length
+from attnlab.draw.attention.summary_maps import SummaryMaps
+from attnlab.draw.view.quantize import quantize
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at, layer_name
 
@@ -28,29 +28,29 @@ _LEVELS = (255, 127, 63, 31)
 _POOLED_LEVELS = 127
 _TILE_CELLS = 1 << 20
 _THUMB = 28  # cells of a thumbnail's longer side
-_TEXT = 4 / 3  # characters of base64 for each byte
-_SAMPLED = 8  # heads from which the size of all is reckoned
-_LEAST_BITS = 1.5  # a weight takes at least this much in practice; below, coarser codes are not tried
+_TEXT = 4 / 3  # characters of base64 per byte
+_SAMPLED = 8  # heads from which the total size is estimated
+_MIN_BITS = 1.5  # of a weight in practice; coarser codes are not tried
 
 
-Drawable = Pattern | Summarised
+Drawable = Pattern | SummaryMaps
 
 
 @dataclass
 class Packed:
-    """What a view is made of; `size` is what the tiles take as base64 text, in bytes."""
+    """The manifest and the tiles of a view."""
 
     manifest: dict[str, Any]
     tiles: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """Bytes of all tiles as text."""
+        """The size of all tiles as base64 text, in bytes."""
         return sum(_text_size(tile) for tile in self.tiles.values())
 
 
 class _TooLarge(Exception):
-    """The tiles outgrew their budget; something coarser has to be tried."""
+    """The tiles exceed their budget, so coarser ones have to be tried."""
 
 
 def pack(
@@ -60,17 +60,17 @@ def pack(
     names: Sequence[str] = ("before", "after"),
     max_bytes: int,
 ) -> Packed:
-    """Pack patterns, and where given those of a second recording of the same sites, to be compared.
+    """Pack the patterns of a recording, or of two recordings to compare.
 
     Args:
-        patterns: what the first recording shows.
-        others: as many, site by site of the same shape, or none.
-        names: what the two recordings are called, where there are two.
-        max_bytes: what the tiles may take as text.
+        patterns: the patterns of the first recording.
+        others: those of the second, of the same sites and shapes, or none.
+        names: names of the two recordings.
+        max_bytes: the largest size of the tiles as text.
 
     Raises:
-        WrongUsage: there is nothing to show, a weight is negative or not finite, the second recording does not fit the
-            first, or not even the coarsest picture fits the budget.
+        WrongUsage: there is nothing to show, a weight is negative or not finite, the second
+            recording does not fit the first, or not even the coarsest picture fits the budget.
     """
     _check_alike(patterns, others)
     if len(names) != 2:
@@ -87,23 +87,23 @@ def pack(
             continue
     heads = sum(pattern.shape[0] for each in variants for pattern in each)
     raise WrongUsage(
-        f"{heads:,} heads do not fit into {max_bytes:,} bytes, not even pooled; give a larger max_bytes, or show fewer "
-        "layers."
+        f"{heads:,} heads do not fit into {max_bytes:,} bytes, not even pooled; give a larger "
+        "max_bytes, or show fewer layers."
     )
 
 
 def _check_alike(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> None:
     if not patterns:
         raise WrongUsage("nothing to show: expected one pattern or more, got none.")
-    if len({isinstance(each, Summarised) for each in [*patterns, *others]}) > 1:
+    if len({isinstance(each, SummaryMaps) for each in [*patterns, *others]}) > 1:
         raise WrongUsage("weights and summaries cannot be shown on one page; record either.")
     if not others:
         return
     if [each.site for each in patterns] != [each.site for each in others]:
         missing = sorted({each.site for each in patterns} ^ {each.site for each in others})
         raise WrongUsage(
-            "two recordings are compared site by site, so both need the same sites in the same order; only one has: "
-            f"{', '.join(missing) or 'all, but in another order'}."
+            "two recordings are compared site by site, so both need the same sites in the same "
+            f"order; only one has: {', '.join(missing) or 'all, but in another order'}."
         )
     for one, other in zip(patterns, others, strict=True):
         if one.shape != other.shape or _cells(one, 1) != _cells(other, 1):
@@ -114,13 +114,21 @@ def _check_alike(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> No
 
 
 def _ladder(variants: Sequence[Sequence[Drawable]], max_bytes: int) -> list[tuple[int, int]]:
-    """Levels and sides to try, finest first; the sides of squares of weights, from the smallest that is sure to fit."""
-    if all(isinstance(pattern, Summarised) for each in variants for pattern in each):
-        return [*((levels, 1) for levels in _LEVELS), *((_POOLED_LEVELS, side) for side in range(2, 65))]
-    shapes = [(*p.shape, getattr(p, "blocked", None) is not None) for each in variants for p in each]
-    cells = sum(heads * queries * keys / (2 if is_cut else 1) for heads, queries, keys, is_cut in shapes)
-    ladder = [(levels, 1) for levels in _LEVELS] if cells * _LEAST_BITS / 8 * _TEXT <= max_bytes else []
-    longest = max(max(queries, keys) for _, queries, keys, _ in shapes)
+    """Return the (levels, side of squares) to try, finest first."""
+    if all(isinstance(pattern, SummaryMaps) for each in variants for pattern in each):
+        return [
+            *((levels, 1) for levels in _LEVELS),
+            *((_POOLED_LEVELS, side) for side in range(2, 65)),
+        ]
+    cells, longest = 0.0, 0
+    for pattern in (pattern for each in variants for pattern in each):
+        heads, queries, keys = pattern.shape
+        is_masked = getattr(pattern, "blocked", None) is not None
+        cells += heads * queries * keys / (2 if is_masked else 1)
+        longest = max(longest, queries, keys)
+    ladder = []
+    if cells * _MIN_BITS / 8 * _TEXT <= max_bytes:
+        ladder += [(levels, 1) for levels in _LEVELS]
     side = max(2, int((2 * cells * _TEXT / max_bytes) ** 0.5))
     while side < longest:
         ladder.append((_POOLED_LEVELS, side))
@@ -129,25 +137,37 @@ def _ladder(variants: Sequence[Sequence[Drawable]], max_bytes: int) -> list[tupl
 
 
 def _estimate(variants: Sequence[Sequence[Drawable]], levels: int) -> float:
-    """Reckon from a few heads how large all would be as text."""
-    heads = [(p, head) for each in variants for p in each if isinstance(p, Pattern) for head in range(p.num_heads)]
+    """Estimate the size of all tiles as text from a few heads."""
+    heads = [
+        (pattern, head)
+        for each in variants
+        for pattern in each
+        if isinstance(pattern, Pattern)
+        for head in range(pattern.num_heads)
+    ]
     if not heads:
         return 0.0
-    # Steps of the golden section meet no layer or head more often than another.
-    places = sorted({int(len(heads) * (number * 0.618034 % 1)) for number in range(_SAMPLED)})
-    sample = [heads[place] for place in places]
-    taken = sum(len(_squeezed(_tile(*_split(np.abs(pattern.whole(head))), levels))) for pattern, head in sample)
-    cells = sum(pattern.num_queries * pattern.num_keys for pattern, _ in sample)
-    return _TEXT * taken / cells * sum(pattern.num_queries * pattern.num_keys for pattern, _ in heads)
+    # Steps of the golden ratio sample layers and heads evenly.
+    places = {int(len(heads) * (number * 0.618034 % 1)) for number in range(_SAMPLED)}
+    size = cells = 0
+    for place in sorted(places):
+        pattern, head = heads[place]
+        values, mask = _split(np.abs(pattern.whole(head)))
+        size += len(_compressed(_tile(values, mask, levels)))
+        cells += values.size
+    all_cells = sum(pattern.num_queries * pattern.num_keys for pattern, _ in heads)
+    return _TEXT * size / cells * all_cells
 
 
 def _cells(pattern: Drawable, side: int) -> tuple[int, int]:
-    """How many queries and keys go into a cell."""
-    queries, keys = pattern.cells if isinstance(pattern, Summarised) else (1, 1)
+    """Return how many queries and keys a cell holds."""
+    queries, keys = pattern.cells if isinstance(pattern, SummaryMaps) else (1, 1)
     return queries * side, keys * side
 
 
-def _packed(variants: Sequence[Sequence[Drawable]], levels: int, side: int, max_bytes: int) -> Packed:
+def _packed(
+    variants: Sequence[Sequence[Drawable]], levels: int, side: int, max_bytes: int
+) -> Packed:
     is_whole = side == 1 and isinstance(variants[0][0], Pattern)
     maps = ["weights"] if is_whole else ["mean", "largest"]
     packed = Packed({"levels": levels, "maps": maps, "variants": len(variants)})
@@ -167,7 +187,9 @@ def _described(patterns: Sequence[Drawable], side: int) -> dict[str, Any]:
     """Describe a group by the first of its layers."""
     pattern = patterns[0]
     cells = _cells(pattern, side)
-    rows, columns = (pooled_length(length, cell) for length, cell in zip(pattern.shape[1:], cells, strict=True))
+    rows, columns = (
+        pooled_length(length, cell) for length, cell in zip(pattern.shape[1:], cells, strict=True)
+    )
     thumb = pooled_length(max(rows, columns), _THUMB)
     return {
         "name": site_words(pattern.site)[0],
@@ -177,27 +199,39 @@ def _described(patterns: Sequence[Drawable], side: int) -> dict[str, Any]:
         "rows": rows,
         "columns": columns,
         "band_rows": _band_height(columns),
-        "thumb": {"side": thumb, "rows": pooled_length(rows, thumb), "columns": pooled_length(columns, thumb)},
+        "thumb": {
+            "side": thumb,
+            "rows": pooled_length(rows, thumb),
+            "columns": pooled_length(columns, thumb),
+        },
         "layers": [],
     }
 
 
 def _groups(patterns: Sequence[Drawable]) -> list[list[int]]:
-    """Put together the layers of one kind of attention over the same tokens."""
+    """Group the layers of one kind of attention over the same tokens."""
     groups: dict[Any, list[int]] = {}
     for index, pattern in enumerate(patterns):
-        key = (site_words(pattern.site)[0], pattern.query_tokens, pattern.key_tokens, _cells(pattern, 1))
+        key = (
+            site_words(pattern.site)[0],
+            pattern.query_tokens,
+            pattern.key_tokens,
+            _cells(pattern, 1),
+        )
         groups.setdefault(key, []).append(index)
     return list(groups.values())
 
 
 def _both(tokens: Sequence[tuple[str, ...]]) -> list[str]:
-    """Name places by the tokens of both recordings where these differ."""
-    return [names[0] if len(set(names)) == 1 else " / ".join(names) for names in zip(*tokens, strict=True)]
+    """Name each place by its token, or by the tokens of both recordings if they differ."""
+    return [
+        names[0] if len(set(names)) == 1 else " / ".join(names)
+        for names in zip(*tokens, strict=True)
+    ]
 
 
 class _Packer:
-    """Fills in tiles, and stops as soon as they are too many bytes."""
+    """Adds tiles, and stops as soon as they exceed the budget."""
 
     def __init__(self, packed: Packed, side: int, max_bytes: int) -> None:
         self._packed, self._side, self._left = packed, side, max_bytes
@@ -208,7 +242,7 @@ class _Packer:
         self._thumbs: list[bytes] = []  # by layer and head: each variant, then their difference
 
     def layer(self, name: str, variants: Sequence[Drawable], thumb_side: int) -> dict[str, Any]:
-        """Pack one layer of one group, and describe it."""
+        """Pack one layer of a group, and return its description."""
         facts: list[list[Any]] = [[] for _ in variants]
         masks: list[list[Any]] = [[] for _ in variants]
         for head in range(variants[0].shape[0]):
@@ -235,12 +269,14 @@ class _Packer:
         }
 
     def close_group(self, number: int) -> None:
-        """Pack the thumbnails of a group: by layer and head, each of every variant, and of their difference."""
+        """Pack the thumbnails of a group: by layer and head, each variant and their difference."""
         self._add(f"thumbs.{number}", b"".join(self._thumbs))
         self._thumbs.clear()
 
-    def _read(self, pattern: Drawable, head: int) -> tuple[list[Rows], Hidden, Mapping[str, float | None]]:
-        if isinstance(pattern, Summarised):
+    def _read(
+        self, pattern: Drawable, head: int
+    ) -> tuple[list[Rows], Hidden, Mapping[str, float | None]]:
+        if isinstance(pattern, SummaryMaps):
             pooled = pattern.pooled(head, self._side)
             return [pooled.mean, pooled.largest], pooled.hidden, pattern.facts[head]
         facts = HeadFacts(pattern)
@@ -254,8 +290,8 @@ class _Packer:
             maps, mask = [pooled.mean, pooled.largest], pooled.hidden
         if facts.least < 0:
             raise WrongUsage(
-                f"head {head_at(pattern.site, head)} has negative weights; the view shows weights of 0 and more. Draw "
-                "them with draw_head instead."
+                f"head {head_at(pattern.site, head)} has negative weights; the view shows weights "
+                "of 0 and more. Draw them with draw_head instead."
             )
         return maps, mask, facts.means()
 
@@ -266,7 +302,7 @@ class _Packer:
             self._add(f"{name}.{band}", _tile(values[first : first + height], hidden, self._levels))
 
     def _mask(self, mask: Hidden) -> int | str | None:
-        """Name a mask: None, "causal", or the number of its tile, alike for alike masks."""
+        """Return None, "causal", or the number of the tile of a mask, shared by equal masks."""
         if mask is None:
             return None
         rows, columns = mask.shape
@@ -280,7 +316,7 @@ class _Packer:
         return self._masks[digest]
 
     def _add(self, name: str, content: bytes) -> None:
-        tile = _squeezed(content)
+        tile = _compressed(content)
         self._left -= _text_size(tile)
         if self._left < 0:
             raise _TooLarge
@@ -288,39 +324,41 @@ class _Packer:
 
 
 def _split(whole: Rows) -> tuple[Rows, Hidden]:
-    """Part a head with NaN where masked into its weights and its mask."""
+    """Split a head with NaN where masked into weights and mask."""
     hidden = np.isnan(whole)
     return np.nan_to_num(whole, copy=False), hidden if hidden.any() else None
 
 
 def _tile(values: Rows, mask: Hidden, levels: int) -> bytes:
-    """Write down some rows: their largest weights, then the codes of what is not masked."""
-    largest, codes = quantise(values, levels)
+    """Encode rows: their largest weights, then the codes of cells that are not masked."""
+    largest, codes = quantize(values, levels)
     kept = codes if mask is None else codes[~mask]
     return bytes(largest.astype("<f4").tobytes() + kept.tobytes())
 
 
-def _squeezed(content: bytes) -> bytes:
-    # Runs and frequent codes are all there is to find; looking for repeats is slow and finds little more.
-    squeeze = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
-    return squeeze.compress(content) + squeeze.flush()
+def _compressed(content: bytes) -> bytes:
+    # Runs and frequent codes: a search for repeated strings is slow and finds little more.
+    compressor = zlib.compressobj(6, zlib.DEFLATED, 15, 9, zlib.Z_RLE)
+    return compressor.compress(content) + compressor.flush()
 
 
 def _band_height(columns: int) -> int:
-    """How many rows stand in one tile."""
+    """Return the number of rows in one tile."""
     return max(1, _TILE_CELLS // columns)
 
 
 def _thumb(values: Rows, mask: Hidden, side: int) -> bytes:
-    """The largest weight of each square: its square root in 0 … 254; 255 where all is masked."""
-    found = join_squares(np.maximum, values if mask is None else np.where(mask, np.float32(-1), values), side)
+    """Encode the largest weight of each square: its root in 0 … 254, or 255 if all is masked."""
+    if mask is not None:
+        values = np.where(mask, np.float32(-1), values)
+    found = join_squares(np.maximum, values, side)
     codes = np.rint(254 * np.sqrt(np.clip(found, 0, 1))).astype(np.uint8)
     codes[found < 0] = 255
     return bytes(codes.tobytes())
 
 
 def _difference_thumb(change: Rows, mask: Hidden, side: int) -> bytes:
-    """The largest change of each square, up or down: its signed square root around 127; 255 where all is masked."""
+    """Encode the largest change of each square: its signed root around 127, or 255 if masked."""
     most, least = join_squares(np.maximum, change, side), join_squares(np.minimum, change, side)
     found = np.clip(np.where(most >= -least, most, least), -1, 1)
     codes = (127 + np.rint(127 * np.sign(found) * np.sqrt(np.abs(found)))).astype(np.uint8)

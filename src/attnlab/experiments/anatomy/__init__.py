@@ -1,8 +1,8 @@
 """`anatomy`: attention taken apart, one property at a time.
 
-Eight small experiments on the house's own parts, each with its figures, its numbers over many random draws and its
-claims: `scaling`, `masking`, `mask_value`, `rank`, `heads`, `position`, `normalisation`, `complexity`. Each runs by
-itself with `only`.
+Eight small experiments on attnlab's own parts, each with figures, numbers over many random draws
+and claims: `scaling`, `masking`, `mask_value`, `rank`, `heads`, `position`, `normalisation`,
+`complexity`. `only` runs one of them alone.
 """
 
 from attnlab.experiments.anatomy.anatomy import run

@@ -1,8 +1,9 @@
-"""`complexity`: what attention and the feed-forward part cost as the input grows, counted and measured.
+"""`complexity`: the cost of attention and feed-forward part by length, counted and measured.
 
-For L tokens, in multiply-adds: attention's scores and weighted values take 2·L²·d, its four projections 4·L·d², the
-feed-forward part 2·L·d·d_ff; the weights take 4·h·L² bytes in float32. So attention overtakes the feed-forward part
-at L = d_ff - 2d. The fused kernel computes the same output and never holds the weights.
+For L tokens, in multiply-adds: attention's scores and weighted values take 2·L²·d, its four
+projections 4·L·d², the feed-forward part 2·L·d·d_ff; the weights take 4·h·L² bytes in float32. So
+attention overtakes the feed-forward part at L = d_ff - 2d. The fused kernel computes the same
+output and never holds the weights.
 """
 
 import math
@@ -16,8 +17,8 @@ from torch import nn
 from attnlab import seeds
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.anatomy.config import NAME, SHORTEST, AnatomyConfig
-from attnlab.experiments.anatomy.measuring import multiply_adds, peak_memory, times
-from attnlab.experiments.anatomy.shown import Shown, interval_text
+from attnlab.experiments.anatomy.cost import multiply_adds, peak_memory, times
+from attnlab.experiments.anatomy.result import PartResult, interval_text
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.intervals import Interval, is_above, mean_interval
@@ -28,12 +29,12 @@ __all__ = ["attention_count", "crossing", "feed_forward_count", "show", "weights
 
 _D_MODEL, _NUM_HEADS, _D_FF = 512, 8, 2048
 _COUNTED = 2048  # tokens, up to which the counts are compared with PyTorch's
-_SLOWER, _BESIDE = 10.0, 2.0  # times that a long input slows attention down, by itself and beside feed-forward
+_SLOWER, _BESIDE = 10.0, 2.0  # slowdown of attention on long inputs, alone and over feed-forward
 _EXPLICIT, _FUSED, _FEED_FORWARD = "attention, weights kept", "attention, fused", "feed-forward"
 
 
 class Measured(NamedTuple):
-    """One part on inputs of one length: seconds that a call takes, in each round; bytes."""
+    """One part on inputs of one length: seconds of a call in each round, and peak bytes."""
 
     times: tuple[float, ...]
     memory: int
@@ -45,7 +46,7 @@ class Measured(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """With which power of the length, between two lengths, memory and time grow."""
+    """The exponents with which memory and time grow with the length, between two lengths."""
 
     first: int
     last: int
@@ -57,25 +58,26 @@ Costs = dict[str, dict[int, Measured]]
 
 
 def attention_count(length: int) -> int:
-    """Multiply-adds of attention: four projections, the scores, the weighted values."""
+    """Return the multiply-adds of attention: four projections, the scores, the weighted values."""
     return 4 * length * _D_MODEL**2 + 2 * length**2 * _D_MODEL
 
 
 def feed_forward_count(length: int) -> int:
-    """Multiply-adds of the feed-forward part: two layers."""
+    """Return the multiply-adds of the feed-forward part: two layers."""
     return 2 * length * _D_MODEL * _D_FF
 
 
 def weights_bytes(length: int) -> int:
-    """Bytes of the weights of all heads, in float32."""
+    """Return the bytes of the attention weights of all heads, in float32."""
     return 4 * _NUM_HEADS * length**2
 
 
-def show(config: AnatomyConfig, context: Run) -> Shown:
+def show(config: AnatomyConfig, context: Run) -> PartResult:
     """Count and measure attention and the feed-forward part, from 32 tokens up."""
     lengths = _doubling(config.longest)
     with seeds.isolated(context.seed, NAME, "complexity"):
-        attention, feed_forward = multi_head_attention(_D_MODEL, _NUM_HEADS), FeedForward(_D_MODEL, _D_FF)
+        attention = multi_head_attention(_D_MODEL, _NUM_HEADS)
+        feed_forward = FeedForward(_D_MODEL, _D_FF)
     attention.eval()
     feed_forward.eval()
     try:
@@ -85,23 +87,25 @@ def show(config: AnatomyConfig, context: Run) -> Shown:
         if "memory" not in str(error).lower():
             raise
         raise CouldNotRun(
-            f"there is not enough memory for attention over {config.longest:,} tokens with its weights, about "
-            f"{3.5 * weights_bytes(config.longest) / 2**30:.1f} GiB; take a smaller longest."
+            f"there is not enough memory for attention over {config.longest:,} tokens with its "
+            f"weights, about {3.5 * weights_bytes(config.longest) / 2**30:.1f} GiB; take a "
+            "smaller longest."
         ) from error
     longest = lengths[-1]
     summary = (
-        f"Complexity. By count attention overtakes feed-forward at {_D_FF - 2 * _D_MODEL:,} tokens; by the clock, "
-        f"here, {_crossing_text(costs, _EXPLICIT)} with its weights kept and {_crossing_text(costs, _FUSED)} with the "
-        f"fused kernel. Over {longest:,} tokens it holds {costs[_EXPLICIT][longest].memory / 2**20:.0f} MiB at once "
-        f"with its weights, {costs[_FUSED][longest].memory / 2**20:.0f} MiB fused."
+        f"Complexity. By count attention overtakes feed-forward at {_D_FF - 2 * _D_MODEL:,} "
+        f"tokens; by the clock, here, {_crossing_text(costs, _EXPLICIT)} with its weights kept "
+        f"and {_crossing_text(costs, _FUSED)} with the fused kernel. Over {longest:,} tokens it "
+        f"holds {costs[_EXPLICIT][longest].memory / 2**20:.0f} MiB at once with its weights, "
+        f"{costs[_FUSED][longest].memory / 2**20:.0f} MiB fused."
     )
-    return Shown(summary, _claims(counted, costs), _sections(costs, config.repeats))
+    return PartResult(summary, _claims(counted, costs), _sections(costs, config.repeats))
 
 
 def crossing(lengths: list[int], ratios: list[float]) -> float | None:
-    """Return from which length on a ratio stays above 1, between two lengths by interpolation of logarithms.
+    """Return the length from which a ratio stays above 1, with logarithmic interpolation.
 
-    0.0 where it is above from the first length on; None where it is not above at the last.
+    It is 0.0 if the ratio is above 1 from the first length, None if it is not at the last.
 
     >>> round(crossing([100, 200, 400], [0.5, 0.5, 2.0]))
     283
@@ -123,7 +127,9 @@ def _doubling(longest: int) -> list[int]:
     return lengths
 
 
-def _works(attention: MultiHeadAttention, feed_forward: nn.Module, length: int) -> dict[str, Callable[[], Any]]:
+def _works(
+    attention: MultiHeadAttention, feed_forward: nn.Module, length: int
+) -> dict[str, Callable[[], Any]]:
     x = torch.randn(1, length, _D_MODEL, generator=seeds.generator(0, NAME, "complexity", length))
     return {
         _EXPLICIT: lambda: attention(x, need_weights=True),
@@ -132,21 +138,31 @@ def _works(attention: MultiHeadAttention, feed_forward: nn.Module, length: int) 
     }
 
 
-def _counted(attention: MultiHeadAttention, feed_forward: nn.Module, lengths: list[int]) -> dict[int, tuple[int, ...]]:
-    """Return what PyTorch counts at each length: attention, feed-forward, bytes of the weights."""
+def _counted(
+    attention: MultiHeadAttention, feed_forward: nn.Module, lengths: list[int]
+) -> dict[int, tuple[int, ...]]:
+    """Count with PyTorch at each length: attention, feed-forward, bytes of the weights."""
     counted: dict[int, tuple[int, ...]] = {}
     for length in sorted({*lengths, _D_FF - 2 * _D_MODEL}):
         works = _works(attention, feed_forward, length)
         with torch.no_grad():
             weights = works[_EXPLICIT]().weights
-        counted[length] = (multiply_adds(works[_EXPLICIT]), multiply_adds(works[_FEED_FORWARD]), weights.nbytes)
+        counted[length] = (
+            multiply_adds(works[_EXPLICIT]),
+            multiply_adds(works[_FEED_FORWARD]),
+            weights.nbytes,
+        )
     return counted
 
 
 def _measured(
-    attention: MultiHeadAttention, feed_forward: nn.Module, lengths: list[int], repeats: int, context: Run
+    attention: MultiHeadAttention,
+    feed_forward: nn.Module,
+    lengths: list[int],
+    repeats: int,
+    context: Run,
 ) -> Costs:
-    """Measure every part at every length in turn; those that do not hold the weights at twice the longest too."""
+    """Measure every part at every length in turn, at twice the longest too without the weights."""
     costs: Costs = {_EXPLICIT: {}, _FUSED: {}, _FEED_FORWARD: {}}
     works = {
         (name, length): work
@@ -161,7 +177,7 @@ def _measured(
 
 
 def _growth(cost: dict[int, Measured]) -> Growth:
-    """Return the powers of the length that memory and time grow with, over the last three lengths."""
+    """Return the exponents with which memory and time grow, over the last three lengths."""
     first, *_, last = list(cost)[-3:]
     span = math.log(last / first)
     return Growth(
@@ -173,7 +189,10 @@ def _growth(cost: dict[int, Measured]) -> Growth:
 
 
 def _claims(counted: dict[int, tuple[int, ...]], costs: Costs) -> list[Claim]:
-    expected = {each: (attention_count(each), feed_forward_count(each), weights_bytes(each)) for each in counted}
+    expected = {
+        each: (attention_count(each), feed_forward_count(each), weights_bytes(each))
+        for each in counted
+    }
     agreeing = sum(counted[each] == expected[each] for each in counted)
     equal = _D_FF - 2 * _D_MODEL
     explicit, fused = _growth(costs[_EXPLICIT]), _growth(costs[_FUSED])
@@ -183,10 +202,11 @@ def _claims(counted: dict[int, tuple[int, ...]], costs: Costs) -> list[Claim]:
     return [
         Claim(
             "counts_are_those_of_pytorch",
-            "multiply-adds 4·L·d² + 2·L²·d for attention and 2·L·d·d_ff for feed-forward, and 4·h·L² bytes of weights, "
-            f"are what PyTorch counts up to {max(counted):,} tokens; at L = d_ff - 2d = {equal:,} attention overtakes",
-            f"{agreeing} of {len(counted)} lengths agree; at {equal:,}: {counted[equal][0] / 1e6:,.1f} and "
-            f"{counted[equal][1] / 1e6:,.1f} million",
+            "multiply-adds 4·L·d² + 2·L²·d for attention and 2·L·d·d_ff for feed-forward, and "
+            f"4·h·L² bytes of weights, are what PyTorch counts up to {max(counted):,} tokens; at "
+            f"L = d_ff - 2d = {equal:,} attention overtakes",
+            f"{agreeing} of {len(counted)} lengths agree; at {equal:,}: "
+            f"{counted[equal][0] / 1e6:,.1f} and {counted[equal][1] / 1e6:,.1f} million",
             f"{len(counted)} of {len(counted)}; equal at {equal:,}",
             agreeing == len(counted) and counted[equal][0] == counted[equal][1],
         ),
@@ -200,19 +220,20 @@ def _claims(counted: dict[int, tuple[int, ...]], costs: Costs) -> list[Claim]:
         ),
         Claim(
             "fused_memory_is_linear",
-            f"with the fused kernel, attention's peak memory grows with the length itself ({fused.first:,} to "
-            f"{fused.last:,} tokens): the exponent",
+            "with the fused kernel, attention's peak memory grows with the length itself "
+            f"({fused.first:,} to {fused.last:,} tokens): the exponent",
             f"length to the power of {fused.memory:.2f}",
             "0.80 to 1.20",
             0.8 <= fused.memory <= 1.2,
         ),
         Claim(
             "attention_slows_down_sooner",
-            f"by the clock, {last:,} tokens take attention with its weights kept far more than {SHORTEST} do, and the "
-            "factor is larger than the feed-forward part's (means of rounds in turn, with 95 % intervals; undecided "
-            "where an interval holds its bound, as on a busy machine)",
-            f"{interval_text(slower, 0)} times as long, which is {interval_text(beside, 1)} times feed-forward's "
-            f"{steady.value:.0f}",
+            f"by the clock, {last:,} tokens take attention with its weights kept far more than "
+            f"{SHORTEST} do, and the factor is larger than the feed-forward part's (means of "
+            "rounds in turn, with 95 % intervals; undecided where an interval holds its bound, "
+            "as on a busy machine)",
+            f"{interval_text(slower, 0)} times as long, which is {interval_text(beside, 1)} times "
+            f"feed-forward's {steady.value:.0f}",
             f"above {_SLOWER:g} times, and above {_BESIDE:g} times feed-forward's",
             None if None in verdicts and False not in verdicts else all(verdicts),
         ),
@@ -220,17 +241,21 @@ def _claims(counted: dict[int, tuple[int, ...]], costs: Costs) -> list[Claim]:
 
 
 def _slowdowns(costs: Costs, last: int) -> tuple[Interval, Interval, Interval]:
-    """Return how many times as long the last length takes as the first: attention, feed-forward, one by the other.
+    """Return the slowdown of the last length over the first: attention, feed-forward, their ratio.
 
     Each is the geometric mean over the rounds, in which all were timed in turn.
     """
-    attention, feed_forward = (
-        [math.log(long / short) for long, short in zip(cost[last].times, cost[SHORTEST].times, strict=True)]
-        for cost in (costs[_EXPLICIT], costs[_FEED_FORWARD])
-    )
-    beside = [one - other for one, other in zip(attention, feed_forward, strict=True)]
-    one, other, both = (Interval(*map(math.exp, mean_interval(logs))) for logs in (attention, feed_forward, beside))
-    return one, other, both
+
+    def logarithms(cost: dict[int, Measured]) -> list[float]:
+        rounds = zip(cost[last].times, cost[SHORTEST].times, strict=True)
+        return [math.log(long / short) for long, short in rounds]
+
+    def mean(logs: list[float]) -> Interval:
+        return Interval(*map(math.exp, mean_interval(logs)))
+
+    attention, feed_forward = logarithms(costs[_EXPLICIT]), logarithms(costs[_FEED_FORWARD])
+    ratio = [one - other for one, other in zip(attention, feed_forward, strict=True)]
+    return mean(attention), mean(feed_forward), mean(ratio)
 
 
 def _crossing_text(costs: Costs, name: str) -> str:
@@ -258,8 +283,9 @@ def _sections(costs: Costs, repeats: int) -> list[dict[str, Any]]:
             "figure": "complexity-counted",
             "title": "Complexity: counted",
             "caption": (
-                f"Multiply-adds of one forward pass ({size}). Attention overtakes feed-forward at d_ff - 2d = "
-                f"{_D_FF - 2 * _D_MODEL:,} tokens; its scores and values alone at d_ff = {_D_FF:,}."
+                f"Multiply-adds of one forward pass ({size}). Attention overtakes feed-forward at "
+                f"d_ff - 2d = {_D_FF - 2 * _D_MODEL:,} tokens; its scores and values alone at "
+                f"d_ff = {_D_FF:,}."
             ),
             "y_label": "million multiply-adds",
             "series": [{"name": name, "x": lengths, "y": found} for name, found in counts.items()],
@@ -269,8 +295,9 @@ def _sections(costs: Costs, repeats: int) -> list[dict[str, Any]]:
             "figure": "complexity-time",
             "title": "Complexity: time, measured",
             "caption": (
-                f"Median of {repeats} rounds in turn, with the least and the most ({size}). On this machine attention "
-                f"overtakes feed-forward {_crossing_text(costs, _EXPLICIT)} with its weights kept, "
+                f"Median of {repeats} rounds in turn, with the least and the most ({size}). On "
+                "this machine attention overtakes feed-forward "
+                f"{_crossing_text(costs, _EXPLICIT)} with its weights kept, "
                 f"{_crossing_text(costs, _FUSED)} with the fused kernel."
             ),
             "y_label": "milliseconds",
@@ -290,13 +317,17 @@ def _sections(costs: Costs, repeats: int) -> list[dict[str, Any]]:
             "figure": "complexity-memory",
             "title": "Complexity: peak memory, measured",
             "caption": (
-                "The most that torch's allocator had handed out at once during a forward pass, inputs and parameters "
-                "not counted, as its profiler writes it down; beside it, the weights alone, counted."
+                "The peak of torch's allocator during a forward pass, without inputs and "
+                "parameters, as its profiler reports it; and the weights alone, counted."
             ),
             "y_label": "MiB",
             "series": [
                 *(
-                    {"name": name, "x": list(cost), "y": [each.memory / 2**20 for each in cost.values()]}
+                    {
+                        "name": name,
+                        "x": list(cost),
+                        "y": [each.memory / 2**20 for each in cost.values()],
+                    }
                     for name, cost in costs.items()
                 ),
                 {
@@ -309,7 +340,9 @@ def _sections(costs: Costs, repeats: int) -> list[dict[str, Any]]:
         {
             "kind": "table",
             "title": "Complexity: where attention overtakes feed-forward",
-            "caption": "Measured: the length from which on its median time stays above, interpolated.",
+            "caption": (
+                "Measured: the length from which on its median time stays above, interpolated."
+            ),
             "columns": ["what", "how", "where"],
             "rows": [
                 ["scores and values", "counted", f"at {_D_FF:,} tokens"],
@@ -320,10 +353,10 @@ def _sections(costs: Costs, repeats: int) -> list[dict[str, Any]]:
         },
         {
             "kind": "table",
-            "title": "Complexity: how fast it grows",
+            "title": "Complexity: growth with the length",
             "caption": (
-                "The power of the length that time and peak memory grow with, over the last three lengths: 1 is in "
-                "proportion, 2 with the square. Time depends on the machine and on what else it does."
+                "The exponents with which time and peak memory grow with the length, over the last "
+                "three lengths: 1 is linear, 2 quadratic. Time depends on the machine and its load."
             ),
             "columns": ["part", "from", "to", "time", "peak memory"],
             "rows": [
@@ -338,15 +371,26 @@ def _sections(costs: Costs, repeats: int) -> list[dict[str, Any]]:
 def _table(costs: Costs, lengths: list[int]) -> dict[str, Any]:
     def cells(name: str, length: int) -> list[str]:
         found = costs[name].get(length)
-        return ["", ""] if found is None else [f"{1e3 * found.median:.2f}", f"{found.memory / 2**20:.2f}"]
+        if found is None:
+            return ["", ""]
+        return [f"{1e3 * found.median:.2f}", f"{found.memory / 2**20:.2f}"]
 
     return {
         "kind": "table",
         "title": "Complexity in numbers",
-        "caption": "Million multiply-adds and the weights' MiB counted; milliseconds and peak MiB measured.",
+        "caption": "Million multiply-adds and the weights' MiB counted; milliseconds and peak MiB "
+        "measured.",
         "columns": [
-            "tokens", "attention (M)", "feed-forward (M)", "weights (MiB)",
-            "kept: ms", "kept: MiB", "fused: ms", "fused: MiB", "feed-forward: ms", "feed-forward: MiB",
+            "tokens",
+            "attention (M)",
+            "feed-forward (M)",
+            "weights (MiB)",
+            "kept: ms",
+            "kept: MiB",
+            "fused: ms",
+            "fused: MiB",
+            "feed-forward: ms",
+            "feed-forward: MiB",
         ],
         "rows": [
             [
@@ -360,4 +404,4 @@ def _table(costs: Costs, lengths: list[int]) -> dict[str, Any]:
             ]
             for length in lengths
         ],
-    }  # fmt: skip
+    }

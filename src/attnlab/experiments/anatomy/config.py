@@ -12,7 +12,17 @@ __all__ = ["NAME", "SHORTEST", "AnatomyConfig"]
 NAME = "anatomy"
 SHORTEST = 32  # tokens, the first length that complexity measures
 
-Part = Literal["all", "scaling", "masking", "mask_value", "rank", "heads", "position", "normalisation", "complexity"]
+Part = Literal[
+    "all",
+    "scaling",
+    "masking",
+    "mask_value",
+    "rank",
+    "heads",
+    "position",
+    "normalisation",
+    "complexity",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,23 +31,31 @@ class AnatomyConfig(Config):
 
     QUICK: ClassVar[Mapping[str, Any]] = {"steps": 200, "repeats": 5, "longest": 1_024}
 
-    only: Part = option("all", "which of the eight experiments to run")
+    only: Part = option("all", "one of the eight experiments, or all")
     draws: int = option(6_000, "random draws for each number", low=200, high=100_000)
-    seeds: int = option(10, "models with their own initial weights, where models are looked at", low=2, high=1_000)
+    seeds: int = option(
+        10, "models with their own initial weights, in experiments on models", low=2, high=1_000
+    )
     steps: int = option(300, "training steps of the part heads", low=1, high=1_000_000)
     longest: int = option(
-        2_048, "longest input that complexity measures, in tokens: 32 doubled again and again", low=1_024, high=4_096
+        2_048,
+        "longest input that complexity measures, in tokens: 32 doubled again and again",
+        low=1_024,
+        high=4_096,
     )
     repeats: int = option(
-        5, "rounds in which complexity takes its times, of which the median counts", low=2, high=1_000
+        5,
+        "rounds in which complexity takes its times; the median counts",
+        low=2,
+        high=1_000,
     )
 
     def validate(self) -> None:
-        """Refuse a longest input that doubling does not reach."""
+        """Check that doubling reaches the longest input."""
         doublings, rest = divmod(self.longest, SHORTEST)
         if rest or doublings & (doublings - 1):
             below = SHORTEST << (self.longest // SHORTEST).bit_length() - 1
             raise WrongUsage(
-                f"longest must be {SHORTEST} doubled again and again, such as {below:,} or {2 * below:,}; "
-                f"got {self.longest:,}."
+                f"longest must be {SHORTEST} doubled again and again, such as {below:,} or "
+                f"{2 * below:,}; got {self.longest:,}."
             )

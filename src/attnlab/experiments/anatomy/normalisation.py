@@ -1,8 +1,9 @@
-"""`normalisation`: layer norm from its formula beside PyTorch's, and beside the formula that is often written.
+"""`normalisation`: layer norm from its formula, PyTorch's, and a formula that is often written.
 
-PyTorch's is `(x - mean) / √(variance + ε)` with the biased variance (Ba et al. 2016). Often one reads
-`(x - mean) / (deviation + ε)` with torch's `std`, which is the unbiased one: smaller by `√((d-1)/d)` at every size of
-x, NaN at a width of 1, and far larger where x is so small that ε matters.
+PyTorch's is `(x - mean) / √(variance + ε)` with the biased variance (Ba et al. 2016). Often it is
+written `(x - mean) / (deviation + ε)` with torch's `std`, which is the unbiased one: the output is
+smaller by `√((d-1)/d)` for x of every size, NaN at a width of 1, and far larger for x so small that
+ε matters.
 """
 
 import math
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
-from attnlab.experiments.anatomy.shown import Shown, most, number_text
+from attnlab.experiments.anatomy.result import PartResult, most, number_text
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.parts.norms import LayerNorm, layer_norm
@@ -29,20 +30,23 @@ _LENGTH, _WIDTH = 6, 64
 
 
 def other_norm(x: Tensor, *, epsilon: float = _EPSILON, correction: int = 1) -> Tensor:
-    """`(x - mean) / (deviation + ε)`, the other formula: (..., d_model) -> the same.
+    """Return `(x - mean) / (deviation + ε)`, the other formula: (..., d_model) -> the same.
 
-    The deviation divides by `d_model - correction`: 1 is the unbiased one, 0 the biased one, which is PyTorch's.
+    The deviation divides by `d_model - correction`: 1 is unbiased, 0 is biased, as in PyTorch.
     """
     centred = x - x.mean(-1, keepdim=True)
-    # 0/0 at a width of 1, as torch.std has it
+    # 0/0 at a width of 1, as in torch.std
     variance = centred.square().sum(-1, keepdim=True) / (x.shape[-1] - correction)
     return centred / (variance.sqrt() + epsilon)
 
 
-def show(config: AnatomyConfig, context: Run) -> Shown:
-    """Compare the formulas over widths and sizes, and look at what a norm does to uneven positions."""
+def show(config: AnatomyConfig, context: Run) -> PartResult:
+    """Compare the formulas over widths and sizes, and the positions before and after a norm."""
     generator = seeds.generator(context.seed, NAME, "normalisation")
-    draws = {width: torch.randn(min(config.draws, 1_000), width, generator=generator).double() for width in _WIDTHS}
+    draws = {
+        width: torch.randn(min(config.draws, 1_000), width, generator=generator).double()
+        for width in _WIDTHS
+    }
     apart = {
         dtype: most(
             _largest(layer_norm(scale * x.to(dtype)) - F.layer_norm(scale * x.to(dtype), (width,)))
@@ -51,7 +55,10 @@ def show(config: AnatomyConfig, context: Run) -> Shown:
         )
         for dtype in (torch.float64, torch.float32)
     }
-    biased = {width: _largest(other_norm(x) - F.layer_norm(x, (width,))) for width, x in map(_unit, draws.values())}
+    biased = {
+        width: _largest(other_norm(x) - F.layer_norm(x, (width,)))
+        for width, x in map(_unit, draws.values())
+    }
     shrunk = {width: _shrinkage(x) for width, x in draws.items() if width > 1}
     sizes = {
         "ε inside the root (PyTorch's)": [_size(layer_norm, scale) for scale in _SCALES],
@@ -61,17 +68,17 @@ def show(config: AnatomyConfig, context: Run) -> Shown:
     with torch.no_grad():
         after = LayerNorm(_WIDTH).double()(before)
     context.step(1, 1)
-    return Shown(
-        "Normalisation. Layer norm from its formula is PyTorch's but for rounding; written with the unbiased "
-        f"deviation it differs by up to {biased[2]:.2f} at width 2 and {biased[64]:.3f} at 64, and at "
-        f"width 1 it is {number_text(biased[1])}.",
+    return PartResult(
+        "Normalisation. Layer norm from its formula is PyTorch's but for rounding; written with "
+        f"the unbiased deviation it differs by up to {biased[2]:.2f} at width 2 and "
+        f"{biased[64]:.3f} at 64, and at width 1 it is {number_text(biased[1])}.",
         _claims(apart[torch.float64], shrunk, biased, sizes, after),
         _sections(apart[torch.float32], biased, shrunk, sizes, before, after),
     )
 
 
 def _unit(x: Tensor) -> tuple[int, Tensor]:
-    """Return the width, and each row brought to mean 0 and variance 1, so that ε hardly counts."""
+    """Return the width, and each row with mean 0 and variance 1, so that ε hardly matters."""
     width = x.shape[-1]
     return width, F.layer_norm(x, (width,), eps=0.0) if width > 1 else x
 
@@ -81,12 +88,12 @@ def _largest(difference: Tensor) -> float:
 
 
 def _shrinkage(x: Tensor) -> float:
-    """Return by which factor the other formula's output is smaller, ε left out of both."""
+    """Return the factor between the outputs of the other formula and of PyTorch's, without ε."""
     return float(other_norm(x, epsilon=0.0).norm() / F.layer_norm(x, x.shape[-1:], eps=0.0).norm())
 
 
 def _size(norm: Any, scale: float) -> float:
-    """Return the root mean square of what a norm makes of a vector whose own is `scale`, of mean 0."""
+    """Return the root mean square of the output for a vector of mean 0 and of size `scale`."""
     x = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(_WIDTH // 2)
     return float(norm(scale * x, epsilon=_EPSILON).square().mean().sqrt())
 
@@ -100,7 +107,11 @@ def _uneven(draws: int, generator: torch.Generator) -> Tensor:
 
 
 def _claims(
-    apart: float, shrunk: dict[int, float], biased: dict[int, float], sizes: dict[str, list[float]], after: Tensor
+    apart: float,
+    shrunk: dict[int, float],
+    biased: dict[int, float],
+    sizes: dict[str, list[float]],
+    after: Tensor,
 ) -> list[Claim]:
     means = _largest(after.double().mean(-1))
     variances = after.double().var(-1, correction=0)
@@ -119,31 +130,33 @@ def _claims(
     return [
         Claim(
             "the_formula_is_that_of_pytorch",
-            f"layer norm written from its formula gives what PyTorch's gives, in float64, at widths from 1 to "
-            f"{max(_WIDTHS):,} and sizes from 1e-4 to 100",
+            "layer norm written from its formula equals PyTorch's, in float64, at "
+            f"widths from 1 to {max(_WIDTHS):,} and sizes from 1e-4 to 100",
             f"at most {apart:.0e} apart",
             "at most 1e-10 apart",
             apart <= 1e-10,
         ),
         Claim(
             "every_position_is_normed",
-            "after layer norm every position has mean 0 and variance 1, whatever its own were before",
+            "after layer norm every position has mean 0 and variance 1, whatever they were before",
             f"means up to {means:.0e}; variances {low:.5f} to {high:.5f}",
             "means up to 1e-10; variances 0.995 to 1.001",
             means <= 1e-10 and low >= 0.995 and high <= 1.001,
         ),
         Claim(
             "unbiased_is_smaller",
-            "with the unbiased deviation the output is √((d-1)/d) of PyTorch's, at every width from 2, and NaN at 1",
+            "with the unbiased deviation the output is √((d-1)/d) of PyTorch's, at every "
+            "width from 2, and NaN at 1",
             f"at most {off:.0e} from that; {number_text(biased[1])} at width 1",
             "at most 1e-09 from that; NaN at width 1",
             off <= 1e-9 and math.isnan(biased[1]),
         ),
         Claim(
             "the_place_of_epsilon_counts_when_x_is_small",
-            "the size of the output is s/√(s² + ε) with ε inside the root and s/(s + ε) outside, for x of every size s "
-            "from 1e-8 to 1,000, all else alike (biased deviation)",
-            f"at most {wrong:.1g} from that; at s = 1e-4: {inside[small]:.4f} inside, {outside[small]:.4f} outside",
+            "the size of the output is s/√(s² + ε) with ε inside the root and s/(s + ε) outside, "
+            "for x of every size s from 1e-8 to 1,000, all else alike (biased deviation)",
+            f"at most {wrong:.1g} from that; at s = 1e-4: {inside[small]:.4f} inside, "
+            f"{outside[small]:.4f} outside",
             "at most 1e-06 from that",
             wrong <= 1e-6,
         ),
@@ -164,8 +177,9 @@ def _sections(
             "figure": "normalisation",
             "title": "Normalisation: before and after",
             "caption": (
-                f"Values of {_LENGTH} positions with means from -10 to 10 and deviations from 0.1 to 10, then the "
-                "same after layer norm: each position by itself is brought to mean 0 and variance 1."
+                f"Values of {_LENGTH} positions with means from -10 to 10 and deviations from 0.1 "
+                "to 10, and the same after layer norm, which gives each position mean 0 and "
+                "variance 1."
             ),
             "x_label": "value",
             "y_label": "density",
@@ -174,24 +188,27 @@ def _sections(
         {
             "kind": "lines",
             "figure": "normalisation-epsilon",
-            "title": "Normalisation: where ε stands",
+            "title": "Normalisation: ε inside or outside the root",
             "caption": (
-                f"How large the output is for x of size s, ε = {_EPSILON:g}, the deviation biased in both. "
-                f"Inside the root ε counts as soon as s is near √ε = {math.sqrt(_EPSILON):.4f}; "
-                "outside, only near ε itself. In between, the formulas differ "
-                "many times over."
+                f"The size of the output for x of size s, ε = {_EPSILON:g}, with the biased "
+                "deviation in both. Inside the root ε matters as soon as s is near √ε = "
+                f"{math.sqrt(_EPSILON):.4f}; outside, only near ε itself. In between, the "
+                "formulas differ by a large factor."
             ),
             "x_label": "size of x (root mean square)",
             "y_label": "size of the output",
             "x_log": True,
-            "series": [{"name": name, "x": list(_SCALES), "y": found} for name, found in sizes.items()],
+            "series": [
+                {"name": name, "x": list(_SCALES), "y": found} for name, found in sizes.items()
+            ],
         },
         {
             "kind": "table",
             "title": "Normalisation in numbers: the unbiased formula beside PyTorch's",
             "caption": (
-                "Inputs of variance 1: the factor between the outputs, and the largest difference of a value. The "
-                f"formula that is PyTorch's differs from it by rounding alone: {apart:.0e} in float32."
+                "Inputs of variance 1: the factor between the outputs, and the largest "
+                "difference of a value. PyTorch's own formula, written out, differs by rounding "
+                f"alone: {apart:.0e} in float32."
             ),
             "columns": ["width", "factor", "√((d-1)/d)", "largest difference"],
             "rows": [
@@ -208,7 +225,13 @@ def _sections(
             "kind": "table",
             "title": "Normalisation in numbers: positions before and after",
             "caption": "Mean and deviation of each position's values.",
-            "columns": ["position", "mean before", "deviation before", "mean after", "deviation after"],
+            "columns": [
+                "position",
+                "mean before",
+                "deviation before",
+                "mean after",
+                "deviation after",
+            ],
             "rows": [
                 [
                     place,

@@ -1,9 +1,9 @@
-"""`position`: attention sees a set; order has to be told.
+"""`position`: attention without positions sees a set.
 
-Without positions, reordering the tokens of a sentence reorders the outputs of an encoder and changes nothing else, so
-"the cat sat on the mat" and "the mat sat on the cat" give the same set of outputs. With any positional encoding they
-do not. The sinusoidal one (Vaswani et al. 2017, §3.5) has products `PE[p] · PE[q] = Σ_i cos(ω_i (p - q))`, which know
-the distance alone.
+Without positions, reordering the tokens of a sentence reorders the outputs of an encoder and
+changes nothing else, so "the cat sat on the mat" and "the mat sat on the cat" give the same set of
+outputs. With any positional encoding they do not. The sinusoidal one (Vaswani et al. 2017, §3.5)
+has products `PE[p] · PE[q] = Σ_i cos(ω_i (p - q))`, which depend on the distance alone.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
-from attnlab.experiments.anatomy.shown import Shown, least, most
+from attnlab.experiments.anatomy.result import PartResult, least, most
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.intervals import Interval, mean_interval
@@ -34,36 +34,49 @@ def make_encoder(positions: PositionKind, seed: int, number: int) -> Encoder:
     """Make one of several small encoders with their own initial weights."""
     with seeds.isolated(seed, NAME, "position", number):
         settings = EncoderConfig(
-            vocab_size=len(_WORDS), max_length=16, d_model=32, num_heads=4, num_layers=2, d_ff=64, positions=positions
+            vocab_size=len(_WORDS),
+            max_length=16,
+            d_model=32,
+            num_heads=4,
+            num_layers=2,
+            d_ff=64,
+            positions=positions,
         )
         return Encoder(settings).eval()
 
 
-def show(config: AnatomyConfig, context: Run) -> Shown:
-    """Compare the outputs for two orders of the same words, with each way to tell positions and without."""
+def show(config: AnatomyConfig, context: Run) -> PartResult:
+    """Compare the outputs for two orders of the same words, with and without positions."""
     distances: dict[str, list[float]] = {}
     kinds = get_args(PositionKind)
     for step, kind in enumerate(kinds):
-        encoders = (make_encoder(kind, context.seed, number).double() for number in range(config.seeds))
+        encoders = (
+            make_encoder(kind, context.seed, number).double() for number in range(config.seeds)
+        )
         distances[kind] = [set_distance(encoder) for encoder in encoders]
         context.step(step + 1, len(kinds))
     spreads = {width: spread_of_products(width) for width in _WIDTHS}
     told = least(least(found) for kind, found in distances.items() if kind != "none")
     summary = (
-        f'Position. The outputs for "{_FIRST}" and "{_SECOND}", as sets, differ by {most(distances["none"]):.0e} at '
-        f"most without positions, and by {told:.2g} at least with any of the {len(kinds) - 1} kinds."
+        f'Position. The outputs for "{_FIRST}" and "{_SECOND}", as sets, differ by '
+        f"{most(distances['none']):.0e} at most without positions, and by {told:.2g} at least "
+        f"with any of the {len(kinds) - 1} kinds."
     )
-    return Shown(summary, _claims(distances, spreads), _sections(distances, spreads, config.seeds))
+    return PartResult(
+        summary, _claims(distances, spreads), _sections(distances, spreads, config.seeds)
+    )
 
 
 @torch.no_grad()
 def set_distance(encoder: Encoder) -> float:
-    """Return how far apart the two sentences' sets of outputs are: the largest difference, words matched with words.
+    """Return the largest difference between the two sentences' sets of outputs, matched by word.
 
-    Of the ways to match the outputs of a word that occurs twice, the closest counts.
+    The outputs of a word that occurs twice are matched in the closest way.
     """
     sentences = [sentence.split() for sentence in (_FIRST, _SECOND)]
-    first, second = (encoder(torch.tensor([[_WORDS.index(word) for word in words]]))[0] for words in sentences)
+    first, second = (
+        encoder(torch.tensor([[_WORDS.index(word) for word in words]]))[0] for words in sentences
+    )
     distances = []
     for word in _WORDS:
         mine, others = (
@@ -79,9 +92,11 @@ def set_distance(encoder: Encoder) -> float:
 
 
 def spread_of_products(width: int) -> float:
-    """Return by how much products of sinusoidal positions of one distance differ, at most, over 50 positions."""
+    """Return the largest spread of products of sinusoidal positions at the same distance."""
     products = _products(width)
-    spreads = [float(line.max() - line.min()) for line in map(products.diagonal, range(_NUM_POSITIONS))]
+    spreads = [
+        float(line.max() - line.min()) for line in map(products.diagonal, range(_NUM_POSITIONS))
+    ]
     return most(spreads)
 
 
@@ -100,24 +115,24 @@ def _claims(distances: dict[str, list[float]], spreads: dict[int, float]) -> lis
     return [
         Claim(
             "order_is_not_seen_without_positions",
-            f'without positions "{_FIRST}" and "{_SECOND}" give the same set of outputs, in each of {total} encoders '
-            "of two blocks: largest difference, words matched with words",
+            f'without positions "{_FIRST}" and "{_SECOND}" give the same set of outputs, in each '
+            f"of {total} encoders of two blocks: largest difference, words matched with words",
             f"{without:.0e}",
             "at most 1e-06",
             without <= 1e-6,
         ),
         Claim(
             "order_is_seen_with_positions",
-            f"with positions the two sentences give different sets of outputs, for each of {len(told)} kinds in each "
-            f"of {total} encoders: least difference",
+            "with positions the two sentences give different sets of outputs, for each of "
+            f"{len(told)} kinds in each of {total} encoders: least difference",
             f"{closest:.3f} ({weakest})",
             "at least 0.01",
             closest >= 0.01,
         ),
         Claim(
             "sinusoidal_products_know_the_distance_alone",
-            f"products of sinusoidal positions of the same distance agree, over {_NUM_POSITIONS} positions and every "
-            f"even width from 2 to {max(spreads)}: largest difference",
+            f"products of sinusoidal positions of the same distance agree, over {_NUM_POSITIONS} "
+            f"positions and every even width from 2 to {max(spreads)}: largest difference",
             f"{even:.0e}",
             "at most 1e-12",
             even <= 1e-12,
@@ -125,7 +140,9 @@ def _claims(distances: dict[str, list[float]], spreads: dict[int, float]) -> lis
     ]
 
 
-def _sections(distances: dict[str, list[float]], spreads: dict[int, float], num_seeds: int) -> list[dict[str, Any]]:
+def _sections(
+    distances: dict[str, list[float]], spreads: dict[int, float], num_seeds: int
+) -> list[dict[str, Any]]:
     found = {kind: mean_interval(values) for kind, values in distances.items()}
     products = _products(_WIDTH)
     starts = (0, 10, 25)
@@ -138,8 +155,8 @@ def _sections(distances: dict[str, list[float]], spreads: dict[int, float], num_
             "figure": "position-sinusoidal",
             "title": "Position: the sinusoidal encoding",
             "caption": (
-                f"{_NUM_POSITIONS} positions, {_WIDTH} dimensions: pairs of a sine and a cosine, fast on the left, "
-                "slow on the right. Each row is one position's own pattern."
+                f"{_NUM_POSITIONS} positions, {_WIDTH} dimensions: pairs of a sine and a cosine, "
+                "fast on the left, slow on the right. Each row is the pattern of one position."
             ),
             "choices": [
                 {
@@ -163,11 +180,12 @@ def _sections(distances: dict[str, list[float]], spreads: dict[int, float], num_
         {
             "kind": "lines",
             "figure": "position-products",
-            "title": "Position: products know the distance alone",
+            "title": "Position: products depend on the distance alone",
             "caption": (
-                f"PE[p] · PE[p + distance] for three p, {_WIDTH} dimensions: one curve, whatever p. This needs each "
-                f"sine's cosine: an odd width leaves the last, slowest sine alone, and products of one distance then "
-                f"differ by up to {odd[worst]:.2g} (width {worst}; {spreads[63]:.2g} at 63)."
+                f"PE[p] · PE[p + distance] for three p, {_WIDTH} dimensions: one curve, whatever "
+                "p. This needs each sine's cosine: an odd width leaves the last, slowest sine "
+                f"alone, and products of one distance then differ by up to {odd[worst]:.2g} "
+                f"(width {worst}; {spreads[63]:.2g} at 63)."
             ),
             "x_label": "distance (positions)",
             "y_label": "product of the two encodings",
@@ -184,8 +202,8 @@ def _sections(distances: dict[str, list[float]], spreads: dict[int, float], num_
             "kind": "table",
             "title": "Position in numbers",
             "caption": (
-                f'The sets of outputs of "{_FIRST}" and "{_SECOND}": the largest difference, words matched with words, '
-                f"in float64, over {num_seeds} encoders of random weights."
+                f'The sets of outputs of "{_FIRST}" and "{_SECOND}": the largest difference, words '
+                f"matched with words, in float64, over {num_seeds} encoders of random weights."
             ),
             "columns": ["positions", "mean difference", "smallest", "largest", "same set"],
             "rows": [
@@ -208,8 +226,9 @@ def _bars(found: dict[str, Interval], num_seeds: int) -> dict[str, Any]:
         "figure": "position",
         "title": "Position: are the two sets of outputs the same?",
         "caption": (
-            f'"{_FIRST}" and "{_SECOND}" through encoders of random weights. Without positions the outputs are the '
-            f"same vectors in another order; with any of the five kinds they are not. Means over {num_seeds} encoders."
+            f'"{_FIRST}" and "{_SECOND}" through encoders of random weights. Without positions the '
+            "outputs are the same vectors in another order; with any of the five kinds they are "
+            f"not. Means over {num_seeds} encoders."
         ),
         "y_label": "largest difference of an output",
         "groups": list(found),

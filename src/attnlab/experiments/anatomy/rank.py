@@ -1,8 +1,8 @@
-"""`rank`: what attention cannot do alone, and who helps it.
+"""`rank`: the rank of the outputs of one head, of several heads, and of a feed-forward layer.
 
-One head's output is `weights · V`, so its rank is at most that of V: attention mixes rows, it makes no new direction.
-Several heads joined are `Σ_h weights_h · V_h`, and may have h times the rank. A feed-forward layer bends each row by
-itself, and is bound by neither.
+One head's output is `weights · V`, so its rank is at most that of V: attention mixes rows, and adds
+no new direction. Several heads joined are `Σ_h weights_h · V_h`, which may have h times the rank. A
+feed-forward layer is nonlinear in each row, and has neither bound.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
-from attnlab.experiments.anatomy.shown import Shown
+from attnlab.experiments.anatomy.result import PartResult
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.intervals import mean_interval
@@ -27,14 +27,14 @@ from attnlab.parts.linear import use_matrix_path
 __all__ = ["show"]
 
 _LENGTH, _WIDTH, _NUM_HEADS = 12, 8, 4
-_TOLERANCE = 1e-9  # singular values this small beside the largest count as 0; float64 rounds at 2e-16
+_TOLERANCE = 1e-9  # smaller singular values, relative to the largest, count as 0
 _MOST = 300  # draws of each rank: each is a singular value decomposition
 
 Ranks = dict[str, dict[int, list[int]]]
 
 
-def show(config: AnatomyConfig, context: Run) -> Shown:
-    """Send inputs of every rank through one head, several heads, and a feed-forward layer."""
+def show(config: AnatomyConfig, context: Run) -> PartResult:
+    """Measure the rank of each layer's output for inputs of every rank."""
     draws = min(config.draws, _MOST)
     generator = seeds.generator(context.seed, NAME, "rank")
     ways: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
@@ -57,28 +57,29 @@ def show(config: AnatomyConfig, context: Run) -> Shown:
         context.step(rank, _WIDTH)
     one, joined, bare, biased = (found[1] for found in ranks.values())
     summary = (
-        f"Rank. Of inputs of rank 1, one head makes rank {_range(one)}, {_NUM_HEADS} heads joined make "
-        f"{_range(joined)}, a feed-forward layer {_range(bare)} without biases and {_range(biased)} with, on average "
-        f"{sum(biased) / draws:.1f}."
+        f"Rank. Of inputs of rank 1, one head makes rank {_range(one)}, {_NUM_HEADS} heads joined "
+        f"make {_range(joined)}, a feed-forward layer {_range(bare)} without biases and "
+        f"{_range(biased)} with, on average {sum(biased) / draws:.1f}."
     )
-    return Shown(summary, _claims(ranks, signs, draws), _sections(ranks, draws))
+    return PartResult(summary, _claims(ranks, signs, draws), _sections(ranks, draws))
 
 
 def one_head(value: Tensor, generator: torch.Generator) -> Tensor:
     """Attend to values (draw, key, width) with random queries and keys."""
-    query, key = (torch.randn(value.shape, generator=generator, dtype=value.dtype) for _ in range(2))
+    query = torch.randn(value.shape, generator=generator, dtype=value.dtype)
+    key = torch.randn(value.shape, generator=generator, dtype=value.dtype)
     return attend(query, key, value).output
 
 
 def joined_heads(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Attend with several heads, of random weights for each draw: (draw, length, width) -> the same."""
-    with seeds.isolated(0):  # the initial weights are exchanged at once
+    """Attend with several heads and new random weights for each draw, (draw, length, width)."""
+    with seeds.isolated(0):  # the initial weights are replaced at once
         attention = multi_head_attention(_WIDTH, _NUM_HEADS, bias=False).double()
     return _with_weights_of_its_own(attention, lambda found: found.output, x, generator)
 
 
 def feed_forward(x: Tensor, generator: torch.Generator, *, bias: bool) -> Tensor:
-    """Send each row through a ReLU layer, of random weights for each draw: (draw, length, width) -> the same."""
+    """Apply a feed-forward layer with new random weights for each draw, (draw, length, width)."""
     with seeds.isolated(0):  # as above
         part = FeedForward(_WIDTH, 4 * _WIDTH, bias=bias).double()
     return _with_weights_of_its_own(part, lambda found: found, x, generator)
@@ -87,7 +88,7 @@ def feed_forward(x: Tensor, generator: torch.Generator, *, bias: bool) -> Tensor
 def _with_weights_of_its_own(
     part: nn.Module, output_of: Callable[[Any], Tensor], x: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Send each draw through the part with standard normal weights (and biases) drawn for it alone."""
+    """Apply the part to each draw with its own standard normal weights and biases."""
     weights = {
         name: torch.randn((len(x), *parameter.shape), generator=generator, dtype=x.dtype)
         for name, parameter in part.named_parameters()
@@ -106,22 +107,25 @@ def _claims(ranks: Ranks, signs: list[int], draws: int) -> list[Claim]:
     bare, biased = ranks["feed-forward, no biases"], ranks["feed-forward"]
     within = sum(found <= rank for rank, ranks_found in one.items() for found in ranks_found)
     exceeding = sum(found > 1 for found in joined[1])
-    over = sum(found > _NUM_HEADS * rank for rank, ranks_found in joined.items() for found in ranks_found)
+    over = sum(
+        found > _NUM_HEADS * rank for rank, ranks_found in joined.items() for found in ranks_found
+    )
     total = draws * len(one)
     bent = sum(found == expected for found, expected in zip(bare[1], signs, strict=True))
     more = sum(found > 2 for found in biased[1])
     return [
         Claim(
             "one_head_keeps_the_rank",
-            f"the rank of one head's output is at most that of V, for V of every rank from 1 to {_WIDTH}",
+            "the rank of one head's output is at most that of V, for V of every rank from 1 "
+            f"to {_WIDTH}",
             f"{within:,}/{total:,} draws",
             f"{total:,}/{total:,}",
             within == total,
         ),
         Claim(
             "joined_heads_exceed_the_rank",
-            f"{_NUM_HEADS} heads joined make more than rank 1 of inputs of rank 1, up to {_NUM_HEADS}, "
-            f"and never more than {_NUM_HEADS} times the rank",
+            f"{_NUM_HEADS} heads joined make more than rank 1 of inputs of rank 1, up to "
+            f"{_NUM_HEADS}, and never more than {_NUM_HEADS} times the rank",
             f"more than 1 in {exceeding:,}/{draws:,} draws, at most {max(joined[1])}; "
             f"beyond {_NUM_HEADS} times in {over}",
             f"more than 1 in all {draws:,}, at most {_NUM_HEADS}; beyond {_NUM_HEADS} times in 0",
@@ -129,10 +133,11 @@ def _claims(ranks: Ranks, signs: list[int], draws: int) -> list[Claim]:
         ),
         Claim(
             "feed_forward_bends",
-            "a ReLU layer without biases makes of rank 1 exactly one direction for each sign that its rows have (rank "
-            "2, but where all rows point one way), and one with biases makes more than 2",
-            f"one for each sign in {bent:,}/{draws:,} draws; more than 2 in {more:,}/{draws:,}, on average "
-            f"{sum(biased[1]) / draws:.1f}",
+            "a ReLU layer without biases makes of rank 1 exactly one direction for each sign "
+            "that its rows have (rank 2, but where all rows point one way), and one with biases "
+            "makes more than 2",
+            f"one for each sign in {bent:,}/{draws:,} draws; more than 2 in {more:,}/{draws:,}, "
+            f"on average {sum(biased[1]) / draws:.1f}",
             f"both in all {draws:,}",
             bent == draws and more == draws,
         ),
@@ -142,7 +147,8 @@ def _claims(ranks: Ranks, signs: list[int], draws: int) -> list[Claim]:
 def _sections(ranks: Ranks, draws: int) -> list[dict[str, Any]]:
     x = list(range(1, _WIDTH + 1))
     means = {
-        name: [mean_interval([float(each) for each in found[rank]]) for rank in x] for name, found in ranks.items()
+        name: [mean_interval([float(each) for each in found[rank]]) for rank in x]
+        for name, found in ranks.items()
     }
     return [
         {
@@ -150,9 +156,9 @@ def _sections(ranks: Ranks, draws: int) -> list[dict[str, Any]]:
             "figure": "rank",
             "title": "Rank: what goes in and what comes out",
             "caption": (
-                f"Inputs of {_LENGTH} tokens, {_WIDTH} wide, of every rank; mean rank of the output over {draws:,} "
-                "draws each, of inputs and of weights. "
-                "One head never leaves the line of equal ranks; several heads joined do, and so does a "
+                f"Inputs of {_LENGTH} tokens, {_WIDTH} wide, of every rank; mean rank of the "
+                f"output over {draws:,} draws each, of inputs and of weights. One head never "
+                "leaves the line of equal ranks; several heads joined do, and so does a "
                 "feed-forward layer."
             ),
             "x_label": "rank of the input (of V, for one head)",
@@ -172,8 +178,8 @@ def _sections(ranks: Ranks, draws: int) -> list[dict[str, Any]]:
             "kind": "table",
             "title": "Rank in numbers",
             "caption": (
-                f"Smallest to largest rank over {draws:,} draws. Singular values below {_TOLERANCE:g} of the largest "
-                "count as 0, in float64."
+                f"Smallest to largest rank over {draws:,} draws. Singular values below "
+                f"{_TOLERANCE:g} of the largest count as 0, in float64."
             ),
             "columns": ["rank of the input", *ranks],
             "rows": [[rank, *(_range(found[rank]) for found in ranks.values())] for rank in x],

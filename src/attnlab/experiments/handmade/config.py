@@ -29,16 +29,25 @@ class HandmadeConfig(Config):
         "learning_rate": 0.06,
     }
 
-    tolerance: float = option(1e-3, "how far a designed output may be from its target", low=1e-12, high=0.4)
+    tolerance: float = option(
+        1e-3, "largest distance of a designed output from its target", low=1e-12, high=0.4
+    )
     seeds: int = option(20, "learned heads for each task", low=1, high=1_000)
     steps: int = option(10_001, "training steps, one sequence each", low=1, high=1_000_000)
     learning_rate: float = option(3e-2, "of plain gradient descent (SGD)", low=0.0, high=10.0)
-    positions: LearnedPositions = option("both", "positions of learned heads: given as one-hot, learned too, or both")
-    learned: RuleName = option("copy_first", "the task of the heads of a population, which --seeds makes")
-    draws: int = option(200, "random heads on which NumPy and PyTorch are compared", low=1, high=100_000)
+    positions: LearnedPositions = option(
+        "both", "positions of learned heads: given as one-hot, learned too, or both"
+    )
+    learned: RuleName = option("copy_first", "the task of the heads of a population (--seeds)")
+    draws: int = option(
+        200, "random heads on which NumPy and PyTorch are compared", low=1, high=100_000
+    )
 
     def train_config(self, *, evaluate_every: int | None = None) -> TrainConfig:
-        """Return how heads learn: plain gradient descent at one rate; judged at the end alone, it leaves the last."""
+        """Return the config of the training: plain gradient descent at a constant rate.
+
+        Evaluated only at the end, a training leaves the last weights.
+        """
         return TrainConfig(
             steps=self.steps,
             optimiser="sgd",

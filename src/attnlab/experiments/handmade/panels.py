@@ -1,4 +1,4 @@
-"""The maps of the report: eight panels of a head on an input, and what of two heads can be compared."""
+"""The maps of the report: eight panels of a head on an input, and the score tables of heads."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnlab.design import Design, score_table
-from attnlab.experiments.handmade.learning import Cohort
+from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.models.single_head import SingleHead
 from attnlab.parts.reference import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask
@@ -21,27 +21,31 @@ _INPUTS = {
     "unique": ("CAC", "ABCA", "AB"),
 }
 _NOTES = {
-    "identity": "Each letter attends to its own likes, wherever they stand, and gets itself back.",
-    "copy_first": "Whatever stands there, every place attends to place 1 and gets its letter.",
-    "unique": "A repeated letter attends to its likes, which say -1; one that stands alone finds CLS, which says +1.",
+    "identity": "Each letter attends to the same letters at any position, and returns itself.",
+    "copy_first": "Every position attends to position 1 and returns its letter.",
+    "unique": "A repeated letter attends to the same letter elsewhere, whose value is -1; a single "
+    "letter attends to CLS, whose value is +1.",
 }
 _LEAST_SCALE = 1e-9  # of a map around 0, which may be 0 throughout
 
 
 def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> dict[str, Any]:
-    """Lay out the eight panels of each design beside those of a learned head, for some inputs of each task."""
+    """Show the eight panels of each design and of a learned head, for some inputs of each task."""
     return {
         "kind": "maps",
         "figure": "panels",
         "title": "By hand and learned, panel by panel",
         "caption": (
-            "Choose a task and an input. Km, Qm and Vm make keys K, queries Q and values V of it; attention is "
-            "softmax(Q Kᵀ/√d_qk), and the output is attention V. The colours of each panel are rescaled to its own "
-            "range, which stands in its title. The matrices by hand and learned look nothing alike, nor do K and Q; "
-            "the outputs are what the task asks for."
+            "Choose a task and an input. Km, Qm and Vm map it to keys K, queries Q and values V; "
+            "attention is softmax(Q Kᵀ/√d_qk), and the output is attention V. The colors of each "
+            "panel are scaled to its own range, which is in its title. The matrices by hand and "
+            "the learned ones look nothing alike, nor do K and Q; the outputs are those of the "
+            "task."
         ),
         "choices": [
-            _panels_choice(design, cohort, text) for design, cohort in pairs for text in _INPUTS[design.task.rule]
+            _panels_choice(design, cohort, text)
+            for design, cohort in pairs
+            for text in _INPUTS[design.task.rule]
         ],
     }
 
@@ -53,7 +57,9 @@ def _panels_choice(design: Design, cohort: Cohort, text: str) -> dict[str, Any]:
     heads = {"by hand": design.reference()}
     if cohort.finite:
         matrices = cohort.finite[0].matrices()
-        heads["learned"] = NumpyTransformer(*(None if each is None else each.numpy() for each in matrices))  # type: ignore[arg-type]
+        heads["learned"] = NumpyTransformer(
+            *(None if each is None else each.numpy() for each in matrices)  # type: ignore[arg-type]
+        )
     names = {
         "tokens": _numbered(task.tokens(ids), task),
         "features": _features(task, len(design.Km)),
@@ -70,7 +76,15 @@ def head_section(design: Design) -> dict[str, Any]:
     width, longest = len(design.Km), f"up to {task.row_length}"
 
     def box(x: float, y: float, title: str, note: str, tone: str = "plain") -> dict[str, Any]:
-        return {"x": x, "y": y, "width": 150, "height": 52, "title": title, "note": note, "tone": tone}
+        return {
+            "x": x,
+            "y": y,
+            "width": 150,
+            "height": 52,
+            "title": title,
+            "note": note,
+            "tone": tone,
+        }
 
     boxes = [
         box(10, 80, "x", f"tokens, {longest} × {task.input_dim}", "quiet"),
@@ -82,16 +96,24 @@ def head_section(design: Design) -> dict[str, Any]:
         box(640, 70, "attention", "softmax over the keys"),
         box(640, 220, "output", "attention V"),
     ]
-    arrows = [[[160, start], [190, start], [190, end], [220, end]] for start in (106, 186) for end in (46, 146, 246)]
-    arrows += [[[370, 46], [400, 46], [400, 88], [430, 88]], [[370, 146], [400, 146], [400, 104], [430, 104]]]
+    arrows = [
+        [[160, start], [190, start], [190, end], [220, end]]
+        for start in (106, 186)
+        for end in (46, 146, 246)
+    ]
+    arrows += [
+        [[370, 46], [400, 46], [400, 88], [430, 88]],
+        [[370, 146], [400, 146], [400, 104], [430, 104]],
+    ]
     arrows += [[[580, 96], [640, 96]], [[715, 122], [715, 220]], [[370, 246], [640, 246]]]
     return {
         "kind": "diagram",
         "figure": "head",
         "title": "One head, nothing else",
         "caption": (
-            f"The head with the widths of {task.rule}. A design is three matrices, Qm, Km, Vm: what a query asks for, "
-            "what a key offers, and what is passed on. No residual stream, norm, bias or mask."
+            f"The head with the widths of {task.rule}. A design is three matrices, Qm, Km, Vm: "
+            "what a query asks for, what a key offers, and what is passed on. No residual "
+            "stream, norm, bias or mask."
         ),
         "width": 800,
         "height": 290,
@@ -101,16 +123,17 @@ def head_section(design: Design) -> dict[str, Any]:
 
 
 def comparison_section(pairs: Sequence[tuple[Design, Cohort]]) -> dict[str, Any]:
-    """Lay out Km, which cannot be compared, over score tables, which can: by hand, and of some learned heads."""
+    """Show Km, which cannot be compared between heads, and score tables, which can."""
     return {
         "kind": "maps",
         "figure": "score_tables",
         "title": "What can be compared",
         "caption": (
-            "First Km of the design and of some learned heads: they have little in common, since Km R with Qm R⁻ᵀ is "
-            "the same head for any invertible R. Then the score table of each, x Qm Kmᵀ xᵀ/√d_qk for every query and "
-            "key there can be, each row less its mean: all that attention tells of the matrices. Blank: two different "
-            "tokens never stand at one place."
+            "First Km of the design and of some learned heads: they have little in common, since "
+            "Km R with Qm R⁻ᵀ is the same head for any invertible R. Then the score table of "
+            "each, x Qm Kmᵀ xᵀ/√d_qk for every possible query and key, each row less its mean: "
+            "attention depends on nothing else of the matrices. Blank: two different tokens are "
+            "never at one position."
         ),
         "choices": [_comparison_choice(design, cohort) for design, cohort in pairs],
     }
@@ -128,23 +151,35 @@ def _comparison_choice(design: Design, cohort: Cohort) -> dict[str, Any]:
         maps.append(_signed(f"Km, {who}", Km, rows, channels, "feature", "channel"))
     for who, head in heads:
         table = score_table(head.matrices(), task)
-        maps.append(_signed(f"scores, {who}", table.scores.double(), table.queries, table.keys, "query", "key"))
+        maps.append(
+            _signed(
+                f"scores, {who}", table.scores.double(), table.queries, table.keys, "query", "key"
+            )
+        )
     return {
         "label": cohort.title,
-        "note": "Letters carry the place where they stand, 1 being the first." if design.pos is not None else "",
+        "note": "" if design.pos is None else "Letters carry their position, counted from 1.",
         "maps": maps,
     }
 
 
 def _signed(
-    title: str, values: Tensor, rows: Sequence[str], columns: Sequence[str], row_title: str, column_title: str
+    title: str,
+    values: Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    row_title: str,
+    column_title: str,
 ) -> dict[str, Any]:
     largest = max(float(values.nan_to_num().abs().max()), _LEAST_SCALE)
     unit = 10.0 ** (math.floor(math.log10(largest)) - 1)
     largest = math.ceil(largest / unit) * unit  # two digits, so that the scale is readable
     return {
         "title": f"{title}: ±{largest:g}",
-        "rows": [[None if math.isnan(value) else float(f"{value:.3g}") for value in row] for row in values.tolist()],
+        "rows": [
+            [None if math.isnan(value) else float(f"{value:.3g}") for value in row]
+            for row in values.tolist()
+        ],
         "row_labels": list(rows),
         "column_labels": list(columns),
         "row_title": row_title,
@@ -155,10 +190,12 @@ def _signed(
 
 
 def _features(task: VectorTask, width: int) -> list[str]:
-    """Name what a row of Km, Qm or Vm belongs to: the tokens, then the channels of the position."""
+    """Name the rows of Km, Qm and Vm: the tokens, then the channels of the position."""
     return [*task.names, *(f"p{channel + 1}" for channel in range(width - task.input_dim))]
 
 
 def _numbered(tokens: Sequence[str], task: VectorTask) -> list[str]:
     start = 0 if task.has_cls else 1
-    return [token if token == "CLS" else f"{token}{place}" for place, token in enumerate(tokens, start)]
+    return [
+        token if token == "CLS" else f"{token}{place}" for place, token in enumerate(tokens, start)
+    ]

@@ -1,14 +1,37 @@
-"""`lookup`: cross-attention finds things by content, in a set that has no order.
+"""`lookup`: cross-attention finds things by content, in a set without order.
 
-Two parts. `fixed`: an encoder–decoder learns a table of three facts from shuffled words; its encoder is told no
-positions, so every order of the words must give the same answer, and does. But its table fits into its weights, and
-where its heads look is reported as it is. `recall`: the facts are new in each sample, so that they must be read; this
-shows what a set of single words cannot do, and two ways to do it.
+Two parts. `fixed`: an encoder–decoder learns a table of three facts from shuffled words; its
+encoder has no positions, so every order of the words must give the same answer, and does. But its
+table fits into its weights, so its attention is reported as it is. `recall`: the facts are new in
+each sample, so that they must be read; a set of single words cannot hold them, and two other ways
+to write them can.
 """
 
 from attnlab.experiments.lookup.config import NAME, LookupConfig
-from attnlab.experiments.lookup.lookup import VARYING, ask, conclude, goal, lesson, prompt_words, run
+from attnlab.experiments.lookup.lookup import (
+    VARYING,
+    ask,
+    conclude,
+    describe_problem,
+    problem,
+    prompt_words,
+    run,
+)
 
-__all__ = ["NAME", "SUMMARY", "VARYING", "LookupConfig", "ask", "conclude", "goal", "lesson", "prompt_words", "run"]
+__all__ = [
+    "NAME",
+    "SUMMARY",
+    "VARYING",
+    "LookupConfig",
+    "ask",
+    "conclude",
+    "describe_problem",
+    "problem",
+    "prompt_words",
+    "run",
+]
 
-SUMMARY = "an encoder–decoder looks facts up by content, in any order, and shows what it takes to read new ones"
+SUMMARY = (
+    "an encoder–decoder looks facts up by content, in any order, and shows what it takes to read "
+    "new ones"
+)

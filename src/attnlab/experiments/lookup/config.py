@@ -35,59 +35,92 @@ class LookupConfig(Config):
         "recall_ramp": 20,
     }
 
-    part: Literal["all", "fixed", "recall"] = option("all", "the fixed table, facts drawn afresh, or both")
+    part: Literal["all", "fixed", "recall"] = option(
+        "all", "the fixed table, new facts in every sample, or both"
+    )
     samples: int = option(5_000, "size of the data set, parted 80/10/10", low=10, high=1_000_000)
     pad_to: int | None = option(
-        10, "tokens that sources and targets are padded to in training; none: no padding", low=5, high=MAX_LENGTH
+        10,
+        "length to which sources and targets are padded in training; none: no padding",
+        low=5,
+        high=MAX_LENGTH,
     )
     d_model: int = option(64, "width of the residual stream", low=1, high=4_096)
     num_heads: int = option(4, "attention heads; they divide d_model", low=1, high=256)
     num_layers: int = option(1, "blocks of the encoder, and of the decoder", low=1, high=48)
     d_ff: int = option(128, "width inside the feed-forward part", low=1, high=16_384)
     norm_place: NormPlace = option("post", "before a sub-layer, after its sum, or nowhere")
-    control_positions: PositionKind = option("sinusoidal", "of the encoder of the control, which is told the order")
-    seeds: int = option(20, "models trained, each from a seed of its own; the first is the run's", low=1, high=1_000)
-    control_seeds: int = option(3, "models trained with an encoder that is told the order", low=1, high=1_000)
-    epochs: int = option(50, "most times that the training samples are gone through", low=1, high=100_000)
+    control_positions: PositionKind = option(
+        "sinusoidal", "positions of the control's encoder, which sees the order"
+    )
+    seeds: int = option(
+        20, "models trained, each from a seed of its own; the first is the run's", low=1, high=1_000
+    )
+    control_seeds: int = option(
+        3, "models trained with an encoder that has positions", low=1, high=1_000
+    )
+    epochs: int = option(50, "largest number of epochs", low=1, high=100_000)
     patience: int | None = option(
         2,
-        "epochs in a row with every validation sample right after which training ends, but of the run's own model",
+        "epochs in a row with every validation sample right after which training ends, except "
+        "for the run's own model",
         low=1,
     )
-    own_patience: int | None = option(None, "the same for the run's own model; none: all epochs", low=1)
+    own_patience: int | None = option(
+        None, "the same for the run's own model; none: all epochs", low=1
+    )
     batch_size: int = option(32, "samples of a step", low=1, high=100_000)
     learning_rate: float = option(1e-4, "rate of Adam, constant", low=0.0, high=10.0)
     variant: Literal["all", "loose", "bound", "ordered"] = option(
-        "all", "how the facts of in-context look-up are written"
+        "all", "the form in which the facts of in-context look-up are written"
     )
     recall_facts: int = option(8, "k, the facts of a sample", low=1, high=MOST_FACTS)
-    recall_keys: int = option(32, "keys to draw from", low=2, high=1_000)
-    recall_values: int = option(32, "values to draw from", low=2, high=1_000)
-    recall_held_out: int = option(16, "one in so many pairs of key and value is never trained on", low=2, high=10_000)
+    recall_keys: int = option(32, "number of keys", low=2, high=1_000)
+    recall_values: int = option(32, "number of values", low=2, high=1_000)
+    recall_held_out: int = option(
+        16, "one in so many pairs of key and value is held out of training", low=2, high=10_000
+    )
     recall_seeds: int = option(5, "models trained of each variant", low=1, high=1_000)
     recall_d_model: int = option(64, "width of the residual stream", low=1, high=4_096)
     recall_heads: int = option(4, "attention heads; they divide recall_d_model", low=1, high=256)
     recall_layers: int = option(1, "blocks of the encoder, and of the decoder", low=1, high=48)
-    recall_positions: PositionKind = option("learned", "of the encoder that reads the ordered facts")
+    recall_positions: PositionKind = option(
+        "learned", "positions of the encoder that reads ordered facts"
+    )
     recall_steps: int = option(
-        1_200, "most optimiser steps; a model that has learned all there is ends sooner", low=1, high=10**7
+        1_200,
+        "largest number of optimiser steps; a model that has solved the problem ends sooner",
+        low=1,
+        high=10**7,
     )
     recall_ramp: int = option(
-        40, "steps after which a training sample may hold one fact more, from 1 to k", low=1, high=10**7
+        40,
+        "steps after which training samples may hold one more fact, from 1 to k",
+        low=1,
+        high=10**7,
     )
-    recall_batch_size: int = option(64, "samples of a step, each asking all its facts", low=1, high=100_000)
+    recall_batch_size: int = option(
+        64, "samples of a step, each with a question about every fact", low=1, high=100_000
+    )
     recall_learning_rate: float = option(3e-3, "rate of Adam, constant", low=0.0, high=10.0)
-    recall_judged: int = option(2_000, "new samples that each model is judged on", low=10, high=1_000_000)
+    recall_judged: int = option(
+        2_000, "new samples on which each model is evaluated", low=10, high=1_000_000
+    )
 
     def validate(self) -> None:
-        """Check what one field alone cannot tell."""
+        """Check combinations of fields."""
         self.model_config()
         self.model_config(encoder_positions=self.control_positions)
         if self.control_positions == "none":
-            raise WrongUsage("control_positions must tell the order, or the control is no control; got none.")
+            raise WrongUsage(
+                "control_positions must be positions, since the control must see the order; got "
+                "none."
+            )
         for variant in self.variants:
             self.recall_model_config(variant)
-            self.recall_task(variant).sample_training(self.recall_batch_size, generator(0, NAME, "probe"))
+            self.recall_task(variant).sample_training(
+                self.recall_batch_size, generator(0, NAME, "probe")
+            )
 
     @property
     def has_fixed(self) -> bool:
@@ -103,7 +136,7 @@ class LookupConfig(Config):
         return tuple(each for each in every if self.variant in ("all", each))
 
     def model_config(self, *, encoder_positions: PositionKind = "none") -> EncoderDecoderConfig:
-        """Return what a model of the fixed table is told."""
+        """Return the config of a model of the fixed table."""
         return EncoderDecoderConfig(
             vocab_size=len(VOCABULARY),
             max_length=MAX_LENGTH,
@@ -118,11 +151,11 @@ class LookupConfig(Config):
         )
 
     def steps_per_epoch(self) -> int:
-        """Batches that it takes to go through the training samples once."""
+        """Return the number of batches of an epoch."""
         return max(1, round((self.samples - 2 * (self.samples // 10)) / self.batch_size))
 
     def train_config(self) -> TrainConfig:
-        """Return how the models of the fixed table are trained: plain Adam, judged after each epoch."""
+        """Return the training of a fixed-table model: plain Adam, evaluated after each epoch."""
         return TrainConfig(
             steps=self.epochs * self.steps_per_epoch(),
             evaluate_every=self.steps_per_epoch(),
@@ -143,7 +176,7 @@ class LookupConfig(Config):
         )
 
     def recall_model_config(self, variant: Variant) -> EncoderDecoderConfig:
-        """Return what a model of in-context look-up is told; only `ordered` is told positions."""
+        """Return the config of an in-context look-up model; only `ordered` has positions."""
         task = self.recall_task(variant)
         positions = self.recall_positions if variant == "ordered" else "none"
         return EncoderDecoderConfig(
@@ -158,7 +191,7 @@ class LookupConfig(Config):
         )
 
     def recall_train_config(self) -> TrainConfig:
-        """Return how the models of in-context look-up are trained."""
+        """Return the training of an in-context look-up model."""
         return TrainConfig(
             steps=self.recall_steps,
             evaluate_every=min(50, self.recall_steps),

@@ -1,4 +1,4 @@
-"""Look-up from start to finish: train, scramble, look, recall, say what holds."""
+"""Look-up from start to finish: train, scramble, record, recall, make claims."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,10 +7,9 @@ from torch import nn
 
 from attnlab.draw.markup import plural
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Findings, Goal, Lesson, Run
+from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
-from attnlab.experiments.lookup.document import make_document
-from attnlab.experiments.lookup.fixed import (
+from attnlab.experiments.lookup.fixed_table import (
     FixedFound,
     Member,
     build_model,
@@ -23,17 +22,18 @@ from attnlab.experiments.lookup.fixed import (
     stop_after,
     train_members,
 )
-from attnlab.experiments.lookup.judging import fixed_claims, model_claims, recall_claims
+from attnlab.experiments.lookup.lookup_claims import fixed_claims, model_claims, recall_claims
 from attnlab.experiments.lookup.recall import (
     WATCHED,
     Recalled,
     build_recall_model,
-    judge_variant,
+    evaluate_variant,
     recall_learner,
     recall_loss,
     recall_stop,
     train_variant,
 )
+from attnlab.experiments.lookup.report import make_document
 from attnlab.experiments.lookup.traces import ask_facts, ask_source
 from attnlab.look.questions import Translation
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -42,14 +42,14 @@ from attnlab.tasks import lookup as task
 from attnlab.tasks.recall import Variant
 from attnlab.train import Trained
 
-__all__ = ["VARYING", "ask", "conclude", "goal", "lesson", "prompt_words", "run"]
+__all__ = ["VARYING", "ask", "conclude", "describe_problem", "problem", "prompt_words", "run"]
 
 VARYING = frozenset({"learning_rate", "samples", "recall_learning_rate", "recall_ramp"})
 """The fields in which the members of one population may differ."""
 
 
 def run(config: LookupConfig, context: Run) -> Findings:
-    """Train, scramble, look, recall, and say what holds."""
+    """Train, scramble, record, recall, and make claims."""
     shown = _shown_variant(config)
     if config.has_fixed:
         main = build_model(config, context.seed)
@@ -65,7 +65,8 @@ def run(config: LookupConfig, context: Run) -> Findings:
     claims += model_claims(main, is_fixed=config.has_fixed)
     recalled = []
     for variant in config.variants:
-        found = _recalled(config, context, variant, main if not config.has_fixed and variant == shown else None)
+        is_main = not config.has_fixed and variant == shown
+        found = _recalled(config, context, variant, main if is_main else None)
         recalled.append(found)
         if found.models[0] is not main:
             models[variant] = found.models[0]
@@ -74,46 +75,61 @@ def run(config: LookupConfig, context: Run) -> Findings:
     return Findings(main, claims, document, models)
 
 
-def goal(config: LookupConfig) -> Goal:
-    """Say what is learned, and when it counts as learned."""
+def describe_problem(config: LookupConfig) -> ProblemDescription:
+    """Describe what the model learns, and when it counts as solved."""
     if config.has_fixed:
         task_words = "name what belongs to a key of a fixed table, whatever the order of the words"
-        others = "; the models that read new facts are not trained here (--set part=recall trains those)"
-        solved = "every validation sample answered right at one judgement"
+        others = (
+            "; the models that read new facts are not trained here (--set part=recall trains those)"
+        )
+        solved = "every validation sample answered right at one evaluation"
         meanings: tuple[tuple[str, str], ...] = (
             ("accuracy", "The share of validation samples answered right."),
             ("validation_loss", "The mean loss over the validation samples, in nats."),
         )
-        return Goal(task_words + (others if config.variants else ""), solved, meanings=meanings)
+        return ProblemDescription(
+            task_words + (others if config.variants else ""), solved, meanings=meanings
+        )
     variant = _shown_variant(config)
-    task_words = f"answer questions about {config.recall_facts:,} new facts, written as {variant} words"
+    task_words = (
+        f"answer questions about {config.recall_facts:,} new facts, written as {variant} words"
+    )
     if variant == "loose":
-        solved = f"names one of the values shown for each question about {WATCHED:,} new samples: more cannot be known"
+        solved = (
+            f"every question about {WATCHED:,} new samples answered with one of the values shown, "
+            "which is the best possible"
+        )
     else:
-        solved = f"every question about {WATCHED:,} new samples answered right at one judgement"
+        solved = f"every question about {WATCHED:,} new samples answered right at one evaluation"
     meanings = (
         ("accuracy", "The share of questions about new facts answered right."),
         ("watched_loss", "The mean loss over these questions, in nats."),
-        ("named", "The share of them answered with one of the values shown, be it the right one or not."),
+        (
+            "named",
+            "The share of them answered with one of the values shown, right or wrong.",
+        ),
     )
-    return Goal(task_words, solved, meanings=meanings)
+    return ProblemDescription(task_words, solved, meanings=meanings)
 
 
-def lesson(configs: Sequence[LookupConfig], seeds_: Sequence[int]) -> Lesson:
-    """Make a member for each config and seed: the run's own model, the fixed table or, in its absence, new facts.
+def problem(configs: Sequence[LookupConfig], seeds_: Sequence[int]) -> Problem:
+    """Make a member for each config and seed: a fixed-table model or, without one, a recall model.
 
-    It is trained until it can do its task, the fixed table as long as the run's other models of it.
+    It is trained until it has solved its problem, like the run's further models.
     """
     first, variant = configs[0], _shown_variant(configs[0])
     if first.has_fixed:
         loss, stop = make_loss(first, reads_sets=True), stop_after(first.patience)
-        learners = [learner(build_model(each, seed), each, seed) for each, seed in zip(configs, seeds_, strict=True)]
+        learners = [
+            learner(build_model(each, seed), each, seed)
+            for each, seed in zip(configs, seeds_, strict=True)
+        ]
         places = [f"word {number}" for number in range(1, task.all_sources().shape[1] + 1)]
-        return Lesson(
+        return Problem(
             learners,
             loss,
             stop,
-            lambda judgement: judgement.figures["accuracy"] == 1.0,
+            lambda evaluation: evaluation.figures["accuracy"] == 1.0,
             positions=("start", "answer"),
             sources=places,
         )
@@ -122,21 +138,22 @@ def lesson(configs: Sequence[LookupConfig], seeds_: Sequence[int]) -> Lesson:
         for each, seed in zip(configs, seeds_, strict=True)
     ]
     facts = range(1, first.recall_facts + 1)
-    places = (
-        [f"fact {n}" for n in facts] if variant == "bound" else [f"{w} {n}" for n in facts for w in ("key", "value")]
-    )
-    return Lesson(
+    if variant == "bound":
+        places = [f"fact {n}" for n in facts]
+    else:
+        places = [f"{word} {n}" for n in facts for word in ("key", "value")]
+    return Problem(
         members,
         recall_loss,
         recall_stop(variant),
-        lambda judgement: judgement.score[0] == 1.0,
+        lambda evaluation: evaluation.score[0] == 1.0,
         positions=[f"asks {n}" for n in facts],
         sources=places,
     )
 
 
 def conclude(model: nn.Module, trained: Trained, config: LookupConfig, context: Run) -> Findings:
-    """Judge one trained model by itself, without a control or other variants."""
+    """Evaluate one trained model alone, without a control or other variants."""
     assert isinstance(model, EncoderDecoder)
     seed, variant = context.seed, _shown_variant(config)
     claims = model_claims(model, is_fixed=config.has_fixed)
@@ -147,19 +164,23 @@ def conclude(model: nn.Module, trained: Trained, config: LookupConfig, context: 
         fixed = FixedFound([member], [scramble(model)], [masses], [], [], probe([model]))
         claims = fixed_claims(fixed) + claims
     else:
-        recalled.append(judge_variant(config, variant, seed, [model], [trained]))
+        recalled.append(evaluate_variant(config, variant, seed, [model], [trained]))
         claims += recall_claims(config, recalled)
-    return Findings(model, claims, make_document(config, seed, model, fixed=fixed, recalled=recalled))
+    return Findings(
+        model, claims, make_document(config, seed, model, fixed=fixed, recalled=recalled)
+    )
 
 
 def prompt_words(config: LookupConfig) -> str:
-    """Say what a person may type."""
+    """Describe the texts that the model answers."""
     fixed = f"words in any order, such as {task.EXAMPLE}"
     facts = "facts and a question, such as k1 v5 k2 v7 ? k2"
     return {"all": f"{fixed}; or {facts}", "fixed": fixed, "recall": facts}[config.part]
 
 
-def ask(model: nn.Module, config: LookupConfig, text: str, *, folder: Path | None = None) -> Translation:
+def ask(
+    model: nn.Module, config: LookupConfig, text: str, *, folder: Path | None = None
+) -> Translation:
     """Put a text to the model; facts with a question go to the model that reads new facts."""
     if not isinstance(model, EncoderDecoder):
         raise WrongUsage(f"{NAME} asks an EncoderDecoder; got {type(model).__name__}.")
@@ -167,12 +188,19 @@ def ask(model: nn.Module, config: LookupConfig, text: str, *, folder: Path | Non
     if config.has_fixed and "?" not in text:
         return ask_source(model, task.parse(text))
     if not config.variants:
-        raise WrongUsage(f"this run has no model for new facts (part=fixed); type words such as {task.EXAMPLE!r}.")
+        raise WrongUsage(
+            "this run has no model for new facts (part=fixed); type words such as "
+            f"{task.EXAMPLE!r}."
+        )
     if config.has_fixed:
         if folder is None:
-            raise CouldNotRun("the models for new facts are kept in the run's folder; save the report first.")
+            raise CouldNotRun(
+                "the models for new facts are kept in the run's folder; save the report first."
+            )
         if not (folder / "models" / variant).is_dir():  # a member of a population
-            raise WrongUsage(f"{folder} has no model for new facts; type words such as {task.EXAMPLE!r}.")
+            raise WrongUsage(
+                f"{folder} has no model for new facts; type words such as {task.EXAMPLE!r}."
+            )
         reader = load_model(folder / "models" / variant)
         assert isinstance(reader, EncoderDecoder)
         model = reader
@@ -180,7 +208,7 @@ def ask(model: nn.Module, config: LookupConfig, text: str, *, folder: Path | Non
 
 
 def _shown_variant(config: LookupConfig) -> Variant:
-    """Which variant's model a person's facts go to."""
+    """Return the variant whose model answers facts that a person types."""
     return "bound" if "bound" in config.variants else next(iter(config.variants), "bound")
 
 
@@ -190,8 +218,10 @@ def _fixed(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedFou
     others = [build_model(config, context.seed, index) for index in range(1, config.seeds)]
     if others:
         context.stage(f"the same table, {len(others)} more {plural(len(others), 'seed')}")
-        members += train_members(config, context, "fixed-others", others, patience=config.patience, first=1)
-    context.stage("the control, told the order")
+        members += train_members(
+            config, context, "fixed-others", others, patience=config.patience, first=1
+        )
+    context.stage("the control, with positions")
     told = [
         build_model(config, context.seed, index, encoder_positions=config.control_positions)
         for index in range(config.control_seeds)
@@ -204,10 +234,22 @@ def _fixed(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedFou
         masses.append(measure_masses(member.model, member.split.test))
         context.step(done, len(members))
     control_scrambled = [scramble(each.model) for each in controls]
-    return FixedFound(members, scrambled, masses, controls, control_scrambled, probe([each.model for each in members]))
+    return FixedFound(
+        members,
+        scrambled,
+        masses,
+        controls,
+        control_scrambled,
+        probe([each.model for each in members]),
+    )
 
 
-def _recalled(config: LookupConfig, context: Run, variant: Variant, main: EncoderDecoder | None) -> Recalled:
+def _recalled(
+    config: LookupConfig, context: Run, variant: Variant, main: EncoderDecoder | None
+) -> Recalled:
     first = build_recall_model(config, variant, context.seed) if main is None else main
-    others = [build_recall_model(config, variant, context.seed, index) for index in range(1, config.recall_seeds)]
+    others = [
+        build_recall_model(config, variant, context.seed, index)
+        for index in range(1, config.recall_seeds)
+    ]
     return train_variant(config, variant, context, [first, *others])

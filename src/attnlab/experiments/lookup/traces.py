@@ -1,4 +1,4 @@
-"""What the models did on single inputs: step by step for the page and the terminal, and as maps of weights."""
+"""The models on single inputs: traces for the page and the terminal, and attention maps."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ __all__ = ["ask_facts", "ask_source", "attention_maps", "trace_sources"]
 
 
 def trace_sources(model: EncoderDecoder, sources: list[Tensor] | Tensor) -> list[Trace]:
-    """Trace a model of the fixed table; sources of one length each."""
+    """Trace a model of the fixed table; all sources have the same length."""
     batch = torch.stack(list(sources))
     return trace_translation(
         model,
@@ -36,26 +36,31 @@ def ask_source(model: EncoderDecoder, source: Tensor) -> Translation:
     words = task.words(source)
     try:
         expected = task.words(task.target_output(task.answer(source.unsqueeze(0)))[0])
-    except WrongUsage:  # a person may also ask what has no answer
+    except WrongUsage:  # a source without an answer
         expected = None
     most = task.MAX_LENGTH - 1
-    return Translation(model, source.unsqueeze(0), words, start, most, task.VOCABULARY, task.EOS, expected=expected)
+    return Translation(
+        model, source.unsqueeze(0), words, start, most, task.VOCABULARY, task.EOS, expected=expected
+    )
 
 
 def ask_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Translation:
-    """Put facts and a question that a person typed to a model of in-context look-up: `k1 v5 k2 v7 ? k2`."""
+    """Put facts and a question, `k1 v5 k2 v7 ? k2`, to a model of in-context look-up."""
     facts_text, mark, question_text = text.partition("?")
     question = question_text.strip().lower()
     keys = recall.vocabulary[: recall.num_keys]
     if not mark or question not in keys:
         raise WrongUsage(
-            f"expected facts, then ? and a key from k1 to k{recall.num_keys}, such as {_EXAMPLE}; got {text!r}."
+            f"expected facts, then ? and a key from k1 to k{recall.num_keys}, such as "
+            f"{_EXAMPLE}; got {text!r}."
         )
     pairs = recall.parse(facts_text)
     if keys.index(question) not in pairs[:, 0]:
-        raise WrongUsage(f"{question} is not among the facts, so there is nothing to find; ask one of their keys.")
+        raise WrongUsage(f"{question} is not among the facts; ask for one of their keys.")
     if recall.variant == "ordered" and len(pairs) != recall.num_facts:
-        raise WrongUsage(f"this model is told positions and knows only {recall.num_facts} facts; got {len(pairs)}.")
+        raise WrongUsage(
+            f"this model has positions for {recall.num_facts} facts only; got {len(pairs)}."
+        )
     source = pairs if recall.variant == "bound" else pairs.flatten()
     start = torch.tensor([[keys.index(question)]])
     values = {int(value) for key, value in pairs.tolist() if key == keys.index(question)}
@@ -76,7 +81,7 @@ _EXAMPLE = "'k1 v5 k2 v7 ? k2'"
 
 
 def attention_maps(traces: list[Trace]) -> list[dict[str, Any]]:
-    """Lay out the cross-attention of each trace: encoder tokens from left to right, decoder tokens downwards."""
+    """Return attention maps of each trace's cross-attention, (decoder token, encoder token)."""
     choices = []
     for each in traces:
         said = " ".join(step.choice for step in each.steps)
@@ -94,5 +99,11 @@ def attention_maps(traces: list[Trace]) -> list[dict[str, Any]]:
             }
             for head in heads
         ]
-        choices.append({"label": " ".join(each.input), "note": f"{' '.join(each.input)} → {said}", "maps": maps})
+        choices.append(
+            {
+                "label": " ".join(each.input),
+                "note": f"{' '.join(each.input)} → {said}",
+                "maps": maps,
+            }
+        )
     return choices

@@ -1,4 +1,4 @@
-"""The sections about heads: groups of heads that do the same, and how well heads of different seeds agree."""
+"""The sections about heads: groups of like heads, and how well the heads of seeds agree."""
 
 import math
 import re
@@ -8,34 +8,41 @@ from typing import Any
 from torch import Tensor
 
 from attnlab.experiments.intervals import share_interval
-from attnlab.experiments.population.heads import Heads, Part
-from attnlab.experiments.population.population import Population
+from attnlab.experiments.population.members import TrainedMembers
+from attnlab.experiments.population.population_heads import AttentionHeads, PopulationHeads
 
 __all__ = ["heads_sections"]
 
 _MOST_CELLS = 10_000  # of one picture
-_SITE = re.compile(r"(?:(?P<stack>encoder|decoder)\.)?layers\.(?P<layer>\d+)\.(?:(?P<kind>\w+?)_)?attention")
+_SITE = re.compile(
+    r"(?:(?P<stack>encoder|decoder)\.)?layers\.(?P<layer>\d+)\.(?:(?P<kind>\w+?)_)?attention"
+)
 _AGREEMENT = (
     (0.6, "Yes, nearly"),
     (0.2, "In part"),
     (0.05, "Hardly"),
     (-math.inf, "No, no more than chance"),
 )
-"""What is said of how much nearer aligned heads are to one another than shuffled ones, as a share."""
+"""The answer for each share by which aligned heads are nearer to one another than shuffled ones."""
 
 
-def heads_sections(population: Population, heads: Heads) -> list[dict[str, Any]]:
+def heads_sections(population: TrainedMembers, heads: PopulationHeads) -> list[dict[str, Any]]:
     """Return the sections about the heads of all members."""
     parts = [part for part in heads.parts if part.means[0, 0].numel() <= _MOST_CELLS]
     sections = [_maps_section(population, heads, parts)] if parts else []
     return [*sections, _groups_section(population, heads), _agreement_section(heads)]
 
 
-def _maps_section(population: Population, heads: Heads, parts: Sequence[Part]) -> dict[str, Any]:
+def _maps_section(
+    population: TrainedMembers, heads: PopulationHeads, parts: Sequence[AttentionHeads]
+) -> dict[str, Any]:
     choices = []
     lengths = _lengths(heads.parts)
     for part in parts:
-        cut = slice(lengths.get((_stack(part.site), "queries"))), slice(lengths.get((part.site, "keys")))
+        cut = (
+            slice(lengths.get((_stack(part.site), "queries"))),
+            slice(lengths.get((part.site, "keys"))),
+        )
         pictures, sizes = [], _group_sizes(part)
         flat = part.means.flatten(0, 1)
         for group, centre in enumerate(part.groups.centres):
@@ -44,16 +51,22 @@ def _maps_section(population: Population, heads: Heads, parts: Sequence[Part]) -
             pictures.append(_map(population, part, title, flat[own].mean(0)[cut], cut))
             middle = f"group {_letter(group)}, the head in its middle"
             pictures.append(_map(population, part, middle, flat[centre][cut], cut))
-        choices.append({"label": f"{_called(part.site)}: groups", "note": _groups_note(part), "maps": pictures})
+        choices.append(
+            {"label": f"{_called(part.site)}: groups", "note": _groups_note(part), "maps": pictures}
+        )
         aligned = part.means.gather(1, part.order[..., None, None].expand_as(part.means)).mean(0)
         choices.append(
             {
                 "label": f"{_called(part.site)}: aligned",
                 "note": (
-                    f"Means over {len(part.means):,} members. Head 0 of one seed need not be head 0 of another, so "
-                    "heads were paired by what they do: the pairing in which they agree best."
+                    f"Means over {len(part.means):,} members. Head 0 of one seed need not be head "
+                    "0 of another, so heads were paired by their weights: the pairing in which "
+                    "they agree best."
                 ),
-                "maps": [_map(population, part, f"part {place}", mean[cut], cut) for place, mean in enumerate(aligned)],
+                "maps": [
+                    _map(population, part, f"part {place}", mean[cut], cut)
+                    for place, mean in enumerate(aligned)
+                ],
             }
         )
     return {
@@ -61,30 +74,30 @@ def _maps_section(population: Population, heads: Heads, parts: Sequence[Part]) -
         "figure": "heads",
         "title": "Where heads look, over all seeds",
         "caption": (
-            f"Mean weights of {len(heads.members):,} members' heads on the same inputs: by groups of heads that do the "
-            "same, and by the part that each head plays in its model."
+            f"Mean weights of {len(heads.members):,} members' heads on the same inputs: by groups "
+            "of like heads, and by the role of each head in its model."
         ),
         "choices": choices,
     }
 
 
-def _groups_note(part: Part) -> str:
+def _groups_note(part: AttentionHeads) -> str:
     groups = part.groups
     if not groups.tried:
         return "One group: there are too few heads to tell groups from chance."
     if len(groups.centres) == 1:
         return (
-            f"One group: heads do not fall apart into groups any better than shuffled heads do (separation "
-            f"{max(groups.tried.values()):.2f} and {groups.chance:.2f}; 1: every group is one pattern, 0: groups run "
-            "together)."
+            "One group: heads do not fall apart into groups any better than shuffled heads do "
+            f"(separation {max(groups.tried.values()):.2f} and {groups.chance:.2f}; 1: every "
+            "group is one pattern, 0: groups run together)."
         )
     return (
-        f"{len(groups.centres)} groups, separation {groups.separation:.2f} (1: every group is one pattern, 0: they run "
-        f"together); of shuffled heads, at most {groups.chance:.2f}."
+        f"{len(groups.centres)} groups, separation {groups.separation:.2f} (1: every group is one "
+        f"pattern, 0: they run together); of shuffled heads, at most {groups.chance:.2f}."
     )
 
 
-def _groups_section(population: Population, heads: Heads) -> dict[str, Any]:
+def _groups_section(population: TrainedMembers, heads: PopulationHeads) -> dict[str, Any]:
     rows = []
     for part in heads.parts:
         num_members, num_heads = part.means.shape[:2]
@@ -110,16 +123,24 @@ def _groups_section(population: Population, heads: Heads) -> dict[str, Any]:
         "kind": "table",
         "title": "Groups of heads",
         "caption": (
-            "Which seeds have a head of each group (with a 95 % interval), how many of those can do the task, and the "
-            "head in the middle of the group. Groups are told apart only where they are further apart than those found "
-            "in shuffled heads, which do at each query what another head does there."
+            "Which seeds have a head of each group (with a 95 % interval), how many of those "
+            "solve the problem, and the head in the middle of the group. Groups are separated only "
+            "where they are further apart than those found in shuffled heads, which take the "
+            "weights of another head at each query."
         ),
-        "columns": ["attention", "group", "heads", "seeds that have it", "of these solved", "most typical"],
+        "columns": [
+            "attention",
+            "group",
+            "heads",
+            "seeds that have it",
+            "of these solved",
+            "most typical",
+        ],
         "rows": rows,
     }
 
 
-def _agreement_section(heads: Heads) -> dict[str, Any]:
+def _agreement_section(heads: PopulationHeads) -> dict[str, Any]:
     names = list(heads.parts[0].spread)
     answers = [f"{_called(part.site)}: {_answer(part.spread)}" for part in heads.parts]
     return {
@@ -127,32 +148,38 @@ def _agreement_section(heads: Heads) -> dict[str, Any]:
         "figure": "agreement",
         "title": "Do seeds agree?",
         "caption": (
-            f"{' '.join(answers)}\n\n"
-            "The mean distance between two seeds' heads on the same inputs (0: the same weights, 1: no token in "
-            "common): as they are numbered; aligned, each paired with the head that does the same; and for comparison "
-            "what aligning alone makes of shuffled heads, and of the same models before their training (heads that "
-            "look evenly are near each other, though they agree on nothing)."
+            f"{' '.join(answers)}\n\nThe mean distance between two seeds' heads on the same "
+            "inputs (0: the same weights, 1: no token in common): as they are numbered; aligned, "
+            "each paired with the most similar head; and for comparison aligned shuffled heads, "
+            "and the aligned heads of the same models before training (heads with uniform "
+            "weights are near each other, though they agree on nothing)."
         ),
         "y_label": "mean distance between seeds",
         "groups": [_called(part.site) for part in heads.parts],
-        "series": [{"name": name, "values": [_number(part.spread[name]) for part in heads.parts]} for name in names],
+        "series": [
+            {"name": name, "values": [_number(part.spread[name]) for part in heads.parts]}
+            for name in names
+        ],
     }
 
 
 def _answer(spread: dict[str, float]) -> str:
-    """Answer in a sentence whether seeds agree, by what aligning makes of heads that have learned nothing."""
+    """Answer in a sentence whether seeds agree, compared with aligned shuffled heads."""
     found, chance = spread["aligned"], spread["shuffled, aligned"]
     if not math.isfinite(found):
-        return "there is one seed only, which has nobody to agree with."
+        return "there is only one seed, so nothing to compare."
     share = 1 - found / chance if chance > 0 else 0.0
     words = next(words for least, words in _AGREEMENT if share >= least)
-    return f"{words}: paired by what they do, their heads are {found:.2f} apart, shuffled heads {chance:.2f}."
+    return (
+        f"{words}: paired by what they do, their heads are {found:.2f} apart, shuffled heads "
+        f"{chance:.2f}."
+    )
 
 
-def _lengths(parts: Sequence[Part]) -> dict[tuple[str, str], int]:
-    """Return where the keys of each site end, and the queries of each stack: what comes after is padding.
+def _lengths(parts: Sequence[AttentionHeads]) -> dict[tuple[str, str], int]:
+    """Return the number of keys of each site, and of queries of each stack, without padding.
 
-    Nobody may look at padding; of queries it is known by the attention of a stack to itself.
+    Padding keys are always masked; the queries of a stack are the keys of its self-attention.
     """
     found = {}
     for part in parts:
@@ -168,14 +195,23 @@ def _stack(site: str) -> str:
     return site.partition("layers.")[0]
 
 
-def _map(population: Population, part: Part, title: str, mean: Tensor, cut: tuple[slice, slice]) -> dict[str, Any]:
-    """Draw a head's mean weights (query, key), cut already; what nobody may look at is blank."""
+def _map(
+    population: TrainedMembers,
+    part: AttentionHeads,
+    title: str,
+    mean: Tensor,
+    cut: tuple[slice, slice],
+) -> dict[str, Any]:
+    """Draw a head's mean weights (query, key), without padding; masked pairs are blank."""
     num_queries, num_keys = mean.shape
     rows = zip(mean.tolist(), part.blocked[cut].tolist(), strict=True)
     queries, keys = _names(population, part.site)
     return {
         "title": title,
-        "rows": [[None if no else float(f"{value:.4f}") for value, no in zip(*row, strict=True)] for row in rows],
+        "rows": [
+            [None if no else float(f"{value:.4f}") for value, no in zip(*row, strict=True)]
+            for row in rows
+        ],
         "row_labels": _labels(queries, num_queries),
         "column_labels": _labels(keys, num_keys),
         "row_title": "query",
@@ -186,28 +222,32 @@ def _map(population: Population, part: Part, title: str, mean: Tensor, cut: tupl
     }
 
 
-def _names(population: Population, site: str) -> tuple[Sequence[str], Sequence[str]]:
-    """Return what stands at the queries, and at the keys, of an attention."""
-    own, sources = population.lesson.positions, population.lesson.sources
+def _names(population: TrainedMembers, site: str) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the labels of the queries and of the keys of an attention."""
+    own, sources = population.problem.positions, population.problem.sources
     if site.startswith("encoder."):
         return (sources or own,) * 2
     return (own, sources) if "cross_attention" in site else (own, own)
 
 
 def _labels(names: Sequence[str], count: int) -> list[str]:
-    return list(names[:count]) if len(names) >= count else [str(place + 1) for place in range(count)]
+    return (
+        list(names[:count]) if len(names) >= count else [str(place + 1) for place in range(count)]
+    )
 
 
 def _called(site: str) -> str:
-    """Name an attention for people: `decoder.layers.0.cross_attention` is `Decoder layer 0 cross`."""
+    """Name an attention: `decoder.layers.0.cross_attention` is `Decoder layer 0 cross`."""
     found = _SITE.fullmatch(site)
     if found is None:
         return site
-    words = " ".join(word for word in (found["stack"], "layer", found["layer"], found["kind"]) if word)
+    words = " ".join(
+        word for word in (found["stack"], "layer", found["layer"], found["kind"]) if word
+    )
     return words[0].upper() + words[1:]
 
 
-def _group_sizes(part: Part) -> list[int]:
+def _group_sizes(part: AttentionHeads) -> list[int]:
     return [int((part.groups.of == group).sum()) for group in range(len(part.groups.centres))]
 
 

@@ -1,5 +1,5 @@
-"""Searches: the setting with which most seeds learn a task, found with Optuna's help."""
+"""Hyper-parameter searches with Optuna: which setting do most seeds learn with?"""
 
-from attnlab.experiments.search.searching import Search, open_search, search
+from attnlab.experiments.search.tuner import Search, open_search, search
 
 __all__ = ["Search", "open_search", "search"]

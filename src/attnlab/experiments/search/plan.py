@@ -1,10 +1,10 @@
-"""What a search looks for: experiment, space, fixed settings, seeds, trials."""
+"""The plan of a search: experiment, space, fixed settings, seeds, trials."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.population.training import learnable
+from attnlab.experiments.population.fit import learnable
 from attnlab.experiments.registry import find
 from attnlab.experiments.search.space import Dimension, dimension_of, read_space
 from attnlab.experiments.sweeps.axes import option_of
@@ -18,7 +18,7 @@ _MOST_TRIALS = 10_000
 
 
 class Plan(NamedTuple):
-    """A search before it is made."""
+    """A search before it is computed."""
 
     experiment: str
     dimensions: list[Dimension]
@@ -39,35 +39,48 @@ class Plan(NamedTuple):
         quick: bool,
         layout: LayoutName,
     ) -> "Plan":
-        """Read what a person asked for."""
+        """Read the settings of a search, given as texts."""
         learnable(name)
         config_class = find(name).config_class
         dimensions, fixed = read_space(config_class, settings)
         if not dimensions:
             raise WrongUsage(
-                "a search needs a setting to look for, such as --set learning_rate=1e-4..1e-1 or norm_place=pre,post."
+                "a search needs a setting to search, such as --set "
+                "learning_rate=1e-4..1e-1 or norm_place=pre,post."
             )
-        if isinstance(trials, bool) or not isinstance(trials, int) or not 1 <= trials <= _MOST_TRIALS:
-            raise WrongUsage(f"trials must be an integer from 1 to {_MOST_TRIALS:,}; got {trials!r}.")
+        if (
+            isinstance(trials, bool)
+            or not isinstance(trials, int)
+            or not 1 <= trials <= _MOST_TRIALS
+        ):
+            raise WrongUsage(
+                f"trials must be an integer from 1 to {_MOST_TRIALS:,}; got {trials!r}."
+            )
         searched = {each.name for each in dimensions}
-        small = {field: value for field, value in config_class.QUICK.items() if quick and field not in searched}
+        quick_values = config_class.QUICK if quick else {}
+        small = {field: value for field, value in quick_values.items() if field not in searched}
         fixed = {**small, **fixed}
-        config_class.from_mapping(fixed)  # what is wrong whatever is searched is told at once
-        return cls(name, dimensions, fixed, checked_seeds(seeds), trials, layout, matrix_path_in_use())
+        config_class.from_mapping(fixed)  # refuses settings that are wrong in every trial
+        return cls(
+            name, dimensions, fixed, checked_seeds(seeds), trials, layout, matrix_path_in_use()
+        )
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> "Plan":
-        """Bring back the plan that a `config.json` was written of.
+        """Read the plan back from a `config.json`.
 
         Raises:
-            CouldNotRun: this attnlab has no such experiment, or its settings are not these.
+            CouldNotRun: this attnlab has no such experiment, or not these settings.
         """
         try:
             described = config["search"]
             config_class = find(config["experiment"]).config_class
             return cls(
                 config["experiment"],
-                [dimension_of(option_of(config_class, name), each) for name, each in described["space"].items()],
+                [
+                    dimension_of(option_of(config_class, name), each)
+                    for name, each in described["space"].items()
+                ],
                 dict(config["settings"]),
                 checked_seeds(described["seeds"]),
                 described["trials"],
@@ -78,12 +91,17 @@ class Plan(NamedTuple):
             raise CouldNotRun(f"the search's config.json is not usable: {error}") from None
 
     def to_config(self) -> dict[str, Any]:
-        """Return what `config.json` holds."""
+        """Return the contents of `config.json`."""
         described = {
             "space": {each.name: each.to_json() for each in self.dimensions},
             "seeds": list(self.seeds),
             "trials": self.trials,
         }
         return described_config(
-            self.experiment, self.seeds[0], self.fixed, self.layout, self.matrix_path, search=described
+            self.experiment,
+            self.seeds[0],
+            self.fixed,
+            self.layout,
+            self.matrix_path,
+            search=described,
         )

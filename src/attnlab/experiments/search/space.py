@@ -1,6 +1,6 @@
-"""A space to search: `learning_rate=1e-4..1e-1` (any number between), `rank=1..6`, `positions=none,rotary`.
+"""The space of a search: `learning_rate=1e-4..1e-1`, `rank=1..6` or `positions=none,rotary`.
 
-A range whose last number is ten times its first or more is searched by its logarithm.
+A range whose last number is ten times its first or more is searched on a logarithmic scale.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,7 @@ _DECADE = 10
 
 
 class Dimension(NamedTuple):
-    """A field and where its value is looked for: between two ends, or among some choices.
-
-    ends: of a range, both possible. choices: of anything else.
-    """
+    """A field and its possible values: a range with both `ends`, or `choices`."""
 
     name: str
     comment: str
@@ -36,13 +33,14 @@ class Dimension(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Say where is looked."""
+        """The range or the choices, in words."""
         if self.ends is None:
             return " or ".join(map(shown, self.choices))
-        return f"{shown(self.ends[0])} to {shown(self.ends[1])}" + (", by its logarithm" if self.is_log else "")
+        scale = ", on a logarithmic scale" if self.is_log else ""
+        return f"{shown(self.ends[0])} to {shown(self.ends[1])}{scale}"
 
     def readable(self, value: Any) -> Any:
-        """Return a proposed value with no more digits than a person would type."""
+        """Return a proposed value, rounded to digits that a person would type."""
         if self.ends is None or not isinstance(value, float):
             return value
         return min(max(float(f"{value:.4g}"), self.ends[0]), self.ends[1])
@@ -52,7 +50,7 @@ class Dimension(NamedTuple):
         return {"ends": self.ends and list(self.ends), "choices": list(self.choices)}
 
     def distribution(self) -> "BaseDistribution":
-        """Return it as Optuna has it."""
+        """Return the same as a distribution of Optuna."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
         if self.ends is None:
@@ -63,11 +61,13 @@ class Dimension(NamedTuple):
         return FloatDistribution(low, high, log=self.is_log)
 
 
-def read_space(config_class: type[Config], settings: Mapping[str, str]) -> tuple[list[Dimension], dict[str, Any]]:
-    """Read settings as texts: what is searched (a range, several values), and the fixed fields (one value).
+def read_space(
+    config_class: type[Config], settings: Mapping[str, str]
+) -> tuple[list[Dimension], dict[str, Any]]:
+    """Read settings as texts: dimensions (a range or several values), and fixed fields (one value).
 
     Raises:
-        WrongUsage: an unknown field, a value it does not take, a range that is none.
+        WrongUsage: an unknown field, a value out of range, a malformed range.
     """
     dimensions, fixed = [], {}
     for name, text in settings.items():
@@ -85,10 +85,14 @@ def read_space(config_class: type[Config], settings: Mapping[str, str]) -> tuple
 
 
 def dimension_of(option: Option, described: Mapping[str, Any]) -> Dimension:
-    """Make a dimension of plain values, which the field must take."""
+    """Make a dimension from plain values, which must be valid for the field."""
     if described["ends"] is None:
-        return Dimension(option.name, option.comment, None, axis_of(option, described["choices"]).values)
+        choices = axis_of(option, described["choices"]).values
+        return Dimension(option.name, option.comment, None, choices)
     first, last = (option.check(end) for end in described["ends"])
     if first is None or last is None or first >= last:
-        raise WrongUsage(f"a range to search goes upwards, such as {option.name}=LOW..HIGH; got {first} to {last}.")
+        raise WrongUsage(
+            f"a range to search goes upwards, such as {option.name}=LOW..HIGH; got {first} to "
+            f"{last}."
+        )
     return Dimension(option.name, option.comment, (first, last))

@@ -1,7 +1,7 @@
-"""Optuna's side of a search: it proposes settings, is told what came of them, and keeps both in an SQLite file.
+"""Optuna's side of a search: it proposes settings and keeps the trials in an SQLite file.
 
-Each proposal follows from the trials before it and from its own number, never from who asks or when: a search that was
-stopped goes on to the same trials. Optuna is optional (`pip install 'attnlab[optuna]'`).
+Each proposal depends on the trials before it and on its own number alone, so that a search that was
+stopped resumes to the same trials. Optuna is optional (`pip install 'attnlab[optuna]'`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ __all__ = ["Study"]
 
 
 class Study:
-    """The trials of a search; `file` is where they are kept, None for nowhere."""
+    """The trials of a search, in an SQLite `file` or, if that is None, in memory."""
 
     def __init__(self, dimensions: Sequence[Dimension], seed: int, file: Path | None) -> None:
         self._seed, self._file, self._dimensions = seed, file, dimensions
@@ -32,7 +32,7 @@ class Study:
             )
 
     def trials(self) -> list[Trial]:
-        """Return the trials that were told, in order."""
+        """Return the finished trials, in order."""
         with self._optuna():
             found = self._study.user_attrs
             every = self._study.get_trials(deepcopy=False)
@@ -43,17 +43,21 @@ class Study:
             ]
 
     def ask(self, until: int) -> list[tuple[int, dict[str, Any]]]:
-        """Return the trials that wait to be told, numbers below `until`: those asked before, and new ones."""
+        """Return the trials with numbers below `until` that are not finished, old and new ones."""
         with self._optuna() as optuna:
             while (number := len(self._study.get_trials(deepcopy=False))) < until:
                 seed = stream_seed(self._seed, "search", number) % 2**32
                 self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM)
                 self._study.ask(self._distributions)
             every = self._study.get_trials(deepcopy=False)
-            return [(each.number, self._fields(each.params)) for each in every if not each.state.is_finished()]
+            return [
+                (each.number, self._fields(each.params))
+                for each in every
+                if not each.state.is_finished()
+            ]
 
     def tell(self, trial: Trial) -> None:
-        """Write down what came of a trial."""
+        """Save the results of a trial."""
         with self._optuna() as optuna:
             self._study.set_user_attr(str(trial.number), trial.to_json())
             if trial.refusal:
@@ -66,7 +70,7 @@ class Study:
 
     @contextmanager
     def _optuna(self) -> Iterator[Any]:
-        """Lend Optuna, quiet, and put what goes wrong in a sentence."""
+        """Import Optuna, silence it, and turn its errors into ours."""
         try:
             import optuna
             from sqlalchemy.exc import SQLAlchemyError
@@ -80,7 +84,9 @@ class Study:
             yield optuna
         except (optuna.exceptions.OptunaError, SQLAlchemyError, KeyError) as error:
             last = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise CouldNotRun(f"the trials in {self._file or 'memory'} could not be read or written: {last}.") from None
+            raise CouldNotRun(
+                f"the trials in {self._file or 'memory'} could not be read or written: {last}."
+            ) from None
         finally:
             optuna.logging.set_verbosity(before)
 

@@ -1,4 +1,4 @@
-"""A trial: one setting, and what its seeds came to."""
+"""A trial: one setting, and the results of its seeds."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,16 +11,16 @@ from attnlab.experiments.sweeps.outcome import CellOutcome
 __all__ = ["RANDOM", "Trial"]
 
 RANDOM = 10
-"""Trials of a search that are drawn at random, before the first that learns from the others."""
+"""The number of random trials before the first one that learns from the others."""
 
 
 @displayed
 class Trial(NamedTuple):
-    """One setting tried.
+    """One setting with its results.
 
-    fields: of the space alone. seeds, solved: how many models, and how many of them learned the task. solved_at, loss:
-    medians, see `CellOutcome`. refusal: why nothing could be trained, most often because the values do not go together.
-    computed: where, in words.
+    fields: of the space alone. seeds, solved: the number of models, and of those that solved the
+    problem. solved_at, loss: medians, see `CellOutcome`. refusal: why nothing could be trained,
+    most often because the values cannot be combined. computed: where, in words.
     """
 
     number: int
@@ -35,7 +35,7 @@ class Trial(NamedTuple):
 
     @classmethod
     def of_cell(cls, number: int, cell: CellOutcome, computed: str) -> "Trial":
-        """Sum a cell up."""
+        """Summarize a cell."""
         found = (len(cell.members), cell.solved, cell.solved_at, cell.loss, cell.broken)
         return cls(number, cell.cell.fields, *found, computed=computed)
 
@@ -46,19 +46,24 @@ class Trial(NamedTuple):
 
     @property
     def success(self) -> Interval | None:
-        """The share of seeds that learned the task, and its 95 % interval (Wilson); None where nothing was trained."""
+        """The share of seeds that solved the problem, with its 95 % interval (Wilson)."""
         return share_interval(self.solved, self.seeds) if self.seeds else None
 
     @property
     def score(self) -> float:
-        """What is searched for: the share of seeds that learn the task; a smaller loss decides between equals.
+        """The share of seeds that solved the problem; ties are broken by the loss.
 
-        The loss moves it by less than one seed does: (solved + 1 / (2 + loss)) / seeds.
+        The loss counts for less than one seed: (solved + 1 / (2 + loss)) / seeds.
         """
         if not self.seeds:
             return float("-inf")
-        return (self.solved + (0.0 if self.loss is None else 1 / (2 + max(0.0, self.loss)))) / self.seeds
+        tie_break = 0.0 if self.loss is None else 1 / (2 + max(0.0, self.loss))
+        return (self.solved + tie_break) / self.seeds
 
     def to_json(self) -> dict[str, Any]:
-        """Return what was found as plain values; number and fields are known to whoever asked for the trial."""
-        return {name: value for name, value in self._asdict().items() if name not in ("number", "fields")}
+        """Return the results as plain values, without the number and fields of the trial."""
+        return {
+            name: value
+            for name, value in self._asdict().items()
+            if name not in ("number", "fields")
+        }

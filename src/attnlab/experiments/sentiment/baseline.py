@@ -1,4 +1,4 @@
-"""What a transformer has to beat: TF-IDF and logistic regression, on the same split, in two sizes."""
+"""The baselines: TF-IDF and logistic regression, on the same split, in two sizes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,9 +13,10 @@ __all__ = ["BASELINES", "Baseline", "require_library", "train_baselines"]
 
 
 class Recipe(NamedTuple):
-    """What TF-IDF is told, and how little the logistic regression is held back (C of scikit-learn, usually 1).
+    """A baseline's settings.
 
-    key: its name in claims · about: what it is, in a few words.
+    key: its name in claims. about: its description. features: options of TF-IDF. freedom: the
+    inverse regularization C of scikit-learn's logistic regression.
     """
 
     key: str
@@ -26,17 +27,22 @@ class Recipe(NamedTuple):
 
 BASELINES: dict[str, Recipe] = {
     "TF-IDF pairs + LR": Recipe(
-        "tfidf_pairs", "the strong baseline", {"ngram_range": (1, 2), "sublinear_tf": True}, freedom=10.0
+        "tfidf_pairs",
+        "the strong baseline",
+        {"ngram_range": (1, 2), "sublinear_tf": True},
+        freedom=10.0,
     ),
-    "TF-IDF 500 + LR": Recipe("tfidf_500", "the usual small baseline", {"max_features": 500, "stop_words": "english"}),
+    "TF-IDF 500 + LR": Recipe(
+        "tfidf_500", "the usual small baseline", {"max_features": 500, "stop_words": "english"}
+    ),
 }
-"""The strong baseline comes first, since a model has to beat this one: pairs of words too, all features, logarithms of
-counts, and ten times the freedom, which is worth two points of accuracy on short sentences and six on long reviews.
-Beside it the usual small one. LR is logistic regression."""
+"""The strong baseline comes first, since a model has to beat this one: with pairs of words, all
+features, logarithms of counts, and a tenth of the regularization, which gains two points of
+accuracy on short sentences and six on long reviews. LR is logistic regression."""
 
 
 class Baseline(NamedTuple):
-    """A baseline: its answers on the test texts as class numbers, whether they are right, (texts,), and its size."""
+    """A trained baseline: its answers on the test texts, (texts,) class numbers, and its size."""
 
     name: str
     key: str
@@ -48,7 +54,7 @@ class Baseline(NamedTuple):
 
 
 def require_library() -> None:
-    """Say at once, before anything long, if scikit-learn is missing."""
+    """Raise `CouldNotRun` if scikit-learn is missing."""
     try:
         import sklearn  # noqa: F401  asked for, not used
     except ImportError:
@@ -59,7 +65,7 @@ def require_library() -> None:
 
 
 def train_baselines(split: Split, classes: Sequence[str]) -> list[Baseline]:
-    """Train both on the training texts and put them to the test texts."""
+    """Train both on the training texts, and evaluate them on the test texts."""
     require_library()
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
@@ -73,9 +79,14 @@ def train_baselines(split: Split, classes: Sequence[str]) -> list[Baseline]:
             features = vectorizer.fit_transform([row.text for row in split.train])
         except ValueError:  # the texts hold stop words alone, or no words at all
             continue
-        model = LogisticRegression(C=recipe.freedom, max_iter=1_000).fit(features, [row.label for row in split.train])
+        model = LogisticRegression(C=recipe.freedom, max_iter=1_000)
+        model.fit(features, [row.label for row in split.train])
         predicted = model.predict(vectorizer.transform([row.text for row in split.test]))
         answers = torch.tensor([number[label] for label in predicted])
         size = model.coef_.size + model.intercept_.size
-        found.append(Baseline(name, recipe.key, recipe.about, answers, answers == labels, features.shape[1], size))
+        found.append(
+            Baseline(
+                name, recipe.key, recipe.about, answers, answers == labels, features.shape[1], size
+            )
+        )
     return found

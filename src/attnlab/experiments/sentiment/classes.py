@@ -1,4 +1,4 @@
-"""Class by class: precision, recall and F1 of each class, and which answers its texts get instead of the right one."""
+"""Precision, recall and F1 of each class, and the confusion matrix."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attnlab.experiments.sentiment.data import Data
-from attnlab.experiments.sentiment.judging import Outcome
+from attnlab.experiments.sentiment.sentiment_claims import Outcome
 
 __all__ = ["ClassFigures", "class_figures", "class_sections", "confusion_matrix"]
 
@@ -15,9 +15,9 @@ _MOST_CLASSES_SHOWN = 60  # in the confusion matrix
 
 
 def confusion_matrix(labels: Tensor, answers: Tensor, num_classes: int) -> Tensor:
-    """Count how often texts of each class (row) get each answer (column), mean over trainings: (class, class).
+    """Count the answers (columns) to texts of each class (rows), mean over trainings.
 
-    labels: (texts,) class numbers · answers: (trainings, texts).
+    labels: (texts,) class numbers. answers: (trainings, texts). Returns (class, class).
     """
     cells = labels * num_classes + answers
     counts = torch.bincount(cells.flatten(), minlength=num_classes**2).double()
@@ -25,7 +25,7 @@ def confusion_matrix(labels: Tensor, answers: Tensor, num_classes: int) -> Tenso
 
 
 class ClassFigures(NamedTuple):
-    """Of one class: precision, recall and F1 (None where they are not defined), and how many texts it has."""
+    """Precision, recall and F1 of one class (None if not defined), and its number of texts."""
 
     precision: float | None
     recall: float | None
@@ -35,7 +35,9 @@ class ClassFigures(NamedTuple):
 
 def class_figures(confusion: Tensor) -> list[ClassFigures]:
     """Return the figures of each class, from counts by class and answer: (class, class)."""
-    right, texts, answers = (each.tolist() for each in (confusion.diagonal(), confusion.sum(1), confusion.sum(0)))
+    right, texts, answers = (
+        each.tolist() for each in (confusion.diagonal(), confusion.sum(1), confusion.sum(0))
+    )
     return [
         ClassFigures(_ratio(hits, given), _ratio(hits, held), _ratio(2 * hits, given + held), held)
         for hits, held, given in zip(right, texts, answers, strict=True)
@@ -47,7 +49,7 @@ def _ratio(part: float, whole: float) -> float | None:
 
 
 def class_sections(data: Data, fair: Outcome) -> list[dict[str, Any]]:
-    """Show how each class fares: precision, recall, F1 and what it is taken for."""
+    """Return the table of precision, recall and F1, and the confusion matrices."""
     rows: list[list[Any]] = []
     choices = []
     for name, counts in _confusions(data, fair).items():
@@ -59,25 +61,29 @@ def class_sections(data: Data, fair: Outcome) -> list[dict[str, Any]]:
         choices.append({"label": name, "note": "", "maps": [_confusion_map(counts, data)]})
     shown = ""
     if len(data.classes) > _MOST_CLASSES_SHOWN:
-        shown = f" Of {len(data.classes):,} classes the {_MOST_CLASSES_SHOWN} with most test texts are shown."
+        shown = (
+            f" The {_MOST_CLASSES_SHOWN} classes with most test texts are shown, out of "
+            f"{len(data.classes):,}."
+        )
     return [
         {
             "kind": "table",
             "title": "Class by class",
             "caption": (
-                "Precision: of the texts that get this answer, the share that are of the class. Recall: of the texts "
-                "of the class, the share that get the answer. F1: their harmonic mean. Counted over all trainings; "
-                "n/a where nothing is to be counted, which the mean of the classes leaves out."
+                "Precision: the share of the texts with this answer that belong to the class. "
+                "Recall: the share of the texts of the class that get the answer. F1: their "
+                "harmonic mean. Counted over all trainings; n/a where there is nothing to count, "
+                "which the mean of the classes leaves out."
             ),
             "columns": ["model", "class", "precision", "recall", "F1", "test texts"],
             "rows": rows,
         },
         {
             "kind": "maps",
-            "title": "What is taken for what",
+            "title": "Confusion matrix",
             "caption": (
-                "The confusion matrix: each row says which answers the test texts of one class get, as shares of "
-                f"them, mean of the trainings.{shown}"
+                "Each row shows the answers to the test texts of one class, as shares of them, "
+                f"mean of the trainings.{shown}"
             ),
             "choices": choices,
         },
@@ -85,15 +91,20 @@ def class_sections(data: Data, fair: Outcome) -> list[dict[str, Any]]:
 
 
 def _confusions(data: Data, fair: Outcome) -> dict[str, Tensor]:
-    """Count answers by class for each model and baseline, the models' as the mean of their trainings."""
+    """Return the confusion matrix of each model, mean over trainings, and of each baseline."""
     labels = next(iter(fair.prepared.values())).test.labels
-    answers: dict[str, list[Tensor]] = {name: [each.answers for each in found] for name, found in fair.models.items()}
+    answers: dict[str, list[Tensor]] = {
+        name: [each.answers for each in found] for name, found in fair.models.items()
+    }
     answers |= {each.name: [each.answers] for each in fair.baselines}
-    return {name: confusion_matrix(labels, torch.stack(each), len(data.classes)) for name, each in answers.items()}
+    return {
+        name: confusion_matrix(labels, torch.stack(each), len(data.classes))
+        for name, each in answers.items()
+    }
 
 
 def _confusion_map(counts: Tensor, data: Data) -> dict[str, Any]:
-    """Draw the classes that have most test texts, in their usual order."""
+    """Draw the classes with most test texts, in their usual order."""
     most = counts.sum(1).argsort(descending=True, stable=True)[:_MOST_CLASSES_SHOWN].sort().values
     shares = (counts / counts.sum(1, keepdim=True).clamp(min=1.0))[most][:, most]
     names = [data.classes[place] for place in most.tolist()]

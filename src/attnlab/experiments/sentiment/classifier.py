@@ -1,4 +1,4 @@
-"""The classifier from start to finish: read, split, train models and baselines, look inside, say what holds."""
+"""The classifier from start to finish: read, split, train models and baselines, make claims."""
 
 import dataclasses
 import json
@@ -10,26 +10,31 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Findings, Goal, Lesson, Run
+from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
 from attnlab.experiments.sentiment.baseline import require_library, train_baselines
 from attnlab.experiments.sentiment.config import ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
-from attnlab.experiments.sentiment.document import make_document, make_document_of_one
-from attnlab.experiments.sentiment.judging import Outcome, judge_claims, judge_one, majority_accuracy
-from attnlab.experiments.sentiment.looking import ask_one
-from attnlab.experiments.sentiment.training import (
+from attnlab.experiments.sentiment.fit import (
     Prepared,
     TrainedModel,
     build,
+    evaluate_on_test,
     is_right,
     learner,
     loss,
     prepare,
-    put_to_test,
     stop_after,
     train_model,
 )
-from attnlab.experiments.sentiment.unseen import exchange_test_texts
+from attnlab.experiments.sentiment.inspection import ask_text
+from attnlab.experiments.sentiment.leak_control import exchange_test_texts
+from attnlab.experiments.sentiment.report import make_document, make_document_of_one
+from attnlab.experiments.sentiment.sentiment_claims import (
+    Outcome,
+    evaluate_claims,
+    evaluate_claims_of_one,
+    majority_accuracy,
+)
 from attnlab.files import read_json
 from attnlab.look.questions import Verdict
 from attnlab.models.encoder import Encoder
@@ -37,7 +42,7 @@ from attnlab.tasks.tokenizers import TextTokenizer, clean, open_tokenizer, words
 from attnlab.train import Trained
 from attnlab.train.loop import using_threads
 
-__all__ = ["VARYING", "ask", "conclude", "goal", "lesson", "prompt_words", "run"]
+__all__ = ["VARYING", "ask", "conclude", "describe_problem", "problem", "prompt_words", "run"]
 
 VARYING = frozenset({"learning_rate", "weight_decay", "word_dropout"})
 """The fields in which the members of one population may differ."""
@@ -47,11 +52,12 @@ _IN_MEMORY: WeakKeyDictionary[nn.Module, Prepared] = WeakKeyDictionary()
 
 
 def run(config: SentimentConfig, context: Run) -> Findings:
-    """Do all of it."""
+    """Run the whole experiment."""
     if config.baseline:
         require_library()
-    words_of("")  # which says at once, before anything long, if its library is missing
-    with using_threads(1 if config.d_model <= 64 else None):  # one thread is quickest for models so small
+    words_of("")  # raises now, before anything long, if its library is missing
+    # One thread is quickest for models so small.
+    with using_threads(1 if config.d_model <= 64 else None):
         return _run(config, context)
 
 
@@ -62,12 +68,15 @@ def _run(config: SentimentConfig, context: Run) -> Findings:
     prepared = {name: prepare(name, config, data.fair, data.classes) for name in names}
     main = build(prepared[config.main], config, context.seed, 0)
     context.start(main)
-    outcomes = [_outcome(config, context, data, each, names, prepared, main) for each in data.arrangements]
-    # The held-out texts of the built-in set choose the epoch and judge, as its report says: nothing to prove there.
+    outcomes = [
+        _outcome(config, context, data, each, names, prepared, main) for each in data.arrangements
+    ]
+    # The held-out texts of the built-in set also choose the epoch, as its report says, so there is
+    # nothing to prove.
     unseen = None if data.is_built_in else exchange_test_texts(config, data, context)
-    context.stage("looking inside")
+    context.stage("report")
     fair = outcomes[0]
-    claims = judge_claims(data, outcomes, unseen)
+    claims = evaluate_claims(data, outcomes, unseen)
     document = make_document(config, context, data, outcomes)
     other = names[1]
     _IN_MEMORY[main] = prepared[config.main]
@@ -76,15 +85,20 @@ def _run(config: SentimentConfig, context: Run) -> Findings:
         claims,
         document,
         models={other: fair.models[other][0].model},
-        files={_FILE: _written(fair.prepared[config.main]), f"tokenizer-{other}.json": _written(fair.prepared[other])},
+        files={
+            _FILE: _written(fair.prepared[config.main]),
+            f"tokenizer-{other}.json": _written(fair.prepared[other]),
+        },
     )
 
 
-def goal(config: SentimentConfig) -> Goal:
-    """Say what is learned, and when it counts as learned."""
-    return Goal(
-        f"say of which class a text is (the model {config.main}; the other models of the run are not trained here)",
-        "right more often than whoever always names the most frequent class, on the validation texts at one judgement",
+def describe_problem(config: SentimentConfig) -> ProblemDescription:
+    """Describe what the model learns, and when it counts as solved."""
+    return ProblemDescription(
+        f"name the class of a text (the model {config.main}; the other models of the run are not "
+        "trained here)",
+        "more accurate than always naming the most frequent class, on the validation texts at one "
+        "evaluation",
         meanings=(
             ("accuracy", "The share of validation texts classified right."),
             ("validation_loss", "The mean loss over the validation texts, in nats."),
@@ -94,10 +108,10 @@ def goal(config: SentimentConfig) -> Goal:
     )
 
 
-def lesson(configs: Sequence[SentimentConfig], seeds: Sequence[int]) -> Lesson:
-    """Make a member for each config and seed: the run's own model, on one split of the texts for all of them.
+def problem(configs: Sequence[SentimentConfig], seeds: Sequence[int]) -> Problem:
+    """Make a member for each config and seed: the main model, on one split of the texts for all.
 
-    It has learned something when it is right more often than the most frequent class, on the validation texts.
+    A member has solved the problem when it is more accurate than the most frequent class.
     """
     config = _on_one_split(configs[0])
     data = load_data(config, seeds[0])
@@ -106,23 +120,28 @@ def lesson(configs: Sequence[SentimentConfig], seeds: Sequence[int]) -> Lesson:
         learner(build(prepared, each, seed, 0), prepared, each, seed, 0)
         for each, seed in zip(configs, seeds, strict=True)
     ]
-    stop = stop_after(config.patience_for(len(prepared.train.ids)) if config.main == "mini" else None)
+    patience = config.patience_for(len(prepared.train.ids)) if config.main == "mini" else None
+    stop = stop_after(patience)
     majority = majority_accuracy(data.fair.split.train, data.fair.split.validation)
-    return Lesson(members, loss, stop, lambda judgement: judgement.figures["accuracy"] > majority)
+    return Problem(
+        members, loss, stop, lambda evaluation: evaluation.figures["accuracy"] > majority
+    )
 
 
 def conclude(model: nn.Module, trained: Trained, config: SentimentConfig, context: Run) -> Findings:
-    """Put one trained model to the test texts, beside what it was before."""
+    """Evaluate one trained model on the test texts, and the same before its training."""
     assert isinstance(model, Encoder)
     config = _on_one_split(config)
     data = load_data(config, context.seed)
     prepared = prepare(config.main, config, data.fair, data.classes)
     before = is_right(build(prepared, config, context.seed, 0).eval(), prepared.test)
-    found = put_to_test(model, prepared, trained, before)
+    found = evaluate_on_test(model, prepared, trained, before)
     outcome = Outcome({config.main: prepared}, {config.main: [found]}, [])
     _IN_MEMORY[model] = prepared
     document = make_document_of_one(config, context, data, outcome)
-    return Findings(model, judge_one(data, outcome), document, files={_FILE: _written(prepared)})
+    return Findings(
+        model, evaluate_claims_of_one(data, outcome), document, files={_FILE: _written(prepared)}
+    )
 
 
 def _on_one_split(config: SentimentConfig) -> SentimentConfig:
@@ -130,11 +149,13 @@ def _on_one_split(config: SentimentConfig) -> SentimentConfig:
 
 
 def prompt_words(config: SentimentConfig) -> str:
-    """Say what a person may type."""
+    """Describe the texts that the model answers."""
     return "a text, such as: a warm and funny film"
 
 
-def ask(model: nn.Module, config: SentimentConfig, text: str, *, folder: Path | None = None) -> Verdict:
+def ask(
+    model: nn.Module, config: SentimentConfig, text: str, *, folder: Path | None = None
+) -> Verdict:
     """Put a text to the run's own model."""
     if not isinstance(model, Encoder):
         raise WrongUsage(f"sentiment asks an Encoder; got {type(model).__name__}.")
@@ -142,14 +163,19 @@ def ask(model: nn.Module, config: SentimentConfig, text: str, *, folder: Path | 
         raise WrongUsage("the text is empty; type a few words, such as: a warm and funny film.")
     if folder is None:
         if model not in _IN_MEMORY:
-            raise CouldNotRun("the words of this model are kept in its run folder; save the run, and trace it there.")
+            raise CouldNotRun(
+                "the words of this model are kept in its run folder; save the run, and trace "
+                "it there."
+            )
         kept = _IN_MEMORY[model]
-        return ask_one(model, kept.tokenizer, kept.classes, text)
+        return ask_text(model, kept.tokenizer, kept.classes, text)
     tokenizer, classes = _read(folder / _FILE)
-    head = model.head
-    if head is None or head.weight.shape[0] != len(classes) or tokenizer.vocab_size != model.config.vocab_size:
-        raise CouldNotRun(f"{folder / _FILE} does not fit the model beside it; one of them is of another run.")
-    return ask_one(model, tokenizer, classes, text)
+    num_classes = 0 if model.head is None else model.head.weight.shape[0]
+    if num_classes != len(classes) or tokenizer.vocab_size != model.config.vocab_size:
+        raise CouldNotRun(
+            f"{folder / _FILE} does not fit the model beside it; one of them is from another run."
+        )
+    return ask_text(model, tokenizer, classes, text)
 
 
 def _outcome(
@@ -161,7 +187,7 @@ def _outcome(
     prepared: dict[ModelName, Prepared],
     main: Encoder,
 ) -> Outcome:
-    """Train everything on one split; the run's main model is the first of its kind on the split without leaks."""
+    """Train everything on one split; the run's main model is trained on the one without leaks."""
     is_fair = arrangement is data.fair
     if not is_fair:
         prepared = {name: prepare(name, config, arrangement, data.classes) for name in names}
@@ -186,5 +212,7 @@ def _read(file: Path) -> tuple[TextTokenizer, tuple[str, ...]]:
     content: Any = read_json(file)
     classes = content.get("classes") if isinstance(content, dict) else None
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise CouldNotRun(f"{file} is damaged: expected classes and a tokenizer; got {str(content)[:60]}.")
+        raise CouldNotRun(
+            f"{file} is damaged: expected classes and a tokenizer; got {str(content)[:60]}."
+        )
     return open_tokenizer(content.get("tokenizer")), tuple(classes)

@@ -1,7 +1,7 @@
-"""Two models' answers to the same texts compared: by how much one is better, and how sure that is.
+"""Comparisons of two models' answers to the same texts, with intervals.
 
-What a comparison speaks of is drawn twice: texts, and trainings. Both are crossed, since every training answers every
-text, and an interval that is to hold for another test set and another training has to be over both.
+Both texts and trainings are random samples. They are crossed, since every training answers every
+text, and an interval that holds for another test set and another training has to cover both.
 """
 
 import math
@@ -24,22 +24,24 @@ _MOST_FREEDOM = 1_000  # degrees of freedom beyond which Student's t hardly chan
 
 
 def accuracy_interval(correct: Tensor) -> Interval:
-    """Return an accuracy with its 95 % interval, from each text's share of trainings that got it right: (texts,)."""
+    """Return an accuracy with its 95 % interval, from each text's share of right trainings."""
     accuracy, total = float(correct.double().mean()), len(correct)
     interval = share_interval(round(accuracy * total), total)
     return Interval(accuracy, min(interval.low, accuracy), max(interval.high, accuracy))
 
 
 def difference_interval(one: Tensor, other: Tensor) -> Interval:
-    """Return how much more often one is right than the other, with its 95 % interval over texts and trainings.
+    """Return the difference of two accuracies, with its 95 % interval over texts and trainings.
 
-    one and other: which texts came out right in which training, (trainings, texts); of a single other, (texts,).
+    one, other: which texts are right in which training, (trainings, texts), or (texts,) for a
+    single other.
 
-    How far the mean may be off is reckoned twice, each time with Student's t: by the spread of the texts, and by that
-    of the trainings, less what of it comes of the texts they were judged by; the squares of both are added (Zou and
-    Donner 2008). So it holds whichever of the two matters more. Two texts are added, half of one on which only the one
-    is right and half on which only the other is (Agresti and Min 2005): without them, few texts that all fall one way
-    would have an interval of no width. Of one training the interval is over the texts alone.
+    The error of the mean is estimated twice, each time with Student's t: from the spread of the
+    texts, and from that of the trainings, less the part that comes from the texts; the squares of
+    both are added (Zou and Donner 2008), so that it holds whichever of the two is larger. Two
+    texts are added, one on which only the one is right and one on which only the other is, half of
+    each (Agresti and Min 2005): without them, few texts that all agree would have an interval of
+    no width. With one training the interval is over the texts alone.
     """
     differences = one.double() - other.double()
     num_trainings, num_texts = differences.shape
@@ -54,16 +56,20 @@ def difference_interval(one: Tensor, other: Tensor) -> Interval:
         common = float(rest.square().sum()) / (freedom * (num_trainings - 1)) / num_texts
         by_trainings = max(0.0, float(of_trainings.var()) - common) / num_trainings
         reach = math.hypot(reach, student_quantile(num_trainings - 1) * math.sqrt(by_trainings))
-    return Interval(value, max(-1.0, min(value, center - reach)), min(1.0, max(value, center + reach)))
+    low, high = min(value, center - reach), max(value, center + reach)
+    return Interval(value, max(-1.0, low), min(1.0, high))
 
 
 def points(difference: Interval) -> str:
     """Write a difference of accuracies in points, with its interval."""
-    return f"{difference.value * 100:+.1f} points ({difference.low * 100:+.1f} to {difference.high * 100:+.1f})"
+    return (
+        f"{difference.value * 100:+.1f} points ({difference.low * 100:+.1f} to "
+        f"{difference.high * 100:+.1f})"
+    )
 
 
 def in_words(difference: Interval) -> str:
-    """Say which way a difference goes, if its interval tells."""
+    """Say in words whether a difference is positive or negative, if its interval tells."""
     if difference.low > 0:
         return "with 95 % confidence: better"
     if difference.high < 0:
@@ -72,12 +78,11 @@ def in_words(difference: Interval) -> str:
 
 
 def mcnemar(one: Tensor, other: Tensor) -> float:
-    """Return the two-sided exact p of McNemar's test: could texts that only one of two got right be a coin's fall?"""
+    """Return the two-sided exact p of McNemar's test of two models' answers."""
     wins, losses = int((one & ~other).sum()), int((~one & other).sum())
     total = wins + losses
     logs = torch.lgamma(torch.arange(total + 2, dtype=torch.float64))  # lgamma(n + 1) = log n!
     smaller = torch.arange(min(wins, losses) + 1)
-    tail = (
-        logs[total + 1] - logs[smaller + 1] - logs[total - smaller + 1] - total * torch.log(torch.tensor(2.0).double())
-    )
+    ways = logs[total + 1] - logs[smaller + 1] - logs[total - smaller + 1]
+    tail = ways - total * math.log(2.0)
     return min(1.0, 2 * float(tail.exp().sum()))

@@ -15,7 +15,7 @@ __all__ = ["NAME", "ModelName", "SentimentConfig"]
 NAME = "sentiment"
 ModelName = Literal["mini", "best"]
 
-_SHORT_TRAINING = 2_000  # texts up to which all epochs are run, whatever the validation says
+_SHORT_TRAINING = 2_000  # texts up to which all epochs are run, without early stopping
 _USUAL_PATIENCE = 2
 
 
@@ -23,66 +23,107 @@ _USUAL_PATIENCE = 2
 class SentimentConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"seeds": 2, "epochs": 4, "most_texts": 1_000, "best_epochs": 3}
+    QUICK: ClassVar[Mapping[str, Any]] = {
+        "seeds": 2,
+        "epochs": 4,
+        "most_texts": 1_000,
+        "best_epochs": 3,
+    }
 
-    data: str | None = option(None, "a CSV, TSV, JSONL or Parquet file, or owner/name on the hub; none: the built-in")
+    data: str | None = option(
+        None, "a CSV, TSV, JSONL or Parquet file, or owner/name on the hub; none: the built-in"
+    )
     text: str = option("text", "column of the texts")
     label: str = option("label", "column of the labels")
-    split: str = option("split", "column that says train, validation or test, where there is one")
-    encoding: str = option("utf-8", "of a file of text, such as cp1252; a byte order mark is read over")
-    header: bool = option(True, "the first line of a CSV or TSV names the columns; without, they are 1, 2, 3, …")
-    delimiter: str | None = option(
-        None, "what stands between the cells of a file of any ending: one character, or tab; none: by its ending"
+    split: str = option("split", "column that holds train, validation or test, if there is one")
+    encoding: str = option(
+        "utf-8", "encoding of a text file, such as cp1252; a byte order mark is skipped"
     )
-    held_out: float = option(0.2, "share of the texts held out, where the file has no split", low=0.01, high=0.9)
-    most_texts: int = option(20_000, "texts used; of more, so many are drawn", low=10, high=100_000_000)
+    header: bool = option(
+        True, "the first line of a CSV or TSV names the columns; without, they are 1, 2, 3, …"
+    )
+    delimiter: str | None = option(
+        None,
+        "separator of the cells: one character, or tab; none: by the file's ending",
+    )
+    held_out: float = option(
+        0.2, "share of the texts held out, if the file has no split", low=0.01, high=0.9
+    )
+    most_texts: int = option(
+        20_000, "most texts used; a larger file is sampled", low=10, high=100_000_000
+    )
     split_seed: int | None = option(
         None,
-        "seed of drawing and splitting the texts; none: the run's, and 0 for a population, which shares a split",
+        "seed of drawing and splitting the texts; none: the run's, and 0 for a population, "
+        "which shares a split",
         low=0,
     )
-    repeats: int = option(10, "times that each text of the built-in set stands there", low=1, high=1_000)
-    main: ModelName = option("mini", "the model that is saved as the run's own, shown and traced; the other is beside")
-    show: str | None = option(None, "texts to look into, parted by |; none: some of the test texts")
-    seeds: int = option(3, "trainings of each model, each with its own initial weights", low=1, high=1_000)
-    tokenizer: Literal["word", "subword"] = option(
-        "word", "of mini: words, numbers and punctuation marks, or pieces by byte-pair encoding"
+    repeats: int = option(10, "copies of each text of the built-in set", low=1, high=1_000)
+    main: ModelName = option("mini", "the run's main model, which is saved, shown and traced")
+    show: str | None = option(None, "texts to show, separated by |; none: some of the test texts")
+    seeds: int = option(
+        3, "trainings of each model, each with its own initial weights", low=1, high=1_000
     )
-    vocab_size: int = option(10_000, "ids of mini's vocabulary at most", low=3, high=10_000_000)
-    max_length: int = option(32, "tokens of a text that mini reads, CLS included", low=2, high=100_000)
+    tokenizer: Literal["word", "subword"] = option(
+        "word", "mini's tokens: words, numbers and punctuation, or byte-pair encoding"
+    )
+    vocab_size: int = option(10_000, "largest vocabulary of mini", low=3, high=10_000_000)
+    max_length: int = option(
+        32, "tokens of a text that mini reads, CLS included", low=2, high=100_000
+    )
     d_model: int = option(
-        64, "width of mini's residual stream; its token vectors start with spread 1/√d_model", low=1, high=4_096
+        64,
+        "width of mini's residual stream; its token vectors start with spread 1/√d_model",
+        low=1,
+        high=4_096,
     )
     num_heads: int = option(8, "attention heads of mini; they divide d_model", low=1, high=256)
     num_layers: int = option(2, "blocks of mini", low=1, high=48)
     d_ff: int = option(256, "width inside mini's feed-forward part", low=1, high=16_384)
-    dropout: float = option(0.1, "probability of dropping in mini, in training only", low=0.0, high=0.9)
-    epochs: int = option(10, "times that mini sees each training text, at most", low=1, high=10_000)
+    dropout: float = option(
+        0.1, "probability of dropping in mini, in training only", low=0.0, high=0.9
+    )
+    epochs: int = option(10, "largest number of epochs of mini", low=1, high=10_000)
     patience: int | None = option(
         None,
-        "epochs without a better validation that end mini's training; none: 2, but all epochs for few texts",
+        "epochs without a better validation that end mini's training; none: 2, but all "
+        "epochs for few texts",
         low=1,
     )
     batch_size: int = option(16, "texts of a step of mini", low=1, high=100_000)
-    learning_rate: float = option(1e-3, "of AdamW, both models, the gradient's norm clipped to 1.0", low=0.0, high=10.0)
-    weight_decay: float = option(0.01, "of AdamW (decoupled from the gradient), both models", low=0.0, high=10.0)
-    best_vocab_size: int = option(500_000, "ids of the best model at most; fewer where there are many classes", low=3)
+    learning_rate: float = option(
+        1e-3, "rate of AdamW, both models, with gradients clipped to norm 1.0", low=0.0, high=10.0
+    )
+    weight_decay: float = option(
+        0.01, "decoupled weight decay of AdamW, both models", low=0.0, high=10.0
+    )
+    best_vocab_size: int = option(
+        500_000, "largest vocabulary of the best model; smaller for many classes", low=3
+    )
     best_max_length: int = option(
         4_096, "tokens of a text that the best model reads, CLS included", low=2, high=1_000_000
     )
-    best_width: int = option(16, "width of the best model's residual stream; at least the classes", low=2, high=4_096)
+    best_width: int = option(
+        16, "width of the best model's residual stream; at least the classes", low=2, high=4_096
+    )
     best_epochs: int = option(4, "epochs of the best model", low=1, high=10_000)
     best_batch_size: int = option(64, "texts of a step of the best model", low=1, high=100_000)
-    word_dropout: float = option(0.7, "share of words hidden from the best model in training", low=0.0, high=0.95)
+    word_dropout: float = option(
+        0.7, "share of words hidden from the best model in training", low=0.0, high=0.95
+    )
     baseline: bool = option(True, "train the two baselines too (needs scikit-learn)")
 
     def validate(self) -> None:
-        """Check what one field alone cannot tell."""
+        """Check combinations of fields."""
         self.mini_config(self.vocab_size, 2)
         if min(len(name) for name in (self.text, self.label, self.split)) == 0:
             raise WrongUsage("text, label and split must be names of columns; got an empty one.")
-        if self.delimiter not in (None, "tab") and (len(self.delimiter) != 1 or self.delimiter in '\r\n"'):
-            raise WrongUsage(f"delimiter must be one character, such as ;, or tab; got {self.delimiter!r}.")
+        if self.delimiter not in (None, "tab") and (
+            len(self.delimiter) != 1 or self.delimiter in '\r\n"'
+        ):
+            raise WrongUsage(
+                f"delimiter must be one character, such as ;, or tab; got {self.delimiter!r}."
+            )
         try:
             "a".encode(self.encoding)
         except (LookupError, ValueError):
@@ -91,12 +132,12 @@ class SentimentConfig(Config):
             ) from None
 
     def columns(self) -> Columns:
-        """Return which columns hold what, and how the file is written."""
+        """Return the columns and the format of the file."""
         delimiter = "\t" if self.delimiter == "tab" else self.delimiter
         return Columns(self.text, self.label, self.split, self.encoding, self.header, delimiter)
 
     def mini_config(self, vocab_size: int, num_classes: int) -> EncoderConfig:
-        """Return what the mini transformer is told: the encoder of Vaswani et al. 2017, small."""
+        """Return the config of the mini transformer: the encoder of Vaswani et al. 2017, small."""
         return EncoderConfig(
             vocab_size=vocab_size,
             max_length=self.max_length,
@@ -112,7 +153,7 @@ class SentimentConfig(Config):
         )
 
     def best_config(self, vocab_size: int, num_classes: int) -> EncoderConfig:
-        """Return what the best model is told: one head over all words, no norms, no positions."""
+        """Return the config of the best model: one head over all words, no norms, no positions."""
         width = max(self.best_width, num_classes)
         return EncoderConfig(
             vocab_size=vocab_size,
@@ -128,10 +169,10 @@ class SentimentConfig(Config):
         )
 
     def train_config(self, name: ModelName, num_texts: int) -> TrainConfig:
-        """Return how a model is trained on so many texts; it is judged after each epoch."""
-        batch_size, epochs = (
-            (self.batch_size, self.epochs) if name == "mini" else (self.best_batch_size, self.best_epochs)
-        )
+        """Return the training of a model on so many texts; it is evaluated after each epoch."""
+        batch_size, epochs = self.best_batch_size, self.best_epochs
+        if name == "mini":
+            batch_size, epochs = self.batch_size, self.epochs
         steps = -(-num_texts // batch_size)
         return TrainConfig(
             steps=epochs * steps,
@@ -142,7 +183,7 @@ class SentimentConfig(Config):
         )
 
     def patience_for(self, num_texts: int) -> int | None:
-        """Return after how many epochs without a better validation mini stops; None for never."""
-        if self.patience is None:
-            return None if num_texts <= _SHORT_TRAINING else _USUAL_PATIENCE
-        return self.patience
+        """Return the number of epochs without a better validation that end mini's training."""
+        if self.patience is not None:
+            return self.patience
+        return None if num_texts <= _SHORT_TRAINING else _USUAL_PATIENCE

@@ -1,4 +1,4 @@
-"""The texts of a run: where they come from, what was left out, and the splits that the models are judged on."""
+"""The texts of a run: their source, what was left out, and the splits."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ __all__ = ["Arrangement", "Data", "load_data"]
 
 
 class Arrangement(NamedTuple):
-    """One way of splitting; `shared` distinct texts are both in training and in what judges."""
+    """One split; `shared` distinct texts are in training and held out too."""
 
     name: str
     split: Split
@@ -32,12 +32,12 @@ class Arrangement(NamedTuple):
 
     @property
     def num_judged(self) -> int:
-        """Texts that judge, each of them distinct."""
+        """The number of test texts, which are distinct."""
         return len(self.split.test)
 
 
 class Data(NamedTuple):
-    """All texts of a run; the first arrangement is free of leaks, and the main models are trained on it."""
+    """All texts of a run; the first arrangement has no leaks and trains the main models."""
 
     classes: tuple[str, ...]
     arrangements: list[Arrangement]
@@ -52,8 +52,9 @@ class Data(NamedTuple):
 
 
 def load_data(config: SentimentConfig, seed: int) -> Data:
-    """Read, tidy and split; `seed` is that of the run, unless the split has one of its own."""
-    seed = seed if config.split_seed is None else config.split_seed
+    """Read, tidy and split; `seed` is that of the run, unless the split has its own."""
+    if config.split_seed is not None:
+        seed = config.split_seed
     return _built_in(config, seed) if config.data is None else _from_file(config, config.data, seed)
 
 
@@ -62,12 +63,14 @@ def _built_in(config: SentimentConfig, seed: int) -> Data:
     arrangements = []
     for name, divide in (("by text", split_by_text), ("by row", split_by_row)):
         train, held = divide(rows, config.held_out, seeds.generator(seed, NAME, "split", name))
-        # Repeated rows would count one verdict several times over, so what judges are distinct texts.
-        arrangements.append(_arranged(name, Split(train, held, list({clean(row.text): row for row in held}.values()))))
+        # Repeated rows would count one verdict several times, so the test texts are distinct.
+        test = list({clean(row.text): row for row in held}.values())
+        arrangements.append(_arranged(name, Split(train, held, test)))
     counts = [("rows", len(rows)), ("distinct texts", len(VERDICTS))]
     said = (
-        f"The built-in set has {len(VERDICTS)} film verdicts, each {config.repeats} times. The held-out ones "
-        "both choose the best epoch and, each counted once, judge: there are too few for a third part."
+        f"The built-in set has {len(VERDICTS)} film verdicts, each {config.repeats} times. The "
+        "held-out ones both choose the best epoch and, each counted once, are the test texts: "
+        "there are too few for a third part."
     )
     return Data(("negative", "positive"), arrangements, counts, said, True)
 
@@ -76,19 +79,20 @@ def _from_file(config: SentimentConfig, source: str, seed: int) -> Data:
     collection = tidied(read_texts(source, config.columns()))
     rows, counts = collection.rows, list(collection.counts)
     if len(rows) > config.most_texts:
-        order = torch.randperm(len(rows), generator=seeds.generator(seed, NAME, "draw"))[: config.most_texts]
-        rows = [rows[place] for place in order.sort().values.tolist()]
+        order = torch.randperm(len(rows), generator=seeds.generator(seed, NAME, "draw"))
+        rows = [rows[place] for place in order[: config.most_texts].sort().values.tolist()]
         counts.append((f"drawn from these at random (most_texts={config.most_texts})", len(rows)))
     split, said = split_given(rows, config.held_out, seeds.generator(seed, NAME, "split", "file"))
     classes = tuple(sorted({row.label for row in split.train}))
     if len(classes) < 2:
         raise WrongUsage(
-            f"the training texts must be of two classes or more; all {len(split.train):,} are {classes[0]!r}."
+            f"the training texts must be of two classes or more; all {len(split.train):,} are "
+            f"{classes[0]!r}."
         )
     known = Split(*([row for row in part if row.label in classes] for part in split))
     lost = sum(map(len, split)) - sum(map(len, known))
     if lost:
-        counts.append(("texts of classes that training never sees, left out of the judging", lost))
+        counts.append(("texts of classes that are not in training, left out of the test", lost))
     return Data(classes, [_arranged("by text", known)], counts, said, False)
 
 

@@ -1,9 +1,10 @@
-"""The two models: the mini transformer, and one that starts from what can be counted.
+"""The two models: the mini transformer, and one that starts from counts.
 
-`mini` is the encoder of Vaswani et al. 2017, small. `best` is an encoder of one head that starts as a naive Bayes
-classifier: the first channels of each part's vector hold its log-count ratios (Wang and Manning 2012), one channel for
-each class, the read-out is their mean over the words, and attention and feed-forward part add nothing yet. Training
-then moves on from there, with most words of each text hidden at random, so that no rare word decides alone.
+`mini` is the encoder of Vaswani et al. 2017, small. `best` is an encoder of one head that starts as
+a naive Bayes classifier: the first channels of each part's vector hold its log-count ratios (Wang
+and Manning 2012), one channel for each class, the read-out is their mean over the words, and
+attention and feed-forward part add nothing yet. Training then moves on from there, with most words
+of each text hidden at random, so that no rare word decides alone.
 """
 
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.experiments.sentiment.coding import Batch, Coded
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
+from attnlab.experiments.sentiment.encoding import Batch, Coded
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.texts import LabelledText
 from attnlab.tasks.tokenizers import (
@@ -29,14 +30,16 @@ __all__ = ["build_best", "build_mini", "build_tokenizer", "hide_words", "log_cou
 
 _MOST_NUMBERS = 32_000_000  # in the best model's embedding
 _NOISE = 0.02  # spread of the channels that hold no count
-_GAIN = 0.4  # times √tokens: how far the read-out trusts the mean ratio at first; training moves it
+_GAIN = 0.4  # times √tokens: the initial scale of the read-out
 
 
-def build_tokenizer(name: ModelName, config: SentimentConfig, rows: Sequence[LabelledText]) -> TextTokenizer:
+def build_tokenizer(
+    name: ModelName, config: SentimentConfig, rows: Sequence[LabelledText]
+) -> TextTokenizer:
     """Build a model's tokenizer from the training texts alone."""
     texts = [row.text for row in rows]
     if name == "best":
-        # Each class has a channel of its own, so many classes make wide vectors; their number keeps the memory small.
+        # Each class has a channel, so many classes make wide vectors; fewer of them save memory.
         width = max(config.best_width, len({row.label for row in rows}))
         size = max(len(SPECIALS), min(config.best_vocab_size, _MOST_NUMBERS // width))
         return PartTokenizer.build(texts, size, config.best_max_length)
@@ -44,11 +47,14 @@ def build_tokenizer(name: ModelName, config: SentimentConfig, rows: Sequence[Lab
     return kind.build(texts, config.vocab_size, config.max_length)
 
 
-def build_mini(config: SentimentConfig, vocab_size: int, num_classes: int, seed: int, member: int) -> Encoder:
+def build_mini(
+    config: SentimentConfig, vocab_size: int, num_classes: int, seed: int, member: int
+) -> Encoder:
     """Make the mini transformer with its initial weights.
 
-    The token vectors start with spread 1/√d_model, so that the embedding's √d_model makes it 1: with the usual spread
-    of 1 the vectors would be 8 times as large as the positions, and hardly move in training.
+    The token vectors start with spread 1/√d_model, so that the embedding's √d_model makes it 1:
+    with the usual spread of 1 the vectors would be 8 times as large as the positions, and hardly
+    move in training.
     """
     with seeds.isolated(seed, NAME, "mini", member):
         model = Encoder(config.mini_config(vocab_size, num_classes))
@@ -59,7 +65,7 @@ def build_mini(config: SentimentConfig, vocab_size: int, num_classes: int, seed:
 def build_best(
     config: SentimentConfig, vocab_size: int, num_classes: int, train: Coded, seed: int, member: int
 ) -> Encoder:
-    """Make the best model: naive Bayes in the first channels, and room to learn beside it."""
+    """Make the best model: naive Bayes in the first channels, and further channels to learn."""
     with seeds.isolated(seed, NAME, "best", member):
         model = Encoder(config.best_config(vocab_size, num_classes))
         with torch.no_grad():
@@ -67,7 +73,9 @@ def build_best(
             vectors[:, :num_classes] = log_count_ratios(train, vocab_size, num_classes)
             vectors[PAD] = 0.0
             for name, value in model.named_parameters():
-                if name.startswith("layers.") and (".attention.output." in name or ".feed_forward.outer." in name):
+                if name.startswith("layers.") and (
+                    ".attention.output." in name or ".feed_forward.outer." in name
+                ):
                     value.zero_()
             assert model.head is not None
             assert model.head.bias is not None
@@ -79,10 +87,11 @@ def build_best(
 
 
 def log_count_ratios(train: Coded, vocab_size: int, num_classes: int) -> Tensor:
-    """Return how much each part speaks for each class: (vocabulary, classes), each row's mean 0.
+    """Return the evidence of each part for each class: (vocabulary, classes), each row's mean 0.
 
-    `log p(part | class)` with one added to each count of texts that hold the part, less its mean over the classes;
-    0 for PAD, UNK and CLS. For two classes their difference is the r of Wang and Manning 2012, equation 2.
+    `log p(part | class)` with one added to each count of texts that hold the part, less its mean
+    over the classes; 0 for PAD, UNK and CLS. For two classes their difference is the r of Wang and
+    Manning 2012, equation 2.
     """
     counts = torch.ones(vocab_size, num_classes, dtype=torch.float64)
     for ids, label in zip(train.ids, train.labels.tolist(), strict=True):
@@ -94,10 +103,10 @@ def log_count_ratios(train: Coded, vocab_size: int, num_classes: int) -> Tensor:
 
 
 def hide_words(batch: Batch, share: float, generator: torch.Generator) -> Batch:
-    """Take a share of each text's words out of a batch, drawn at random; CLS stays.
+    """Remove a random share of each text's words from a batch; CLS stays.
 
-    What is left moves together, which changes nothing for a model without positions and saves the time that hidden
-    words would take. The mean is over what is left, so a text with hidden words speaks as loud as a whole one.
+    The remaining words move together, which changes nothing for a model without positions and saves
+    time. The mean is over the remaining words, so the logits keep their scale.
     """
     hidden = torch.rand(batch.real.shape, generator=generator) < share
     hidden[:, 0] = False

@@ -1,4 +1,4 @@
-"""The sorter from start to finish: train, judge, trace, say what holds."""
+"""The sorter from start to finish: train, evaluate, trace, make claims."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.errors import WrongUsage
-from attnlab.experiments.experiment import Findings, Goal, Lesson, Run
+from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
 from attnlab.experiments.sorting.config import NAME, SortingConfig
-from attnlab.experiments.sorting.document import make_document, traces_to_show
-from attnlab.experiments.sorting.judging import (
+from attnlab.experiments.sorting.report import make_document, traces_to_show
+from attnlab.experiments.sorting.sorting_claims import (
+    evaluate_claims,
+    evaluate_domain,
+    evaluate_held_out,
+    evaluation_prompts,
     exact_loss,
-    judge_all,
-    judge_claims,
-    judge_held_out,
-    prompts_to_judge,
     row_losses,
     with_separator,
 )
@@ -25,19 +25,30 @@ from attnlab.look.questions import Continuation
 from attnlab.look.recording import record
 from attnlab.models.decoder import Decoder
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
-from attnlab.train import Judgement, Member, Trained
+from attnlab.train import Evaluation, Member, Trained
 from attnlab.train.loop import Draw
 
-__all__ = ["VARYING", "ask", "build_model", "conclude", "goal", "lesson", "prompt_words", "run"]
+__all__ = [
+    "VARYING",
+    "ask",
+    "build_model",
+    "conclude",
+    "describe_problem",
+    "problem",
+    "prompt_words",
+    "run",
+]
 
-VARYING = frozenset({"learning_rate", "weight_decay", "clip", "warmup_steps", "temperature", "initial_scale"})
+VARYING = frozenset(
+    {"learning_rate", "weight_decay", "clip", "warmup_steps", "temperature", "initial_scale"}
+)
 """The fields in which the members of one population may differ."""
 
-_MOST_WATCHED = 2_000  # inputs that a training is watched by
+_MOST_WATCHED = 2_000  # inputs of an evaluation during training
 
 WEIGHT_ON_NEXT = (
-    "The weight that the head which finds it best spends, where a letter of the answer follows, on that letter in the "
-    "input (a head that looks evenly spends about a third of it there, if there are three letters)."
+    "The attention weight on the next letter of the answer, where it is in the input, of the best "
+    "head (uniform attention puts about a third there, if there are three letters)."
 )
 
 
@@ -54,16 +65,17 @@ def build_model(config: SortingConfig, seed: int) -> Decoder:
 
 
 def run(config: SortingConfig, context: Run) -> Findings:
-    """Train, judge, trace, and say what holds."""
-    lesson_ = lesson([config], [context.seed])
-    model = lesson_.members[0].model
+    """Train, evaluate, trace, and make claims."""
+    own = problem([config], [context.seed])
+    model = own.members[0].model
     context.start(model)
-    if (sentence := config.too_small()) is not None:
-        context.tell(sentence)
+    warning = config.too_small()
+    if warning is not None:
+        context.tell(warning)
     found = context.train(
         NAME,
-        lesson_.members,
-        lesson_.loss,
+        own.members,
+        own.loss,
         record=lambda member, line: context.record(line),
         num_threads=1 if config.d_model <= 64 else None,
         has_rows=not counts_rows(config.sequence_task(), config.batch_size),
@@ -73,34 +85,39 @@ def run(config: SortingConfig, context: Run) -> Findings:
     return conclude(model, trained, config, context)
 
 
-def goal(config: SortingConfig) -> Goal:
-    """Say what is learned, and when it counts as learned."""
+def describe_problem(config: SortingConfig) -> ProblemDescription:
+    """Describe what the model learns, and when it counts as solved."""
     task = config.sequence_task()
-    letters = f"{task.length:,} letter{'s' if task.length > 1 else ''} from a to {task.vocabulary[-1]}"
+    letters = (
+        f"{task.length:,} letter{'s' if task.length > 1 else ''} from a to {task.vocabulary[-1]}"
+    )
     words = {
         "sort": f"sort {letters}",
         "reverse": f"write {letters} backwards",
         "copy": f"repeat {letters}",
-        "add": f"add two numbers of {task.length:,} digits (a is 0, {task.vocabulary[-1]} is {task.letters - 1})",
+        "add": f"add two numbers of {task.length:,} digits (a is 0, {task.vocabulary[-1]} is "
+        f"{task.letters - 1})",
         "induction": f"after {letters}, name the one that followed the last of them before",
     }
     most = min(config.most_judged, _MOST_WATCHED)
     number = len(config.split().trained) if config.holdout else task.num_prompts
     is_all = number <= most and task.is_listable
-    inputs = f"all {number:,} inputs" if is_all else f"all of {most:,} inputs drawn for it"
+    inputs = f"all {number:,} inputs" if is_all else f"all of {most:,} random inputs"
     inputs += " among those trained on" if config.holdout else ""
     meanings = (
         ("accuracy", "The share of inputs whose whole answer is right."),
-        ("domain_loss", "The mean loss over the inputs judged, of prompts and answers, in nats."),
+        ("domain_loss", "The mean loss of prompts and answers over the inputs evaluated, in nats."),
         ("weight_on_next", WEIGHT_ON_NEXT),
     )
-    return Goal(words[task.rule], f"{inputs} answered right at one judgement", meanings=meanings)
+    return ProblemDescription(
+        words[task.rule], f"{inputs} answered right at one evaluation", meanings=meanings
+    )
 
 
-def lesson(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Lesson:
+def problem(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Problem:
     """Make a member for each config and seed."""
     first = configs[0]
-    task, judge = first.sequence_task(), make_judge(first)
+    task, judge = first.sequence_task(), make_evaluation(first)
     prompts = first.split().trained if first.holdout else None
     members = [
         Member(
@@ -112,12 +129,16 @@ def lesson(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Lesson:
         )
         for config, seed in zip(configs, seeds_, strict=True)
     ]
-    return Lesson(
+    return Problem(
         members,
         make_loss(task, first.batch_size, prompts),
         None,
-        is_solved=lambda judgement: judgement.score[0] == 1.0,
-        positions=[*_numbered("in", task.prompt_length), "SEP", *_numbered("out", task.answer_length)],
+        is_solved=lambda evaluation: evaluation.score[0] == 1.0,
+        positions=[
+            *_numbered("in", task.prompt_length),
+            "SEP",
+            *_numbered("out", task.answer_length),
+        ],
     )
 
 
@@ -126,47 +147,61 @@ def _numbered(what: str, count: int) -> list[str]:
 
 
 def conclude(model: nn.Module, trained: Trained, config: SortingConfig, context: Run) -> Findings:
-    """Judge a trained model on every input, trace it, and say what holds."""
+    """Evaluate a trained model on every input, trace it, and make claims."""
     assert isinstance(model, Decoder)
     task = config.sequence_task()
     with torch.no_grad():
-        judged = judge_all(model, task, config, context.seed)
-        held_out = judge_held_out(model, task, config) if config.holdout else None
-        loss = float(exact_loss(model, task.rows(judged.prompts)))
-    traces = traces_to_show(model, task, judged)
-    claims = judge_claims(model, task, config, judged, held_out, loss=loss, seed=context.seed)
+        evaluated = evaluate_domain(model, task, config, context.seed)
+        held_out = evaluate_held_out(model, task, config) if config.holdout else None
+        loss = float(exact_loss(model, task.rows(evaluated.prompts)))
+    traces = traces_to_show(model, task, evaluated)
+    claims = evaluate_claims(model, task, config, evaluated, held_out, loss=loss, seed=context.seed)
     document = make_document(
-        model, task, config, context, trained=trained, judged=judged, held_out=held_out, loss=loss, traces=traces
+        model,
+        task,
+        config,
+        context,
+        trained=trained,
+        evaluated=evaluated,
+        held_out=held_out,
+        loss=loss,
+        traces=traces,
     )
     return Findings(model, claims, document)
 
 
 def prompt_words(config: SortingConfig) -> str:
-    """Say what a person may type."""
+    """Describe the texts that the model answers."""
     task = config.sequence_task()
     return f"{task.prompt_length} letters from a to {task.vocabulary[-1]}, such as {task.example}"
 
 
-def ask(model: nn.Module, config: SortingConfig, text: str, *, folder: Path | None = None) -> Continuation:
+def ask(
+    model: nn.Module, config: SortingConfig, text: str, *, folder: Path | None = None
+) -> Continuation:
     """Put a text to the model."""
     if not isinstance(model, Decoder):
         raise WrongUsage(f"sorting asks a Decoder; got {type(model).__name__}.")
     task = config.sequence_task()
     prompt = with_separator(task.parse(text).unsqueeze(0))
     right = task.tokens(task.answer(task.parse(text).unsqueeze(0))[0])
-    return Continuation(model, prompt, task.answer_length, task.vocabulary, [SEPARATOR], task.prompt_length, right)
+    return Continuation(
+        model, prompt, task.answer_length, task.vocabulary, [SEPARATOR], task.prompt_length, right
+    )
 
 
 def counts_rows(task: SequenceTask, batch_size: int) -> bool:
-    """Say whether a batch is told by how often each row of the domain is in it."""
+    """Is a batch given as the number of times that each row of the domain occurs in it?"""
     return task.num_prompts <= batch_size and task.is_listable
 
 
-def make_draw(task: SequenceTask, batch_size: int, seed: int, prompts: Tensor | None = None) -> Draw:
-    """Return the data of a training: rows drawn uniformly, or, where the domain is no larger than a batch, counts.
+def make_draw(
+    task: SequenceTask, batch_size: int, seed: int, prompts: Tensor | None = None
+) -> Draw:
+    """Return the data of a training: rows drawn uniformly, or their counts in a small domain.
 
-    A batch then holds few distinct rows, each several times: how often each of them was drawn says all. `prompts` are
-    those to draw from; None for the whole domain.
+    If the domain is no larger than a batch, a batch holds few distinct rows, each several times, so
+    their counts say all. `prompts` are those to draw from; None for the whole domain.
     """
     has_counts = counts_rows(task, batch_size)
     number = task.num_prompts if prompts is None else len(prompts)
@@ -177,7 +212,8 @@ def make_draw(task: SequenceTask, batch_size: int, seed: int, prompts: Tensor | 
             drawn = prompts[torch.randint(number, (count * batch_size,), generator=generator)]
             return (task.rows(drawn).view(count, batch_size, -1),)
         if not has_counts:
-            return (task.rows(task.sample(count * batch_size, generator)).view(count, batch_size, -1),)
+            rows = task.rows(task.sample(count * batch_size, generator))
+            return (rows.view(count, batch_size, -1),)
         drawn = torch.randint(number, (count, batch_size), generator=generator)
         drawn += number * torch.arange(count).unsqueeze(-1)
         return (torch.bincount(drawn.flatten(), minlength=count * number).view(count, -1),)
@@ -188,7 +224,7 @@ def make_draw(task: SequenceTask, batch_size: int, seed: int, prompts: Tensor | 
 def make_loss(
     task: SequenceTask, batch_size: int, prompts: Tensor | None = None
 ) -> Callable[[nn.Module, Tensor], Tensor]:
-    """Return the loss of a batch as `make_draw` draws it: the mean over its rows, nats a token."""
+    """Return the loss of a batch drawn by `make_draw`: the mean over its rows, nats per token."""
     if not counts_rows(task, batch_size):
         return exact_loss
     rows = task.rows(task.all_prompts() if prompts is None else prompts)
@@ -199,35 +235,38 @@ def make_loss(
     return loss
 
 
-def make_judge(config: SortingConfig) -> Callable[[nn.Module], Judgement]:
-    """Return what chooses the best weights: the share of inputs answered right, then the loss.
+def make_evaluation(config: SortingConfig) -> Callable[[nn.Module], Evaluation]:
+    """Return the evaluation that chooses the best weights: by accuracy, then by loss.
 
-    A greedy answer is right when each of its letters is the likeliest after the right ones before it, so one pass
-    over the whole rows tells what generation would do.
+    A greedy answer is right when each of its letters is the likeliest after the right ones before
+    it, so one pass over the whole rows gives the accuracy of generation.
     """
     task = config.sequence_task()
-    fixed, _ = prompts_to_judge(config, min(config.most_judged, _MOST_WATCHED), seeds.generator(0, NAME, "watch"))
+    fixed, _ = evaluation_prompts(
+        config, min(config.most_judged, _MOST_WATCHED), seeds.generator(0, NAME, "watch")
+    )
     rows = task.rows(fixed)
 
-    def judge(model: nn.Module) -> Judgement:
+    def judge(model: nn.Module) -> Evaluation:
         with record(model, "layers.*.attention.weights") as recording:
             logits = model(rows[:, :-1])
         loss = F.cross_entropy(logits.transpose(1, 2), rows[:, 1:])
         letters = logits[:, task.prompt_length :].narrow(-1, SEPARATOR + 1, task.letters)
         is_right = (letters.argmax(-1) + SEPARATOR + 1 == task.answer(fixed)).all(-1)
         accuracy = is_right.double().mean()
-        on_next = torch.cat([weight_on_next(weights, rows, task) for weights in recording.values()]).amax()
+        by_head = [weight_on_next(weights, rows, task) for weights in recording.values()]
+        on_next = torch.cat(by_head).amax()
         figures = {"accuracy": accuracy, "domain_loss": loss, "weight_on_next": on_next}
-        return Judgement((accuracy, -loss), figures)  # type: ignore[arg-type]
+        return Evaluation((accuracy, -loss), figures)  # type: ignore[arg-type]
 
     return judge
 
 
 def weight_on_next(weights: Tensor, rows: Tensor, task: SequenceTask) -> Tensor:
-    """Return how far each head finds what comes next: (batch, head, query, key) -> (head,).
+    """Return each head's weight on the next letter: (batch, head, query, key) -> (head,).
 
-    The mean weight, over all places that a letter of the answer follows, on those letters of the prompt that are the
-    same letter.
+    The mean, over all positions before a letter of the answer, of the weight on the same letter in
+    the prompt.
     """
     answer = rows[:, task.prompt_length + 1 :]
     is_next = answer.unsqueeze(-1) == rows[:, : task.prompt_length].unsqueeze(1)

@@ -1,6 +1,6 @@
-"""Axes of a grid, as a person writes them: `rank=1..6`, `d_model=8..64..8`, `temperature=0.3,1,3`, `bias=true,false`.
+"""Axes of a grid, read from texts such as `rank=1..6`, `d_model=8..64..8` or `bias=true,false`.
 
-A setting with one value is fixed; one with several is an axis. Ends of a range belong to it.
+A setting with one value is fixed; one with several is an axis. A range includes both ends.
 """
 
 import math
@@ -25,19 +25,23 @@ class Axis(NamedTuple):
 
     @property
     def is_numeric(self) -> bool:
-        """Whether its values have an order and distances of their own."""
-        return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
+        """Whether its values are numbers, so that a curve can run along them."""
+        return all(
+            isinstance(value, int | float) and not isinstance(value, bool) for value in self.values
+        )
 
     def words(self) -> list[str]:
         """Write its values as labels."""
         return [shown(value) for value in self.values]
 
 
-def read_axes(config_class: type[Config], settings: Mapping[str, str]) -> tuple[list[Axis], dict[str, Any]]:
+def read_axes(
+    config_class: type[Config], settings: Mapping[str, str]
+) -> tuple[list[Axis], dict[str, Any]]:
     """Read settings as texts: the axes (several values), and the fixed fields (one).
 
     Raises:
-        WrongUsage: an unknown field, a value it does not take, a value twice, a range that is none.
+        WrongUsage: an unknown field, a value out of range, a value twice, a malformed range.
 
     >>> from attnlab.experiments.sorting.config import SortingConfig
     >>> axes, fixed = read_axes(SortingConfig, {"rank": "1..3", "steps": "200"})
@@ -56,19 +60,22 @@ def read_axes(config_class: type[Config], settings: Mapping[str, str]) -> tuple[
 
 
 def axis_of(option: Option, values: Sequence[Any]) -> Axis:
-    """Make an axis of values, which the field must take, each once."""
+    """Make an axis; the values must be distinct, and valid for the field."""
     if len(values) > _MOST_VALUES:
-        raise WrongUsage(f"{option.name} has too many values: {len(values):,}, at most {_MOST_VALUES:,} are possible.")
+        raise WrongUsage(
+            f"{option.name} has too many values: {len(values):,}, at most {_MOST_VALUES:,} "
+            "are possible."
+        )
     checked = [option.check(value) for value in values]
     twice = next((value for index, value in enumerate(checked) if value in checked[:index]), None)
     if twice is not None or not checked:
-        what = f"{shown(twice)} stands twice; keep one of them" if checked else "it has no values"
+        what = f"{shown(twice)} is given twice; keep one of them" if checked else "it has no values"
         raise WrongUsage(f"the values of {option.name} do not make an axis: {what}.")
     return Axis(option.name, tuple(checked), option.comment)
 
 
 def option_of(config_class: type[Config], name: str) -> Option:
-    """Return what is known of a field, or raise `WrongUsage` with a suggestion."""
+    """Return the option of a field, or raise `WrongUsage` with a suggestion."""
     known = {each.name: each for each in config_class.options()}
     if name not in known:
         raise WrongUsage(f"there is no setting {name!r}; {did_you_mean(name, known)}")
@@ -88,11 +95,14 @@ def shown(value: Any) -> str:
 
 
 def read_values(option: Option, text: str) -> tuple[Any, ...]:
-    """Read values between commas, ranges among them."""
+    """Read values separated by commas; each may be a range."""
     values: list[Any] = []
     for part in text.split(","):
         if not part.strip():
-            raise WrongUsage(f"{option.name}={text}: expected values between commas; got nothing before or after one.")
+            raise WrongUsage(
+                f"{option.name}={text}: expected values between commas; got nothing before or "
+                "after one."
+            )
         is_range = ".." in part and option.kind in (int, float)  # a path may hold two dots
         values += _range(option, part.strip()) if is_range else [option.parse(part)]
         if len(values) > _MOST_VALUES:
@@ -101,30 +111,38 @@ def read_values(option: Option, text: str) -> tuple[Any, ...]:
 
 
 def _range(option: Option, text: str) -> list[Any]:
-    """Read `first..last` (whole numbers) or `first..last..step`, exactly: 0.1..0.3..0.1 holds 0.3."""
-    example = f"{option.name}=1..6 or {option.name}=1..9..2" if option.kind is int else f"{option.name}=0.5..2..0.5"
-    parts = text.split("..")
-    try:
-        first, last, *rest = [Decimal(part.strip()) for part in parts]
-        is_range = len(rest) <= 1 and all(each.is_finite() and each.adjusted() < 30 for each in (first, last, *rest))
-    except (InvalidOperation, ValueError):
-        is_range = False
-    if not is_range:
+    """Read `first..last` (integers) or `first..last..step`, exactly: 0.1..0.3..0.1 holds 0.3."""
+    example = f"{option.name}=0.5..2..0.5"
+    if option.kind is int:
+        example = f"{option.name}=1..6 or {option.name}=1..9..2"
+    numbers = _decimals(text)
+    if len(numbers) not in (2, 3):
         raise WrongUsage(f"a range is written {example}; got {option.name}={text}.")
-    if not rest and option.kind is float:
+    first, last = numbers[:2]
+    if len(numbers) == 2 and option.kind is float:
+        tenth = f"{float(abs(last - first) or 1) / 10:.3g}"
         raise WrongUsage(
-            f"{option.name}={text}: between two numbers lie endlessly many; name a step, such as "
-            f"{text}..{_tenth(first, last)}, or list the values with commas."
+            f"{option.name}={text}: a range of real numbers needs a step, such as "
+            f"{text}..{tenth}, or list the values with commas."
         )
-    step = rest[0] if rest else Decimal(1)
+    step = numbers[2] if len(numbers) == 3 else Decimal(1)
     if step <= 0 or last < first:
-        raise WrongUsage(f"{option.name}={text}: a range goes upwards by steps above 0, such as {example}.")
+        raise WrongUsage(
+            f"{option.name}={text}: a range goes upwards by steps above 0, such as {example}."
+        )
     for end in (first, last):
-        option.parse(str(end))  # what no value may be is told first
+        option.parse(str(end))  # an end out of range is the first thing to tell
     if last - first > step * _MOST_VALUES:
         raise WrongUsage(f"{option.name}={text}: expected at most {_MOST_VALUES:,} values.")
-    return [option.parse(str(first + index * step)) for index in range(math.floor((last - first) / step) + 1)]
+    count = math.floor((last - first) / step) + 1
+    return [option.parse(str(first + index * step)) for index in range(count)]
 
 
-def _tenth(first: Decimal, last: Decimal) -> str:
-    return f"{float(abs(last - first) or 1) / 10:.3g}"
+def _decimals(text: str) -> list[Decimal]:
+    """Read the numbers of a range; return none if one of them is not a number or is too large."""
+    try:
+        numbers = [Decimal(part.strip()) for part in text.split("..")]
+    except InvalidOperation:
+        return []
+    is_usable = all(each.is_finite() and each.adjusted() < 30 for each in numbers)
+    return numbers if is_usable else []

@@ -1,7 +1,7 @@
-"""The grid: a cell for each combination of values, and the populations that the cells are trained in.
+"""The grid: a cell for each combination of values, and the units in which cells are trained.
 
-Cells that differ only in fields in which members of one population may differ are trained together. How cells and
-seeds are parted depends on the grid alone, never on who computes it, so that every engine gives the same numbers.
+Cells that may be members of one population are trained together. The division into units depends on
+the grid alone, never on the engine, so that every engine gives the same numbers.
 """
 
 import itertools
@@ -18,13 +18,14 @@ __all__ = ["Cell", "Grid", "make_cell", "make_grid", "units_of"]
 
 _MOST_CELLS = 10_000
 _MOST_MEMBERS = 1_000_000
-_MEMBERS_OF_A_UNIT = 256  # enough to be quick, few enough to be lost
+_MEMBERS_OF_A_UNIT = 256  # enough to be quick, few enough that losing a unit costs little
 
 
 class Cell(NamedTuple):
     """One combination of values.
 
-    fields: of the axes alone. config: all of them; None where the values do not go together, and `refusal` says why.
+    fields: those of the axes alone. config: all fields; None for values that cannot be combined,
+    and `refusal` says why.
     """
 
     fields: dict[str, Any]
@@ -45,51 +46,64 @@ class Grid(NamedTuple):
     seeds: tuple[int, ...]
 
 
-def make_grid(config_class: type[Config], axes: Sequence[Axis], fixed: Mapping[str, Any], seeds: Sequence[int]) -> Grid:
+def make_grid(
+    config_class: type[Config], axes: Sequence[Axis], fixed: Mapping[str, Any], seeds: Sequence[int]
+) -> Grid:
     """Make every cell.
 
     Raises:
-        WrongUsage: no axis, too many cells or members, or no cell whose values go together.
+        WrongUsage: no axis, too many cells or members, or no cell whose values can be combined.
     """
     if not axes:
         raise WrongUsage(
-            "a sweep needs a setting with several values, such as --set rank=1..6 or temperature=0.3,1,3; "
-            "many seeds of one setting are trained by: attnlab run NAME --seeds N."
+            "a sweep needs a setting with several values, such as --set rank=1..6 or "
+            "temperature=0.3,1,3; many seeds of one setting are trained by: attnlab run NAME "
+            "--seeds N."
         )
     num_cells = math.prod(len(axis.values) for axis in axes)
     if num_cells > _MOST_CELLS or num_cells * len(seeds) > _MOST_MEMBERS:
         raise WrongUsage(
-            f"{num_cells:,} cells of {len(seeds):,} seeds are too many: at most {_MOST_CELLS:,} cells and "
-            f"{_MOST_MEMBERS:,} models in all; take fewer values or seeds."
+            f"{num_cells:,} cells of {len(seeds):,} seeds are too many: at most {_MOST_CELLS:,} "
+            f"cells and {_MOST_MEMBERS:,} models in all; take fewer values or seeds."
         )
     names = [axis.name for axis in axes]
     combinations = itertools.product(*(axis.values for axis in axes))
-    cells = [make_cell(config_class, fixed, dict(zip(names, values, strict=True))) for values in combinations]
+    cells = [
+        make_cell(config_class, fixed, dict(zip(names, values, strict=True)))
+        for values in combinations
+    ]
     if all(cell.config is None for cell in cells):
-        raise WrongUsage(f"no combination of these values goes together; for {cells[0].name}: {cells[0].refusal}")
+        raise WrongUsage(
+            f"no combination of these values is possible; for {cells[0].name}: {cells[0].refusal}"
+        )
     return Grid(list(axes), cells, tuple(seeds))
 
 
 def units_of(experiment: str, grid: Grid, varying: frozenset[str], **how: Any) -> list[Unit]:
-    """Part the grid into populations."""
+    """Divide the grid into units, each trained as one population."""
     families: dict[str, list[int]] = {}
     for index, cell in enumerate(grid.cells):
         if cell.config is not None:
-            common = {name: value for name, value in cell.config.to_mapping().items() if name not in varying}
+            fields = cell.config.to_mapping()
+            common = {name: value for name, value in fields.items() if name not in varying}
             families.setdefault(repr(common), []).append(index)
     seeds_at_once = min(len(grid.seeds), _MEMBERS_OF_A_UNIT)
     cells_at_once = _MEMBERS_OF_A_UNIT // seeds_at_once
     units: list[Unit] = []
     for family in families.values():
         for indices in _batched(family, cells_at_once):
-            configs = [config.to_mapping() for index in indices if (config := grid.cells[index].config) is not None]
+            configs = [
+                config.to_mapping()
+                for index in indices
+                if (config := grid.cells[index].config) is not None
+            ]
             for seeds in _batched(grid.seeds, seeds_at_once):
                 units.append(Unit(len(units), experiment, indices, configs, seeds, **how))
     return units
 
 
 def make_cell(config_class: type[Config], fixed: Mapping[str, Any], fields: dict[str, Any]) -> Cell:
-    """Make one cell; where its values do not go together, it says why."""
+    """Make one cell, with the reason if its values cannot be combined."""
     try:
         return Cell(fields, config_class.from_mapping({**fixed, **fields}))
     except WrongUsage as error:
@@ -97,6 +111,6 @@ def make_cell(config_class: type[Config], fixed: Mapping[str, Any], fields: dict
 
 
 def _batched(values: Sequence[int], most: int) -> list[list[int]]:
-    """Part values into as few groups as need be, none larger than `most`, all about as large."""
+    """Divide values into the fewest groups of at most `most`, all of about the same size."""
     size = math.ceil(len(values) / math.ceil(len(values) / most))
     return [list(values[start : start + size]) for start in range(0, len(values), size)]

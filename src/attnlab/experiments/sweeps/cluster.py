@@ -1,8 +1,8 @@
-"""`python -m attnlab.experiments.sweeps.cluster ADDRESS`: a process that hands units to a Ray cluster.
+"""`python -m attnlab.experiments.sweeps.cluster ADDRESS`: the process that talks to a Ray cluster.
 
-It stands apart from whoever wants the results because Ray ends the process that speaks to a cluster when the cluster
-goes away, waits for minutes before it gives up, and writes to the terminal. Every unit is a task of one processor;
-Ray gives a task whose worker or machine was lost to another one.
+It is a process of its own because Ray kills the process that talks to a cluster when the cluster
+goes away, waits for minutes before it gives up, and writes to the terminal. Every unit is a task of
+one processor; Ray moves a task whose worker or machine was lost to another one.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from attnlab.experiments.sweeps.helper import attend_to
+from attnlab.experiments.sweeps.line_process import serve_lines
 from attnlab.experiments.sweeps.unit import compute, failure
 
 __all__: list[str] = []
@@ -22,7 +22,7 @@ _RETRIES = 3  # of a unit whose worker was lost
 def _work(take: Callable[[], str], give: Callable[[str], None]) -> None:
     import ray as module
 
-    ray: Any = module  # some of it has types, some has not
+    ray: Any = module  # Ray is typed only in part
     try:
         ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
         give(json.dumps({"processors": ray.cluster_resources().get("CPU", 0)}))
@@ -46,4 +46,4 @@ def _answer(get: Callable[[Any], str], task: Any) -> str:
 
 
 if __name__ == "__main__":
-    attend_to(_work)
+    serve_lines(_work)

@@ -1,7 +1,8 @@
-"""Who computes units: this process, several on this machine, or a Ray cluster. All give the same lines, in any order.
+"""The engines of a sweep: this process, several processes, or a Ray cluster.
 
-A worker that dies is noticed, and what it had is computed again. Whatever ends a sweep, an error, Ctrl-C or a kill,
-no process of ours stays behind: each ends when its input does.
+All give the same answers, in any order. The unit of a worker that dies is computed again. However a
+sweep ends, by an error, Ctrl-C or a kill, none of its processes stays behind: each ends when its
+input ends.
 """
 
 import importlib.util
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.sweeps.helper import Helper
+from attnlab.experiments.sweeps.line_process import LineProcess
 from attnlab.experiments.sweeps.unit import compute, failure
 from attnlab.train.observer import Observer
 
@@ -33,7 +34,7 @@ _ADDRESS = re.compile(r"(?:ray://)?(?P<host>\[[0-9a-fA-F:]+\]|[\w.-]+):(?P<port>
 
 
 class Engine:
-    """What computes units: `compute` takes their lines and yields the answers as they come. To be used in a `with`."""
+    """A context manager; `compute` takes the lines of units and yields answers as they come."""
 
     words = "in this process"
     is_elsewhere = False
@@ -45,12 +46,12 @@ class Engine:
         self.close()
 
     def compute(self, lines: Sequence[str], observer: Observer | None = None) -> Iterator[str]:
-        """Compute one unit after the other, here."""
+        """Compute one unit after the other in this process."""
         for line in lines:
             yield compute(line, observer)
 
     def close(self) -> None:
-        """End what was begun."""
+        """End the processes of the engine."""
 
 
 class _Processes(Engine):
@@ -59,47 +60,51 @@ class _Processes(Engine):
     def __init__(self, num_workers: int) -> None:
         self.words = f"in {num_workers} processes"
         self._num_workers = num_workers
-        self._crew = _Crew()
+        self._pool = _Pool()
 
     def compute(self, lines: Sequence[str], observer: Observer | None = None) -> Iterator[str]:
-        # Ctrl-C may come at any place in here. The futures of the standard library take locks in code that it can
-        # break off, and are then waited for without end; these queues take none.
+        # Ctrl-C may come at any point in here. It can interrupt the standard library's futures
+        # while they hold a lock, and then they are waited for forever; these queues hold none.
         waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
         answers: queue.SimpleQueue[str] = queue.SimpleQueue()
         for line in lines:
             waiting.put(line)
         for _ in range(min(self._num_workers, len(lines))):
-            threading.Thread(target=self._crew.work_through, args=(waiting, answers), daemon=True).start()
+            threading.Thread(
+                target=self._pool.work_through, args=(waiting, answers), daemon=True
+            ).start()
         for _ in lines:
             yield answers.get()
 
     def close(self) -> None:
-        self._crew.dismiss()
+        self._pool.close()
 
 
-class _Crew:
-    """Workers, made when they are needed and kept while they live."""
+class _Pool:
+    """Worker processes, started when they are needed and kept while they live."""
 
     def __init__(self) -> None:
-        self._all: list[Helper] = []
-        self._idle: queue.SimpleQueue[Helper] = queue.SimpleQueue()
-        self._is_dismissed = False
-        self._lock = threading.Lock()  # no worker is made by one thread while another dismisses all there are
+        self._all: list[LineProcess] = []
+        self._idle: queue.SimpleQueue[LineProcess] = queue.SimpleQueue()
+        self._is_closed = False
+        self._lock = threading.Lock()  # no worker is started while `close` ends them all
 
-    def work_through(self, waiting: "queue.SimpleQueue[str]", answers: "queue.SimpleQueue[str]") -> None:
-        """Have a worker compute one unit after the other, until none is left or all are dismissed."""
-        while not self._is_dismissed:
+    def work_through(
+        self, waiting: "queue.SimpleQueue[str]", answers: "queue.SimpleQueue[str]"
+    ) -> None:
+        """Have a worker compute one unit after the other, until none is left or all are closed."""
+        while not self._is_closed:
             try:
                 line = waiting.get_nowait()
             except queue.Empty:
                 return
             try:
                 answers.put(self.compute(line))
-            except Exception as error:  # a worker could not even be started; whoever waits must hear of it
+            except Exception as error:  # `compute` waits for one answer to each line
                 answers.put(failure(f"no worker process could be started: {error}"))
 
     def compute(self, line: str) -> str:
-        """Have a worker compute a unit, or another one if it dies over it."""
+        """Have a worker compute a unit, or another one if the first dies."""
         reason = ""
         for _ in range(_ATTEMPTS):
             worker = self._take()
@@ -113,22 +118,22 @@ class _Crew:
             reason = _why_it_died(worker)
         return failure(f"the worker process died {_ATTEMPTS} times over it, {reason}")
 
-    def dismiss(self) -> None:
-        """End all workers; threads that wait for one are let go."""
-        self._is_dismissed = True
-        with self._lock:  # one that is being made is waited for; after it none is made
+    def close(self) -> None:
+        """End all workers, and release the threads that wait for one."""
+        self._is_closed = True
+        with self._lock:  # waits for a worker that is being started; no other starts after it
             for worker in self._all:
                 worker.end()
 
-    def _take(self) -> Helper | None:
-        """Return an idle worker, or a new one; None where all are dismissed."""
+    def _take(self) -> LineProcess | None:
+        """Return an idle worker, or a new one; None once the pool is closed."""
         with self._lock:
-            if self._is_dismissed:
+            if self._is_closed:
                 return None
             try:
                 return self._idle.get_nowait()
             except queue.Empty:
-                worker = Helper(_WORKER)
+                worker = LineProcess(_WORKER)
                 self._all.append(worker)
                 return worker
 
@@ -138,7 +143,7 @@ class _Cluster(Engine):
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._driver: Helper | None = None
+        self._driver: LineProcess | None = None
         self.words = f"on the Ray cluster at {address}"
 
     def compute(self, lines: Sequence[str], observer: Observer | None = None) -> Iterator[str]:
@@ -150,8 +155,8 @@ class _Cluster(Engine):
             answer = driver.answer()
             if answer is None:
                 raise CouldNotRun(
-                    f"the connection to the Ray cluster at {self._address} was lost; go on with --resume when it is "
-                    "back."
+                    f"the connection to the Ray cluster at {self._address} was lost; continue with "
+                    "--resume when it is back."
                 )
             self._check(answer)
             yield answer
@@ -160,8 +165,8 @@ class _Cluster(Engine):
         if self._driver is not None:
             self._driver.end()
 
-    def _connected(self) -> Helper:
-        driver = Helper(_CLUSTER, [self._address], _ray_environment(os.environ))
+    def _connected(self) -> LineProcess:
+        driver = LineProcess(_CLUSTER, [self._address], _ray_environment(os.environ))
         try:
             self._greet(driver)
         except BaseException:
@@ -169,8 +174,8 @@ class _Cluster(Engine):
             raise
         return driver
 
-    def _greet(self, driver: Helper) -> None:
-        """Wait for its first line, and no longer than a person would."""
+    def _greet(self, driver: LineProcess) -> None:
+        """Wait for its first line, for at most `_PATIENCE` seconds."""
         end = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -184,7 +189,9 @@ class _Cluster(Engine):
             raise self._unreachable(driver.complaint())
         self._check(answer)
         if json.loads(answer)["processors"] < 1:
-            raise CouldNotRun(f"the Ray cluster at {self._address} has no processors to give; add a node to it.")
+            raise CouldNotRun(
+                f"the Ray cluster at {self._address} has no free processors; add a node to it."
+            )
 
     def _check(self, answer: str) -> None:
         found = json.loads(answer)
@@ -194,12 +201,14 @@ class _Cluster(Engine):
     def _unreachable(self, complaint: str) -> CouldNotRun:
         if "Authentication" in complaint or "AuthToken" in complaint:
             return CouldNotRun(
-                f"the Ray cluster at {self._address} wants a token, and did not accept ours: set RAY_AUTH_MODE=token "
-                "and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the token it was started with (`ray get-auth-token` "
-                "prints it there)."
+                f"the Ray cluster at {self._address} wants a token, and did not accept ours: set "
+                "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the token it "
+                "was started with (`ray get-auth-token` prints it there)."
             )
-        last = complaint.splitlines()[-1][:300] if complaint else f"it did not answer within {_PATIENCE:.0f} seconds"
-        return CouldNotRun(f"no use could be made of the Ray cluster at {self._address}: {last}")
+        last = f"it did not answer within {_PATIENCE:.0f} seconds"
+        if complaint:
+            last = complaint.splitlines()[-1][:300]
+        return CouldNotRun(f"the Ray cluster at {self._address} could not be used: {last}")
 
 
 class Where(NamedTuple):
@@ -211,18 +220,24 @@ class Where(NamedTuple):
 
 
 def where_to_compute(
-    kind: str | None, num_workers: int | None, address: str | None, begun: Mapping[str, Any] | None = None
+    kind: str | None,
+    num_workers: int | None,
+    address: str | None,
+    begun: Mapping[str, Any] | None = None,
 ) -> Where:
-    """Return what was asked for; where nothing was, what the config of a sweep that was begun names, else here.
+    """Return the engine that was asked for, else the one of the sweep to resume, else this process.
 
     Raises:
-        CouldNotRun: the config names something else.
+        CouldNotRun: the config of the sweep names something else.
     """
-    if (kind, num_workers, address) == (None, None, None) and begun is not None and "computed_by" in begun:
+    is_open = (kind, num_workers, address) == (None, None, None)
+    if is_open and begun is not None and "computed_by" in begun:
         try:
             return Where(**begun["computed_by"])
         except TypeError:
-            raise CouldNotRun(f"its config says that it was computed by {str(begun['computed_by'])[:100]}.") from None
+            raise CouldNotRun(
+                f"its config says that it was computed by {str(begun['computed_by'])[:100]}."
+            ) from None
     return Where(kind or "local", 1 if num_workers is None else num_workers, address)
 
 
@@ -231,47 +246,61 @@ def make_engine(kind: str, *, num_workers: int = 1, address: str | None = None) 
 
     Raises:
         WrongUsage: an unknown kind, or options that do not go together.
-        CouldNotRun: Ray is not installed, or nobody answers at the address.
+        CouldNotRun: Ray is not installed, or nothing answers at the address.
     """
     if kind not in get_args(EngineKind):
         raise WrongUsage(f"there is no engine {kind!r}; {did_you_mean(kind, get_args(EngineKind))}")
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int) or not 1 <= num_workers <= _MOST_WORKERS:
-        raise WrongUsage(f"workers must be an integer from 1 to {_MOST_WORKERS}; got {num_workers!r}.")
+    if (
+        isinstance(num_workers, bool)
+        or not isinstance(num_workers, int)
+        or not 1 <= num_workers <= _MOST_WORKERS
+    ):
+        raise WrongUsage(
+            f"workers must be an integer from 1 to {_MOST_WORKERS}; got {num_workers!r}."
+        )
     if kind == "local":
         if address is not None:
             raise WrongUsage(f"an address, {address}, is for a cluster: give --engine ray with it.")
         return _Processes(num_workers) if num_workers > 1 else Engine()
     if num_workers != 1:
-        raise WrongUsage("workers are processes of this machine; a Ray cluster has its own: leave --workers out.")
+        raise WrongUsage(
+            "workers are processes of this machine; a Ray cluster has its own: leave --workers out."
+        )
     if address is None:
         raise WrongUsage(
-            "--engine ray needs --address HOST:PORT of a cluster that runs, or --address auto for the one here."
+            "--engine ray needs --address HOST:PORT of a cluster that runs, or --address "
+            "auto for the one here."
         )
     if importlib.util.find_spec("ray") is None:
-        raise CouldNotRun("--engine ray needs Ray, which is not installed here: pip install 'attnlab[ray]'.")
+        raise CouldNotRun(
+            "--engine ray needs Ray, which is not installed here: pip install 'attnlab[ray]'."
+        )
     if address != "auto":
-        _knock(address)
+        _check_reachable(address)
     return _Cluster(address)
 
 
-def _knock(address: str) -> None:
-    """See that somebody is at an address, since Ray itself would wait for two minutes."""
+def _check_reachable(address: str) -> None:
+    """Check that something listens at an address, since Ray itself would wait for two minutes."""
     parts = _ADDRESS.fullmatch(address)
     if parts is None or not 0 < int(parts["port"]) < 65_536:
-        raise WrongUsage(f"the address of a Ray cluster is HOST:PORT, such as 10.0.0.5:6379, or auto; got {address!r}.")
+        raise WrongUsage(
+            "the address of a Ray cluster is HOST:PORT, such as 10.0.0.5:6379, or auto; got "
+            f"{address!r}."
+        )
     try:
         socket.create_connection((parts["host"].strip("[]"), int(parts["port"])), timeout=5).close()
     except OSError as error:
         raise CouldNotRun(
-            f"nobody answers at {address}: {error.strerror or error}. Is the cluster running (`ray status`), and is "
-            "this the port that `ray start --head` printed?"
+            f"nothing answers at {address}: {error.strerror or error}. Is the cluster running "
+            "(`ray status`), and is this the port that `ray start --head` printed?"
         ) from None
 
 
 def _ray_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Say what Ray shall do: show a token where there is one, and report nothing to its makers.
+    """Return environment variables for Ray: send the token if there is one, and no usage reports.
 
-    A cluster may ask for a token although nobody said so, but a client shows none unless it is told to.
+    A cluster may ask for a token, but a client sends none unless it is told to.
     """
     named = [environment.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")]
     has_token = any(named) or (Path.home() / ".ray" / "auth_token").is_file()
@@ -281,11 +310,11 @@ def _ray_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return chosen
 
 
-def _why_it_died(worker: Helper) -> str:
+def _why_it_died(worker: LineProcess) -> str:
     complaint = worker.complaint()
     status = worker.end()
     if complaint:
         return f"the last time with: {complaint.splitlines()[-1][:300]}"
-    return (
-        f"the last time with signal {-status} (9 is what the system sends when memory runs out)" if status < 0 else ""
-    )
+    if status < 0:
+        return f"the last time with signal {-status} (the system sends 9 when memory runs out)"
+    return ""

@@ -1,4 +1,4 @@
-"""What a sweep found: the models of each cell, and what they come to together."""
+"""The outcome of a sweep: the results of every model, summarized by cell."""
 
 import csv
 import io
@@ -20,9 +20,10 @@ __all__ = ["CellOutcome", "Outcome"]
 class CellOutcome(NamedTuple):
     """The models of one cell.
 
-    success: the share that could do the task, and its 95 % interval (Wilson); a model that broke could not. solved_at:
-    the median first judged step at which a model could do it, of all of them; None where half of them or more never
-    could. loss, figures: medians over the models that did not break. broken: how many did.
+    success: the share that solved the problem, and its 95 % interval (Wilson); a model that
+    diverged did not. solved_at: the median over all models of the first evaluated step at which
+    they had solved it; None if half of them or more never did. loss, figures: medians over the
+    models that did not diverge. broken: the number that did.
     """
 
     cell: Cell
@@ -35,13 +36,13 @@ class CellOutcome(NamedTuple):
 
     @property
     def solved(self) -> int:
-        """How many models could do the task."""
+        """The number of models that solved the problem."""
         return sum(member.solved_at is not None for member in self.members)
 
 
 @displayed
 class Outcome:
-    """All that was found: `grid`, and the members in the order of cells and seeds."""
+    """The grid, and all its models in the order of cells and seeds."""
 
     def __init__(self, grid: Grid, results: Iterable[Result]) -> None:
         self.grid = grid
@@ -51,24 +52,27 @@ class Outcome:
 
     @cached_property
     def cells(self) -> list[CellOutcome | None]:
-        """Each cell's outcome; None for one that was not trained, or not yet."""
+        """Each cell's outcome; None for a cell without results."""
         members: list[list[Member]] = [[] for _ in self.grid.cells]
         for member in self.members:
             members[member.cell].append(member)
-        return [_of_cell(cell, own) if own else None for cell, own in zip(self.grid.cells, members, strict=True)]
+        return [
+            _of_cell(cell, own) if own else None
+            for cell, own in zip(self.grid.cells, members, strict=True)
+        ]
 
     @cached_property
     def figures(self) -> list[str]:
-        """The names of what the judge measured."""
+        """The names of the figures of the evaluations."""
         return list(next((member.figures for member in self.members if member.figures), {}))
 
     @property
     def expected(self) -> int:
-        """How many models there are when all are trained."""
+        """The number of models when all are trained."""
         return len(self.grid.seeds) * sum(cell.config is not None for cell in self.grid.cells)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one mapping for each model: the cell's fields, the seed, what it came to."""
+        """Return one mapping for each model: the cell's fields, the seed, the results."""
         return [
             {
                 **self.grid.cells[member.cell].fields,
@@ -84,7 +88,7 @@ class Outcome:
         ]
 
     def csv(self) -> str:
-        """Write `rows` as CSV; what is missing is empty."""
+        """Write `rows` as CSV; missing values are empty."""
         rows = self.rows()
         stream = io.StringIO()
         names = list(rows[0]) if rows else [axis.name for axis in self.grid.axes]
@@ -96,7 +100,9 @@ class Outcome:
 
 def _of_cell(cell: Cell, members: list[Member]) -> CellOutcome:
     solved = sum(member.solved_at is not None for member in members)
-    steps = statistics.median(math.inf if member.solved_at is None else member.solved_at for member in members)
+    steps = statistics.median(
+        math.inf if member.solved_at is None else member.solved_at for member in members
+    )
     whole = [member for member in members if not member.fault]
     names = list(whole[0].figures) if whole else []
     losses = [member.loss for member in whole if member.loss is not None]

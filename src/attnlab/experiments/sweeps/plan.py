@@ -1,12 +1,12 @@
-"""What a sweep computes: experiment, axes, fixed settings, seeds. All else follows from it, wherever it is computed."""
+"""The plan of a sweep: experiment, axes, fixed settings, seeds; everything else follows from it."""
 
 import datetime
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Goal
-from attnlab.experiments.population.training import learnable
+from attnlab.experiments.experiment import ProblemDescription
+from attnlab.experiments.population.fit import learnable
 from attnlab.experiments.registry import find
 from attnlab.experiments.report import versions
 from attnlab.experiments.sweeps.axes import Axis, axis_of, option_of, read_axes
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
         layout: LayoutName,
         stop_when_solved: bool,
     ) -> "Plan":
-        """Read what a person asked for: settings as texts, fields as values, both with one value or several."""
+        """Read the settings (texts) and fields (values) of a sweep, fixed ones and axes."""
         learnable(name)
         config_class = find(name).config_class
         axes, fixed = read_axes(config_class, settings)
@@ -55,21 +55,36 @@ class Plan(NamedTuple):
             else:
                 fixed[field] = option.check(value)
         varied = {axis.name for axis in axes}
-        small = {field: value for field, value in config_class.QUICK.items() if quick and field not in varied}
+        small = {
+            field: value
+            for field, value in config_class.QUICK.items()
+            if quick and field not in varied
+        }
         matrix_path = matrix_path_in_use()
-        return cls(name, axes, {**small, **fixed}, checked_seeds(seeds), layout, matrix_path, stop_when_solved)
+        return cls(
+            name,
+            axes,
+            {**small, **fixed},
+            checked_seeds(seeds),
+            layout,
+            matrix_path,
+            stop_when_solved,
+        )
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> "Plan":
-        """Bring back the plan that a `config.json` was written of.
+        """Read the plan back from a `config.json`.
 
         Raises:
-            CouldNotRun: this attnlab has no such experiment, or its settings are not these.
+            CouldNotRun: this attnlab has no such experiment, or not these settings.
         """
         try:
             described = config["sweep"]
             config_class = find(config["experiment"]).config_class
-            axes = [axis_of(option_of(config_class, name), values) for name, values in described["axes"].items()]
+            axes = [
+                axis_of(option_of(config_class, name), values)
+                for name, values in described["axes"].items()
+            ]
             return cls(
                 config["experiment"],
                 axes,
@@ -87,7 +102,7 @@ class Plan(NamedTuple):
         return make_grid(find(self.experiment).config_class, self.axes, self.fixed, self.seeds)
 
     def units(self, grid: Grid) -> list[Unit]:
-        """Part the grid into populations."""
+        """Divide the grid into units, each trained as one population."""
         return units_of(
             self.experiment,
             grid,
@@ -97,27 +112,41 @@ class Plan(NamedTuple):
             stop_when_solved=self.stop_when_solved,
         )
 
-    def goals(self, grid: Grid) -> list[Goal]:
-        """Say what is learned in the cells, each task once."""
-        every = [learnable(self.experiment).goal(cell.config) for cell in grid.cells if cell.config is not None]
+    def problems(self, grid: Grid) -> list[ProblemDescription]:
+        """Describe the problems of the cells, each once."""
+        every = [
+            learnable(self.experiment).describe_problem(cell.config)
+            for cell in grid.cells
+            if cell.config is not None
+        ]
         return list(dict.fromkeys(every))
 
     def to_config(self) -> dict[str, Any]:
-        """Return what `config.json` holds."""
+        """Return the contents of `config.json`."""
         described = {
             "axes": {axis.name: list(axis.values) for axis in self.axes},
             "seeds": list(self.seeds),
             "stop_when_solved": self.stop_when_solved,
         }
         return described_config(
-            self.experiment, self.seeds[0], self.fixed, self.layout, self.matrix_path, sweep=described
+            self.experiment,
+            self.seeds[0],
+            self.fixed,
+            self.layout,
+            self.matrix_path,
+            sweep=described,
         )
 
 
 def described_config(
-    experiment: str, seed: int, fixed: Mapping[str, Any], layout: LayoutName, matrix_path: MatrixPath, **more: Any
+    experiment: str,
+    seed: int,
+    fixed: Mapping[str, Any],
+    layout: LayoutName,
+    matrix_path: MatrixPath,
+    **more: Any,
 ) -> dict[str, Any]:
-    """Return the `config.json` of a run that keeps no model."""
+    """Return the contents of `config.json` for a run that keeps no model."""
     return {
         "experiment": experiment,
         "seed": seed,
@@ -135,7 +164,9 @@ def described_config(
 def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
     """Return the seeds, each once, or raise `WrongUsage`."""
     if isinstance(seeds, int | str):
-        raise WrongUsage(f"seeds must be a range or a list of integers, such as range(64); got {seeds!r}.")
+        raise WrongUsage(
+            f"seeds must be a range or a list of integers, such as range(64); got {seeds!r}."
+        )
     if isinstance(seeds, range) and len(seeds) > 1_000_000:
         raise WrongUsage(f"at most 1,000,000 seeds can be trained; got {len(seeds):,}.")
     found = tuple(seeds)

@@ -1,7 +1,7 @@
-"""A unit of work: some cells of a grid, each trained with some seeds, as one population. It travels as a line of JSON.
+"""A unit of work: cells of a grid and seeds that are trained as one population, as a line of JSON.
 
-Whoever computes it, in this process, in another or on another machine, goes through `compute`, so that the line that
-comes back is the same everywhere, to the bit, as long as processor, compiler and versions are the same.
+Every engine calls `compute`, in this process, in another or on another machine, so that the answer
+is the same to the bit, as long as processor, compiler and versions are the same.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
-from attnlab.experiments.population.training import train_population
+from attnlab.experiments.population.fit import train_population
 from attnlab.experiments.registry import computing_as
 from attnlab.experiments.report import versions
 from attnlab.experiments.sweeps.axes import shown
@@ -23,11 +23,11 @@ __all__ = ["Member", "Result", "Unit", "compute", "failure", "read_answer", "rea
 
 
 class Unit(NamedTuple):
-    """What is trained together.
+    """Cells and seeds that are trained together.
 
-    number: among the units. cells: their places in the grid. fields: every cell's config, all of it; they differ only
-    in what members of one population may differ in. seeds: of each cell. matrix_path: see `use_matrix_path`. layout,
-    stop_when_solved: see `train_population`.
+    number: among the units. cells: their indices in the grid. fields: the whole config of each
+    cell; they differ only in fields in which members of one population may differ. seeds: of each
+    cell. matrix_path: see `use_matrix_path`. layout, stop_when_solved: see `train_population`.
     """
 
     number: int
@@ -45,11 +45,12 @@ class Unit(NamedTuple):
 
 
 class Member(NamedTuple):
-    """What one model came to.
+    """The result of one model.
 
-    cell: its place in the grid. solved_at: the first judged step at which it could do the task; None for never.
-    best_step: of the weights kept; None for a model that broke. loss: the last mean training loss, nats. figures: of
-    the judgement of the weights kept. fault: why it broke, or nothing.
+    cell: its index in the grid. solved_at: the first evaluated step at which it had solved the
+    problem; None for never. best_step: that of the best weights; None if the model diverged. loss:
+    the last mean training loss, nats. figures: the evaluation of the best weights. fault: why the
+    model diverged, or nothing.
     """
 
     cell: int
@@ -62,7 +63,10 @@ class Member(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a unit came to, and where: `computed` in words, `is_elsewhere` for a process that is not the sweep's own."""
+    """The results of a unit, and where it was computed.
+
+    computed: where, in words. is_elsewhere: whether in another process than the sweep's own.
+    """
 
     unit: int
     members: list[Member]
@@ -74,7 +78,7 @@ class Result(NamedTuple):
 
 
 def compute(line: str, observer: Observer | None = None) -> str:
-    """Train a unit on one thread, a line in, a line out; what cannot be trained is told in the line that comes back."""
+    """Train a unit on one thread, from a line to a line; a failure comes back as a line too."""
     unit = Unit(**json.loads(line))
     about = {"unit": unit.number, "versions": versions(), "machine": platform.node()}
     try:
@@ -88,29 +92,29 @@ def compute(line: str, observer: Observer | None = None) -> str:
 
 
 def failure(reason: str, *, is_wrong_usage: bool = False) -> str:
-    """Return the line that comes back for a unit that could not be trained."""
+    """Return the answer for a unit that could not be trained."""
     return json.dumps({"error": reason, "is_wrong_usage": is_wrong_usage})
 
 
 def read_answer(line: str) -> Result:
-    """Read what `compute` returned, wherever that was.
+    """Read an answer of `compute`.
 
     Raises:
-        WrongUsage, CouldNotRun: what `compute` met with.
+        WrongUsage, CouldNotRun: `compute` met this error.
         CouldNotRun: it was computed with other versions.
     """
     result = read_result(line)
     there, here = (_words(each) for each in (result.versions, versions()))
     if there != here:
         raise CouldNotRun(
-            f"{result.machine} has {there}, this machine {here}: the numbers would not be the same. "
-            "Install the same there."
+            f"{result.machine} has {there}, this machine {here}: the numbers would not be the "
+            "same. Install the same there."
         )
     return result
 
 
 def read_result(line: str) -> Result:
-    """Read what `compute` returned once, here or elsewhere, with whatever versions."""
+    """Read an answer of `compute`, computed with any versions."""
     found = json.loads(line)
     if "error" in found:
         raise (WrongUsage if found["is_wrong_usage"] else CouldNotRun)(found["error"])
@@ -119,27 +123,31 @@ def read_result(line: str) -> Result:
 
 def _trained(unit: Unit, observer: Observer | None) -> dict[str, Any]:
     first = unit.fields[0]
-    texts = {name: shown(value) for name, value in first.items()}  # a field may be called as an argument is, `seeds`
+    # As texts, since a field may have the name of an argument, such as `seeds`.
+    texts = {name: shown(value) for name, value in first.items()}
     population = train_population(
         unit.experiment,
         unit.seeds,
         settings=texts,
         layout=unit.layout,
         observer=observer,
-        vary=[{name: value for name, value in each.items() if value != first[name]} for each in unit.fields],
+        vary=[
+            {name: value for name, value in each.items() if value != first[name]}
+            for each in unit.fields
+        ],
         stop_when_solved=unit.stop_when_solved,
     )
     members = []
-    for index, place in enumerate(population.places):
+    for index, (seed, variant) in enumerate(population.member_ids):
         trained = population.trained(index)
         losses = [line["loss"] for line in population.history.lines(index) if "loss" in line]
         member = Member(
-            cell=unit.cells[place.variant],
-            seed=place.seed,
+            cell=unit.cells[variant],
+            seed=seed,
             solved_at=population.solved_at[index],
             best_step=None if trained is None else trained.best_step,
             loss=losses[-1] if losses else None,
-            figures={} if trained is None else dict(trained.judgement.figures),
+            figures={} if trained is None else dict(trained.evaluation.figures),
             fault=population.history.faults[index] or "",
         )
         members.append(member._asdict())
@@ -147,9 +155,13 @@ def _trained(unit: Unit, observer: Observer | None) -> dict[str, Any]:
 
 
 def _all_broken(unit: Unit, reason: str) -> dict[str, Any]:
-    """Of a population of which nobody is left nothing is known but why the last one broke."""
-    places = [(cell, seed) for cell in unit.cells for seed in unit.seeds]
-    return {"members": [Member(*place, None, None, None, {}, reason)._asdict() for place in places], "layout": "none"}
+    """Return the results of a population whose members all diverged, with the last one's error."""
+    members = [
+        Member(cell, seed, None, None, None, {}, reason)._asdict()
+        for cell in unit.cells
+        for seed in unit.seeds
+    ]
+    return {"members": members, "layout": "none"}
 
 
 def _words(versions: Mapping[str, str]) -> str:

@@ -1,8 +1,8 @@
-"""`python -m attnlab.experiments.sweeps.worker`: a process that computes units, a line in, a line out."""
+"""`python -m attnlab.experiments.sweeps.worker`: a process that computes units."""
 
 from collections.abc import Callable
 
-from attnlab.experiments.sweeps.helper import attend_to
+from attnlab.experiments.sweeps.line_process import serve_lines
 from attnlab.experiments.sweeps.unit import compute
 
 __all__: list[str] = []
@@ -14,4 +14,4 @@ def _work(take: Callable[[], str], give: Callable[[str], None]) -> None:
 
 
 if __name__ == "__main__":
-    attend_to(_work)
+    serve_lines(_work)

@@ -1,7 +1,16 @@
-"""Corpus search: where in many texts does a head do this?"""
+"""Corpus search: where in many texts does a head show a pattern?"""
 
-from attnlab.look.corpus.found import Example, Found, open_search
 from attnlab.look.corpus.measures import MEASURES, Rows
-from attnlab.look.corpus.searching import Corpus, Progress, search_corpus
+from attnlab.look.corpus.result import Example, Found, open_search
+from attnlab.look.corpus.search import Corpus, Progress, search_corpus
 
-__all__ = ["MEASURES", "Corpus", "Example", "Found", "Progress", "Rows", "open_search", "search_corpus"]
+__all__ = [
+    "MEASURES",
+    "Corpus",
+    "Example",
+    "Found",
+    "Progress",
+    "Rows",
+    "open_search",
+    "search_corpus",
+]

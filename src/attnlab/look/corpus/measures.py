@@ -1,7 +1,7 @@
-"""What a head does at a token, as one number: the weight it gives to chosen keys, or what its weights are like.
+"""Measures of a head at a token: its weight on chosen keys, or a statistic of its weights.
 
-A measure is asked of some rows of weights at a time, of every head; it says NaN where there is nothing to measure: no
-previous token before the first, no earlier same token where there is none.
+A measure gets some rows of the weights of every head; it is NaN where it is not defined: the first
+token has no previous one, and some tokens no earlier occurrence.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ CLASSES = {
 
 
 class Rows(NamedTuple):
-    """Some rows of weights of a batch of texts, and what these texts are.
+    """Some rows of the weights of a batch of texts, and the texts.
 
-    weights: (batch, head, query, key), of queries from `first` on. ids: (batch, length). real: (batch, length), False
-    at padding. allowed: (batch or 1, head or 1, query, key), which keys may be looked at; padding may not. names: what
-    an id is called.
+    weights: (batch, head, query, key), of queries from `first` on. ids: (batch, length). real:
+    (batch, length), False at padding. allowed: (batch or 1, head or 1, query, key), True = may
+    attend; padding may not be attended to. names: the name of an id.
     """
 
     weights: Tensor
@@ -42,65 +42,80 @@ class Rows(NamedTuple):
 
     @property
     def queries(self) -> Tensor:
-        """The places of these queries, (query, 1)."""
-        return torch.arange(self.first, self.first + self.weights.shape[2], device=self.ids.device).unsqueeze(-1)
+        """The positions of these queries, (query, 1)."""
+        end = self.first + self.weights.shape[2]
+        return torch.arange(self.first, end, device=self.ids.device).unsqueeze(-1)
 
     @property
     def keys(self) -> Tensor:
-        """The places of all keys, (key,)."""
+        """The positions of all keys, (key,)."""
         return torch.arange(self.weights.shape[3], device=self.ids.device)
 
     @property
     def own_ids(self) -> Tensor:
-        """What stands at these queries, (batch, query)."""
+        """The ids at these queries, (batch, query)."""
         return self.ids[:, self.first : self.first + self.weights.shape[2]]
 
 
 Measure = Callable[[Rows], tuple[Tensor, Tensor]]
-"""Rows -> value and key of each query, (batch, head, query) both; the key is the one that counts most."""
+"""Rows -> value and key of each query, (batch, head, query) both; the key contributes most."""
 
 
 def measure_of(measure: str | Callable[[Rows], Tensor]) -> tuple[str, Measure]:
-    """Find a measure and its name.
+    """Return the name of a measure, and the measure.
 
     Args:
-        measure: one of `MEASURES`; "token:REGEX", the weight on keys whose whole name matches; or a function of `Rows`
-            that returns (batch, head, query), NaN where it has nothing to say.
+        measure: one of `MEASURES`; "token:REGEX", the weight on keys whose whole name matches; or a
+            function of `Rows` that returns (batch, head, query), NaN where it is not defined.
 
     Raises:
         WrongUsage: there is no such measure.
     """
     if callable(measure):
         function = measure
-        return getattr(measure, "__name__", "measure"), lambda rows: (_checked(function(rows), rows), _most(rows))
+
+        def measured(rows: Rows) -> tuple[Tensor, Tensor]:
+            return _checked(function(rows), rows), _most(rows)
+
+        return getattr(measure, "__name__", "measure"), measured
     if isinstance(measure, str) and measure.startswith("token:"):
         try:
-            return measure, _on(_named(re.compile(measure.removeprefix("token:"))))
+            return measure, _weight_on(_named(re.compile(measure.removeprefix("token:"))))
         except re.error as error:
             raise WrongUsage(f"{measure!r} is no pattern: {error}.") from None
     if measure not in _MEASURES:
         raise WrongUsage(
-            f'there is no measure {measure!r}, and no "token:REGEX"; {did_you_mean(str(measure), MEASURES)}'
+            f'there is no measure {measure!r}, and no "token:REGEX"; '
+            f"{did_you_mean(str(measure), MEASURES)}"
         )
     return measure, _MEASURES[measure]
 
 
 def digest_of(measure: object) -> str:
-    """Tell a function from another of the same name by its own code; "" for what is no such function."""
+    """Return a digest of a function's code, by which a resumed search knows it; "" without code."""
     code = getattr(measure, "__code__", None)
     return "" if code is None else hashlib.sha256(repr(_words_of(code)).encode()).hexdigest()
 
 
 def _words_of(code: CodeType) -> list[Any]:
-    inner = [_words_of(each) if isinstance(each, CodeType) else each for each in code.co_consts]
-    inner = [sorted(map(repr, each)) if isinstance(each, frozenset) else each for each in inner]  # of no fixed order
+    inner: list[Any] = []
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            inner.append(_words_of(each))
+        elif isinstance(each, frozenset):  # it has no fixed order
+            inner.append(sorted(map(repr, each)))
+        else:
+            inner.append(each)
     return [code.co_code, code.co_names, code.co_varnames, *inner]
 
 
 def _checked(found: Tensor, rows: Rows) -> Tensor:
     if not isinstance(found, Tensor) or found.shape != rows.weights.shape[:3]:
         came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise WrongUsage(f"a measure returns (batch, head, query), here {tuple(rows.weights.shape[:3])}; got {came}.")
+        raise WrongUsage(
+            f"a measure returns (batch, head, query), here {tuple(rows.weights.shape[:3])}; "
+            f"got {came}."
+        )
     if found.is_complex():
         raise WrongUsage(f"a measure returns real numbers; got {found.dtype}.")
     return found if found.is_floating_point() else found.to(rows.weights.dtype)
@@ -110,8 +125,9 @@ def _most(rows: Rows) -> Tensor:
     return rows.weights.argmax(-1)
 
 
-def _on(choose: Callable[[Rows], Tensor]) -> Measure:
-    """Measure the weight on chosen keys: `choose` returns (batch or 1, query, key), True where chosen."""
+def _weight_on(choose: Callable[[Rows], Tensor]) -> Measure:
+    """Measure the weight on chosen keys: `choose` returns (batch or 1, query, key), True where
+    chosen."""
 
     def measure(rows: Rows) -> tuple[Tensor, Tensor]:
         chosen = choose(rows).unsqueeze(1) & rows.allowed
@@ -127,7 +143,7 @@ def _previous(rows: Rows) -> Tensor:
 
 
 def _first(rows: Rows) -> Tensor:
-    start = rows.real.int().argmax(-1)[:, None, None]  # padding may stand before a text
+    start = rows.real.int().argmax(-1)[:, None, None]  # padding may precede a text
     return (rows.keys == start) & (rows.queries > start)
 
 
@@ -152,7 +168,8 @@ def _named(pattern: re.Pattern[str]) -> Callable[[Rows], Tensor]:
     def choose(rows: Rows) -> Tensor:
         for token in set(rows.ids.flatten().tolist()) - set(known):
             known[token] = pattern.fullmatch(rows.names(token).strip("␣▁Ġ ")) is not None
-        found = torch.tensor([[known[token] for token in row] for row in rows.ids.tolist()], device=rows.ids.device)
+        matches = [[known[token] for token in row] for row in rows.ids.tolist()]
+        found = torch.tensor(matches, device=rows.ids.device)
         return found.unsqueeze(1).expand(-1, rows.weights.shape[2], -1)
 
     return choose
@@ -173,15 +190,15 @@ def _distance(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 _MEASURES: dict[str, Measure] = {
-    "previous": _on(_previous),
-    "first": _on(_first),
-    "own": _on(_own),
-    "duplicate": _on(_duplicate),
-    "induction": _on(_induction),
+    "previous": _weight_on(_previous),
+    "first": _weight_on(_first),
+    "own": _weight_on(_own),
+    "duplicate": _weight_on(_duplicate),
+    "induction": _weight_on(_induction),
     "largest": _largest,
     "entropy": _entropy,
     "distance": _distance,
-    **{name: _on(_named(re.compile(pattern))) for name, pattern in CLASSES.items()},
+    **{name: _weight_on(_named(re.compile(pattern))) for name, pattern in CLASSES.items()},
 }
 
 MEASURES = {
@@ -189,13 +206,13 @@ MEASURES = {
     "first": "the weight on the first token, of all queries after it",
     "own": "the weight on the token itself",
     "duplicate": "the weight on earlier tokens that are the same",
-    "induction": "the weight on tokens that stand after an earlier same token",
+    "induction": "the weight on tokens that follow an earlier same token",
     "largest": "the largest weight",
-    "entropy": "how spread the weights are, in nats",
-    "distance": "how far back the weights lie on average, in tokens",
+    "entropy": "the entropy of the weights, in nats",
+    "distance": "the mean distance of the keys, in tokens back",
     "punctuation": "the weight on punctuation",
     "number": "the weight on numbers",
     "name": "the weight on words that begin with a capital letter",
     "special": "the weight on special tokens such as [CLS]",
 }
-"""Every measure that has a name, in words."""
+"""Every measure with a name, in words."""

@@ -1,8 +1,10 @@
-"""What is kept of many texts, however many: for each head the best examples, sums, and a sample of values.
+"""The state of a search, which does not grow with the corpus: for each head the best examples,
+sums, and a sample of values.
 
-The interval of a mean is a bootstrap over texts made on the way: each text counts Poisson(1) times in each of many
-replicates (Oza and Russell 2001), drawn from its own number, so that neither order nor interruptions change anything.
-The sample holds the same tokens for all heads: those with the least random keys.
+The interval of a mean is an online bootstrap over texts: each text counts Poisson(1) times in each
+of many replicates (Oza and Russell 2001), drawn from its own number, so the result depends neither
+on the order nor on interruptions. The sample holds the same tokens for all heads: those with the
+least random keys.
 """
 
 from collections.abc import Sequence
@@ -20,7 +22,8 @@ _SAMPLE = 2048
 
 
 class Measured(NamedTuple):
-    """One batch: values and keys (text, head, query), NaN where there is none; numbers and lengths of the texts."""
+    """The measures of a batch: values and keys (text, head, query), NaN where not defined; numbers
+    and lengths of the texts."""
 
     values: Tensor
     keys: Tensor
@@ -42,15 +45,17 @@ class Tally:
         self._top, self._seed, self._sign = top, seed, -1.0 if lowest else 1.0
         self.values = torch.full((heads, top), float("-inf"), dtype=torch.float64)
         self.places = torch.full((heads, top, 3), -1)  # text, query, key
-        self._sums = torch.zeros(2, heads, _REPLICATES + 1, dtype=torch.float64)  # of values, of ones
+        # The sums of values, and of ones.
+        self._sums = torch.zeros(2, heads, _REPLICATES + 1, dtype=torch.float64)
         self._sample = torch.empty(heads, 0)
         self._order = torch.empty(0, dtype=torch.float64)
 
     def add(self, measured: Measured) -> None:
-        """Take in one batch."""
+        """Add a batch."""
         self._add_examples(measured)
         values = measured.values.double()
-        sums = torch.stack((values.nansum(-1), (~values.isnan()).sum(-1).double()))  # (2, text, head)
+        # (2, text, head)
+        sums = torch.stack((values.nansum(-1), (~values.isnan()).sum(-1).double()))
         times, order = zip(*map(self._drawn, measured.numbers, measured.lengths), strict=True)
         self._sums += sums.transpose(1, 2) @ torch.stack(times)
         own = [values[index, :, :length] for index, length in enumerate(measured.lengths)]
@@ -60,30 +65,35 @@ class Tally:
         self._sample = torch.cat((self._sample, *(each.float() for each in own)), -1)[:, kept]
 
     def distribution(self) -> dict[str, Tensor]:
-        """Return what is known of each head: count, mean with its 95 % interval, quantiles; (head,) each."""
+        """Return the statistics of each head: count, mean with its 95 % interval, quantiles;
+        (head,) each."""
         value, count = self._sums
         means = value / count  # NaN where nothing was measured
         interval = means[:, 1:].nanquantile(torch.tensor([0.025, 0.975]).double(), dim=-1)
         shares = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95])
-        sample = self._sample.nanquantile(shares, dim=-1) if self._sample.shape[1] else self._sample.new_full(
-            (5, len(value)), float("nan")
-        )  # fmt: skip
+        sample = self._sample.new_full((5, len(value)), float("nan"))
+        if self._sample.shape[1]:
+            sample = self._sample.nanquantile(shares, dim=-1)
         found = {"count": count[:, 0], "mean": means[:, 0], "low": interval[0], "high": interval[1]}
         return found | dict(zip(("q05", "q25", "median", "q75", "q95"), sample, strict=True))
 
     def examples(self) -> tuple[Tensor, Tensor]:
-        """Return the best values (head, top), -inf or inf where there are fewer, and their text, query and key."""
+        """Return the best values (head, top), filled up with -inf or inf, and their text, query and
+        key."""
         return self._sign * self.values, self.places
 
     def state(self) -> dict[str, Tensor]:
-        """Return all that is held."""
+        """Return all tensors, for the disk."""
         return {
-            "values": self.values, "places": self.places, "sums": self._sums, "sample": self._sample,
+            "values": self.values,
+            "places": self.places,
+            "sums": self._sums,
+            "sample": self._sample,
             "order": self._order,
-        }  # fmt: skip
+        }
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Go on from what was held."""
+        """Restore a state."""
         self.values, self.places, self._sums = state["values"], state["places"], state["sums"]
         self._sample, self._order = state["sample"], state["order"]
 
@@ -93,14 +103,18 @@ class Tally:
         keys = measured.keys.transpose(0, 1).gather(-1, best.indices.unsqueeze(-1)).squeeze(-1)
         numbers = torch.tensor(measured.numbers).expand_as(keys)
         places = torch.cat((self.places, torch.stack((numbers, best.indices, keys), -1)), 1)
-        by_text = places[..., 0].sort(dim=1, stable=True).indices  # of equal values the first text, whenever it came
-        found = torch.cat((self.values, best.values), 1).gather(1, by_text).sort(dim=1, descending=True, stable=True)
+        # Sorted by text first: among equal values the first text wins in any order of reading.
+        by_text = places[..., 0].sort(dim=1, stable=True).indices
+        every = torch.cat((self.values, best.values), 1).gather(1, by_text)
+        found = every.sort(dim=1, descending=True, stable=True)
         order = by_text.gather(1, found.indices)[:, : self._top]
         self.values = found.values[:, : self._top]
         self.places = places.gather(1, order.unsqueeze(-1).expand(-1, -1, 3))
 
     def _drawn(self, number: int, length: int) -> tuple[Tensor, Tensor]:
-        """How often a text counts in the whole (once) and in each replicate, and the random keys of its tokens."""
+        """Draw how often a text counts in the whole (once) and in each replicate, and the random
+        keys of its tokens."""
         source = seeds.generator(self._seed, "corpus", number)
         times = torch.poisson(torch.ones(_REPLICATES, dtype=torch.float64), generator=source)
-        return torch.cat((times.new_ones(1), times)), torch.rand(length, generator=source, dtype=torch.float64)
+        keys = torch.rand(length, generator=source, dtype=torch.float64)
+        return torch.cat((times.new_ones(1), times)), keys

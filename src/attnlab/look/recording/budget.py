@@ -1,6 +1,6 @@
-"""A budget for a recording: how many bytes it may hold, asked before they are taken.
+"""A budget for a recording: how many bytes it may hold, checked before they are allocated.
 
-Counted are the values that are kept and those that were made on demand and are still in somebody's hands.
+It counts the values that are kept, and those that were computed on demand and still exist.
 """
 
 import re
@@ -15,16 +15,19 @@ from attnlab.memory import free_memory
 __all__ = ["SHARE", "Budget", "in_words", "to_bytes"]
 
 SHARE = 0.5
-"""Of the memory that is available when a recording begins, how much it may take unless told otherwise."""
+"""The share of the available memory that a recording may take by default."""
 
-_UNKNOWN = 2 * 2**30  # where nobody says how much memory there is
-_UNITS = {"": 1, "b": 1} | {f"{prefix}{unit}": base**power
-    for unit, base in (("b", 1000), ("ib", 1024)) for power, prefix in enumerate("kmgt", 1)}  # fmt: skip
+_UNKNOWN = 2 * 2**30  # where the free memory is unknown
+_UNITS = {"": 1, "b": 1} | {
+    f"{prefix}{unit}": base**power
+    for unit, base in (("b", 1000), ("ib", 1024))
+    for power, prefix in enumerate("kmgt", 1)
+}
 _SHOWN = 5
 
 
 class Budget:
-    """Bytes that may be held, and who holds them."""
+    """A limit of bytes, and the bytes held under it."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -33,11 +36,11 @@ class Budget:
 
     @property
     def held(self) -> int:
-        """Bytes of what is kept."""
+        """The bytes of all kept values."""
         return sum(self.kept.values())
 
     def take(self, site: str, size: int) -> None:
-        """Count bytes that are about to be kept for a site.
+        """Count the bytes of a value that is about to be kept for a site.
 
         Raises:
             CouldNotRun: they would be too many; nothing is counted then.
@@ -45,18 +48,19 @@ class Budget:
         total = self.held + self._in_use() + size
         if total > self.limit:
             raise CouldNotRun(
-                f"keeping {site} ({in_words(size)}) would bring the recording to {in_words(total)}; its budget is "
-                f"{in_words(self.limit)}. {self._told()}Ask for fewer sites, keep a summary instead of the weights "
-                "(reduce=), run the model on fewer inputs at a time, or raise budget=."
+                f"keeping {site} ({in_words(size)}) would bring the recording to "
+                f"{in_words(total)}; its budget is {in_words(self.limit)}. {self._told()}Ask for "
+                "fewer sites, keep a summary instead of the weights (reduce=), run the model on "
+                "fewer inputs at a time, or raise budget=."
             )
         self.kept[site] = self.kept.get(site, 0) + size
 
     def give(self, site: str, size: int) -> None:
-        """Count bytes that are no longer kept."""
+        """Subtract the bytes of a value that is no longer kept."""
         self.kept[site] -= size
 
     def allow(self, site: str, size: int) -> None:
-        """Let a value be made on demand.
+        """Check that a value can be computed on demand.
 
         Raises:
             CouldNotRun: it would not fit beside what is held.
@@ -64,16 +68,19 @@ class Budget:
         in_use = self._in_use()
         total = self.held + in_use + size
         if total > self.limit:
-            others = f"{in_words(in_use)} that were made earlier are still in use. " if in_use else ""
+            others = (
+                f"{in_words(in_use)} that were made earlier are still in use. " if in_use else ""
+            )
             raise CouldNotRun(
-                f"making {site} takes {in_words(size)}, which would bring the recording to {in_words(total)}; its "
-                f"budget is {in_words(self.limit)}. {self._told()}{others}Ask for a part with tile(site, head=, "
-                "queries=, keys=), let go of what was made before, or raise budget=."
+                f"making {site} takes {in_words(size)}, which would bring the recording to "
+                f"{in_words(total)}; its budget is {in_words(self.limit)}. "
+                f"{self._told()}{others}Ask for a part with tile(site, head=, queries=, keys=), "
+                "let go of what was made before, or raise budget=."
             )
 
     def made(self, value: Tensor) -> None:
-        """Remember what was made, for as long as anybody holds it or a view of it."""
-        if not torch._C._are_functorch_transforms_active():  # there values have no memory of their own
+        """Count a computed value for as long as it, or a view of it, exists."""
+        if not torch._C._are_functorch_transforms_active():  # they leave values without memory
             storage = StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
             self._made.append((storage, value.nbytes))
 
@@ -89,12 +96,15 @@ class Budget:
         dearest = sorted(groups, key=lambda name: -sum(groups[name]))
         words = [f"{in_words(sum(groups[name]))} for {name}" for name in dearest[:_SHOWN]]
         if len(dearest) > _SHOWN:
-            words.append(f"{in_words(sum(sum(groups[name]) for name in dearest[_SHOWN:]))} for others")
+            words.append(
+                f"{in_words(sum(sum(groups[name]) for name in dearest[_SHOWN:]))} for others"
+            )
         return f"Held so far: {', '.join(words)}. " if words else ""
 
 
 def to_bytes(budget: int | str | None, device: torch.device | str = "cpu") -> int:
-    """Read a budget: a number of bytes, words such as "2 GiB", or None for a share of what is available.
+    """Parse a budget: a number of bytes, words such as "2 GiB", or None for a share of what is
+    available.
 
     >>> to_bytes("1.5 KiB")
     1536
@@ -108,14 +118,18 @@ def to_bytes(budget: int | str | None, device: torch.device | str = "cpu") -> in
             return int(float(found[1]) * _UNITS[found[2]])
     elif isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
         return budget
-    raise WrongUsage(f'budget is a number of bytes or a text such as "2 GiB" or "500 MB"; got {budget!r}.')
+    raise WrongUsage(
+        f'budget is a number of bytes or a text such as "2 GiB" or "500 MB"; got {budget!r}.'
+    )
 
 
 def in_words(size: int) -> str:
-    """Write a number of bytes for people.
+    """Return a number of bytes in words.
 
     >>> in_words(1536)
     '1.5 KiB'
     """
     power = max(0, min((max(size, 1).bit_length() - 1) // 10, 4))
-    return f"{size / 1024**power:.1f} {('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}B" if power else f"{size} B"
+    return (
+        f"{size / 1024**power:.1f} {('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}B" if power else f"{size} B"
+    )

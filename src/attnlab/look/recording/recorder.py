@@ -1,8 +1,8 @@
-"""The instrument that records: it keeps what passes the sites that were asked for, and changes nothing.
+"""The hook that records: it keeps the values at chosen sites, and changes nothing.
 
-Weights and scores are not made while the model runs: the recorder keeps queries, keys and the mask of each attention,
-and leaves the fused kernel in place. Where an edit opens the attention, or gradients of weights are asked for, it
-takes the weights that are used.
+Weights and scores are not made while the model runs: the recorder keeps queries, keys and the mask
+of each attention, and leaves the fused kernel in place. Where an edit opens the attention, or
+gradients of weights are asked for, it takes the weights that are used.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +14,19 @@ from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.recording.budget import Budget, to_bytes
-from attnlab.look.recording.making import Grown, KeptCall, KeptMask, Made
+from attnlab.look.recording.contents import Part, Passed, Store, join
+from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Made
 from attnlab.look.recording.recording import Recording
-from attnlab.look.recording.store import Part, Passed, Store, join
-from attnlab.look.recording.tokens import Read, Vocabulary, check_vocabulary, stack_of, vocabulary_of
+from attnlab.look.recording.tokens import (
+    Read,
+    Vocabulary,
+    check_vocabulary,
+    stack_of,
+    vocabulary_of,
+)
 from attnlab.models.storage import MODELS, describe_model
 from attnlab.pretrained.model import Pretrained
-from attnlab.sites import AttentionCall, Instrument, Reading, SitedModule, installed, matches
+from attnlab.sites import AttentionCall, Hook, Reading, SitedModule, installed, matches
 
 __all__ = ["Reduction", "record"]
 
@@ -28,7 +34,7 @@ _MADE = ("weights", "scores")
 
 
 class Reduction(Protocol):
-    """What `reduce=` takes: it makes something small of an attention, instead of all its weights."""
+    """The argument `reduce=`: it makes something small of an attention, instead of its weights."""
 
     def reduce(self, call: AttentionCall) -> Any:
         """Of an attention that is about to be computed."""
@@ -50,16 +56,19 @@ def record(
     vocabulary: Vocabulary | None = None,
     keep_on: torch.device | str = "cpu",
 ) -> Iterator[Recording]:
-    """Record the sites that match, while the `with` lasts.
+    """Record the matching sites within the `with`.
 
     Args:
         model: any module built of attnlab's parts.
         patterns: site names, with `*` for anything; one that names no site is an error.
         reduce: keep what this makes of the weights instead of them, such as a summary.
-        gradients: keep the gradients too, of all recorded sites or of those that match; they arrive when `backward`
-            is called. Asking for those of scores or weights makes attention compute these openly.
-        budget: how much the recording may hold, in bytes or as "2 GiB"; None for half of the memory available.
-        vocabulary: the name of each token id: a sequence, a mapping or a function; None for the model's own, if any.
+        gradients: keep the gradients too, of all recorded sites or of those that match; they arrive
+            when `backward` is called. Asking for those of scores or weights makes attention compute
+            these openly.
+        budget: how much the recording may hold, in bytes or as "2 GiB"; None for half of the memory
+            available.
+        vocabulary: the name of each token id: a sequence, a mapping or a function; None for the
+            model's own, if any.
         keep_on: the device where values are kept; each is moved there as it passes.
 
     Raises:
@@ -67,7 +76,9 @@ def record(
         CouldNotRun: a value would not fit in the budget; it is raised from within the model's call.
     """
     if not isinstance(model, nn.Module):
-        raise WrongUsage(f"what is recorded is a model, a torch module; got a {type(model).__name__}.")
+        raise WrongUsage(
+            f"what is recorded is a model, a torch module; got a {type(model).__name__}."
+        )
     vocabulary = vocabulary_of(model, vocabulary)
     check_vocabulary(vocabulary)
     sites = _matching(patterns, model)
@@ -92,17 +103,19 @@ def record(
             recorder.end()
 
 
-class _Recorder(Instrument):
-    """Stands at every door of a model while it is recorded."""
+class _Recorder(Hook):
+    """Records a model at every hook point."""
 
     changes = False
     one_thread = True
 
-    def __init__(self, model: nn.Module, store: Store, reduce: Reduction | None, keep_on: torch.device) -> None:
+    def __init__(
+        self, model: nn.Module, store: Store, reduce: Reduction | None, keep_on: torch.device
+    ) -> None:
         self._store, self._reduce, self._keep_on = store, reduce, keep_on
-        self._doors = [part for part in model.modules() if isinstance(part, SitedModule)]
-        self._standing: list[Any] = []
-        # The mask is taken from the call: asked for at its door, the word "causal" would be written out.
+        self._points = [part for part in model.modules() if isinstance(part, SitedModule)]
+        self._installed: list[Any] = []
+        # The mask is taken from the call: at its hook point "causal" would become a tensor.
         self._visited = frozenset(site for site in store.sites if site.rpartition(".")[2] != "mask")
         asked: dict[str, list[str]] = {}
         for site in store.sites:
@@ -111,9 +124,9 @@ class _Recorder(Instrument):
         self._asked = {part: frozenset(names) for part, names in asked.items()}
         self._stacks: dict[str, int] = {}
         self._sides: dict[str, tuple[int | None, int | None]] = {}
-        self._cross: set[str] = set()  # attentions that have said that they look at something else
+        self._cross: set[str] = set()  # attentions that turned out to be cross-attention
         self._masks: dict[str, KeptMask | None] = {}
-        self._now: dict[str, tuple[Tensor, Tensor | Part]] = {}  # of the attention that is being computed
+        self._now: dict[str, tuple[Tensor, Tensor | Part]] = {}  # of the running attention
         self._before: dict[str, Tensor | Part] = {}
         self._last_mask: Tensor | None = None
 
@@ -123,7 +136,9 @@ class _Recorder(Instrument):
     def read(self, part: str, reading: Reading) -> None:
         self._look_around()
         name = join(part, "tokens")
-        ids = None if reading.tokens.is_floating_point() else self._kept(reading.tokens, name, "cpu")
+        ids = (
+            None if reading.tokens.is_floating_point() else self._kept(reading.tokens, name, "cpu")
+        )
         real = None if reading.real is None else self._kept(reading.real, name, "cpu")
         batch, length = reading.tokens.shape[:2]
         before, rows = self._stacks.get(part) if reading.offset else None, reading.rows
@@ -131,10 +146,16 @@ class _Recorder(Instrument):
             last = self._store.reads[before]
             numbers = range(batch) if rows is None else rows.tolist()
             fits = len(numbers) == batch and all(0 <= row < last.shape[0] for row in numbers)
-            if last.offset + last.shape[1] != reading.offset or not fits or (rows is None and last.shape[0] != batch):
+            if (
+                last.offset + last.shape[1] != reading.offset
+                or not fits
+                or (rows is None and last.shape[0] != batch)
+            ):
                 before = None
         rows = None if before is None or rows is None else rows.cpu()
-        read = Read(part, ids, (batch, length), reading.offset, real, before, self._store.edits, rows=rows)
+        read = Read(
+            part, ids, (batch, length), reading.offset, real, before, self._store.edits, rows=rows
+        )
         self._store.reads.append(read)
         self._stacks[part] = len(self._store.reads) - 1
         self._sides.clear()
@@ -165,17 +186,17 @@ class _Recorder(Instrument):
         return value
 
     def end(self) -> None:
-        """Let go of the model, and of what was only held to compare with."""
-        self._doors, self._standing, self._last_mask = [], [], None
+        """Release the model, and what was held only for comparison."""
+        self._points, self._installed, self._last_mask = [], [], None
         self._now, self._before, self._masks = {}, {}, {}
 
     def _look_around(self) -> None:
-        """Write down what the other instruments change, where they are not the same as before."""
-        standing = [door._standing for door in self._doors]
-        if standing != self._standing:
-            self._standing = standing
-            instruments = dict.fromkeys(each.instrument for door in standing for each in door)
-            self._store.edits = tuple(edit for each in instruments for edit in each.describe())
+        """Note what the other hooks change, if it differs from before."""
+        standing = [point._installed for point in self._points]
+        if standing != self._installed:
+            self._installed = standing
+            hooks = dict.fromkeys(each.hook for point in standing for each in point)
+            self._store.edits = tuple(edit for each in hooks for edit in each.describe())
 
     def _look_at(self, part: str, call: AttentionCall, asked: frozenset[str]) -> None:
         self._store.heads[part] = call.query.shape[1]
@@ -212,7 +233,7 @@ class _Recorder(Instrument):
         self._add(site, _moved(value, self._keep_on), part)
 
     def _sides_of(self, part: str) -> tuple[int | None, int | None]:
-        """Say what was read on either side of a part: by those who look, and by those who are looked at."""
+        """Return what the queries and the keys of a part have read."""
         if part not in self._sides:
             query = key = stack_of(part, self._stacks)
             if (part in self._cross or part.endswith("cross_attention")) and query is not None:
@@ -222,7 +243,7 @@ class _Recorder(Instrument):
         return self._sides[part]
 
     def _learn_cross(self, part: str) -> None:
-        """Take an attention for cross-attention from now on, and for what has just passed its door too."""
+        """Treat an attention as cross-attention from now on, and in what was just recorded too."""
         self._cross.add(part)
         self._sides.pop(part, None)
         for name in ("query", "key", "value"):
@@ -230,7 +251,7 @@ class _Recorder(Instrument):
                 passed[-1].key = self._sides_of(part)[1]
 
     def _kept_once(self, part: str, name: str, value: Tensor, site: str) -> Tensor | Part:
-        """Keep a query, a key or a value, once for all the sites that need it."""
+        """Keep a query, a key or a value once for all sites that need it."""
         if name in self._now and self._now[name][0] is value:
             return self._now[name][1]
         grown = self._grown(self._before.get(join(part, name)), part, value, site)
@@ -240,8 +261,11 @@ class _Recorder(Instrument):
             self._before[join(part, name)] = held
         return held
 
-    def _grown(self, before: Tensor | Part | None, part: str, value: Tensor, site: str) -> Part | None:
-        """Keep only what is new of keys or values under a cache, where they go on exactly as they were."""
+    def _grown(
+        self, before: Tensor | Part | None, part: str, value: Tensor, site: str
+    ) -> Part | None:
+        """Keep only the new keys or values under a cache, if they continue the held ones
+        exactly."""
         number = self._sides_of(part)[0]
         if before is None or number is None or self._store.reads[number].offset == 0:
             return None
@@ -284,8 +308,8 @@ class _Recorder(Instrument):
         return keep
 
 
-class _Opener(Instrument):
-    """Makes attention compute scores and weights openly, and changes nothing."""
+class _Opener(Hook):
+    """Makes attention compute scores and weights explicitly, and changes nothing."""
 
     def __init__(self, sites: Sequence[str]) -> None:
         self._sites = frozenset(sites)
@@ -296,10 +320,11 @@ class _Opener(Instrument):
 
 def _matching(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
     listed = [patterns] if isinstance(patterns, str) else patterns
-    if not (isinstance(listed, Sequence) and listed and all(isinstance(each, str) for each in listed)):
+    is_list = isinstance(listed, Sequence) and bool(listed)
+    if not is_list or not all(isinstance(each, str) for each in listed):
         raise WrongUsage(
-            'sites are named by a pattern such as "layers.*.attention.weights", or by a list of them; '
-            f"got {patterns!r}."
+            'sites are named by a pattern such as "layers.*.attention.weights", or by a list of '
+            f"them; got {patterns!r}."
         )
     return list(dict.fromkeys(site for pattern in listed for site in matches(pattern, model)))
 
@@ -307,14 +332,23 @@ def _matching(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
 def _check(reduce: Reduction | None, sites: Sequence[str], gradients: Sequence[str]) -> None:
     if reduce is None:
         return
-    if not (callable(getattr(reduce, "reduce", None)) and callable(getattr(reduce, "of_weights", None))):
-        raise WrongUsage(f"reduce must have the methods reduce and of_weights; got a {type(reduce).__name__}.")
+    if not (
+        callable(getattr(reduce, "reduce", None)) and callable(getattr(reduce, "of_weights", None))
+    ):
+        raise WrongUsage(
+            f"reduce must have the methods reduce and of_weights; got a {type(reduce).__name__}."
+        )
     weights = [site for site in sites if site.rpartition(".")[2] == "weights"]
     if not weights:
-        raise WrongUsage("reduce makes something of weights, but no weights are among the recorded sites.")
+        raise WrongUsage(
+            "reduce makes something of weights, but no weights are among the recorded sites."
+        )
     both = sorted(set(weights) & set(gradients))
     if both:
-        raise WrongUsage(f"{both[0]} cannot be reduced and have its gradient recorded: it is not kept. Ask for one.")
+        raise WrongUsage(
+            f"{both[0]} cannot be reduced and have its gradient recorded: it is not kept. Ask "
+            "for one."
+        )
 
 
 def _device(name: torch.device | str) -> torch.device:
@@ -323,7 +357,9 @@ def _device(name: torch.device | str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise CouldNotRun(f"values cannot be kept on {name!r}: {reason} Leave keep_on out for the CPU.") from None
+        raise CouldNotRun(
+            f"values cannot be kept on {name!r}: {reason} Leave keep_on out for the CPU."
+        ) from None
     return device
 
 
@@ -336,13 +372,17 @@ def _description(model: nn.Module) -> dict[str, Any]:
 
 
 def _is_same(mask: Tensor, kept: Tensor) -> bool:
-    if torch._C._are_functorch_transforms_active() or mask.dtype != kept.dtype or mask.shape != kept.shape:
+    if (
+        torch._C._are_functorch_transforms_active()
+        or mask.dtype != kept.dtype
+        or mask.shape != kept.shape
+    ):
         return False
     return torch.equal(mask.detach().to(kept.device), kept)
 
 
 def _copied(value: Tensor, device: torch.device | str) -> Tensor:
-    """Copy a value, also where it is at its goal already: it may be a view, or be changed in place further on."""
+    """Copy a value even if it is in place already: it may be a view, or be changed later."""
     return value.detach().to(device, copy=True, memory_format=torch.contiguous_format)
 
 

@@ -1,4 +1,4 @@
-"""A recording: the values that passed chosen sites of a model, with the tokens, the edits and the model.
+"""A recording: the values at chosen sites of a model, with the tokens, the edits and the model.
 
 with record(model, "layers.*.attention.weights") as recording:
     model(tokens)
@@ -16,13 +16,22 @@ from torch import Tensor
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.recording.budget import Budget, to_bytes
-from attnlab.look.recording.comparing import Comparison, compared
-from attnlab.look.recording.joining import joined, joined_store
-from attnlab.look.recording.making import ALL, KeptMask, Made, working_bytes
-from attnlab.look.recording.selecting import check_index, check_slice, selected
-from attnlab.look.recording.store import Passed, Store
-from attnlab.look.recording.storing import read_store, write_store
-from attnlab.look.recording.tokens import Read, Sides, all_names, all_real, first_key, own_names, own_real, unknown
+from attnlab.look.recording.comparison import Comparison, compared
+from attnlab.look.recording.contents import Passed, Store
+from attnlab.look.recording.join import joined, joined_store
+from attnlab.look.recording.kept_call import ALL, KeptMask, Made, working_bytes
+from attnlab.look.recording.selection import check_index, check_slice, selected
+from attnlab.look.recording.storage import read_store, write_store
+from attnlab.look.recording.tokens import (
+    Read,
+    Sides,
+    all_names,
+    all_real,
+    first_key,
+    own_names,
+    own_real,
+    unknown,
+)
 from attnlab.shapes import shape_text
 
 __all__ = ["Recording", "open_recording"]
@@ -33,9 +42,11 @@ _OF_ATTENTION = ("query", "key", "value", "mask", "scores", "weights", "heads")
 
 @displayed
 class Recording(Mapping[str, Any]):
-    """Site names and their values; after several forward passes the value is the last one, `all` has every one.
+    """Site names and their values; after several forward passes the value is the last one, `all`
+    returns every one.
 
-    Weights and scores are made when they are asked for, each time anew; `tile` makes a part of them.
+    Weights and scores are made when they are asked for, each time anew; `tile` makes a part of
+    them.
     """
 
     def __init__(self, store: Store) -> None:
@@ -54,7 +65,7 @@ class Recording(Mapping[str, Any]):
         return site in self._store.passed
 
     def get(self, site: str, default: Any = None) -> Any:
-        """Return the last value at a site, or something else where nothing has passed."""
+        """Return the last value at a site, or the default if there is none."""
         return self[site] if site in self._store.passed else default
 
     def _card(self) -> Card:
@@ -67,20 +78,21 @@ class Recording(Mapping[str, Any]):
         return Card(title, [], ("site", "shape of the last value", "passes"), rows)
 
     def all(self, site: str) -> list[Any]:
-        """Every value that passed a site, in order."""
+        """Return every value at a site, in order."""
         return [passed.value(site, self._store.budget) for passed in self._store.of(site)]
 
     def shape(self, site: str) -> tuple[int, ...]:
-        """Return the shape of the last value at a site, without making it."""
+        """Return the shape of the last value at a site, without computing it."""
         shape = self._last(site).shape()
         if shape is None:
             raise WrongUsage(f"{site} was reduced: what is kept of it has no shape of its own.")
         return shape
 
     def tokens(self, site: str, row: int = 0) -> Sides:
-        """Name the positions on either side of a site's last value: those that look, and those that are looked at.
+        """Return the names of the queries and of the keys of a site's last value.
 
-        Ids are named by the vocabulary, without one by their numbers; a position of which no id is known is `[3]`.
+        Ids are named by the vocabulary, without one by their numbers; a position of which no id is
+        known is `[3]`.
         """
         reads, vocabulary = self._store.reads, self._store.vocabulary
         return Sides(
@@ -94,16 +106,18 @@ class Recording(Mapping[str, Any]):
         )
 
     def named(self, words: Mapping[str, Sequence[str]]) -> "Recording":
-        """Return the same recording of one input, in which each stack read these words: `{"encoder": ["a", "b"]}`.
+        """Return the recording of one input with these names of its tokens: `{"encoder": ["a",
+        "b"]}`.
 
-        A model that is one stack is called "". Words are taken where their number is that of the positions.
+        A model that is one stack is called "". Words are taken where their number is that of the
+        positions.
         """
         names = {part: tuple(each) for part, each in words.items()}
         reads = [read._replace(names=names.get(read.part)) for read in self._store.reads]
         return Recording(replace(self._store, reads=reads))
 
     def real(self, site: str, row: int = 0) -> tuple[list[bool], list[bool]]:
-        """Say of the same positions which are real, not padding, as far as the model was told."""
+        """Return which queries and keys are not padding, as far as known."""
         reads = self._store.reads
         return self._sides(
             site,
@@ -114,19 +128,29 @@ class Recording(Mapping[str, Any]):
         )
 
     def blocked(self, site: str, row: int = 0, head: int | None = None) -> Tensor | None:
-        """Return what could not be looked at, boolean (query, key), for one head or by all; None without a mask."""
+        """Return which keys are masked, boolean (query, key), for one head or for all; None without
+        a mask."""
         passed = self._at_row(site, row)
         if passed.mask is None:
-            raise WrongUsage(f"what is blocked is known of weights, scores and masks, where recorded; not of {site}.")
+            raise WrongUsage(
+                "what is blocked is known of weights, scores and masks, where recorded; not "
+                f"of {site}."
+            )
         self._check_head(site, head)
         self._store.budget.allow(f"what is blocked at {site}", passed.mask.working_bytes(head))
         blocked = passed.mask.blocked(row, head)
         return None if blocked is None else blocked[0].all(0)
 
     def tile(
-        self, site: str, *, head: int | None = None, queries: slice = ALL, keys: slice = ALL, row: int = 0
+        self,
+        site: str,
+        *,
+        head: int | None = None,
+        queries: slice = ALL,
+        keys: slice = ALL,
+        row: int = 0,
     ) -> Tensor:
-        """Make a part of one input's weights, scores or mask, exactly.
+        """Compute a part of one input's weights, scores or mask, exactly.
 
         Shapes: (query, key) of one head, (head, query, key) of all.
 
@@ -136,12 +160,19 @@ class Recording(Mapping[str, Any]):
         passed = self._at_row(site, row)
         shape = passed.shape()
         if not _has_keys(site) or shape is None:
-            raise WrongUsage(f"tiles are of weights, scores and masks that were kept, not of {site}.")
+            raise WrongUsage(
+                f"tiles are of weights, scores and masks that were kept, not of {site}."
+            )
         num_queries, num_keys = _lengths(site, passed)
-        queries, keys = check_slice("queries", queries, num_queries), check_slice("keys", keys, num_keys)
+        queries, keys = (
+            check_slice("queries", queries, num_queries),
+            check_slice("keys", keys, num_keys),
+        )
         self._check_head(site, head)
         if isinstance(passed.held, KeptMask):
-            self._store.budget.allow(f"a tile of {site}", passed.held.working_bytes(head, queries.stop - queries.start))
+            self._store.budget.allow(
+                f"a tile of {site}", passed.held.working_bytes(head, queries.stop - queries.start)
+            )
             made = passed.held.part(row, head, queries)
             assert made is not None
             made = made[..., keys]
@@ -162,10 +193,12 @@ class Recording(Mapping[str, Any]):
     @overload
     def joined(self) -> "Recording": ...
     def joined(self, site: str | None = None) -> "Tensor | Recording":
-        """Put the steps of the last generation together, at one site or (without one) as a recording of one pass.
+        """Put the steps of the last generation together, at one site or (without one) as a
+        recording of one pass.
 
-        With a key/value cache every step shows its own queries alone. Weights and scores of self-attention become one
-        triangle, those of cross-attention a panel of all queries over the same keys; all else is laid end to end.
+        With a key/value cache every step shows its own queries alone. Weights and scores of
+        self-attention become one triangle, those of cross-attention a panel of all queries over the
+        same keys; all else is laid end to end.
         """
         if site is None:
             return Recording(joined_store(self._store))
@@ -173,7 +206,8 @@ class Recording(Mapping[str, Any]):
         return found
 
     def gradient(self, site: str) -> Tensor:
-        """Return the gradient of the last value at a site; those of several `backward` calls add up.
+        """Return the gradient of the last value at a site; those of several `backward` calls are
+        summed.
 
         Raises:
             WrongUsage: it was not asked for, or has not come.
@@ -183,28 +217,34 @@ class Recording(Mapping[str, Any]):
             return passed.gradient
         if passed.awaits:
             raise WrongUsage(
-                f"no gradient has come back to {site} yet; call backward() on something that depends on it."
+                f"no gradient has come back to {site} yet; call backward() on something that "
+                "depends on it."
             )
         if site in self._store.gradients:
             raise WrongUsage(
-                f"{site} was computed without a graph, so that it has no gradient; run the model with gradients "
-                "enabled and parameters that require them."
+                f"{site} was computed without a graph, so that it has no gradient; run the model "
+                "with gradients enabled and parameters that require them."
             )
-        raise WrongUsage(f"the gradient of {site} was not recorded; ask for it by record(…, gradients=True).")
+        raise WrongUsage(
+            f"the gradient of {site} was not recorded; ask for it by record(…, gradients=True)."
+        )
 
     @property
     def edits(self) -> list[dict[str, Any]]:
-        """The edits that stood at the doors during the last forward pass, as plain values for JSON."""
-        return [dict(edit) for edit in (self._store.reads[-1].edits if self._store.reads else self._store.edits)]
+        """The edits that were installed during the last forward pass, as plain values for JSON."""
+        return [
+            dict(edit)
+            for edit in (self._store.reads[-1].edits if self._store.reads else self._store.edits)
+        ]
 
     @property
     def model(self) -> dict[str, Any]:
-        """What was recorded: the kind of model, and for models of attnlab its config and dtype."""
+        """The recorded model: its type, and for models of attnlab its config and dtype."""
         return self._store.model
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept, what several sites share once."""
+        """The bytes that are kept; shared values count once."""
         return self._store.nbytes()
 
     def select(
@@ -215,27 +255,32 @@ class Recording(Mapping[str, Any]):
         heads: Iterable[int] | int | None = None,
         rows: Iterable[int] | int | None = None,
     ) -> "Recording":
-        """Return a part: sites that match, in some layers, some heads (of the sites that have heads), some inputs.
+        """Return a part: matching sites, some layers, some heads (at sites that have heads), some
+        inputs.
 
-        Keys and values that heads share are there once for each selected head. What is not there is an error.
+        Keys and values that heads share are there once for each selected head. What is not there is
+        an error.
         """
         return Recording(selected(self._store, patterns, layers, heads, rows))
 
     def compare(self, other: "Recording") -> Comparison:
-        """Say for each site of both recordings how far their last values are apart, and where most."""
+        """Return the differences from another recording at the sites of both."""
         if not isinstance(other, Recording):
-            raise WrongUsage(f"a recording is compared with another recording; got a {type(other).__name__}.")
+            raise WrongUsage(
+                f"a recording is compared with another recording; got a {type(other).__name__}."
+            )
         return compared(self, other)
 
     def to_numpy(self) -> dict[str, Any]:
-        """Return the last value of every site as an array; bfloat16, which NumPy lacks, becomes float32.
+        """Return the last value of every site as an array; bfloat16 becomes float32.
 
         What was reduced to several tensors becomes as many arrays.
         """
         return {site: _to_numpy(site, self[site]) for site in self}
 
     def save(self, folder: Path | str) -> Path:
-        """Write `recording.json` and `recording.safetensors` into a folder, which is made if need be; return it."""
+        """Write `recording.json` and `recording.safetensors` into a folder, created if needed;
+        return it."""
         write_store(self._store, Path(folder))
         return Path(folder)
 
@@ -256,18 +301,24 @@ class Recording(Mapping[str, Any]):
         of_all: Callable[[Read], list[_Told]],
         of_none: Callable[[int], list[_Told]],
     ) -> tuple[list[_Told], list[_Told]]:
-        """Tell something of a site's queries and of its keys: from what was read, or where nothing is known."""
+        """Tell something of a site's queries and of its keys: from what was read, or where nothing
+        is known."""
         passed = self._at_row(site, row)
         num_queries, num_keys = _lengths(site, passed)
         own = None if passed.query is None else self._store.reads[passed.query]
-        # A model may put positions of its own before what it reads; then the names would be those of others.
+        # A model may put positions of its own before what it reads; then the names would be those
+        # of others.
         is_named = own is not None and own.shape[1] == (num_queries or own.shape[1])
         query = of_own(own) if own is not None and is_named else of_none(num_queries)
         if site.rpartition(".")[2] not in _OF_ATTENTION:
             return query, query
         read = None if passed.key is None else self._store.reads[passed.key]
         is_own = read is not None and passed.key == passed.query
-        first = first_key(read.offset + read.shape[1], num_keys, read.offset) if read is not None and is_own else 0
+        first = (
+            first_key(read.offset + read.shape[1], num_keys, read.offset)
+            if read is not None and is_own
+            else 0
+        )
         if read is None or (num_keys and read.offset + read.shape[1] != num_keys + first):
             return query, of_none(num_keys)
         return query, of_all(read)[first:]
@@ -290,7 +341,8 @@ class Recording(Mapping[str, Any]):
 
 
 def open_recording(folder: Path | str, *, budget: int | str | None = None) -> Recording:
-    """Read a saved recording back, also the one in the folder that `attnlab look --out` wrote; see `Recording.load`."""
+    """Read a saved recording, also from the folder that `attnlab look --out` wrote; see
+    `Recording.load`."""
     within = Path(folder) / "recording"
     is_without = not (Path(folder) / "recording.json").exists()
     return Recording.load(within if is_without and within.is_dir() else folder, budget=budget)
@@ -301,7 +353,7 @@ def _has_keys(site: str) -> bool:
 
 
 def _lengths(site: str, passed: Passed) -> tuple[int, int]:
-    """How many positions look, and how many are looked at; 0 where the value does not tell."""
+    """Return the numbers of queries and of keys; 0 where the value does not show it."""
     if passed.mask is not None:
         return passed.mask.num_queries, passed.mask.num_keys
     shape = passed.shape()
@@ -310,7 +362,9 @@ def _lengths(site: str, passed: Passed) -> tuple[int, int]:
     name = site.rpartition(".")[2]
     if _has_keys(site):
         return shape[-2], shape[-1]
-    return 0 if name in ("key", "value") else shape[-2], 0 if name in ("query", "heads") else shape[-2]
+    return 0 if name in ("key", "value") else shape[-2], 0 if name in ("query", "heads") else shape[
+        -2
+    ]
 
 
 def _to_numpy(site: str, value: Any) -> Any:
@@ -319,4 +373,6 @@ def _to_numpy(site: str, value: Any) -> Any:
         return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     if isinstance(value, tuple):
         return type(value)(*(_to_numpy(site, each) for each in value))
-    raise WrongUsage(f"{site} was reduced to a {type(value).__name__}, which cannot be turned into arrays.")
+    raise WrongUsage(
+        f"{site} was reduced to a {type(value).__name__}, which cannot be turned into arrays."
+    )

@@ -1,4 +1,4 @@
-"""What a model read while it was recorded, and the names of it: queries and keys apart."""
+"""The tokens that a model read while it was recorded, and their names: queries and keys apart."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -29,19 +29,20 @@ Vocabulary: TypeAlias = Sequence[str] | Mapping[int, str] | Callable[[int], str]
 
 @displayed
 class Sides(NamedTuple):
-    """The names of the positions that look, and of those that are looked at."""
+    """The names of the queries and of the keys."""
 
     query: list[str]
     key: list[str]
 
 
 class Read(NamedTuple):
-    """What one stack began to read.
+    """The input of one stack in one pass.
 
-    ids (batch, length) or (batch, length, parts), None for vectors · real (batch, length), False at padding · before:
-    the number of the reading that this one goes on from, under a key/value cache · edits: what stood at the doors ·
-    names: what the positions of the one input there is are called, where this is known better than by ids · rows
-    (batch,): those of the reading before that these go on from, None for their own.
+    ids (batch, length) or (batch, length, parts), None for vectors · real (batch, length), False at
+    padding · before: the number of the reading that this one goes on from, under a key/value cache
+    · edits: what stood at the hook points · names: what the positions of the one input there is are
+    called, where this is known better than by ids · rows (batch,): those of the reading before that
+    these go on from, None for their own.
     """
 
     part: str
@@ -60,21 +61,23 @@ class Read(NamedTuple):
 
 
 def vocabulary_of(model: object, vocabulary: Vocabulary | None) -> Vocabulary | None:
-    """Return the vocabulary that is given, or the one that a model brings: `model.vocabulary`."""
+    """Return the given vocabulary, or the model's own: `model.vocabulary`."""
     return getattr(model, "vocabulary", None) if vocabulary is None else vocabulary
 
 
 def check_vocabulary(vocabulary: object) -> None:
     """Raise `WrongUsage` unless this can name ids."""
-    if not (vocabulary is None or callable(vocabulary) or isinstance(vocabulary, Sequence | Mapping)):
+    if not (
+        vocabulary is None or callable(vocabulary) or isinstance(vocabulary, Sequence | Mapping)
+    ):
         raise WrongUsage(
-            "a vocabulary is a sequence of names, a mapping of ids to names or a function of an id; "
-            f"got a {type(vocabulary).__name__}."
+            "a vocabulary is a sequence of names, a mapping of ids to names or a function of an "
+            f"id; got a {type(vocabulary).__name__}."
         )
 
 
 def name_of(token: int, vocabulary: Vocabulary | None) -> str:
-    """Name an id; without a vocabulary, by its number.
+    """Return the name of an id; without a vocabulary, its number.
 
     Raises:
         WrongUsage: the vocabulary does not know it.
@@ -89,7 +92,7 @@ def name_of(token: int, vocabulary: Vocabulary | None) -> str:
 
 
 def own_names(read: Read, row: int, vocabulary: Vocabulary | None) -> list[str]:
-    """Name what was read; `[3]` is a position of which nothing is known."""
+    """Return the names of the tokens of this pass; `[3]` is a position without a known id."""
     if read.names is not None and read.shape == (1, len(read.names)):
         return list(read.names)
     if read.ids is None:
@@ -98,36 +101,48 @@ def own_names(read: Read, row: int, vocabulary: Vocabulary | None) -> list[str]:
     return ["+".join(name_of(token, vocabulary) for token in each) for each in parts]
 
 
-def all_names(reads: Sequence[Read], read: Read, row: int, vocabulary: Vocabulary | None) -> list[str]:
-    """Name what was read and, under a key/value cache, all that was read before it."""
+def all_names(
+    reads: Sequence[Read], read: Read, row: int, vocabulary: Vocabulary | None
+) -> list[str]:
+    """Return the names of the tokens of this pass and, under a key/value cache, of all before."""
     before = read.row_before(row)
-    past = unknown(read.offset) if read.before is None else all_names(reads, reads[read.before], before, vocabulary)
+    past = (
+        unknown(read.offset)
+        if read.before is None
+        else all_names(reads, reads[read.before], before, vocabulary)
+    )
     return past + own_names(read, row, vocabulary)
 
 
 def own_real(read: Read, row: int) -> list[bool]:
-    """Say which positions are real; what is not known to be padding is."""
+    """Return which positions are not padding; unknown ones are not."""
     return [True] * read.shape[1] if read.real is None else read.real[row].tolist()
 
 
 def all_real(reads: Sequence[Read], read: Read, row: int) -> list[bool]:
-    """Say the same of all that was read, also before."""
-    past = [True] * read.offset if read.before is None else all_real(reads, reads[read.before], read.row_before(row))
+    """Return which positions of this pass and of all before are not padding."""
+    past = (
+        [True] * read.offset
+        if read.before is None
+        else all_real(reads, reads[read.before], read.row_before(row))
+    )
     return past + own_real(read, row)
 
 
 def first_key(length: int, num_keys: int, offset: int) -> int:
-    """Say which position the first key is: a cache that lets go of the oldest ones holds the last of `length`."""
+    """Return the position of the first key: a cache that drops the oldest holds the last of
+    `length`."""
     return length - num_keys if offset and 0 < num_keys < length else 0
 
 
 def unknown(length: int, start: int = 0) -> list[str]:
-    """Name positions by their places alone."""
+    """Return names of positions by their numbers alone."""
     return [f"[{place}]" for place in range(start, start + length)]
 
 
 def stack_of(part: str, stacks: Mapping[str, int]) -> int | None:
-    """Find the latest reading of the stack that a part belongs to: the nearest around it, or the last one within it."""
+    """Return the latest input of a part's stack: the nearest around it, or the last one within
+    it."""
     around = part
     while True:
         if around in stacks:
@@ -135,5 +150,7 @@ def stack_of(part: str, stacks: Mapping[str, int]) -> int | None:
         if not around:
             break
         around = around.rpartition(".")[0]
-    within = [number for path, number in stacks.items() if path.startswith(f"{part}." if part else "")]
+    within = [
+        number for path, number in stacks.items() if path.startswith(f"{part}." if part else "")
+    ]
     return max(within, default=None)

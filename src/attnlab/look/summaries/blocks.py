@@ -1,6 +1,6 @@
-"""Summaries in PyTorch, some rows at a time: for any device and any precision, where there is no compiled way.
+"""Summaries in PyTorch, some rows at a time: for any device and any precision.
 
-Of a block of rows only the keys are computed with that somebody in it may look at; blocks without any cost nothing.
+Keys that are masked for all rows of a block are skipped; wholly masked blocks cost nothing.
 """
 
 from collections.abc import Iterator
@@ -16,37 +16,49 @@ from attnlab.look.summaries.summary import Rows, Summary, cell_size, rows_of
 from attnlab.parts.attend import attention_weights
 from attnlab.shapes import require_integer, shape_text
 
-__all__ = ["Block", "blocks_of", "cell_counts", "pool", "strips_of", "summary_of", "summary_of_weights"]
+__all__ = [
+    "Block",
+    "blocks_of",
+    "cell_counts",
+    "pool",
+    "strips_of",
+    "summary_of",
+    "summary_of_weights",
+]
 
 _CPU_NUMBERS, _GPU_NUMBERS = 2**20, 2**25  # of a block
 
 
 class Block(NamedTuple):
-    """Some rows of some heads, and the keys that they may look at."""
+    """Some rows of some heads, and the keys that they may attend to."""
 
     heads: slice
     queries: slice
     keys: slice
 
     def within(self, heads: slice, queries: slice, keys: slice) -> "Block":
-        """Return the same block, counted from the corner of what it is a part of."""
-        corner = (heads.start, queries.start, keys.start)
-        return Block(*(slice(part.start - by, part.stop - by) for part, by in zip(self, corner, strict=True)))
+        """Return the same block relative to the corner of a larger one."""
+        corner = zip(self, (heads.start, queries.start, keys.start), strict=True)
+        return Block(*(slice(part.start - by, part.stop - by) for part, by in corner))
 
 
 def blocks_of(question: Question, together: slice | None = None) -> Iterator[Block]:
-    """Cut a pattern into blocks that are small enough to be computed at once; heads `together` stay so."""
+    """Cut a pattern into blocks that can be computed at once; heads `together` stay in one
+    block."""
     everything = slice(0, question.num_queries), slice(0, question.num_keys)
     if together is not None:
         yield from strips_of(question, together, *everything)
         return
     heads = max(1, _room(question.query.device) // max(1, question.num_keys * question.num_queries))
     for head in range(0, question.num_heads, heads):
-        yield from strips_of(question, slice(head, min(question.num_heads, head + heads)), *everything)
+        yield from strips_of(
+            question, slice(head, min(question.num_heads, head + heads)), *everything
+        )
 
 
 def strips_of(question: Question, heads: slice, queries: slice, keys: slice) -> Iterator[Block]:
-    """Cut a part of some heads' patterns into strips of rows; of each only the keys that somebody there can look at."""
+    """Cut a part of some heads' patterns into strips of rows, each with the keys that it may attend
+    to."""
     for rows in _strips(heads, queries, keys.stop - keys.start, question.query.device):
         seen = question.seen(rows)
         first = min(keys.stop, max(keys.start, seen.start))
@@ -65,22 +77,32 @@ def _room(device: torch.device) -> int:
 
 
 def summary_of(question: Question, *, tiles: int, top: int) -> Summary:
-    """Summarise what is asked, block by block."""
-    gathered = _Gathered(question.query, question.num_heads, question.num_queries, question.num_keys, tiles, top)
+    """Summarize an attention, block by block."""
+    sizes = question.num_heads, question.num_queries, question.num_keys
+    gathered = _Gathered(question.query, *sizes, tiles, top)
     for block in blocks_of(question):
         scores = question.scores(*block)
-        gathered.take(block, attention_weights(scores), scores, scores.logsumexp(-1), question.offset)
+        weights, log_sum = attention_weights(scores), scores.logsumexp(-1)
+        gathered.take(block, weights, scores, log_sum, question.offset)
     return gathered.summary(question.shape)
 
 
-def summary_of_weights(weights: Tensor, *, tiles: int, top: int, offset: int | None = None) -> Summary:
-    """Summarise weights that are there, (..., query, key), such as edited ones; log_sum is ln Σ w, 0 for a sum of 1.
+def summary_of_weights(
+    weights: Tensor, *, tiles: int, top: int, offset: int | None = None
+) -> Summary:
+    """Summarize given weights, (..., query, key), such as edited ones; log_sum is ln Σ w, 0 for a
+    sum of 1.
 
-    Rows that do not sum to 1 keep their entropy, `-Σ w ln w`; distance and spread are those of their shares.
+    Rows that do not sum to 1 keep their entropy, `-Σ w ln w`; distance and spread are those of
+    their shares.
     """
     if not isinstance(weights, Tensor) or weights.dim() < 2 or not weights.is_floating_point():
-        came = f"{shape_text(weights.shape)} of {weights.dtype}" if isinstance(weights, Tensor) else repr(weights)
-        raise WrongUsage(f"weights are floating-point numbers of shape (..., query, key); got {came}.")
+        came = repr(weights)
+        if isinstance(weights, Tensor):
+            came = f"{shape_text(weights.shape)} of {weights.dtype}"
+        raise WrongUsage(
+            f"weights are floating-point numbers of shape (..., query, key); got {came}."
+        )
     require_integer("tiles", tiles)
     require_integer("top", top)
     weights = weights.detach()
@@ -98,9 +120,11 @@ def summary_of_weights(weights: Tensor, *, tiles: int, top: int, offset: int | N
 
 
 class _Gathered:
-    """A summary as it comes together."""
+    """A summary that is assembled from blocks."""
 
-    def __init__(self, like: Tensor, heads: int, queries: int, keys: int, tiles: int, top: int) -> None:
+    def __init__(
+        self, like: Tensor, heads: int, queries: int, keys: int, tiles: int, top: int
+    ) -> None:
         self._lengths, self._top = (queries, keys), top
         self._cell = cell_size(queries, tiles), cell_size(keys, tiles)
         each = {name: like.new_empty(heads, queries) for name in Rows._fields}
@@ -111,16 +135,21 @@ class _Gathered:
         self._total = like.new_zeros(heads, *size)
         self._largest = torch.zeros_like(self._total)
 
-    def take(self, block: Block, weights: Tensor, order: Tensor, log_sum: Tensor, offset: int) -> None:
-        """Take the weights of a block; `order` as in `rows_of`."""
-        position = torch.arange(block.queries.start, block.queries.stop, device=weights.device) + offset
-        found = rows_of(weights, order, log_sum, top=self._top, position=position, first_key=block.keys.start)
+    def take(
+        self, block: Block, weights: Tensor, order: Tensor, log_sum: Tensor, offset: int
+    ) -> None:
+        """Add the weights of a block; `order` as in `rows_of`."""
+        first, last = block.queries.start + offset, block.queries.stop + offset
+        position = torch.arange(first, last, device=weights.device)
+        found = rows_of(
+            weights, order, log_sum, top=self._top, position=position, first_key=block.keys.start
+        )
         for whole, part in zip(self._rows, found, strict=True):
             whole[block.heads, block.queries] = part
         pool(weights, block, self._cell, self._total, self._largest)
 
     def summary(self, shape: tuple[int, ...]) -> Summary:
-        """Return what was gathered, with the heads in their leading axes again."""
+        """Return the summary, with the heads in their leading axes again."""
         mean = self._total / cell_counts(self._lengths, self._cell).to(self._total)
         rows = Rows(*(part.reshape(*shape, *part.shape[1:]) for part in self._rows))
         return Summary(
@@ -133,30 +162,32 @@ class _Gathered:
 
 
 def cell_counts(lengths: tuple[int, int], cell: tuple[int, int]) -> Tensor:
-    """Return how many weights each cell holds, (query cell, key cell); the last ones may be ragged."""
-    high, wide = (
-        (length - torch.arange(0, length, size)).clamp(max=size) for length, size in zip(lengths, cell, strict=True)
-    )
+    """Return how many weights each cell holds, (query cell, key cell); the last may hold fewer."""
+    high = (lengths[0] - torch.arange(0, lengths[0], cell[0])).clamp(max=cell[0])
+    wide = (lengths[1] - torch.arange(0, lengths[1], cell[1])).clamp(max=cell[1])
     return high.unsqueeze(-1) * wide
 
 
 def _narrowed(question: Question, heads: slice, queries: slice, keys: slice) -> slice:
-    """Leave out the keys before the first and after the last that a mask lets anybody here look at."""
+    """Leave out the keys before the first and after the last that a mask allows in this block."""
     mask = question.mask_block(heads, queries, keys)
     if mask is None or not mask.numel():
         return keys
-    seen = (mask if mask.dtype == torch.bool else mask != float("-inf")).flatten(0, 1).any(0).nonzero()
+    allowed = mask if mask.dtype == torch.bool else mask != float("-inf")
+    seen = allowed.flatten(0, 1).any(0).nonzero()
     if not len(seen):
         return slice(keys.start, keys.start)
     return slice(keys.start + int(seen[0]), keys.start + int(seen[-1]) + 1)
 
 
-def pool(weights: Tensor, block: Block, cell: tuple[int, int], total: Tensor, largest: Tensor) -> None:
+def pool(
+    weights: Tensor, block: Block, cell: tuple[int, int], total: Tensor, largest: Tensor
+) -> None:
     """Add a block's weights to the cells that they lie in."""
     if block.keys.start == block.keys.stop:
         return
     columns, padding = _cells(block.keys, cell[1])
-    # Zeros fill the first and the last cell up; they change neither the sum nor the largest.
+    # Padding with zeros changes neither the sum nor the largest weight of a cell.
     in_columns = F.pad(weights, padding).reshape(*weights.shape[:2], -1, cell[1])
     rows, padding = _cells(block.queries, cell[0])
     place = (block.heads, rows, columns)
@@ -167,6 +198,6 @@ def pool(weights: Tensor, block: Block, cell: tuple[int, int], total: Tensor, la
 
 
 def _cells(positions: slice, cell: int) -> tuple[slice, tuple[int, int]]:
-    """Return the cells that some positions lie in, and how many positions are missing at both ends."""
+    """Return the cells of some positions, and how many positions are missing at both ends."""
     cells = slice(positions.start // cell, -(-positions.stop // cell))
     return cells, (positions.start - cells.start * cell, cells.stop * cell - positions.stop)

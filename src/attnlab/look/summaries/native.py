@@ -1,6 +1,7 @@
-"""Summaries by compiled C++ (`attnlab.native.attention`), for float32 on a processor: as exact, in less time.
+"""Summaries by compiled C++ (`attnlab.native.attention`), for float32 on a CPU: as exact, in less
+time.
 
-Where the attention's output is computed by the same kernel anyway, both come from one pass over the scores.
+If the same kernel also computes the attention's output, both come from one pass over the scores.
 """
 
 import torch
@@ -16,24 +17,24 @@ __all__ = ["reason_against", "summary_of"]
 _MOST_TOP = 64
 
 
-def reason_against(question: Question, top: int, *, is_tame: bool = False) -> str | None:
-    """Say what stands against the compiled way; None when it can be taken.
+def reason_against(question: Question, top: int, *, is_finite: bool = False) -> str | None:
+    """Return why the compiled implementation cannot be used, or None.
 
     Args:
-        question: what is asked.
-        top: how many keys are to be named.
-        is_tame: the numbers are known to be neither too large nor NaN.
+        question: the attention to summarize.
+        top: how many keys are named for each query.
+        is_finite: the numbers are known to be neither too large nor NaN.
     """
     query, key, mask = question.query, question.key, question.mask
     if query.device.type != "cpu" or query.dtype != torch.float32:
-        return f"it is for float32 on a processor, and these are {query.dtype} on {query.device.type}"
+        return f"it is for float32 on a CPU, and these are {query.dtype} on {query.device.type}"
     if mask is not None and mask.device.type != "cpu":
         return "the mask is on another device"
     if not (query.numel() and key.numel()):
         return "there is nothing to compute"
     if top > _MOST_TOP:
         return f"it finds at most {_MOST_TOP} top keys"
-    if not (is_tame or _largest_score(question) < attention.LARGEST_SCORE):  # NaN: the other way tells what it reaches
+    if not is_finite and not _largest_score(question) < attention.LARGEST_SCORE:  # or NaN
         return "numbers are too large, or not numbers"
     found = attention.library()
     return found if isinstance(found, str) else None
@@ -47,20 +48,27 @@ def _largest_score(question: Question) -> float:
 def summary_of(
     question: Question, *, tiles: int, top: int, value: Tensor | None = None
 ) -> tuple[Summary, Tensor | None]:
-    """Summarise what is asked, and gather the values, (..., key, value_width), where they are given.
+    """Summarize an attention and, given values, (..., key, value_width), compute its output too.
 
     Raises:
-        CouldNotRun: memory ran out.
+        CouldNotRun: out of memory.
     """
     lengths = question.num_queries, question.num_keys
     cells = cell_size(lengths[0], tiles), cell_size(lengths[1], tiles)
-    mask = question.mask if question.mask is None or question.mask.dtype == torch.bool else question.mask.float()
+    mask = question.mask
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.float()
     telling = attention.Telling.room(question.shape, lengths, cells, top, question.offset)
     try:
         output = attention.attend_rows(
-            question.query, question.key, mask, scale=question.scale, band=(question.left, question.right),
-            value=value, telling=telling,
-        )  # fmt: skip
+            question.query,
+            question.key,
+            mask,
+            scale=question.scale,
+            band=(question.left, question.right),
+            value=value,
+            telling=telling,
+        )
     except MemoryError as error:
         raise CouldNotRun(str(error)) from None
     told = telling.told

@@ -1,7 +1,6 @@
-"""What is asked of an attention: queries and keys of any leading axes, who may look at whom, how to pool.
+"""The arguments of a summary in one form: queries and keys with any leading axes, a band, a mask.
 
-Everything is brought into one form here, flattened heads with a band and perhaps a tensor for a mask, from which both
-ways of computing start.
+Both implementations start from it.
 """
 
 import math
@@ -22,16 +21,17 @@ __all__ = ["FAR", "Pattern", "Question", "ask", "ask_about"]
 Pattern = Tensor | Literal["causal"] | int | None
 """A mask as `attend` takes it, or the width of a sliding window."""
 
-FAR = 2**30  # further than any key
-_MOST = 2**24  # positions that are exact in float32
+FAR = 2**30  # farther than any key
+_MOST = 2**24  # positions below it are exact in float32
 
 
 @dataclass(frozen=True)
 class Question:
-    """Queries (..., query, width), keys (..., key, width) and perhaps a mask (..., query, key), views of one shape.
+    """Queries (..., query, width), keys (..., key, width) and perhaps a mask (..., query, key),
+    views of one shape.
 
-    A query at `position` among the keys may look at those from position - left to position + right. Heads are numbered
-    through all leading axes.
+    A query at `position` among the keys may attend to keys from position - left to position +
+    right. Heads are numbered through all leading axes.
     """
 
     query: Tensor
@@ -49,72 +49,88 @@ class Question:
 
     @property
     def num_heads(self) -> int:
-        """How many heads, of all leading axes together."""
+        """The number of heads in all leading axes."""
         return math.prod(self.shape)
 
     @property
     def num_queries(self) -> int:
-        """How many positions look."""
+        """The number of queries."""
         return self.query.shape[-2]
 
     @property
     def num_keys(self) -> int:
-        """How many positions are looked at."""
+        """The number of keys."""
         return self.key.shape[-2]
 
     @property
     def mask_offset(self) -> int:
-        """Where masks put the first query: the queries are the last positions."""
+        """The position of the first query in masks: the queries are the last positions."""
         return self.num_keys - self.num_queries
 
     def seen(self, queries: slice) -> slice:
-        """Return the keys that the band lets some queries look at."""
+        """Return the keys that the band allows for some queries."""
         first = min(self.num_keys, max(0, queries.start + self.mask_offset - self.left))
-        return slice(first, max(first, min(self.num_keys, queries.stop + self.mask_offset + self.right)))
+        last = min(self.num_keys, queries.stop + self.mask_offset + self.right)
+        return slice(first, max(first, last))
 
     def mask_block(self, heads: slice, queries: slice, keys: slice) -> Tensor | None:
         """Return a part of the mask, (head, query, key), without the band."""
         return None if self.mask is None else self._of(self.mask[..., queries, keys], heads)
 
     def scores(self, heads: slice, queries: slice, keys: slice) -> Tensor:
-        """Make a part of the scores, (head, query, key), as `attend` makes them."""
+        """Compute a part of the scores, (head, query, key), as `attend` does."""
         mask = self.mask_block(heads, queries, keys)
         if self.left < FAR or self.right < FAR:
             device = self.query.device
-            position = torch.arange(queries.start, queries.stop, device=device).unsqueeze(-1) + self.mask_offset
-            distance = position - torch.arange(keys.start, keys.stop, device=device)
+            position = torch.arange(queries.start, queries.stop, device=device) + self.mask_offset
+            distance = position.unsqueeze(-1) - torch.arange(keys.start, keys.stop, device=device)
             band = (distance <= self.left) & (distance >= -self.right)
             if mask is None or mask.dtype == torch.bool:
                 mask = band if mask is None else mask & band
             else:
                 mask = mask.masked_fill(~band, float("-inf"))
-        query, key = self._of(self.query[..., queries, :], heads), self._of(self.key[..., keys, :], heads)
+        query = self._of(self.query[..., queries, :], heads)
+        key = self._of(self.key[..., keys, :], heads)
         return attention_scores(query, key, mask, scale=self.scale)
 
     def _of(self, tensor: Tensor, heads: slice) -> Tensor:
+        if not self.shape:
+            return tensor.unsqueeze(0)
         numbers = torch.arange(heads.start, heads.stop, device=tensor.device)
-        return tensor[torch.unravel_index(numbers, self.shape)] if self.shape else tensor.unsqueeze(0)
+        return tensor[torch.unravel_index(numbers, self.shape)]
 
 
 def ask(
-    query: Tensor, key: Tensor, mask: Pattern = None, *, scale: float | bool | None = None, offset: int | None = None
+    query: Tensor,
+    key: Tensor,
+    mask: Pattern = None,
+    *,
+    scale: float | bool | None = None,
+    offset: int | None = None,
 ) -> Question:
-    """Bring what `summarise` is given into one form, or say what is wrong with it."""
+    """Check the arguments of `summarize`, and return them in one form."""
     check_attention_shapes(query, key, key, mask if isinstance(mask, Tensor) else None)
     if max(query.shape[-2], key.shape[-2]) >= _MOST:
-        raise WrongUsage(f"at most {_MOST - 1:,} positions can be summarised; got {shape_text(query.shape)}.")
-    if not (offset is None or (isinstance(offset, int) and not isinstance(offset, bool) and abs(offset) < _MOST)):
-        raise WrongUsage(f"offset is the position of the first query among the keys, an integer; got {offset!r}.")
+        raise WrongUsage(
+            f"at most {_MOST - 1:,} positions can be summarized; got {shape_text(query.shape)}."
+        )
+    is_whole = isinstance(offset, int) and not isinstance(offset, bool)
+    if offset is not None and not (is_whole and abs(offset) < _MOST):
+        raise WrongUsage(
+            f"offset is the position of the first query among the keys, an integer; got {offset!r}."
+        )
     refuse_zeros_and_ones(mask)
     left, right, tensor = _band(mask)
     query, key = query.detach(), key.detach()
     if query.dtype in (torch.float16, torch.bfloat16):
         query, key = query.float(), key.float()
     shape = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
+    if tensor is not None:
+        tensor = tensor.detach().expand(*shape, query.shape[-2], key.shape[-2])
     return Question(
         query=query.expand(*shape, *query.shape[-2:]),
         key=key.contiguous().expand(*shape, *key.shape[-2:]),
-        mask=None if tensor is None else tensor.detach().expand(*shape, query.shape[-2], key.shape[-2]),
+        mask=tensor,
         left=left,
         right=right,
         scale=_scale_factor(scale, query.shape[-1]),
@@ -123,9 +139,9 @@ def ask(
 
 
 def ask_about(call: AttentionCall) -> Question:
-    """Bring an attention that is about to be computed into that form; its heads are numbered as the query's.
+    """Return an attention call in that form; its heads are numbered as the query's.
 
-    Heads that share keys become an axis of their own, over which the keys need not be repeated.
+    Heads that share keys become an axis of their own, over which the keys are not repeated.
     """
     query, key, mask = call.query, call.key, cast(Pattern, call.mask)
     num_kv_heads = key.shape[-3]
@@ -146,7 +162,10 @@ def _band(mask: Pattern) -> tuple[int, int, Tensor | None]:
         return FAR, FAR, None
     if isinstance(mask, str):
         if mask != "causal":
-            raise WrongUsage(f'a mask is a tensor, None, "causal" or the width of a sliding window; got {mask!r}.')
+            raise WrongUsage(
+                'a mask is a tensor, None, "causal" or the width of a sliding window; got '
+                f"{mask!r}."
+            )
         return FAR, 0, None
     if isinstance(mask, Tensor):
         return FAR, FAR, as_tensor(mask, 0, 0)

@@ -1,4 +1,4 @@
-"""How alike the patterns of several heads are, without their matrices."""
+"""The similarity of heads, without their matrices of weights."""
 
 import torch
 from torch import Tensor
@@ -13,19 +13,24 @@ __all__ = ["head_similarity"]
 
 
 @torch.no_grad()
-def head_similarity(query: Tensor, key: Tensor, mask: Pattern = None, *, scale: float | bool | None = None) -> Tensor:
-    """Compare the weights of each head with those of each other: `Σ a b / √(Σ a² Σ b²)`, 1 where they are the same.
+def head_similarity(
+    query: Tensor, key: Tensor, mask: Pattern = None, *, scale: float | bool | None = None
+) -> Tensor:
+    """Return the cosine similarity of the weights of all pairs of heads: `Σ a b / √(Σ a² Σ b²)`.
 
-    Weights are never negative, so neither is this; 0 says that two heads share no key of any query. A head that may
-    look at nothing is like none, not even itself. Heads of several layers are compared by joining them: the queries,
-    and the keys, along the head axis.
+    Weights are never negative, so neither is this; 0 means that two heads share no key of any
+    query. A head without any key has similarity 0, also to itself. Heads of several layers are
+    compared by concatenating their queries, and their keys, along the head axis.
 
-    Shapes: query (..., head, query, head_width), key the same or with one head that all share -> (..., head, head),
-    float64.
+    Shapes: query (..., head, query, head_width), key the same or with one head that all share ->
+    (..., head, head), float64.
     """
     question = ask(query, key, mask, scale=scale)
     if not question.shape:
-        raise WrongUsage(f"similarity needs a head axis, (..., head, query, width); got {shape_text(query.shape)}.")
+        raise WrongUsage(
+            "similarity needs a head axis, (..., head, query, width); got "
+            f"{shape_text(query.shape)}."
+        )
     heads = question.shape[-1]
     products = torch.zeros(question.num_heads, heads, dtype=torch.float64, device=query.device)
     for first in range(0, question.num_heads, max(1, heads)):
@@ -36,5 +41,5 @@ def head_similarity(query: Tensor, key: Tensor, mask: Pattern = None, *, scale: 
     products = products.reshape(*question.shape, heads)
     norm = products.diagonal(dim1=-2, dim2=-1).sqrt()
     scaled = norm.unsqueeze(-1) * norm.unsqueeze(-2)
-    # Not "where scaled > 0": NaN shall stay, for two heads with it do not share nothing.
+    # Not "where scaled > 0": NaN must stay NaN.
     return torch.where(scaled == 0, 0.0, products / scaled.masked_fill(scaled == 0, 1.0))

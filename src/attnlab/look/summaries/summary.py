@@ -1,7 +1,7 @@
-"""What a summary says of a pattern of attention, and the same said of weights that are there already.
+"""The numbers of a summary, and their formulas for rows of weights.
 
-The formulas stand here once, in PyTorch, for rows whose weights are at hand; `blocks.py` puts a whole pattern together
-out of such rows, and `attnlab.native.attention` computes the same without holding them.
+The formulas are written here once, in PyTorch; `blocks.py` assembles a whole pattern from such
+rows, and `attnlab.native.attention` computes the same without holding them.
 """
 
 from typing import NamedTuple
@@ -16,25 +16,25 @@ __all__ = ["Rows", "Summary", "cell_size", "rows_of", "top_of"]
 
 @displayed
 class Summary(NamedTuple):
-    """What the weights of an attention are like, without the weights: (..., query) but for the last four.
+    """A summary of attention weights: (..., query) but for the last five.
 
     With w the weights of a query (they sum to 1) and d = its position - the key's position:
 
-    entropy: -Σ w ln w, in nats; 0 for one key alone, ln(keys) for all alike.
-    effective_keys: exp(entropy), the number of keys that, alike, would have this entropy.
+    entropy: -Σ w ln w, in nats; 0 for a single key, ln(keys) for equal weights.
+    effective_keys: exp(entropy), the number of equally weighted keys with this entropy.
     largest: the largest weight.
     distance, spread: mean and standard deviation of d, in positions; positive is back.
-    first, own, previous: the weight on the first key, on the query's own position, on the one before it; 0 where there
-        is no such key.
-    log_sum: ln Σ exp(score), with which any weight is exp(score - log_sum).
-    top_keys, top_weights: the keys of the largest weights, (..., query, top), the largest first, of equal ones the
-        first key first; -1 and 0 where there are no more keys with a weight.
-    map_mean, map_max: the mean and the largest weight in each cell, (..., query cell, key cell); blocked weights count,
-        as the zeros that they are.
-    cells: how many queries and keys go into a cell, (2,); the last cells may hold fewer.
+    first, own, previous: the weight on the first key, on the query's own position, on the one
+        before it; 0 without such a key.
+    log_sum: ln Σ exp(score); any weight is exp(score - log_sum).
+    top_keys, top_weights: the keys of the largest weights, (..., query, top), the largest first,
+        among equal ones the first key first; -1 and 0 where there are no more keys with a weight.
+    map_mean, map_max: the mean and the largest weight in each cell, (..., query cell, key cell);
+        masked weights count as zeros.
+    cells: how many queries and keys a cell has, (2,); the last cells may have fewer.
 
-    A query that may look at nothing has weights of zero: all that is said of it is 0, its log_sum is -inf, its top keys
-    are -1. It is known by `largest == 0`. Numbers are float32, for float64 queries float64.
+    A query without a key has zeros everywhere, a log_sum of -inf and top keys of -1; it is
+    recognized by `largest == 0`. Numbers are float32, for float64 queries float64.
     """
 
     entropy: Tensor
@@ -53,15 +53,16 @@ class Summary(NamedTuple):
     cells: Tensor
 
     def _card(self) -> Card:
-        rows = [
-            [name, short(value), "" if name in ("cells", "top_keys") else short(float(value.float().mean()))]
-            for name, value in zip(self._fields, self, strict=True)
-        ]
+        rows = []
+        for name, value in self._asdict().items():
+            is_index = name in ("cells", "top_keys")
+            mean = "" if is_index else short(float(value.float().mean()))
+            rows.append([name, short(value), mean])
         return Card("Summary of an attention", [], ("what", "shape", "mean"), rows)
 
 
 class Rows(NamedTuple):
-    """What is said of some rows, (head, query); the top keys and weights are (head, query, top)."""
+    """The statistics of some rows, (head, query); top keys and weights are (head, query, top)."""
 
     entropy: Tensor
     largest: Tensor
@@ -76,7 +77,7 @@ class Rows(NamedTuple):
 
 
 def cell_size(length: int, tiles: int) -> int:
-    """Return how many positions go into a cell so that there are at most `tiles` cells, all but the last of one size.
+    """Return the number of positions in a cell so that there are at most `tiles` cells.
 
     >>> cell_size(1000, 512), cell_size(512, 512), cell_size(0, 512)
     (2, 1, 1)
@@ -84,21 +85,23 @@ def cell_size(length: int, tiles: int) -> int:
     return max(1, -(-length // tiles))
 
 
-def rows_of(weights: Tensor, order: Tensor, log_sum: Tensor, *, top: int, position: Tensor, first_key: int) -> Rows:
-    """Say of rows of weights what a summary says of each.
+def rows_of(
+    weights: Tensor, order: Tensor, log_sum: Tensor, *, top: int, position: Tensor, first_key: int
+) -> Rows:
+    """Compute the statistics of rows of weights.
 
     Args:
         weights: (head, query, key), of the keys from `first_key` on; all others have weight 0.
-        order: the same shape, larger where the weight is larger: the scores, which tell apart what is the same after
-            rounding.
+        order: the same shape, larger where the weight is larger: scores distinguish weights that
+            are equal after rounding.
         log_sum: (head, query)
         top: how many of the largest.
         position: (query,), of the queries among the keys.
         first_key: the number of the first key here.
     """
     num_keys = weights.shape[-1]
-    distance = position.unsqueeze(-1) - torch.arange(first_key, first_key + num_keys, device=weights.device)
-    distance = distance.to(weights.dtype)
+    keys_here = torch.arange(first_key, first_key + num_keys, device=weights.device)
+    distance = (position.unsqueeze(-1) - keys_here).to(weights.dtype)
     total = weights.sum(-1)
     share = weights / total.masked_fill(total == 0, 1.0).unsqueeze(-1)
     mean = (share * distance).sum(-1)
@@ -128,13 +131,15 @@ def rows_of(weights: Tensor, order: Tensor, log_sum: Tensor, *, top: int, positi
 
 
 def top_of(weights: Tensor, order: Tensor, top: int) -> tuple[Tensor, Tensor]:
-    """Return the places and values of the largest weights, of equal ones the first: (..., key) -> (..., top) twice."""
+    """Return the keys and values of the largest weights, among equal ones the first: (..., key) ->
+    (..., top) twice."""
     count = min(top, weights.shape[-1])
     found = order.topk(count, dim=-1)
     keys = found.indices
     if count:
-        # Which of equal ones topk takes is not said anywhere: rows that have more than it could take are sorted.
-        tied = ((order >= found.values[..., -1:]).sum(-1) > count) & (found.values[..., -1] > float("-inf"))
+        # topk does not document which of equal values it takes: rows with too many are sorted.
+        tied = (order >= found.values[..., -1:]).sum(-1) > count
+        tied &= found.values[..., -1] > float("-inf")
         if bool(tied.any()):
             keys[tied] = order[tied].sort(dim=-1, descending=True, stable=True).indices[..., :count]
     keys = keys.sort(dim=-1).values

@@ -1,8 +1,8 @@
-"""Deep zoom: a pattern of attention as a pyramid of tiles, each computed exactly when it is asked for.
+"""Deep zoom: a pattern of attention as a pyramid of tiles, each computed exactly on demand.
 
-At level 0 a cell is one weight, at level n the mean and the largest of 2^n × 2^n of them; a tile has `side` × `side`
-cells. All that is held is what the pattern is made of and one number for each query, so that 65,536 × 65,536 weights
-can be looked at anywhere without ever being there.
+At level 0 a cell is one weight, at level n the mean and the largest of 2^n × 2^n weights; a tile
+has `side` × `side` cells. Only queries, keys, mask and one number for each query are held, so any
+part of 65,536 × 65,536 weights can be shown without computing all of them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.summaries.blocks import cell_counts, pool, strips_of
 from attnlab.look.summaries.question import Pattern, Question, ask, ask_about
-from attnlab.look.summaries.summarise import answer
+from attnlab.look.summaries.summarize import answer
 from attnlab.shapes import require_integer, shape_text
 from attnlab.sites import AttentionCall
 
@@ -24,10 +24,11 @@ __all__ = ["Tile", "Zoom", "tile_of"]
 
 @displayed
 class Tile(NamedTuple):
-    """A part of a pattern in cells, (query cell, key cell) each: mean and largest weight; smaller at the ends.
+    """A part of a pattern in cells, (query cell, key cell) each: mean and largest weight; smaller
+    at the ends.
 
-    queries and keys: the positions that it covers. allowed: how many weights of each cell may be looked at; where that
-    is 0, all of the cell is masked, and its mean and largest are 0. cell: how many positions a cell has on a side.
+    queries and keys: the positions that it covers. allowed: how many weights of each cell are not
+    masked; where that is 0, mean and largest are 0. cell: the positions along a side of a cell.
     """
 
     mean: Tensor
@@ -40,10 +41,10 @@ class Tile(NamedTuple):
 
 @displayed
 class Zoom:
-    """The pyramid over each head's pattern: `zoom.tile(level, row, column, head=(0, 3))`.
+    """The pyramid of tiles of each head's pattern: `zoom.tile(level, row, column, head=(0, 3))`.
 
     Args:
-        query, key, mask, scale: as in `summarise`.
+        query, key, mask, scale: as in `summarize`.
         side: how many cells a tile has along each axis.
 
     >>> zoom = Zoom(torch.zeros(600, 4), torch.zeros(600, 4), side=256)
@@ -54,14 +55,20 @@ class Zoom:
     """
 
     def __init__(
-        self, query: Tensor, key: Tensor, mask: Pattern = None, *, scale: float | bool | None = None, side: int = 256
+        self,
+        query: Tensor,
+        key: Tensor,
+        mask: Pattern = None,
+        *,
+        scale: float | bool | None = None,
+        side: int = 256,
     ) -> None:
         question = ask(query, key, mask, scale=scale)
         self._open(question, question.shape, side)
 
     @classmethod
     def of(cls, call: AttentionCall, *, side: int = 256) -> Self:
-        """Zoom into an attention that is about to be computed; its heads are numbered as the query's."""
+        """Zoom into an attention call; its heads are numbered as the query's."""
         zoom = cls.__new__(cls)
         zoom._open(ask_about(call), tuple(call.query.shape[:-2]), side)
         return zoom
@@ -85,7 +92,9 @@ class Zoom:
         """
         rows, columns = self.grid(level)
         if not (_is_in(row, rows) and _is_in(column, columns)):
-            raise WrongUsage(f"level {level} has {rows} × {columns} tiles; got row {row!r}, column {column!r}.")
+            raise WrongUsage(
+                f"level {level} has {rows} × {columns} tiles; got row {row!r}, column {column!r}."
+            )
         reach, question = self.side << level, self._question
         queries = slice(row * reach, min((row + 1) * reach, question.num_queries))
         keys = slice(column * reach, min((column + 1) * reach, question.num_keys))
@@ -94,7 +103,8 @@ class Zoom:
     def part(
         self, queries: slice, keys: slice, *, head: int | tuple[int, ...] = (), cell: int = 1
     ) -> tuple[Tensor, Tensor]:
-        """Compute mean and largest weight in cells of cell × cell of any part, counted from the part's corner.
+        """Compute mean and largest weight in cells of cell × cell of any part, counted from the
+        part's corner.
 
         Raises:
             WrongUsage: there is no such head, query or key, or `cell` is not 1 or more.
@@ -109,7 +119,8 @@ class Zoom:
     def _tile(self, queries: slice, keys: slice, number: int, cell: int) -> Tile:
         question = self._question
         if self._log_sum is None:
-            self._log_sum = answer(question, tiles=1, top=1).log_sum.reshape(-1, question.num_queries)
+            log_sums = answer(question, tiles=1, top=1).log_sum
+            self._log_sum = log_sums.reshape(-1, question.num_queries)
         cells = [-(-(part.stop - part.start) // cell) for part in (queries, keys)]
         total, largest, allowed, any_of_them = question.query.new_zeros(4, 1, *cells)
         whole = (slice(number, number + 1), queries, keys)
@@ -127,7 +138,8 @@ class Zoom:
         places = tuple(head) if isinstance(head, Sequence) else (head,)
         if len(places) != len(self.shape) or not all(map(_is_in, places, self.shape)):
             raise WrongUsage(
-                f"a head is named by its place in the leading axes {shape_text(self.shape)}; got {head!r}."
+                f"a head is named by its place in the leading axes {shape_text(self.shape)}; "
+                f"got {head!r}."
             )
         number = 0
         for place, size in zip(places, self.shape, strict=True):
@@ -141,9 +153,15 @@ class Zoom:
 
 
 def tile_of(
-    call: AttentionCall, level: int, row: int, column: int, *, head: tuple[int, ...] = (0, 0), side: int = 256
+    call: AttentionCall,
+    level: int,
+    row: int,
+    column: int,
+    *,
+    head: tuple[int, ...] = (0, 0),
+    side: int = 256,
 ) -> Tile:
-    """Compute one tile of an attention that is about to be computed; for more than one, keep a `Zoom`."""
+    """Compute one tile of an attention call; for several tiles, keep a `Zoom`."""
     return Zoom.of(call, side=side).tile(level, row, column, head=head)
 
 
@@ -152,10 +170,11 @@ def _is_in(number: object, size: int) -> bool:
 
 
 def _within(name: str, part: object, size: int) -> slice:
-    """Return a slice of step 1 that lies within `size` and holds something, or refuse it."""
-    bounds = (part.start or 0, size if part.stop is None else part.stop) if isinstance(part, slice) else None
-    if isinstance(part, slice) and bounds is not None and part.step in (None, 1):
-        first, last = bounds
+    """Return a slice of step 1 within `size` that is not empty, or refuse it."""
+    if isinstance(part, slice) and part.step in (None, 1):
+        first, last = part.start or 0, size if part.stop is None else part.stop
         if _is_in(first, size) and _is_in(last, size + 1) and first < last:
             return slice(first, last)
-    raise WrongUsage(f"{name} are a slice within 0 to {size}, of step 1 and not empty; got {part!r}.")
+    raise WrongUsage(
+        f"{name} are a slice within 0 to {size}, of step 1 and not empty; got {part!r}."
+    )

@@ -1,8 +1,9 @@
-"""The NumPy float64 reference of every part: formulas written for reading, and the oracle of the tests.
+"""The NumPy float64 reference of every part: formulas written for reading, and the oracle of the
+tests.
 
 `attention` holds softmax attention, its gradients and its heads; `masks` who may attend to whom;
-`positions` where a token stands; `layers` everything else in a block; `single_head` a head to write by hand.
-Nothing here imports torch or is fast. One mask convention throughout: True = may attend.
+`positions` where a token stands; `layers` everything else in a block; `single_head` a head to write
+by hand. Nothing here imports torch or is fast. One mask convention throughout: True = may attend.
 Axis words: batch, head, query, key, width.
 """
 

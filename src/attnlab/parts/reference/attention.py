@@ -4,8 +4,9 @@
     weights[i]   = softmax(scores[i])
     output[i]    = sum over visible j of weights[i, j] * value_j
 
-Vaswani et al. 2017, "Attention Is All You Need", equation 1. Masks are built in `masks`, float biases in
-`positions`; the double loops over queries and keys are slow on purpose, so that each line is one formula.
+Vaswani et al. 2017, "Attention Is All You Need", equation 1. Masks are built in `masks`, float
+biases in `positions`; the double loops over queries and keys are slow on purpose, so that each line
+is one formula.
 """
 
 import math
@@ -36,7 +37,8 @@ BIAS_NAMES = ("query", "key", "value", "output")
 
 @displayed
 class Attention(NamedTuple):
-    """What attention returns: output (..., query, value_width), weights and scores (..., query, key)."""
+    """What attention returns: output (..., query, value_width), weights and scores (..., query,
+    key)."""
 
     output: Floats
     weights: Floats
@@ -66,14 +68,17 @@ def softmax(scores: ArrayLike) -> Floats:
 def entropy(weights: ArrayLike) -> Floats:
     """Measure how spread each row of weights is, in nats: -sum_j w_j ln w_j, with 0 ln 0 = 0.
 
-    Shapes: (..., key) -> (...). 0 means one key takes all, ln n means n keys share equally (Shannon 1948).
+    Shapes: (..., key) -> (...). 0 means one key takes all, ln n means n keys share equally (Shannon
+    1948).
 
     >>> float(entropy([0.5, 0.5, 0.0])) == math.log(2)
     True
     """
     weights = as_floats("weights", weights, "(..., key)")
     if (weights < 0).any():
-        raise WrongUsage(f"weights are at least 0, got {weights.min()}: pass softmax(scores), not the scores")
+        raise WrongUsage(
+            f"weights are at least 0, got {weights.min()}: pass softmax(scores), not the scores"
+        )
     logarithms = np.log(np.where(weights > 0, weights, 1.0))
     return np.asarray(0.0 - (weights * logarithms).sum(axis=-1))
 
@@ -85,15 +90,16 @@ def attention(
     mask: ArrayLike | None = None,
     scale: float | bool | None = None,
 ) -> Attention:
-    """Average the values of the keys a query may attend to, weighted by softmax(query . key * scale).
+    """Average the values of the keys a query may attend to, weighted by softmax(query . key *
+    scale).
 
     Shapes: query (..., query, width), key (..., key, width), value (..., key, value_width); leading
     dimensions broadcast. Vaswani et al. 2017, equation 1.
 
     Args:
         mask: boolean, True = may attend; or float, added to the scores (-inf blocks). Broadcasts to
-            (..., query, key). A query that may attend to nothing gets weights 0 and output 0. A key and
-            value a query may not attend to never reach it, even when they are NaN or inf.
+            (..., query, key). A query that may attend to nothing gets weights 0 and output 0. A key
+            and value a query may not attend to never reach it, even when they are NaN or inf.
         scale: None = 1 / sqrt(width), False = 1, or a number.
 
     >>> output, weights, scores = attention([[0.0, 1.0]], np.eye(2), [[10.0], [20.0]], scale=False)
@@ -110,7 +116,9 @@ def attention(
     *leading, n_query, n_key = visible.shape
 
     scores = np.full((*leading, n_query, n_key), -np.inf)
-    with np.errstate(invalid="ignore", over="ignore"):  # blocked NaN and inf are computed, then dropped
+    with np.errstate(
+        invalid="ignore", over="ignore"
+    ):  # blocked NaN and inf are computed, then dropped
         for i in range(n_query):
             for j in range(n_key):
                 product = factor * dot(query[..., i, :], key[..., j, :]) + bias[..., i, j]
@@ -134,21 +142,26 @@ def attention_gradients(
     scale: float | bool | None,
     grad_output: ArrayLike,
 ) -> tuple[Floats, Floats, Floats]:
-    """Differentiate a loss through `attention`: (grad_query, grad_key, grad_value) from grad_output.
+    """Differentiate a loss through `attention`: (grad_query, grad_key, grad_value) from
+    grad_output.
 
-    Shapes: grad_output as the output, each gradient as its input (summed where the input broadcast).
-    Write G = dLoss/doutput, w = weights, s = scores, c = scale, and take each line of the forward pass
-    backwards; every sum runs over the pairs (query i, key j) where i may attend to j:
+    Shapes: grad_output as the output, each gradient as its input (summed where the input
+    broadcast). Write G = dLoss/doutput, w = weights, s = scores, c = scale, and take each line of
+    the forward pass backwards; every sum runs over the pairs (query i, key j) where i may attend to
+    j:
 
-        output_i = sum_j w_ij value_j   =>   dvalue_j = sum_i w_ij G_i     and   dw_ij = G_i . value_j
+        output_i = sum_j w_ij value_j   =>   dvalue_j = sum_i w_ij G_i   and   dw_ij = G_i . value_j
         w_i = softmax(s_i)              =>   the Jacobian of w_ij in s_ik is w_ij ([j = k] - w_ik),
                                              so ds_ij = w_ij (dw_ij - sum_k w_ik dw_ik)
-        s_ij = c query_i . key_j + m_ij =>   dquery_i = c sum_j ds_ij key_j,  dkey_j = c sum_i ds_ij query_i
+        s_ij = c query_i . key_j + m_ij =>   dquery_i = c sum_j ds_ij key_j
+                                             and dkey_j = c sum_i ds_ij query_i
 
-    Descent thus raises a score if and only if its value lowers the loss more than the row's average value.
+    Descent thus raises a score if and only if its value lowers the loss more than the row's average
+    value.
 
     >>> query, key, value = [[0.0]], [[1.0], [0.0]], [[4.0], [0.0]]  # both weights are 1/2
-    >>> grad_query, grad_key, grad_value = attention_gradients(query, key, value, None, False, [[1.0]])
+    >>> gradients = attention_gradients(query, key, value, None, False, [[1.0]])
+    >>> grad_query, grad_key, grad_value = gradients
     >>> grad_query, grad_value.ravel()  # dw = [4, 0], ds = 1/2 ([4, 0] - 2) = [1, -1]
     (array([[1.]]), array([0.5, 0.5]))
     """
@@ -163,19 +176,27 @@ def attention_gradients(
             "pass the gradient of the loss with respect to attention(...).output"
         )
     pairs = [(i, j) for i in range(n_query) for j in range(n_key)]
-    grad_query, grad_key, grad_value = np.zeros_like(query), np.zeros_like(key), np.zeros_like(value)
+    grad_query, grad_key, grad_value = (
+        np.zeros_like(query),
+        np.zeros_like(key),
+        np.zeros_like(value),
+    )
     grad_weights = np.zeros_like(weights)
     with np.errstate(invalid="ignore", over="ignore"):
         for i, j in pairs:
             seen = visible[..., i, j]
-            grad_weights[..., i, j] = np.where(seen, dot(grad_output[..., i, :], value[..., j, :]), 0.0)
+            grad_weights[..., i, j] = np.where(
+                seen, dot(grad_output[..., i, :], value[..., j, :]), 0.0
+            )
 
         row_average = (weights * grad_weights).sum(axis=-1, keepdims=True)
         grad_scores = np.where(visible, weights * (grad_weights - row_average), 0.0)
 
         for i, j in pairs:
             seen, grad_score = visible[..., i, j, None], factor * grad_scores[..., i, j, None]
-            grad_value[..., j, :] += np.where(seen, weights[..., i, j, None] * grad_output[..., i, :], 0.0)
+            grad_value[..., j, :] += np.where(
+                seen, weights[..., i, j, None] * grad_output[..., i, :], 0.0
+            )
             grad_query[..., i, :] += np.where(seen, grad_score * key[..., j, :], 0.0)
             grad_key[..., j, :] += np.where(seen, grad_score * query[..., i, :], 0.0)
     return (
@@ -188,7 +209,8 @@ def attention_gradients(
 def split_heads(x: ArrayLike, num_heads: int) -> Floats:
     """Cut the width into heads: head h takes channels h * head_width up to (h + 1) * head_width.
 
-    Shapes: (..., length, d_model) -> (..., head, length, head_width). Vaswani et al. 2017, section 3.2.2.
+    Shapes: (..., length, d_model) -> (..., head, length, head_width). Vaswani et al. 2017, section
+    3.2.2.
 
     >>> split_heads([[1, 2, 3, 4]], num_heads=2)
     array([[[1., 2.]],
@@ -199,7 +221,10 @@ def split_heads(x: ArrayLike, num_heads: int) -> Floats:
     require_at_least("num_heads", num_heads, 1)
     *leading, length, d_model = x.shape
     if d_model % num_heads:
-        raise WrongUsage(f"the width is a multiple of num_heads = {num_heads}, got width {d_model}: change one of them")
+        raise WrongUsage(
+            f"the width is a multiple of num_heads = {num_heads}, got width {d_model}: change "
+            "one of them"
+        )
     return x.reshape(*leading, length, num_heads, d_model // num_heads).swapaxes(-3, -2)
 
 
@@ -231,19 +256,21 @@ def multi_head_attention(
 ) -> Attention:
     """Project, attend in every head, join the heads, project: Concat(head_1, ..., head_h) W_output.
 
-    Shapes: x_query (..., query, d_query), x_key_value (..., key, d_key); weights as in torch, (out, in):
-    w_query (head * head_width, d_query), w_key (kv_head * head_width, d_key), w_value
-    (kv_head * value_width, d_key), w_output (d_out, head * value_width). Returns output (..., query, d_out),
-    weights and scores (..., head, query, key). Vaswani et al. 2017, section 3.2.2; with fewer key heads,
-    query head h uses key head h // (num_heads // num_kv_heads) (Ainslie et al. 2023, grouped queries).
+    Shapes: x_query (..., query, d_query), x_key_value (..., key, d_key); weights as in torch, (out,
+    in): w_query (head * head_width, d_query), w_key (kv_head * head_width, d_key), w_value (kv_head
+    * value_width, d_key), w_output (d_out, head * value_width). Returns output (..., query, d_out),
+    weights and scores (..., head, query, key). Vaswani et al. 2017, section 3.2.2; with fewer key
+    heads, query head h uses key head h // (num_heads // num_kv_heads) (Ainslie et al. 2023, grouped
+    queries).
 
     Args:
         biases: any of "query", "key", "value", "output", each (out,).
-        mask: as in `attention`, broadcast to (..., head, query, key); one mask per batch row has shape
-            (batch, 1, query, key).
+        mask: as in `attention`, broadcast to (..., head, query, key); one mask per batch row has
+            shape (batch, 1, query, key).
 
     >>> eye = np.eye(2)  # two heads of width 1; position 1 sees key 1 alone, which is [3, 4]
-    >>> multi_head_attention(eye, [[1, 2], [3, 4]], eye, eye, eye, eye, 2, mask=[False, True]).output
+    >>> matrices = [eye, eye, eye, eye]
+    >>> multi_head_attention(eye, [[1, 2], [3, 4]], *matrices, 2, mask=[False, True]).output
     array([[3., 4.],
            [3., 4.]])
     """
@@ -251,11 +278,15 @@ def multi_head_attention(
     require_at_least("num_heads", num_heads, 1)
     require_at_least("num_kv_heads", num_kv_heads, 1)
     if num_heads % num_kv_heads:
-        raise WrongUsage(f"num_kv_heads divides num_heads = {num_heads}, got {num_kv_heads}: change one of them")
+        raise WrongUsage(
+            f"num_kv_heads divides num_heads = {num_heads}, got {num_kv_heads}: change one of them"
+        )
     biases = {} if biases is None else biases
     for name in biases:
         if name not in BIAS_NAMES:
-            raise WrongUsage(f"a bias is one of {BIAS_NAMES}, got {name!r}: {did_you_mean(name, BIAS_NAMES)}")
+            raise WrongUsage(
+                f"a bias is one of {BIAS_NAMES}, got {name!r}: {did_you_mean(name, BIAS_NAMES)}"
+            )
 
     query = split_heads(linear(x_query, w_query, biases.get("query")), num_heads)
     key = split_heads(linear(x_key_value, w_key, biases.get("key")), num_kv_heads)
@@ -263,14 +294,17 @@ def multi_head_attention(
 
     group_size = num_heads // num_kv_heads
     key_head_of = [h // group_size for h in range(num_heads)]
-    heads = attention(query, key[..., key_head_of, :, :], value[..., key_head_of, :, :], mask, scale)
+    heads = attention(
+        query, key[..., key_head_of, :, :], value[..., key_head_of, :, :], mask, scale
+    )
 
     output = linear(join_heads(heads.output), w_output, biases.get("output"))
     return Attention(output, heads.weights, heads.scores)
 
 
 def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Floats:
-    """Compute x Wᵀ + b, with torch's layout of the weight: x (..., in), weight (out, in), bias (out,).
+    """Compute x Wᵀ + b, with torch's layout of the weight: x (..., in), weight (out, in), bias
+    (out,).
 
     >>> linear([1.0, 2.0], [[10.0, 1.0]], [0.5])
     array([12.5])
@@ -278,8 +312,8 @@ def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Fl
     x, weight = as_floats("x", x, "(..., in)"), as_floats("weight", weight, "(out, in)")
     if weight.ndim != 2 or weight.shape[1] != x.shape[-1]:
         raise WrongUsage(
-            f"a weight applied to width {x.shape[-1]} has shape (out, {x.shape[-1]}), got {weight.shape}: "
-            "check the width of x, or transpose the weight to torch's (out, in)"
+            f"a weight applied to width {x.shape[-1]} has shape (out, {x.shape[-1]}), got "
+            f"{weight.shape}: check the width of x, or transpose the weight to torch's (out, in)"
         )
     with np.errstate(invalid="ignore"):  # a NaN in one position stays in its own row
         product: Floats = x @ weight.T
@@ -287,22 +321,28 @@ def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Fl
         return product
     bias = as_floats("bias", bias, "(out,)")
     if bias.shape != weight.shape[:1]:
-        raise WrongUsage(f"the bias has shape {weight.shape[:1]}, got {bias.shape}: one number per output")
+        raise WrongUsage(
+            f"the bias has shape {weight.shape[:1]}, got {bias.shape}: one number per output"
+        )
     return product + bias
 
 
 def dot(a: Floats, b: Floats) -> Floats:
-    """Multiply two vectors into one number, along the last axis: (..., width), (..., width) -> (...)."""
+    """Multiply two vectors into one number, along the last axis: (..., width), (..., width) ->
+    (...)."""
     return np.asarray((a * b).sum(axis=-1))
 
 
 def as_floats(name: str, x: ArrayLike, shape: str) -> Floats:
-    """Read x as a float64 array with at least the axes named in `shape`, such as "(..., key, width)"."""
+    """Read x as a float64 array with at least the axes named in `shape`, such as "(..., key,
+    width)"."""
     found: Any = x
     if hasattr(found, "detach"):  # a tensor, also one with gradients or of half precision
         found = found.detach().cpu().double()
     array = np.asarray(found, dtype=np.float64)
-    num_axes = len([word for word in shape.strip("()").split(",") if word.strip() not in ("", "...")])
+    num_axes = len(
+        [word for word in shape.strip("()").split(",") if word.strip() not in ("", "...")]
+    )
     if array.ndim < num_axes:
         raise WrongUsage(f"{name} has shape {shape}, got {array.shape}: add the missing axes")
     return array
@@ -320,7 +360,11 @@ class _Prepared(NamedTuple):
 
 
 def _prepare(
-    query: ArrayLike, key: ArrayLike, value: ArrayLike, mask: ArrayLike | None, scale: float | bool | None
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    mask: ArrayLike | None,
+    scale: float | bool | None,
 ) -> _Prepared:
     query = as_floats("query", query, "(..., query, width)")
     key = as_floats("key", key, "(..., key, width)")
@@ -328,21 +372,27 @@ def _prepare(
     (n_query, width), n_key = query.shape[-2:], key.shape[-2]
     require_at_least("the width of the queries", width, 1)
     if key.shape[-1] != width:
-        raise WrongUsage(f"keys have the width of the queries, {width}, got {key.shape[-1]}: project them to one width")
+        raise WrongUsage(
+            f"keys have the width of the queries, {width}, got {key.shape[-1]}: project them "
+            "to one width"
+        )
     if value.shape[-2] != n_key:
         raise WrongUsage(
-            f"there is one value per key, {n_key}, got {value.shape[-2]}: take both from the same positions"
+            f"there is one value per key, {n_key}, got {value.shape[-2]}: take both from the "
+            "same positions"
         )
     visible, bias = _visible_and_bias(mask)
     try:
         if np.broadcast_shapes((n_query, n_key), visible.shape)[-2:] != (n_query, n_key):
             raise ValueError("the mask would add queries or keys")
-        leading = np.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2], visible.shape[:-2])
+        leading = np.broadcast_shapes(
+            query.shape[:-2], key.shape[:-2], value.shape[:-2], visible.shape[:-2]
+        )
     except ValueError as error:
         raise WrongUsage(
-            f"leading dimensions broadcast and the mask broadcasts to (..., {n_query}, {n_key}), got "
-            f"query {query.shape}, key {key.shape}, value {value.shape}, mask {visible.shape}: "
-            "insert axes of length 1 where they differ"
+            f"leading dimensions broadcast and the mask broadcasts to (..., {n_query}, {n_key}), "
+            f"got query {query.shape}, key {key.shape}, value {value.shape}, mask "
+            f"{visible.shape}: insert axes of length 1 where they differ"
         ) from error
     return _Prepared(
         np.broadcast_to(query, (*leading, *query.shape[-2:])),
@@ -361,8 +411,9 @@ def _visible_and_bias(mask: ArrayLike | None) -> tuple[Booleans, Floats]:
     if np.issubdtype(array.dtype, np.floating):
         if array.size and (array == 1).any() and np.isin(array, (0, 1)).all():
             raise WrongUsage(
-                f"this mask holds only zeros and ones, as {array.dtype}, and a float mask is added to the scores: "
-                "give mask.astype(bool) if its ones mean 'may attend', or mask - 1, which makes the same weights"
+                f"this mask holds only zeros and ones, as {array.dtype}, and a float mask is "
+                "added to the scores: give mask.astype(bool) if its ones mean 'may attend', or "
+                "mask - 1, which makes the same weights"
             )
         bias = array.astype(np.float64)
         return bias != -np.inf, bias
@@ -376,12 +427,16 @@ def _factor(scale: float | bool | None, width: int) -> float:
     if scale is None:
         return 1.0 / math.sqrt(width)
     if scale is True:
-        raise WrongUsage("scale is None for 1/sqrt(width), False for none, or a number, got True: pass None")
+        raise WrongUsage(
+            "scale is None for 1/sqrt(width), False for none, or a number, got True: pass None"
+        )
     return 1.0 if scale is False else float(scale)
 
 
 def _sum_to_shape(gradient: Floats, shape: tuple[int, ...]) -> Floats:
     extra = gradient.ndim - len(shape)
     gradient = gradient.sum(axis=tuple(range(extra)))
-    stretched = tuple(axis for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis] != 1)
+    stretched = tuple(
+        axis for axis, size in enumerate(shape) if size == 1 and gradient.shape[axis] != 1
+    )
     return np.asarray(gradient.sum(axis=stretched, keepdims=True))

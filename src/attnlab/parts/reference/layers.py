@@ -1,7 +1,8 @@
-"""The rest of a transformer block: norms, activations, feed-forward layers, a factorised weight, the loss.
+"""The rest of a transformer block: norms, activations, feed-forward layers, a factorised weight,
+the loss.
 
-Weights are in torch's layout (out, in): y = x Wᵀ + b. Every function works on the last axis and leaves the
-leading ones alone. Attention itself is in `attention`.
+Weights are in torch's layout (out, in): y = x Wᵀ + b. Every function works on the last axis and
+leaves the leading ones alone. Attention itself is in `attention`.
 """
 
 import math
@@ -26,12 +27,16 @@ __all__ = [
 
 
 def layer_norm(
-    x: ArrayLike, gain: ArrayLike | None = None, bias: ArrayLike | None = None, epsilon: float = 1e-5
+    x: ArrayLike,
+    gain: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    epsilon: float = 1e-5,
 ) -> Floats:
-    """Centre each vector and divide by its standard deviation: (x - mean) / sqrt(variance + epsilon).
+    """Centre each vector and divide by its standard deviation: (x - mean) / sqrt(variance +
+    epsilon).
 
-    Shapes: x (..., width), gain and bias (width,) -> as x. The variance divides by width, not width - 1.
-    Ba et al. 2016, "Layer Normalization".
+    Shapes: x (..., width), gain and bias (width,) -> as x. The variance divides by width, not width
+    - 1. Ba et al. 2016, "Layer Normalization".
 
     >>> layer_norm([1.0, 3.0], epsilon=0.0)  # mean 2, variance 1
     array([-1.,  1.])
@@ -40,7 +45,9 @@ def layer_norm(
     mean = x.mean(axis=-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
     normal = (x - mean) / np.sqrt(variance + epsilon)
-    return np.asarray(normal * _per_channel("gain", gain, x, 1.0) + _per_channel("bias", bias, x, 0.0))
+    return np.asarray(
+        normal * _per_channel("gain", gain, x, 1.0) + _per_channel("bias", bias, x, 0.0)
+    )
 
 
 def rms_norm(x: ArrayLike, gain: ArrayLike | None = None, epsilon: float = 1e-6) -> Floats:
@@ -86,7 +93,8 @@ def silu(x: ArrayLike) -> Floats:
     array([-0.26894142,  0.        ,  0.73105858])
     """
     x = as_floats("x", x, "(...)")
-    sigmoid = np.exp(-np.logaddexp(0.0, -x))  # 1 / (1 + exp(-x)) without overflow for very negative x
+    # 1 / (1 + exp(-x)) without overflow for very negative x
+    sigmoid = np.exp(-np.logaddexp(0.0, -x))
     return np.asarray(x * sigmoid)
 
 
@@ -103,14 +111,16 @@ def feed_forward(
 ) -> Floats:
     """Widen, bend, narrow: activation(x W_inᵀ + b_in) W_outᵀ + b_out.
 
-    Shapes: x (..., d_model), w_in (d_hidden, d_model), w_out (d_out, d_hidden), biases as the outputs.
-    `activation` is "relu", "gelu" or "silu". Vaswani et al. 2017, equation 2.
+    Shapes: x (..., d_model), w_in (d_hidden, d_model), w_out (d_out, d_hidden), biases as the
+    outputs. `activation` is "relu", "gelu" or "silu". Vaswani et al. 2017, equation 2.
 
     >>> feed_forward([3.0], [[1.0], [-1.0]], [[1.0, 1.0]])  # relu(x) + relu(-x) = |x|
     array([3.])
     """
     if activation not in ACTIVATIONS:
-        raise WrongUsage(f"activation is not {activation!r}: {did_you_mean(activation, ACTIVATIONS)}")
+        raise WrongUsage(
+            f"activation is not {activation!r}: {did_you_mean(activation, ACTIVATIONS)}"
+        )
     hidden = ACTIVATIONS[activation](linear(x, w_in, b_in))
     return linear(hidden, w_out, b_out)
 
@@ -118,8 +128,9 @@ def feed_forward(
 def swiglu(x: ArrayLike, w_gate: ArrayLike, w_in: ArrayLike, w_out: ArrayLike) -> Floats:
     """Let a gate decide, channel by channel, what passes: (silu(x W_gateᵀ) * x W_inᵀ) W_outᵀ.
 
-    Shapes: x (..., d_model), w_gate and w_in (d_hidden, d_model), w_out (d_out, d_hidden). Shazeer 2020,
-    "GLU Variants Improve Transformer", equation 6; the paper's W, V, W2 are our w_gate, w_in, w_out.
+    Shapes: x (..., d_model), w_gate and w_in (d_hidden, d_model), w_out (d_out, d_hidden). Shazeer
+    2020, "GLU Variants Improve Transformer", equation 6; the paper's W, V, W2 are our w_gate, w_in,
+    w_out.
 
     >>> swiglu([1.0], [[1.0]], [[10.0]], [[1.0]])  # silu(1) * 10
     array([7.31058579])
@@ -127,17 +138,21 @@ def swiglu(x: ArrayLike, w_gate: ArrayLike, w_in: ArrayLike, w_out: ArrayLike) -
     gate, signal = linear(x, w_gate), linear(x, w_in)
     if gate.shape != signal.shape:
         raise WrongUsage(
-            f"w_gate and w_in have one shape, got {np.shape(w_gate)} and {np.shape(w_in)}: use one d_hidden"
+            f"w_gate and w_in have one shape, got {np.shape(w_gate)} and {np.shape(w_in)}: "
+            "use one d_hidden"
         )
     return linear(silu(gate) * signal, w_out)
 
 
-def factorised_weight(a: ArrayLike, b: ArrayLike, temperature: float = 1.0, base: ArrayLike | None = None) -> Floats:
-    """Build a weight from a product of rank r: softmax(A B / temperature) over the last axis, times `base`.
+def factorised_weight(
+    a: ArrayLike, b: ArrayLike, temperature: float = 1.0, base: ArrayLike | None = None
+) -> Floats:
+    """Build a weight from a product of rank r: softmax(A B / temperature) over the last axis, times
+    `base`.
 
     Shapes: a (..., d_model, rank), b (..., rank, head_width), base broadcasting with the result
-    (..., d_model, head_width). Without `base` the softmax is the weight ("strict"); with it, a gate on it
-    ("gated"). A row of the strict weight is a distribution over the head's channels.
+    (..., d_model, head_width). Without `base` the softmax is the weight ("strict"); with it, a gate
+    on it ("gated"). A row of the strict weight is a distribution over the head's channels.
 
     >>> factorised_weight([[1.0]], [[0.0, 1.0]])  # [1, e] / (1 + e)
     array([[0.26894142, 0.73105858]])
@@ -151,13 +166,17 @@ def factorised_weight(a: ArrayLike, b: ArrayLike, temperature: float = 1.0, base
             f"and {b.shape}: transpose one of them"
         )
     if temperature <= 0:
-        raise WrongUsage(f"temperature is above 0, got {temperature}: 1 changes nothing, small is sharp")
+        raise WrongUsage(
+            f"temperature is above 0, got {temperature}: 1 changes nothing, small is sharp"
+        )
     gate = softmax(a @ b / temperature)
     if base is None:
         return gate
     base = np.asarray(base, dtype=np.float64)
     if base.shape[-2:] != gate.shape[-2:]:
-        raise WrongUsage(f"base ends in {gate.shape[-2:]} like A B, got {base.shape}: pass the weight to gate")
+        raise WrongUsage(
+            f"base ends in {gate.shape[-2:]} like A B, got {base.shape}: pass the weight to gate"
+        )
     return np.asarray(gate * base)
 
 
@@ -176,7 +195,11 @@ def cross_entropy(logits: ArrayLike, targets: ArrayLike) -> float:
             f"there is one target per row of logits, at least one, shape {logits.shape[:-1]}, got "
             f"{targets.shape}: drop the class axis of one-hot targets with argmax"
         )
-    if not np.issubdtype(targets.dtype, np.integer) or targets.min() < 0 or targets.max() >= num_classes:
+    if (
+        not np.issubdtype(targets.dtype, np.integer)
+        or targets.min() < 0
+        or targets.max() >= num_classes
+    ):
         raise WrongUsage(
             f"targets are whole numbers from 0 to {num_classes - 1}, got {targets.dtype} from "
             f"{targets.min()} to {targets.max()}: leave out the rows that are not to be scored"
@@ -192,5 +215,7 @@ def _per_channel(name: str, numbers: ArrayLike | None, x: Floats, default: float
         return np.asarray(default)
     array = np.asarray(numbers, dtype=np.float64)
     if array.shape != x.shape[-1:]:
-        raise WrongUsage(f"{name} has shape {x.shape[-1:]}, got {array.shape}: one number per channel of x")
+        raise WrongUsage(
+            f"{name} has shape {x.shape[-1:]}, got {array.shape}: one number per channel of x"
+        )
     return array

@@ -52,9 +52,11 @@ def anti_causal_mask(n_query: int, n_key: int | None = None) -> Booleans:
 
 
 def sliding_window_mask(n_query: int, window: int, n_key: int | None = None) -> Booleans:
-    """Let each query see itself and the `window - 1` positions before it: 0 <= query - key < window.
+    """Let each query see itself and the `window - 1` positions before it: 0 <= query - key <
+    window.
 
-    Returns (query, key). The causal form of the window of Beltagy et al. 2020 (Longformer), section 3.1.
+    Returns (query, key). The causal form of the window of Beltagy et al. 2020 (Longformer), section
+    3.1.
 
     >>> sliding_window_mask(3, window=2).astype(int)
     array([[1, 0, 0],
@@ -69,7 +71,8 @@ def sliding_window_mask(n_query: int, window: int, n_key: int | None = None) -> 
 def prefix_mask(n: int, prefix: int) -> Booleans:
     """Show the first `prefix` keys to every query and leave the rest causal.
 
-    Returns (query, key), both of length n. Raffel et al. 2020 (T5), section 3.2.1, "causal with prefix".
+    Returns (query, key), both of length n. Raffel et al. 2020 (T5), section 3.2.1, "causal with
+    prefix".
 
     >>> prefix_mask(3, prefix=2).astype(int)
     array([[1, 1, 0],
@@ -112,7 +115,9 @@ def padding_mask(lengths: Sequence[int], n: int) -> Booleans:
     for length in lengths:
         require_at_least("every length", length, 0)
         if length > n:
-            raise WrongUsage(f"every length is at most n = {n}, got {length}: raise n or cut the sequence")
+            raise WrongUsage(
+                f"every length is at most n = {n}, got {length}: raise n or cut the sequence"
+            )
     visible: Booleans = np.arange(n) < np.asarray(lengths, dtype=np.int64)[:, None, None, None]
     return visible
 
@@ -127,8 +132,8 @@ def query_and_key_positions(n_query: int, n_key: int | None = None) -> tuple[Int
     require_at_least("n_query", n_query, 0)
     if n_key < n_query:
         raise WrongUsage(
-            f"the queries are the last of the keys' positions, so n_key is at least n_query = {n_query}, "
-            f"got {n_key}: swap the two numbers, or build the mask you mean by hand"
+            "the queries are the last of the keys' positions, so n_key is at least n_query = "
+            f"{n_query}, got {n_key}: swap the two numbers, or build the mask you mean by hand"
         )
     key = np.arange(n_key, dtype=np.int64)
     query = key[n_key - n_query :]

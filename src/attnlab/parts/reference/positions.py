@@ -1,7 +1,8 @@
-"""Where a token stands: added to the token (sinusoids), turned into it (rotary), or added to scores (ALiBi).
+"""Where a token stands: added to the token (sinusoids), turned into it (rotary), or added to scores
+(ALiBi).
 
-Sinusoids: Vaswani et al. 2017, section 3.5. Rotary: Su et al. 2021, "RoFormer". ALiBi: Press et al. 2022,
-"Train Short, Test Long". Learned positions are a table of weights and need no formula.
+Sinusoids: Vaswani et al. 2017, section 3.5. Rotary: Su et al. 2021, "RoFormer". ALiBi: Press et al.
+2022, "Train Short, Test Long". Learned positions are a table of weights and need no formula.
 """
 
 import numpy as np
@@ -17,8 +18,8 @@ __all__ = ["alibi_bias", "alibi_slopes", "rotary", "sinusoidal_positions"]
 def sinusoidal_positions(length: int, width: int) -> Floats:
     """Write each position as sines (even channels) and cosines (odd channels) of slowing frequency.
 
-    Returns (length, width): entry (p, 2i) is sin(p / 10000^(2i / width)), entry (p, 2i + 1) the cosine of the
-    same angle. An odd width ends on a sine. Vaswani et al. 2017, section 3.5.
+    Returns (length, width): entry (p, 2i) is sin(p / 10000^(2i / width)), entry (p, 2i + 1) the
+    cosine of the same angle. An odd width ends on a sine. Vaswani et al. 2017, section 3.5.
 
     >>> sinusoidal_positions(2, 3).round(4)  # row 1: sin 1, cos 1, sin(10000^(-2/3)) = sin 0.00215
     array([[0.    , 1.    , 0.    ],
@@ -38,18 +39,21 @@ def sinusoidal_positions(length: int, width: int) -> Floats:
 def rotary(x: ArrayLike, positions: ArrayLike, base: float = 10000.0) -> Floats:
     """Rotate each pair of channels (i, i + width/2) by the angle position * base^(-2i / width).
 
-    Shapes: x (..., length, width), positions (length,) or broadcasting to (..., length) -> as x. A query at
-    p and a key at q then meet in a product that depends on p - q alone. Su et al. 2021, section 3.2; we pair
-    the two halves of the width as GPT-NeoX and Llama do, where the paper pairs neighbours (2i, 2i + 1).
+    Shapes: x (..., length, width), positions (length,) or broadcasting to (..., length) -> as x. A
+    query at p and a key at q then meet in a product that depends on p - q alone. Su et al. 2021,
+    section 3.2; we pair the two halves of the width as GPT-NeoX and Llama do, where the paper pairs
+    neighbours (2i, 2i + 1).
 
-    >>> rotary([[1.0, 0.0]], [1.0]).round(4)  # a width of 2 turns by the position itself: cos 1, sin 1
+    >>> rotary([[1.0, 0.0]], [1.0]).round(4)  # a width of 2 turns by the position: cos 1, sin 1
     array([[0.5403, 0.8415]])
     """
     x = as_floats("x", x, "(..., length, width)")
     positions = np.asarray(positions, dtype=np.float64)
     width = x.shape[-1]
     if width % 2:
-        raise WrongUsage(f"rotary turns pairs of channels, so the width is even, got {width}: add a channel")
+        raise WrongUsage(
+            f"rotary turns pairs of channels, so the width is even, got {width}: add a channel"
+        )
     try:
         positions = np.broadcast_to(positions, x.shape[:-1])
     except ValueError as error:
@@ -70,8 +74,8 @@ def rotary(x: ArrayLike, positions: ArrayLike, base: float = 10000.0) -> Floats:
 def alibi_slopes(num_heads: int) -> Floats:
     """Give each head its steepness: 2^(-8/n), 2^(-16/n), ..., 2^-8 for n heads, n a power of two.
 
-    Returns (head,). For other n, as in the paper's published code: the slopes of the closest lower power of
-    two, then every second slope of the doubled one. Press et al. 2022, section 3.
+    Returns (head,). For other n, as in the paper's published code: the slopes of the closest lower
+    power of two, then every second slope of the doubled one. Press et al. 2022, section 3.
 
     >>> alibi_slopes(2), alibi_slopes(3)
     (array([0.0625    , 0.00390625]), array([0.0625    , 0.00390625, 0.25      ]))
@@ -87,8 +91,9 @@ def alibi_slopes(num_heads: int) -> Floats:
 def alibi_bias(num_heads: int, n_query: int, n_key: int) -> Floats:
     """Lower each score by slope * distance between query and key, as a float mask.
 
-    Returns (head, query, key); the queries are the last `n_query` positions. Keys after the query count by
-    the same distance (a causal mask hides them in the paper). Press et al. 2022, section 3.
+    Returns (head, query, key); the queries are the last `n_query` positions. Keys after the query
+    count by the same distance (a causal mask hides them in the paper). Press et al. 2022, section
+    3.
 
     >>> alibi_bias(1, 2, 3) * 256  # one head, slope 2^-8 = 1/256; rows stand at positions 1 and 2
     array([[[-1.,  0., -1.],

@@ -2,7 +2,8 @@
 
     K = [x ; pos] Km,   Q = [x ; pos] Qm,   V = [x ; pos] Vm,   output = softmax(Q Kᵀ / √d_qk) V
 
-One layer, one head, no residual stream, no norm, no mask; the position is concatenated to the token, not added.
+One layer, one head, no residual stream, no norm, no mask; the position is concatenated to the
+token, not added.
 """
 
 import math
@@ -28,10 +29,12 @@ class Panels(NamedTuple):
     Km and Qm (width, qk_dim) · Vm (width, v_dim) · K and Q (length, qk_dim) · V (length, v_dim) ·
     attention (query, key) · output (length, v_dim)
 
-    To picture them, hand their section to `attnlab.draw.figures.section_figures({"title": …, "subtitle": …,
-    "facts": [], "sections": [panels.section("One head")]})`, which gives `panels.png` and `panels.svg`.
+    To picture them, hand their section to `attnlab.draw.figures.section_figures({"title": …,
+    "subtitle": …, "facts": [], "sections": [panels.section("One head")]})`, which gives
+    `panels.png` and `panels.svg`.
 
-    >>> head = NumpyTransformer(Km=[[6.0, 0.0], [0.0, 6.0]], Qm=[[6.0, 0.0], [0.0, 6.0]], Vm=[[1.0], [-1.0]])
+    >>> sharp = [[6.0, 0.0], [0.0, 6.0]]
+    >>> head = NumpyTransformer(Km=sharp, Qm=sharp, Vm=[[1.0], [-1.0]])
     >>> section = head.panels([[1.0, 0.0], [0.0, 1.0]]).section("One head", tokens="AB")
     >>> [each["title"] for each in section["choices"][0]["maps"]][:3]
     ['Km: 0 to 6', 'Qm: 0 to 6', 'Vm: -1 to 1']
@@ -54,13 +57,15 @@ class Panels(NamedTuple):
         features: Sequence[str] | None = None,
         outputs: Sequence[str] | None = None,
     ) -> dict[str, Any]:
-        """Return the eight panels as a `maps` section of a report: plain data, which `attnlab.draw` draws."""
+        """Return the eight panels as a `maps` section of a report: plain data, which `attnlab.draw`
+        draws."""
         maps = self.maps(tokens=tokens, features=features, outputs=outputs)
         return {
             "kind": "maps",
             "figure": "panels",
             "title": title,
-            "caption": "The colours of each panel are rescaled to its own range, which stands in its title.",
+            "caption": "The colours of each panel are rescaled to its own range, which stands in "
+            "its title.",
             "choices": [{"label": title, "note": "", "maps": maps}],
         }
 
@@ -74,7 +79,8 @@ class Panels(NamedTuple):
     ) -> list[dict[str, Any]]:
         """Return each panel as one heatmap of a `maps` section.
 
-        The numbers are the true ones; the colours are rescaled to each panel's own range, but attention's to 0–1.
+        The numbers are the true ones; the colours are rescaled to each panel's own range, but
+        attention's to 0–1.
 
         Args:
             who: stands after each panel's name, to tell two heads apart.
@@ -82,7 +88,8 @@ class Panels(NamedTuple):
             features: a name for each row of Km, Qm and Vm.
             outputs: a name for each component of a value.
 
-        Names that are not given are numbers, counted from 1. A number that is not finite leaves its cell blank.
+        Names that are not given are numbers, counted from 1. A number that is not finite leaves its
+        cell blank.
         """
         tokens = _names("tokens", tokens, len(self.K))
         features = _names("features", features, len(self.Km))
@@ -95,11 +102,26 @@ class Panels(NamedTuple):
             drawn.append(
                 {
                     "title": f"{name} {who}".rstrip() + f": {words}",
-                    "rows": [[value if math.isfinite(value) else None for value in row] for row in panel.tolist()],
+                    "rows": [
+                        [value if math.isfinite(value) else None for value in row]
+                        for row in panel.tolist()
+                    ],
                     "row_labels": features if is_matrix else tokens,
-                    "column_labels": tokens if name == "attention" else outputs if is_value else channels,
-                    "row_title": "feature" if is_matrix else "key" if name in ("K", "V") else "query",
-                    "column_title": "key" if name == "attention" else "component" if is_value else "channel",
+                    "column_labels": tokens
+                    if name == "attention"
+                    else outputs
+                    if is_value
+                    else channels,
+                    "row_title": "feature"
+                    if is_matrix
+                    else "key"
+                    if name in ("K", "V")
+                    else "query",
+                    "column_title": "key"
+                    if name == "attention"
+                    else "component"
+                    if is_value
+                    else "channel",
                     "low": low,
                     "high": high,
                 }
@@ -111,34 +133,44 @@ class NumpyTransformer:
     """One head made of three matrices, and a table of positions or none.
 
     Args:
-        Km: (width, qk_dim), makes keys; width is that of a token, and of a position beside it where there are any.
+        Km: (width, qk_dim), makes keys; width is that of a token, and of a position beside it where
+            there are any.
         Qm: (width, qk_dim), makes queries.
         Vm: (width, v_dim), makes values.
         pos: (longest, pos_dim), one row for each position; None for no positions.
 
-    >>> copy = NumpyTransformer(Km=[[6.0, 0.0], [0.0, 6.0]], Qm=[[6.0, 0.0], [0.0, 6.0]], Vm=[[1.0], [-1.0]])
+    >>> sharp = [[6.0, 0.0], [0.0, 6.0]]
+    >>> copy = NumpyTransformer(Km=sharp, Qm=sharp, Vm=[[1.0], [-1.0]])
     >>> copy([[1.0, 0.0], [0.0, 1.0]]).round(6)  # each token looks at itself
     array([[ 1.],
            [-1.]])
     """
 
-    def __init__(self, Km: ArrayLike, Qm: ArrayLike, Vm: ArrayLike, pos: ArrayLike | None = None) -> None:  # noqa: N803
+    def __init__(
+        self,
+        Km: ArrayLike,  # noqa: N803
+        Qm: ArrayLike,  # noqa: N803
+        Vm: ArrayLike,  # noqa: N803
+        pos: ArrayLike | None = None,
+    ) -> None:
         self.Km = as_floats("Km", Km, "(width, qk_dim)")
         self.Qm = as_floats("Qm", Qm, "(width, qk_dim)")
         self.Vm = as_floats("Vm", Vm, "(width, v_dim)")
         self.pos = None if pos is None else as_floats("pos", pos, "(longest, pos_dim)")
         for name, matrix in (("Km", self.Km), ("Qm", self.Qm), ("Vm", self.Vm), ("pos", self.pos)):
             if matrix is not None and (matrix.ndim != 2 or 0 in matrix.shape):
-                raise WrongUsage(f"{name} must be a matrix with rows and columns; got shape {matrix.shape}.")
+                raise WrongUsage(
+                    f"{name} must be a matrix with rows and columns; got shape {matrix.shape}."
+                )
         if self.Km.shape != self.Qm.shape or self.Km.shape[0] != self.Vm.shape[0]:
             raise WrongUsage(
-                "Km and Qm must have one shape (width, qk_dim), and Vm (width, v_dim) as many rows; "
-                f"got {self.Km.shape}, {self.Qm.shape} and {self.Vm.shape}."
+                "Km and Qm must have one shape (width, qk_dim), and Vm (width, v_dim) as many "
+                f"rows; got {self.Km.shape}, {self.Qm.shape} and {self.Vm.shape}."
             )
         if self.input_dim < 1:
             raise WrongUsage(
-                f"the matrices must have more rows than pos has columns, some for the token; got {len(self.Km)} rows "
-                f"and positions {len(self.Km) - self.input_dim} wide."
+                "the matrices must have more rows than pos has columns, some for the token; got "
+                f"{len(self.Km)} rows and positions {len(self.Km) - self.input_dim} wide."
             )
 
     @property
@@ -154,13 +186,24 @@ class NumpyTransformer:
         """Compute the output of one sequence, (length, input_dim), and keep every step."""
         x = as_floats("x", x, "(length, input_dim)")
         if x.ndim != 2 or x.shape[1] != self.input_dim or len(x) == 0:
-            hint = "; this takes one sequence, without a batch axis, such as x[0]" if x.ndim == 3 else ""
-            raise WrongUsage(f"x must have shape (length, {self.input_dim}), length at least 1; got {x.shape}{hint}.")
+            hint = (
+                "; this takes one sequence, without a batch axis, such as x[0]"
+                if x.ndim == 3
+                else ""
+            )
+            raise WrongUsage(
+                f"x must have shape (length, {self.input_dim}), length at least 1; got "
+                f"{x.shape}{hint}."
+            )
         if self.pos is not None:
             if len(x) > len(self.pos):
-                raise WrongUsage(f"there are {len(self.pos)} positions; got an input of length {len(x)}.")
+                raise WrongUsage(
+                    f"there are {len(self.pos)} positions; got an input of length {len(x)}."
+                )
             x = np.concatenate([x, self.pos[: len(x)]], axis=1)
-        with np.errstate(over="ignore", invalid="ignore"):  # too large a number gives NaN, as it does in torch
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # too large a number gives NaN, as it does in torch
             K, Q, V = x @ self.Km, x @ self.Qm, x @ self.Vm
             attention = softmax(Q @ K.T / math.sqrt(self.Km.shape[1]))
             output = attention @ V
@@ -179,9 +222,13 @@ class NumpyTransformer:
             B       4.000
         """
         found = self.panels(x)
-        names = list(tokens) if tokens is not None else [str(place) for place in range(len(found.K))]
+        names = (
+            list(tokens) if tokens is not None else [str(place) for place in range(len(found.K))]
+        )
         if len(names) != len(found.K):
-            raise WrongUsage(f"tokens must name each of the {len(found.K)} inputs; got {len(names)} names.")
+            raise WrongUsage(
+                f"tokens must name each of the {len(found.K)} inputs; got {len(names)} names."
+            )
         rows = "[x ; pos]" if self.pos is not None else "x"
         width = found.Km.shape[1]
         features = [str(feature) for feature in range(len(found.Km))]
@@ -192,7 +239,12 @@ class NumpyTransformer:
             *_block(f"K = {rows} Km", found.K, names),
             *_block(f"Q = {rows} Qm", found.Q, names),
             *_block(f"V = {rows} Vm", found.V, names),
-            *_block(f"attention = softmax(Q Kᵀ / √{width})", found.attention, names, ": where each token looks"),
+            *_block(
+                f"attention = softmax(Q Kᵀ / √{width})",
+                found.attention,
+                names,
+                ": where each token looks",
+            ),
             *_block("output = attention V", found.output, names),
         ]
         return "\n".join(lines)
@@ -206,7 +258,8 @@ def _names(what: str, given: Sequence[str] | None, number: int) -> list[str]:
 
 
 def _range(name: str, panel: Floats) -> tuple[float, float, str]:
-    """Return the ends of a panel's colours, and its range in words; numbers below 0 are coloured around 0."""
+    """Return the ends of a panel's colours, and its range in words; numbers below 0 are coloured
+    around 0."""
     finite = panel[np.isfinite(panel)]
     if not len(finite):
         return 0.0, 1.0, "not finite"
@@ -228,6 +281,7 @@ def _short(value: float) -> str:
 def _block(title: str, matrix: Floats, names: Sequence[str], meaning: str = "") -> list[str]:
     shape = "(" + ", ".join(str(size) for size in matrix.shape) + ")"
     rows = [
-        f"    {name:<4}" + "".join(f"{value:9.3f}" for value in row) for name, row in zip(names, matrix, strict=True)
+        f"    {name:<4}" + "".join(f"{value:9.3f}" for value in row)
+        for name, row in zip(names, matrix, strict=True)
     ]
     return [f"{title}, {shape}{meaning}", *rows]

@@ -1,1 +1,1 @@
-"""How members lie beside each other, and what computes their steps."""
+"""Layouts of a population: where its numbers are in memory, and what computes its steps."""

@@ -1,7 +1,9 @@
-"""The layout for models beyond the tiny: the step of a block of members is recorded once, then replayed or compiled.
+"""The layout for models beyond the tiny: the step of a block of members is recorded once, then
+replayed or compiled.
 
-A block holds as many members as keep each operation large enough to be worth its call: of mid-sized models that is
-one, so that its numbers stay in the cache, of smaller ones several, side by side in batched products.
+A block holds as many members as keep each operation large enough to be worth its call: of mid-sized
+models that is one, so that its numbers stay in the cache, of smaller ones several, side by side in
+batched products.
 """
 
 import warnings
@@ -38,7 +40,8 @@ def batched(
         loss: of one model on one batch.
         example: the batch of one step of one member.
         width: members in a block.
-        is_compiled: let PyTorch's compiler turn the step into C++ (seconds to minutes, once), which is quicker after.
+        is_compiled: let PyTorch's compiler turn the step into C++ (seconds to minutes, once), which
+            is quicker after.
         workers: threads that blocks are shared out among; None for as many as torch has.
 
     Raises:
@@ -58,13 +61,25 @@ def batched(
     def make() -> _Replay:
         return _Replay(memory(), graph, compiled)
 
-    return Blocks("batched", models, configs, width, make, example=example, is_compiled=is_compiled, workers=workers)
+    return Blocks(
+        "batched",
+        models,
+        configs,
+        width,
+        make,
+        example=example,
+        is_compiled=is_compiled,
+        workers=workers,
+    )
 
 
 class _Memory:
-    """Where the numbers of a block lie. A block of one member has no axis for it in what the step sees."""
+    """The memory of a block's numbers. A block of one member has no member axis in the recorded
+    step."""
 
-    def __init__(self, model: nn.Module, different: Mapping[str, Tensor], example: Batch, width: int) -> None:
+    def __init__(
+        self, model: nn.Module, different: Mapping[str, Tensor], example: Batch, width: int
+    ) -> None:
         row = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
         self.parameters = row.repeat(width, 1)
         self.gradients = torch.zeros_like(self.parameters)
@@ -81,10 +96,16 @@ class _Memory:
 
 
 class _Replay:
-    """An engine (see `blocks.py`): the recorded step on memory of its own."""
+    """An engine (see `blocks.py`): the recorded step on its own memory."""
 
-    def __init__(self, memory: _Memory, graph: fx.GraphModule, compiled: Callable[..., Any] | None) -> None:
-        self.parameters, self.gradients, self.buffers = memory.parameters, memory.gradients, memory.buffers
+    def __init__(
+        self, memory: _Memory, graph: fx.GraphModule, compiled: Callable[..., Any] | None
+    ) -> None:
+        self.parameters, self.gradients, self.buffers = (
+            memory.parameters,
+            memory.gradients,
+            memory.buffers,
+        )
         self._memory, self._compiled = memory, compiled
         self._tape = None if compiled is not None else Tape(graph, memory.inputs)
 
@@ -103,8 +124,11 @@ class _Replay:
         return losses.view(1) if self._memory.is_one else losses
 
 
-def _recorded(model: nn.Module, loss: Loss, memory: _Memory, different: Sequence[str]) -> fx.GraphModule:
-    """Record the gradients and the losses of a block, as a function of parameters, buffers and batch."""
+def _recorded(
+    model: nn.Module, loss: Loss, memory: _Memory, different: Sequence[str]
+) -> fx.GraphModule:
+    """Record the gradients and losses of a block, as a function of parameters, buffers and
+    batch."""
     lent = Lent(frame_of(model), loss)
     names = [name for name, _ in model.named_parameters()]
 
@@ -113,7 +137,9 @@ def _recorded(model: nn.Module, loss: Loss, memory: _Memory, different: Sequence
         buffers, batch = dict(zip(different, rest, strict=False)), rest[len(different) :]
 
         def value(parameters: list[Tensor]) -> Tensor:
-            found: Tensor = lent.to_member(dict(zip(names, parameters, strict=True)), buffers, *batch)
+            found: Tensor = lent.to_member(
+                dict(zip(names, parameters, strict=True)), buffers, *batch
+            )
             return found
 
         gradients, found = grad_and_value(value)(list(own))
@@ -124,7 +150,8 @@ def _recorded(model: nn.Module, loss: Loss, memory: _Memory, different: Sequence
 
 def _compiled(graph: fx.GraphModule, memory: _Memory) -> Callable[..., Any]:
     for node in graph.graph.nodes:
-        node.meta.clear()  # what the recording noted of shapes confuses the compiler, which notes its own
+        # what the recording noted of shapes confuses the compiler, which notes its own
+        node.meta.clear()
     # With a wrapper in C++ too, a call does without Python and its lock from beginning to end.
     options = {"cpp_wrapper": True, "compile_threads": 1}
     try:
@@ -132,7 +159,9 @@ def _compiled(graph: fx.GraphModule, memory: _Memory) -> Callable[..., Any]:
             warnings.simplefilter("ignore")  # what it says of its own insides
             from torch._inductor import compile as compile_graph
 
-            compiled: Callable[..., Any] = compile_graph(graph, list(memory.inputs), options=options)
+            compiled: Callable[..., Any] = compile_graph(
+                graph, list(memory.inputs), options=options
+            )
             compiled(*memory.inputs)
     except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")

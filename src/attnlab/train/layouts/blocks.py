@@ -1,7 +1,8 @@
-"""Members in blocks: an engine takes a block some steps on while its numbers are in the cache, then the next block.
+"""Members in blocks: an engine advances one block some steps while its numbers are in the cache,
+then the next.
 
-Each thread has an engine of its own. All numbers of a member lie in one row, so clipping and the optimiser are a few
-operations for the whole block, however many parameters there are.
+Each thread has an engine of its own. All numbers of a member lie in one row, so clipping and the
+optimiser are a few operations for the whole block, however many parameters there are.
 """
 
 import math
@@ -27,8 +28,9 @@ _SECONDS = 0.5  # about so long between two questions whether to stop
 class Engine(Protocol):
     """Computes losses and gradients of as many members as `parameters` has rows.
 
-    parameters and gradients: (member, numbers), the parameters of a member one after the other; they may be turned
-    views. buffers: those in which members differ, by name, (member, …). All three lie where they are for good.
+    parameters and gradients: (member, numbers), the parameters of a member one after the other;
+    they may be turned views. buffers: those in which members differ, by name, (member, …). All
+    three lie where they are for good.
     """
 
     parameters: Tensor
@@ -36,12 +38,14 @@ class Engine(Protocol):
     buffers: dict[str, Tensor]
 
     def losses(self, batch: Batch) -> Tensor:
-        """Return the losses at the parameters, (member,), and leave the gradients; `batch` is (member, …)."""
+        """Compute the losses at the parameters, (member,), and write the gradients; `batch` is
+        (member, …)."""
         ...
 
 
 class Blocks:
-    """Members in blocks of the engine's size; the last one is filled up with copies of the last member."""
+    """Members in blocks of the engine's size; the last block is filled up with copies of the last
+    member."""
 
     def __init__(
         self,
@@ -74,8 +78,12 @@ class Blocks:
         self._state = State.fresh(rows, is_sgd=self._rule.is_sgd)
         self._buffers = different_buffers(models)
         starts = range(0, len(models), width)
-        self._members = [torch.arange(start, start + width).clamp(max=len(models) - 1) for start in starts]
-        self._workers = min(workers or torch.get_num_threads(), len(starts)) if rows.device.type == "cpu" else 1
+        self._members = [
+            torch.arange(start, start + width).clamp(max=len(models) - 1) for start in starts
+        ]
+        self._workers = (
+            min(workers or torch.get_num_threads(), len(starts)) if rows.device.type == "cpu" else 1
+        )
         self._engines: SimpleQueue[Engine] = SimpleQueue()
         for _ in range(self._workers):
             self._engines.put(make())
@@ -91,7 +99,11 @@ class Blocks:
         while done < len(rates):
             now = min(self._at_once, len(rates) - done)
             began = time.perf_counter()
-            found.append(self._round([part[:, done : done + now] for part in stacks], rates[done : done + now]))
+            found.append(
+                self._round(
+                    [part[:, done : done + now] for part in stacks], rates[done : done + now]
+                )
+            )
             self._at_once = max(1, int(now * _SECONDS / (time.perf_counter() - began)))
             done += now
             if should_stop():
@@ -102,23 +114,27 @@ class Blocks:
         try:
             stacks = stacked_batches(batches)
         except NotExpressible as reason:
-            raise WrongUsage(f"the layout {self.name} cannot go on: {reason}. Train with layout=solo.") from None
+            raise WrongUsage(
+                f"the layout {self.name} cannot go on: {reason}. Train with layout=sequential."
+            ) from None
         shapes, wanted = [part.shape[2:] for part in stacks], self._shapes_of_batch
         if wanted is not None and shapes != wanted:
             texts = [" and ".join(str(tuple(shape)) for shape in each) for each in (wanted, shapes)]
             raise WrongUsage(
-                f"the layout {self.name} takes batches of one shape: the first was {texts[0]}, now {texts[1]} came. "
-                "Train with layout=solo."
+                f"the layout {self.name} takes batches of one shape: the first was {texts[0]}, "
+                f"now {texts[1]} came. Train with layout=sequential."
             )
         return stacks
 
     def _round(self, batches: list[Tensor], rates: Tensor) -> tuple[Tensor, Tensor]:
-        """Take every block through these steps: losses and norms, (steps, member)."""
+        """Advance every block by these steps: losses and norms, (steps, member)."""
 
         def run(members: Tensor) -> tuple[Tensor, Tensor]:
             engine = self._engines.get()
             try:
-                return self._run(engine, members, [part[members] for part in batches], rates[:, members])
+                return self._run(
+                    engine, members, [part[members] for part in batches], rates[:, members]
+                )
             finally:
                 self._engines.put(engine)
 
@@ -132,14 +148,20 @@ class Blocks:
                     found = list(pool.map(run, self._members))
             finally:
                 torch.set_num_threads(before)
-        losses, norms = (torch.cat(each, 1)[:, : rates.shape[1]] for each in zip(*found, strict=True))
+        losses, norms = (
+            torch.cat(each, 1)[:, : rates.shape[1]] for each in zip(*found, strict=True)
+        )
         return losses, norms
 
     @torch.no_grad()
-    def _run(self, engine: Engine, members: Tensor, batches: list[Tensor], rates: Tensor) -> tuple[Tensor, Tensor]:
-        """Lend a block to an engine: losses and norms, (step, member)."""
+    def _run(
+        self, engine: Engine, members: Tensor, batches: list[Tensor], rates: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Advance one block in an engine: losses and norms, (step, member)."""
         first, last = int(members[0]), int(members[-1]) + 1
-        is_turned = engine.parameters.stride(0) == 1  # members innermost: the moments shall lie likewise
+        is_turned = (
+            engine.parameters.stride(0) == 1
+        )  # members innermost: the moments shall lie likewise
         if is_turned or last - first < len(members):
             state = self._state.rows(members)
         else:  # a view will do
@@ -148,7 +170,9 @@ class Blocks:
         for name, value in self._buffers.items():
             engine.buffers[name].copy_(value[members])
         if is_turned:
-            state = state._replace(first=state.first.T.contiguous().T, second=state.second.T.contiguous().T)
+            state = state._replace(
+                first=state.first.T.contiguous().T, second=state.second.T.contiguous().T
+            )
         state, rule = state._replace(parameters=engine.parameters), self._rule.rows(members)
         was_alive = state.is_alive.cpu().clone()
         losses, norms = [], []
@@ -170,21 +194,26 @@ class Blocks:
     def _parts(self) -> dict[str, Tensor]:
         state = self._state
         rows = (("model", state.parameters), ("first", state.first), ("second", state.second))
-        named = {f"{part}.{name}": each for part, own in rows for name, each in self._named(own).items()}
+        named = {
+            f"{part}.{name}": each for part, own in rows for name, each in self._named(own).items()
+        }
         return {**named, "steps": state.steps, "is_alive": state.is_alive}
 
     def state(self) -> dict[str, Tensor]:
-        """Return copies of all that the next step depends on."""
-        return {name: each.clone(memory_format=torch.contiguous_format) for name, each in self._parts().items()}
+        """Return copies of the complete state."""
+        return {
+            name: each.clone(memory_format=torch.contiguous_format)
+            for name, each in self._parts().items()
+        }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         for name, each in self._parts().items():
             each.copy_(state[name])
 
 
 def _until_broken(was_alive: Tensor, losses: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
-    """Put NaN where a member had met a number that is not finite before: it takes no steps any more."""
+    """Put NaN after a member's first number that is not finite: it takes no more steps."""
     good = torch.isfinite(losses) & torch.isfinite(norms)
     before = torch.cat([was_alive.unsqueeze(0), good[:-1]])
     is_over = before.logical_not().cumsum(0) > 0
@@ -194,7 +223,10 @@ def _until_broken(was_alive: Tensor, losses: Tensor, norms: Tensor) -> tuple[Ten
 def cut(rows: Tensor, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
     """Cut rows (member, numbers) into tensors (member, …) by name, as views."""
     parts = torch.split(rows, [math.prod(shape) for shape in shapes.values()], 1)
-    return {name: part.view(-1, *shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+    return {
+        name: part.view(-1, *shape)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
 
 
 def stacked_batches(batches: Sequence[Batches]) -> list[Tensor]:
@@ -204,32 +236,43 @@ def stacked_batches(batches: Sequence[Batches]) -> list[Tensor]:
     for each in whole:
         shapes.add(" and ".join(str(tuple(part.shape[1:])) for part in each))
     if len(whole) < len(batches) or len(shapes) > 1:
-        raise NotExpressible(f"the batches differ in shape ({'; '.join(sorted(shapes)[:2]) or 'from step to step'})")
+        raise NotExpressible(
+            f"the batches differ in shape ({'; '.join(sorted(shapes)[:2]) or 'from step to step'})"
+        )
     return [torch.stack(parts) for parts in zip(*whole, strict=True)]
 
 
 def different_buffers(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     """Return the buffers in which members differ, (member, …)."""
     each = [dict(model.named_buffers()) for model in models]
-    differ = [name for name, value in each[0].items() if any(not torch.equal(other[name], value) for other in each[1:])]
+    differ = [
+        name
+        for name, value in each[0].items()
+        if any(not torch.equal(other[name], value) for other in each[1:])
+    ]
     return {name: torch.stack([other[name] for other in each]) for name in differ}
 
 
 def one_dtype(models: Sequence[nn.Module]) -> torch.dtype:
-    """Return the dtype of all parameters, which must all be trained, and by nothing else than the optimiser.
+    """Return the dtype of all parameters, which must all be trained by the optimizer alone.
 
     Raises:
-        NotExpressible: they differ in it, some are not trained, or a hook of the user's hangs on one.
+        NotExpressible: they differ in it, some are not trained, or a hook of the user's hangs on
+            one.
     """
     named = [each for model in models for each in model.named_parameters()]
     dtypes = {parameter.dtype for _, parameter in named}
     if len(dtypes) != 1:
-        raise NotExpressible(f"its parameters have one dtype; got {', '.join(sorted(map(str, dtypes))) or 'none'}")
+        raise NotExpressible(
+            f"its parameters have one dtype; got {', '.join(sorted(map(str, dtypes))) or 'none'}"
+        )
     frozen = next((name for name, parameter in named if not parameter.requires_grad), None)
     if frozen is not None:
         raise NotExpressible(f"the parameter {frozen} is not trained")
     hooks = ("_backward_hooks", "_post_accumulate_grad_hooks")
-    hooked = next((name for name, each in named if any(getattr(each, hook) for hook in hooks)), None)
+    hooked = next(
+        (name for name, each in named if any(getattr(each, hook) for hook in hooks)), None
+    )
     if hooked is not None:
         raise NotExpressible(f"a hook changes the gradient of the parameter {hooked}")
     return dtypes.pop()

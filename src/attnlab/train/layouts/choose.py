@@ -1,7 +1,8 @@
-"""Which layout holds a population: the one asked for, or the one that measurements say is quickest.
+"""The choice of a population's layout: the one asked for, or the quickest by measured prices.
 
-The choice is by arithmetic, never by the clock, since the same seed has to give the same bytes: what a step takes is
-counted, and priced by what each layout was measured to need (`benchmarks/populations.py`, one core of an AMD Zen 4).
+The choice is by arithmetic, never by the clock, since the same seed has to give the same bytes:
+what a step takes is counted, and priced by what each layout was measured to need
+(`benchmarks/populations.py`, one core of an AMD Zen 4).
 """
 
 import math
@@ -17,10 +18,10 @@ from attnlab.train.config import EngineName, LayoutName, TrainConfig
 from attnlab.train.layouts.batched import batched
 from attnlab.train.layouts.blocks import stacked_batches
 from attnlab.train.layouts.effort import Effort, effort_of
-from attnlab.train.layouts.lanes import Lanes
-from attnlab.train.layouts.lanes.interpret import WIDTH, interpreted
 from attnlab.train.layouts.layout import Batch, Batches, Layout, Loss, NotCompiled, NotExpressible
-from attnlab.train.layouts.solo import Solo, batch_of
+from attnlab.train.layouts.sequential import Sequential, batch_of
+from attnlab.train.layouts.simd import Simd
+from attnlab.train.layouts.simd.interpret import WIDTH, interpreted
 from attnlab.train.layouts.trial import Expected, expected_of, tried
 from attnlab.train.layouts.vmap import refuse_noise, vmapped
 
@@ -37,8 +38,9 @@ class Way(NamedTuple):
         width: members that take a step in one call.
         once: seconds before the first step.
         call: microseconds that a call takes, however small it is.
-        member, number, product: microseconds that it takes longer for each member, for each thousand numbers that a
-            member's operations write, and for each million floating-point operations of its matrix products.
+        member, number, product: microseconds that it takes longer for each member, for each
+            thousand numbers that a member's operations write, and for each million floating-point
+            operations of its matrix products.
     """
 
     layout: LayoutName
@@ -51,11 +53,13 @@ class Way(NamedTuple):
     product: float
 
     def seconds(self, effort: Effort, members: int, steps: int, threads: int) -> float:
-        """Estimate how long a training takes. The last call costs the same with some of its members missing."""
+        """Estimate how long a training takes; a last call with fewer members costs the same."""
         calls = math.ceil(members / self.width)
-        at_once = 1 if self.layout in ("solo", "vmap") else min(threads, calls)
+        at_once = 1 if self.layout in ("sequential", "vmap") else min(threads, calls)
         work = self.member + effort.numbers * self.number + effort.products * self.product
-        return self.once + steps * math.ceil(calls / at_once) * (self.call + self.width * work) * 1e-6
+        return (
+            self.once + steps * math.ceil(calls / at_once) * (self.call + self.width * work) * 1e-6
+        )
 
 
 def ways(effort: Effort, members: int) -> list[Way]:
@@ -63,12 +67,12 @@ def ways(effort: Effort, members: int) -> list[Way]:
     side_by_side = max(1, min(members, 16, int(25_000 / max(effort.numbers, 1))))
     fused = max(1, min(members, 4, int(6_000 / max(effort.numbers, 1))))
     return [
-        Way("solo", False, 1, 0.0, 1_600, 0, 1.2, 11),
+        Way("sequential", False, 1, 0.0, 1_600, 0, 1.2, 11),
         Way("vmap", False, members, 0.0, 3_500, 200, 2.5, 11),
         # Rows of fewer than 16 members are as slow as rows of 16.
-        Way("lanes", False, max(min(members, WIDTH), 16), 0.5, 1_000, 0, 0.6, 170),
+        Way("simd", False, max(min(members, WIDTH), 16), 0.5, 1_000, 0, 0.6, 170),
         Way("batched", False, side_by_side, 0.5, 800, 200, 1.5, 9),
-        Way("lanes", True, vector_bytes() // 4, 8.0, 5, 0, 0.05, 27),
+        Way("simd", True, vector_bytes() // 4, 8.0, 5, 0, 0.05, 27),
         Way("batched", True, fused, 40.0, 250, 150, 1.0, 7),
     ]
 
@@ -88,7 +92,8 @@ def choose_layout(
     """Make the layout.
 
     Args:
-        models: the members, untrained; `configs`, `noise` (seeds) and `example` (the batches of some steps) likewise.
+        models: the members, untrained; `configs`, `noise` (seeds) and `example` (the batches of
+            some steps) likewise.
         loss: of one model on one batch.
         layout: "auto", or the one that it must be.
         engine: "eager" compiles nothing, "compiled" compiles in any case, "auto" where that pays.
@@ -98,11 +103,11 @@ def choose_layout(
     Raises:
         WrongUsage: the layout asked for cannot hold these models.
     """
-    solo = Solo(models, configs, loss, noise)
-    if layout == "solo":
+    sequential = Sequential(models, configs, loss, noise)
+    if layout == "sequential":
         if engine == "compiled":
-            tell("The layout solo compiles nothing; it trains as it is.")
-        return solo
+            tell("The layout sequential compiles nothing; it trains as it is.")
+        return sequential
     refused = []
     try:
         refuse_noise(models[0])
@@ -111,8 +116,8 @@ def choose_layout(
         threads = workers or torch.get_num_threads()
         expected: Expected | None = None
         for way in _in_order(models, configs, loss, first, layout, engine, threads, tell):
-            if way.layout == "solo":
-                return solo
+            if way.layout == "sequential":
+                return sequential
             expected = expected or expected_of(models, configs, loss, first)
             try:
                 made = _made(way, models, configs, loss, first, threads)
@@ -125,7 +130,7 @@ def choose_layout(
         refused.append(str(reason))
     if layout != "auto":
         raise WrongUsage(f"the layout {layout} cannot hold these models: {refused[0]}.")
-    return solo
+    return sequential
 
 
 def _in_order(
@@ -138,22 +143,25 @@ def _in_order(
     threads: int,
     tell: Callable[[str], None],
 ) -> list[Way]:
-    """Return the ways that come into question, the quickest first."""
+    """Return the ways that apply, the quickest first."""
     steps = configs[0].steps
     if layout == "auto" and engine != "compiled" and len(models) * steps <= _FEW_STEPS:
         effort = Effort(0.0, 0.0)  # not worth counting: nothing is quicker than to begin
     else:
         effort = effort_of(models[0], loss, first)
     found = [way for way in ways(effort, len(models)) if layout in ("auto", way.layout)]
-    if next(models[0].parameters()).device.type != "cpu":  # there the prices are others: all members in each call
-        return [way for name in ("vmap", "solo") for way in found if way.layout == name]
+    if next(models[0].parameters()).device.type != "cpu":  # a GPU takes all members in each call
+        return [way for name in ("vmap", "sequential") for way in found if way.layout == name]
     found.sort(key=lambda way: way.seconds(effort, len(models), steps, threads))
     if engine == "eager":
         return [way for way in found if not way.is_compiled]
     compiled = [way for way in found if way.is_compiled]
     if compiler_name() is None:
         if engine == "compiled" or found[0].is_compiled:
-            tell("No C++ compiler was found (such as g++), so the steps are not compiled and take longer.")
+            tell(
+                "No C++ compiler was found (such as g++), so the steps are not compiled and "
+                "take longer."
+            )
         return [way for way in found if not way.is_compiled]
     if engine == "compiled":
         return [*compiled, *(way for way in found if not way.is_compiled)]
@@ -171,7 +179,15 @@ def _made(
     if way.layout == "vmap":
         return vmapped(models, configs, loss, first)
     if way.layout == "batched":
-        return batched(models, configs, loss, first, width=way.width, is_compiled=way.is_compiled, workers=workers)
+        return batched(
+            models,
+            configs,
+            loss,
+            first,
+            width=way.width,
+            is_compiled=way.is_compiled,
+            workers=workers,
+        )
     if way.is_compiled:
-        return Lanes(models, configs, loss, first, workers=workers)
+        return Simd(models, configs, loss, first, workers=workers)
     return interpreted(models, configs, loss, first, workers=workers)

@@ -1,4 +1,5 @@
-"""What a step of one member takes, counted: calls, numbers written, multiplications. The same on every machine."""
+"""The work of one step of one member, counted: calls, numbers written, multiplications; equal on
+every machine."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,8 +21,8 @@ _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm
 class Effort(NamedTuple):
     """The work of a step of one member, forward and backward.
 
-    numbers: how many are written by all operations, in thousands. products: floating-point operations of the matrix
-    products, in millions.
+    numbers: how many are written by all operations, in thousands. products: floating-point
+    operations of the matrix products, in millions.
     """
 
     numbers: float
@@ -42,10 +43,15 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.numbers = self.products = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
         found = func(*args, **(kwargs or {}))
-        if not any(each.alias_info is not None for each in func._schema.returns):  # views write nothing
-            self.numbers += sum(leaf.numel() for leaf in tree_leaves(found) if isinstance(leaf, Tensor))
+        is_view = any(each.alias_info is not None for each in func._schema.returns)
+        if not is_view:  # views write nothing
+            self.numbers += sum(
+                leaf.numel() for leaf in tree_leaves(found) if isinstance(leaf, Tensor)
+            )
         if func in _PRODUCTS:
             self.products += 2 * found.numel() * args[-2].shape[-1]
         return found

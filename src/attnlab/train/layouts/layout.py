@@ -1,10 +1,10 @@
-"""What every layout is: N members of one shape, and a way for all of them to take steps.
+"""The interface of all layouts: N members of one shape, and a function that advances all of them.
 
-A layout decides where the numbers lie and what computes them; it never decides what is learned. All of them do the
-same arithmetic for each member, but for rounding: draw, predict, differentiate, clip by the member's own norm, step.
-Rounding grows in a long training, so two layouts end with other weights; what a population shows is the same
-(`benchmarks/engines.py`).
-A step whose loss or gradient is not finite leaves that member as it was, for good, and disturbs nobody.
+A layout decides where the numbers lie and what computes them; it never decides what is learned. All
+of them do the same arithmetic for each member, but for rounding: draw, predict, differentiate, clip
+by the member's own norm, step. Rounding grows in a long training, so two layouts end with other
+weights; what a population shows is the same (`benchmarks/engines.py`). A step whose loss or
+gradient is not finite leaves that member as it was, for good, and does not affect the others.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,16 @@ Batch = tuple[Tensor, ...]
 """What one step of one member learns from; the loss is called as loss(model, *batch)."""
 
 Batches = tuple[Tensor, ...] | list[Batch]
-"""The batches of several steps: a tuple of tensors (steps, …), or, where shapes differ, a list with one for each."""
+"""The batches of several steps: a tuple of tensors (steps, …), or, where shapes differ, a list with
+one for each."""
 
 Loss = Callable[..., Tensor]
 """loss(model, *batch): the mean loss, a scalar, in nats."""
 
 
 class Progress(NamedTuple):
-    """What some steps gave: each step's loss and gradient norm (before clipping), (steps, member) on the CPU.
+    """The result of some steps: each step's loss and gradient norm (before clipping), (steps,
+    member) on the CPU.
 
     Fewer steps than asked for when the layout was told to stop.
     """
@@ -36,19 +38,19 @@ class Progress(NamedTuple):
 
 
 class NotExpressible(Exception):
-    """This layout cannot hold these models; the message says what stands against it, and ends in no full stop."""
+    """This layout cannot hold these models; the message is the reason, without a full stop."""
 
 
 class NotCompiled(NotExpressible):
-    """What could have been compiled was not: the compiler, or what it made, failed."""
+    """Compilation failed: the compiler, or its result."""
 
 
 class Layout(Protocol):
     """Members side by side.
 
-    `state` is the same for all layouts: `model.NAME`, and for AdamW `first.NAME` and `second.NAME`, each
-    (member, …) in the shape of the parameter; `steps`, (member,), how many updates each has had; and `is_alive`,
-    (member,), who has met nothing but finite numbers.
+    `state` is the same for all layouts: `model.NAME`, and for AdamW `first.NAME` and `second.NAME`,
+    each (member, …) in the shape of the parameter; `steps`, (member,), how many updates each has
+    had; and `is_alive`, (member,), who has met nothing but finite numbers.
     """
 
     name: str
@@ -63,20 +65,22 @@ class Layout(Protocol):
             batches: for each member the batches of these steps.
             rates: the learning rates, (steps, member), float64.
             first: the number of the first of these steps, counted from 0 (noise is drawn from it).
-            should_stop: asked now and then, between steps; when it says so, what is done is returned.
+            should_stop: asked now and then, between steps; when it says so, what is done is
+                returned.
         """
         ...
 
     def parameters(self) -> dict[str, Tensor]:
-        """Return every parameter by name, (member, …); they may be views, to be copied by whoever keeps them."""
+        """Return every parameter by name, (member, …); they may be views, which the caller copies
+        to keep them."""
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """Return copies of all that the next step depends on."""
+        """Return copies of the complete state."""
         ...
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         ...
 
 

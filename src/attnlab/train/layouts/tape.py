@@ -1,8 +1,8 @@
-"""A step written down as a flat list of operations on memory that lies still, to be gone through again and again.
+"""A step recorded as a flat list of operations on fixed memory, to be replayed.
 
-PyTorch's autograd, modules and views are asked once, while the step is recorded; what is left of them afterwards are
-the operations that touch numbers. Each writes to a place of its own, and places that are no longer needed serve the
-next operations, so that a step stays in the cache.
+PyTorch's autograd, modules and views are asked once, while the step is recorded; what is left of
+them afterwards are the operations that touch numbers. Each writes to a place of its own, and places
+that are no longer needed serve the next operations, so that a step stays in the cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,14 +24,20 @@ __all__ = ["Tape", "has_open_shape", "recorded"]
 aten = torch.ops.aten
 
 _ALIASES = {getitem, aten._unsafe_view.default, aten.detach.default, aten.lift_fresh_copy.default}
-_OF_SHAPE_ALONE = {aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.new_zeros.default}
+_OF_SHAPE_ALONE = {
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
+    aten.new_zeros.default,
+}
 
 
 def recorded(function: Callable[..., Any], *arguments: Any) -> fx.GraphModule:
-    """Record what a function of tensors does, as a graph of PyTorch's primitive operations.
+    """Record a function of tensors as a graph of PyTorch's primitive operations.
 
     Raises:
-        NotExpressible: it draws random numbers, changes tensors, or looks at numbers to decide what to do.
+        NotExpressible: it draws random numbers, changes tensors, or looks at numbers to decide what
+            to do.
     """
     try:
         with trusted_numbers():
@@ -49,14 +55,16 @@ def recorded(function: Callable[..., Any], *arguments: Any) -> fx.GraphModule:
             if node.target._schema.is_mutable:
                 raise NotExpressible(f"the loss changes a tensor in place ({node.target})")
             if has_open_shape(node):
-                raise NotExpressible(f"how much the loss computes depends on numbers ({node.target})")
+                raise NotExpressible(
+                    f"how much the loss computes depends on numbers ({node.target})"
+                )
     return graph
 
 
 def has_open_shape(node: fx.Node) -> bool:
-    """Say whether an operation's result may be of another shape next time: what a mask picks, what is not zero."""
+    """May an operation's result have another shape next time, as what a mask selects?"""
     target: Any = node.target
-    if target == aten.index.Tensor:  # by ids, the shape is known; by truths, it depends on how many are true
+    if target == aten.index.Tensor:  # with a boolean index the shape depends on how many are true
         ids = node.args[1]
         assert isinstance(ids, Sequence)
         dtypes = {_dtype_of(each) for each in ids if isinstance(each, fx.Node)}
@@ -95,7 +103,10 @@ class Tape:
                 leaves = torch.utils._pytree.tree_leaves(node.args)
                 self.outputs: list[Tensor] = [self._values[each] for each in leaves]
             else:
-                is_moving = not moving.isdisjoint(node.all_input_nodes) and node.target not in _OF_SHAPE_ALONE
+                is_moving = (
+                    not moving.isdisjoint(node.all_input_nodes)
+                    and node.target not in _OF_SHAPE_ALONE
+                )
                 if is_moving:
                     moving.add(node)
                 self._values[node] = self._take_over(node, is_moving=is_moving)
@@ -104,7 +115,7 @@ class Tape:
                     self._free.setdefault((place.numel(), place.dtype), []).append(place)
 
     def play(self) -> None:
-        """Compute the outputs anew."""
+        """Compute the outputs again."""
         for call in self._calls:
             call()
 
@@ -116,18 +127,24 @@ class Tape:
         if _is_view(target) or not is_moving:
             return found
         places: list[Tensor] = []
-        outputs = [self._placed(each, places) for each in ([found] if isinstance(found, Tensor) else found)]
+        outputs = [
+            self._placed(each, places) for each in ([found] if isinstance(found, Tensor) else found)
+        ]
         self._places[node] = places
         self._calls.append(_call(target, arguments, options, outputs))
         return outputs[0] if isinstance(found, Tensor) else outputs
 
     def _placed(self, like: Tensor | None, places: list[Tensor]) -> Tensor | None:
-        """Return a place for a result, with the strides that it came with."""
+        """Return memory for a result, with its strides."""
         if like is None or not like.numel():
             return like
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
+        extent = 1 + sum(
+            (size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True)
+        )
         free = self._free.get((extent, like.dtype))
-        places.append(free.pop() if free else torch.empty(extent, dtype=like.dtype, device=like.device))
+        places.append(
+            free.pop() if free else torch.empty(extent, dtype=like.dtype, device=like.device)
+        )
         place = places[-1].as_strided(like.shape, like.stride())
         place.copy_(like)
         return place
@@ -136,11 +153,14 @@ class Tape:
 def _is_view(target: Any) -> bool:
     if target in _ALIASES:
         return True
-    return any(each.alias_info is not None and not each.alias_info.is_write for each in target._schema.returns)
+    return any(
+        each.alias_info is not None and not each.alias_info.is_write
+        for each in target._schema.returns
+    )
 
 
 def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
-    """Return after which node the memory of which others is free; that of the outputs never is."""
+    """Return the tensors whose memory is free after each node; that of the outputs never is."""
     owners: dict[fx.Node, fx.Node] = {}
     last: dict[fx.Node, fx.Node] = {}
     for node in graph.nodes:
@@ -154,8 +174,10 @@ def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
     return found
 
 
-def _call(target: Any, arguments: Any, options: Any, outputs: Sequence[Tensor | None]) -> Callable[[], object]:
-    """Bind an operation to where it reads and writes."""
+def _call(
+    target: Any, arguments: Any, options: Any, outputs: Sequence[Tensor | None]
+) -> Callable[[], object]:
+    """Bind an operation to the memory that it reads and writes."""
     first = outputs[0]
     assert first is not None
     if target in (aten.clone.default, aten._to_copy.default):
@@ -172,7 +194,9 @@ def _call(target: Any, arguments: Any, options: Any, outputs: Sequence[Tensor | 
 
     def compute_and_copy() -> None:
         found = target(*arguments, **options)
-        for place, value in zip(outputs, [found] if isinstance(found, Tensor) else found, strict=True):
+        for place, value in zip(
+            outputs, [found] if isinstance(found, Tensor) else found, strict=True
+        ):
             if place is not None and place.numel():
                 place.copy_(value)
 
@@ -180,13 +204,20 @@ def _call(target: Any, arguments: Any, options: Any, outputs: Sequence[Tensor | 
 
 
 def _writing_overload(target: Any, device: str) -> tuple[Any, list[str]] | None:
-    """Return the overload of an operation that writes where it is told, if it has one that is not a mere copy."""
+    """Return the overload of an operation that writes into given memory, unless it merely
+    copies."""
     wanted = [(each.name, str(each.type)) for each in target._schema.arguments]
     packet = target.overloadpacket
     for name in packet.overloads():
         overload = getattr(packet, name)
         outs = [each.name for each in overload._schema.arguments if each.is_out]
-        given = [(each.name, str(each.type)) for each in overload._schema.arguments if not each.is_out]
-        if outs and given == wanted and torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), device.upper()):
+        given = [
+            (each.name, str(each.type)) for each in overload._schema.arguments if not each.is_out
+        ]
+        if (
+            outs
+            and given == wanted
+            and torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), device.upper())
+        ):
             return overload, outs
     return None

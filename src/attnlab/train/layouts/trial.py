@@ -1,9 +1,10 @@
-"""A trial before a training begins: does a layout compute the losses and the gradient that PyTorch computes?
+"""A trial before a training: does a layout compute the losses and the gradient that PyTorch
+computes?
 
-What records, rewrites or compiles a step could get it wrong in silence. So each such layout takes one step first, on
-the first batch. The loss of every member and the gradient of one are held against autograd's, and the step is taken
-back. What a recorded step could not follow (a loss that differs from call to call, a model that notes something down)
-is refused before.
+What records, rewrites or compiles a step could get it wrong in silence. So each such layout takes
+one step first, on the first batch. The loss of every member and the gradient of one are held
+against autograd's, and the step is taken back. What a recorded step could not follow (a loss that
+differs from call to call, a model that notes something down) is refused before.
 """
 
 import math
@@ -28,7 +29,8 @@ _TOLERANCE_ELSE = 1e-3
 
 
 class Expected(NamedTuple):
-    """What autograd finds on the first batch: each member's loss, and the gradient of one member, with its place.
+    """Autograd's results on the first batch: each member's loss, and the gradient of one member,
+    with its place.
 
     place is None if no member's is finite: the training itself will say so.
     """
@@ -38,11 +40,14 @@ class Expected(NamedTuple):
     gradients: dict[str, Tensor]
 
 
-def expected_of(models: Sequence[nn.Module], configs: Sequence[TrainConfig], loss: Loss, batch: Batch) -> Expected:
-    """Compute what every layout must find; the models are left as they are.
+def expected_of(
+    models: Sequence[nn.Module], configs: Sequence[TrainConfig], loss: Loss, batch: Batch
+) -> Expected:
+    """Compute the results that every layout must reproduce; the models are left as they are.
 
     Raises:
-        NotExpressible: no layout could follow this loss or these models but one that calls them anew each step.
+        NotExpressible: no layout could follow this loss or these models but one that calls them
+            anew each step.
     """
     one_dtype(models)
     frames = [frame_of(model) for model in models]
@@ -50,7 +55,9 @@ def expected_of(models: Sequence[nn.Module], configs: Sequence[TrainConfig], los
         losses = torch.stack([loss(frame, *batch) for frame in frames])
         again = loss(frames[0], *batch)
     now = _noted(frames[0])
-    changed = next((name for name, each in _noted(models[0]).items() if not _same(each, now.get(name))), None)
+    changed = next(
+        (name for name, each in _noted(models[0]).items() if not _same(each, now.get(name))), None
+    )
     if changed is not None:
         raise NotExpressible(f"the loss changes {changed}")
     if not torch.equal(again.nan_to_num(), losses[0].nan_to_num()):
@@ -64,8 +71,10 @@ def expected_of(models: Sequence[nn.Module], configs: Sequence[TrainConfig], los
     return Expected(losses, None, {})
 
 
-def tried(layout: Layout, configs: Sequence[TrainConfig], batch: Batch, expected: Expected) -> Layout:
-    """Return the layout, as it was, if its first step is right.
+def tried(
+    layout: Layout, configs: Sequence[TrainConfig], batch: Batch, expected: Expected
+) -> Layout:
+    """Return the layout, unchanged, if its first step is right.
 
     Raises:
         NotExpressible: it is not.
@@ -85,23 +94,32 @@ def tried(layout: Layout, configs: Sequence[TrainConfig], batch: Batch, expected
     strays = torch.isfinite(losses) != torch.isfinite(wanted)
     difference = _apart(before, after, configs, expected)
     if not (float(off.max()) <= allowed and difference <= allowed and not strays.any()):
-        member = int(strays.int().argmax()) if strays.any() else int(off.nan_to_num(math.inf).argmax())
+        member = (
+            int(strays.int().argmax()) if strays.any() else int(off.nan_to_num(math.inf).argmax())
+        )
         raise NotExpressible(
-            f"its first step differs from PyTorch's (loss {float(losses[member]):g} for {float(wanted[member]):g} in "
-            f"member {member}, gradient by {difference:.1e}): it is a fault of attnlab's own, unless the members "
-            "differ in more than their parameters and buffers"
+            f"its first step differs from PyTorch's (loss {float(losses[member]):g} for "
+            f"{float(wanted[member]):g} in member {member}, gradient by {difference:.1e}): it is "
+            "a fault of attnlab's own, unless the members differ in more than their parameters "
+            "and buffers"
         )
     return layout
 
 
 def _apart(
-    before: dict[str, Tensor], after: dict[str, Tensor], configs: Sequence[TrainConfig], expected: Expected
+    before: dict[str, Tensor],
+    after: dict[str, Tensor],
+    configs: Sequence[TrainConfig],
+    expected: Expected,
 ) -> float:
-    """Return how far the gradient that a step has followed is from autograd's, as a share of its norm."""
+    """Return the difference of the gradient that a step followed from autograd's, as a share of its
+    norm."""
     place = expected.place
     if place is None:
         return 0.0
-    norm = float(torch.cat([each.flatten() for each in expected.gradients.values()]).double().norm())
+    norm = float(
+        torch.cat([each.flatten() for each in expected.gradients.values()]).double().norm()
+    )
     factor = min(1.0, configs[place].clip / (norm + 1e-6))
     apart = torch.zeros((), dtype=torch.float64)
     for name, gradient in expected.gradients.items():
@@ -113,14 +131,22 @@ def _apart(
     return float(apart.sqrt() / (norm * factor + 1e-6))
 
 
-def _by_autograd(frame: nn.Module, configs: Sequence[TrainConfig], loss: Loss, batch: Batch) -> dict[str, Tensor]:
+def _by_autograd(
+    frame: nn.Module, configs: Sequence[TrainConfig], loss: Loss, batch: Batch
+) -> dict[str, Tensor]:
     named = dict(frame.named_parameters())
     with torch.enable_grad(), trusted_numbers():
         found = torch.autograd.grad(loss(frame, *batch), list(named.values()), allow_unused=True)
     unused = next((name for name, each in zip(named, found, strict=True) if each is None), None)
-    if unused is not None and configs[0].optimiser == "adamw" and any(config.weight_decay for config in configs):
+    if (
+        unused is not None
+        and configs[0].optimiser == "adamw"
+        and any(config.weight_decay for config in configs)
+    ):
         # PyTorch's optimisers leave it alone; members side by side would let it decay.
-        raise NotExpressible(f"the loss does not depend on the parameter {unused}, which would decay all the same")
+        raise NotExpressible(
+            f"the loss does not depend on the parameter {unused}, which would decay all the same"
+        )
     return {
         name: torch.zeros_like(p) if each is None else each
         for (name, p), each in zip(named.items(), found, strict=True)
@@ -128,7 +154,8 @@ def _by_autograd(frame: nn.Module, configs: Sequence[TrainConfig], loss: Loss, b
 
 
 def _noted(model: nn.Module) -> dict[str, object]:
-    """Return what a model could note down in a step: its buffers, and the numbers that its parts hold."""
+    """Return what a model could change in a step: its buffers, and the numbers that its parts
+    hold."""
     found: dict[str, object] = {f"the buffer {name}": each for name, each in model.named_buffers()}
     for path, part in model.named_modules():
         for name, each in vars(part).items():

@@ -1,7 +1,7 @@
 """One update of all members: each gradient clipped by its member's own norm, then AdamW or SGD.
 
-AdamW is Loshchilov & Hutter (2019), with decoupled decay, as `torch.optim.AdamW` computes it; every number of the rule
-that a config may set is a vector with one entry for each member.
+AdamW is Loshchilov & Hutter (2019), with decoupled decay, as `torch.optim.AdamW` computes it; every
+number of the rule that a config may set is a vector with one entry for each member.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,8 @@ _LONG = 4_096  # from so many numbers on, a member is worth a call of PyTorch's 
 
 
 class Rule(NamedTuple):
-    """What the configs say of an update: decay and largest norm, (member,) each, float64."""
+    """The parameters of an update from the configs: decay and largest norm, (member,) each,
+    float64."""
 
     is_sgd: bool
     decay: Tensor
@@ -29,8 +30,10 @@ class Rule(NamedTuple):
 
     @classmethod
     def of(cls, configs: Sequence[TrainConfig], device: torch.device) -> "Rule":
-        """Read it from the members' configs, which name one optimiser."""
-        numbers = torch.tensor([[config.weight_decay, config.clip] for config in configs], dtype=torch.float64)
+        """Read the rule from the members' configs, which name one optimizer."""
+        numbers = torch.tensor(
+            [[config.weight_decay, config.clip] for config in configs], dtype=torch.float64
+        )
         return cls(configs[0].optimiser == "sgd", *numbers.to(device).unbind(1))
 
     def rows(self, members: Tensor) -> "Rule":
@@ -39,10 +42,11 @@ class Rule(NamedTuple):
 
 
 class State(NamedTuple):
-    """What an update changes in place.
+    """The numbers that an update changes in place.
 
-    parameters, first, second: (member, numbers); the moments are (member, 0) for SGD. steps: updates so far, (member,).
-    is_alive: who has met nothing but finite numbers, (member,) boolean; the others are left alone.
+    parameters, first, second: (member, numbers); the moments are (member, 0) for SGD. steps:
+    updates so far, (member,). is_alive: who has met nothing but finite numbers, (member,) boolean;
+    the others are left alone.
     """
 
     parameters: Tensor
@@ -53,24 +57,31 @@ class State(NamedTuple):
 
     @classmethod
     def fresh(cls, parameters: Tensor, *, is_sgd: bool) -> "State":
-        """Begin with moments of zero."""
-        first, second = (torch.zeros_like(parameters[:, :0] if is_sgd else parameters) for _ in range(2))
+        """Start with moments of zero."""
+        first, second = (
+            torch.zeros_like(parameters[:, :0] if is_sgd else parameters) for _ in range(2)
+        )
         count, device = len(parameters), parameters.device
         return cls(
-            parameters, first, second,
-            torch.zeros(count, dtype=torch.int64, device=device), torch.ones(count, dtype=torch.bool, device=device),
-        )  # fmt: skip
+            parameters,
+            first,
+            second,
+            torch.zeros(count, dtype=torch.int64, device=device),
+            torch.ones(count, dtype=torch.bool, device=device),
+        )
 
     def rows(self, members: Tensor | slice) -> "State":
-        """Return some members: a copy, or of a slice a view."""
+        """Return some members: a copy, or for a slice a view."""
         return State(*(each[members] for each in self))
 
 
 @torch.no_grad()
 def update(state: State, gradients: Tensor, losses: Tensor, rates: Tensor, rule: Rule) -> Tensor:
-    """Take one step of all members in place, and return their gradients' norms before clipping: (member,).
+    """Take one step of all members in place, and return their gradients' norms before clipping:
+    (member,).
 
-    A member whose loss or norm is not finite stays as it was, from now on. The gradients are used up.
+    A member whose loss or norm is not finite stays as it was, from now on. The gradients are used
+    up.
     """
     norms: Tensor = torch.linalg.vector_norm(gradients, dim=1)
     is_good = state.is_alive.logical_and_(torch.isfinite(norms) & torch.isfinite(losses))
@@ -90,7 +101,9 @@ def update(state: State, gradients: Tensor, losses: Tensor, rates: Tensor, rule:
     return norms
 
 
-def _all_at_once(state: State, gradients: Tensor, factors: Tensor, rates: Tensor, rule: Rule) -> None:
+def _all_at_once(
+    state: State, gradients: Tensor, factors: Tensor, rates: Tensor, rule: Rule
+) -> None:
     def column(numbers: Tensor) -> Tensor:
         return numbers.to(gradients.dtype).unsqueeze(1)
 
@@ -101,12 +114,20 @@ def _all_at_once(state: State, gradients: Tensor, factors: Tensor, rates: Tensor
     steps = state.steps.clamp(min=1).double()
     state.first.lerp_(gradients, 1 - BETAS[0])
     state.second.mul_(BETAS[1]).addcmul_(gradients, gradients, value=1 - BETAS[1])
-    spread = torch.sqrt(state.second, out=gradients).div_(column((1 - BETAS[1] ** steps).sqrt())).add_(EPS)
-    change = torch.div(state.first, spread, out=spread).mul_(column(rates / (1 - BETAS[0] ** steps)))
+    spread = (
+        torch.sqrt(state.second, out=gradients)
+        .div_(column((1 - BETAS[1] ** steps).sqrt()))
+        .add_(EPS)
+    )
+    change = torch.div(state.first, spread, out=spread).mul_(
+        column(rates / (1 - BETAS[0] ** steps))
+    )
     state.parameters.mul_(column(1 - rates * rule.decay)).sub_(change)
 
 
-def _one_by_one(state: State, gradients: Tensor, factors: Tensor, rates: Tensor, rule: Rule) -> None:
+def _one_by_one(
+    state: State, gradients: Tensor, factors: Tensor, rates: Tensor, rule: Rule
+) -> None:
     numbers = torch.stack([factors, rates, rule.decay], 1).tolist()
     for member, (factor, rate, decay) in enumerate(numbers):
         if not state.is_alive[member]:
@@ -114,7 +135,17 @@ def _one_by_one(state: State, gradients: Tensor, factors: Tensor, rates: Tensor,
         if factor < 1.0:
             gradients[member].mul_(factor)
         torch._fused_adamw_(
-            [state.parameters[member]], [gradients[member]], [state.first[member]], [state.second[member]], [],
-            [state.steps[member].float()], lr=rate, beta1=BETAS[0], beta2=BETAS[1], weight_decay=decay, eps=EPS,
-            amsgrad=False, maximize=False,
-        )  # fmt: skip
+            [state.parameters[member]],
+            [gradients[member]],
+            [state.first[member]],
+            [state.second[member]],
+            [],
+            [state.steps[member].float()],
+            lr=rate,
+            beta1=BETAS[0],
+            beta2=BETAS[1],
+            weight_decay=decay,
+            eps=EPS,
+            amsgrad=False,
+            maximize=False,
+        )

@@ -1,4 +1,5 @@
-"""The general layout of a population: parameters stacked, (member, …), and one step under `torch.func.vmap`."""
+"""The general layout of a population: stacked parameters, (member, …), and one step under
+`torch.func.vmap`."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -13,15 +14,18 @@ from attnlab.parts.attend import trusted_numbers
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.blocks import Blocks, cut, different_buffers, one_dtype
 from attnlab.train.layouts.layout import Batch, Loss, NotExpressible, stacked
-from attnlab.train.layouts.solo import _makes_noise
+from attnlab.train.layouts.sequential import _makes_noise
 
 __all__ = ["Lent", "frame_of", "over_members", "refuse_noise", "vmapped"]
 
-_MOST_AT_ONCE = 256  # members of which a function is asked together, lest a thousand take the memory of a thousand
+# members of which a function is asked together, lest a thousand take the memory of a thousand
+_MOST_AT_ONCE = 256
 
 
-def vmapped(models: Sequence[nn.Module], configs: Sequence[TrainConfig], loss: Loss, example: Batch) -> Blocks:
-    """Make the layout `vmap`; the loss is tried on `example`, the batch of one step of one member.
+def vmapped(
+    models: Sequence[nn.Module], configs: Sequence[TrainConfig], loss: Loss, example: Batch
+) -> Blocks:
+    """Make the layout `vmap`; the loss is tested on `example`, the batch of one step of one member.
 
     Raises:
         NotExpressible: something stands against it; the message says what.
@@ -36,9 +40,14 @@ def vmapped(models: Sequence[nn.Module], configs: Sequence[TrainConfig], loss: L
         raise
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).split("\n")[0].rstrip(".")
-        raise NotExpressible(f"the loss cannot be computed for all members at once ({reason})") from None
+        raise NotExpressible(
+            f"the loss cannot be computed for all members at once ({reason})"
+        ) from None
     before = dict(models[0].named_buffers())
-    changed = next((name for name, each in tried.frame.named_buffers() if not torch.equal(each, before[name])), None)
+    changed = next(
+        (name for name, each in tried.frame.named_buffers() if not torch.equal(each, before[name])),
+        None,
+    )
     if changed is not None:
         raise NotExpressible(f"the loss changes the buffer {changed}")
     return Blocks("vmap", models, configs, len(models), lambda: _Vmapped(models, loss))
@@ -50,14 +59,21 @@ class _Vmapped:
     def __init__(self, models: Sequence[nn.Module], loss: Loss) -> None:
         self.frame = frame_of(models[0])
         lent = Lent(self.frame, loss)
-        self.parameters = torch.cat([each.reshape(len(models), -1) for each in stacked(models).values()], 1)
+        self.parameters = torch.cat(
+            [each.reshape(len(models), -1) for each in stacked(models).values()], 1
+        )
         self.gradients = torch.zeros_like(self.parameters)
         self.buffers = different_buffers(models)
         shapes = {name: parameter.shape for name, parameter in models[0].named_parameters()}
-        self._leaves = {name: each.detach().requires_grad_() for name, each in cut(self.parameters, shapes).items()}
+        self._leaves = {
+            name: each.detach().requires_grad_()
+            for name, each in cut(self.parameters, shapes).items()
+        }
         self._to = cut(self.gradients, shapes)
 
-        def member_loss(parameters: dict[str, Tensor], buffers: dict[str, Tensor], *batch: Tensor) -> Tensor:
+        def member_loss(
+            parameters: dict[str, Tensor], buffers: dict[str, Tensor], *batch: Tensor
+        ) -> Tensor:
             found: Tensor = lent.to_member(parameters, buffers, *batch)
             return found
 
@@ -67,17 +83,19 @@ class _Vmapped:
         """Compute and differentiate."""
         with torch.enable_grad(), trusted_numbers():
             found: Tensor = self._losses(self._leaves, self.buffers, *batch)
-            gradients = torch.autograd.grad(found.sum(), list(self._leaves.values()), materialize_grads=True)
+            gradients = torch.autograd.grad(
+                found.sum(), list(self._leaves.values()), materialize_grads=True
+            )
         for place, gradient in zip(self._to.values(), gradients, strict=True):
             place.copy_(gradient)
         return found.detach()
 
 
 class Lent(nn.Module):
-    """A function of a model, to which members lend their numbers.
+    """A model that computes with the numbers of each member.
 
-    While it computes, they stand in the model itself: also where it reaches into the model (a part, a weight, all
-    parameters for a penalty) it finds this member's numbers, and derivatives with regard to them.
+    While it computes, they are the model's own: a function that reads the model directly (a part, a
+    weight, all parameters for a penalty) gets this member's numbers, and derivatives by them.
     """
 
     def __init__(self, model: nn.Module, function: Callable[..., Any]) -> None:
@@ -85,17 +103,19 @@ class Lent(nn.Module):
         self.model, self._function = model, function
 
     def forward(self, *batch: Tensor) -> Any:
-        """Compute with what stands in the model."""
+        """Compute with the model's present numbers."""
         return self._function(self.model, *batch)
 
-    def to_member(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *batch: Tensor) -> Any:
+    def to_member(
+        self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], *batch: Tensor
+    ) -> Any:
         """Compute as a member does."""
         own = {f"model.{name}": each for name, each in {**parameters, **buffers}.items()}
         return functional_call(self, own, batch)
 
 
 def frame_of(model: nn.Module) -> nn.Module:
-    """Return a copy to lend numbers to, in training mode.
+    """Return a copy of a model to compute with other numbers, in training mode.
 
     Raises:
         NotExpressible: it cannot be copied.
@@ -103,10 +123,14 @@ def frame_of(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model).train()
     except (TypeError, RuntimeError) as error:
-        raise NotExpressible(f"the model cannot be copied ({str(error).splitlines()[0].rstrip('.')})") from None
+        raise NotExpressible(
+            f"the model cannot be copied ({str(error).splitlines()[0].rstrip('.')})"
+        ) from None
 
 
-def over_members(models: Sequence[nn.Module], function: Callable[[nn.Module], Any]) -> Callable[..., Any]:
+def over_members(
+    models: Sequence[nn.Module], function: Callable[[nn.Module], Any]
+) -> Callable[..., Any]:
     """Return function(model) for all members at once, as a function of their stacked parameters."""
     lent = Lent(copy.deepcopy(models[0]).to("meta").eval(), function)
     _, buffers = stack_module_state(list(models))
@@ -114,7 +138,7 @@ def over_members(models: Sequence[nn.Module], function: Callable[[nn.Module], An
 
 
 def refuse_noise(model: nn.Module) -> None:
-    """Refuse what members cannot do side by side."""
+    """Refuse random operations, which members cannot do side by side."""
     for part in model.modules():
         if _makes_noise(part):
             raise NotExpressible("dropout draws its noise member by member")

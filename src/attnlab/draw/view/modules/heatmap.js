@@ -3,14 +3,14 @@
 
 import { clamp, make, makeButton, onWidth } from "../../report/elements.js";
 import { centreOf, layOut, placeOf, reveal, stayInside } from "./layout.js";
-import { listenToKeys, listenToPointer } from "./moving.js";
-import { draw } from "./painting.js";
+import { listenToKeys, listenToPointer } from "./navigation.js";
+import { draw } from "./canvas.js";
 
-// `hear` is told { read(cell or null), pin(row), moved() }.
+// `hear` receives { read(cell or null), pin(row), moved() }.
 export function makeHeatmap(hear) {
   const canvas = make("canvas", { class: "heatmap", tabindex: 0, role: "application", "aria-roledescription": "heat map", "aria-describedby": "map-keys" });
   const pen = canvas.getContext("2d");
-  const view = { map: null, rowNames: [], columnNames: [], scale: null, colours: null, zoom: 1, x: 0, y: 0, cursor: null, hover: null, row: 0, levels: new Map(), frame: 0, width: 0 };
+  const view = { map: null, rowNames: [], columnNames: [], scale: null, colors: null, zoom: 1, x: 0, y: 0, cursor: null, hover: null, row: 0, levels: new Map(), frame: 0, width: 0 };
 
   const redraw = () => {
     if (view.frame || !view.map || !view.width) return;
@@ -73,20 +73,20 @@ export function makeHeatmap(hear) {
   return {
     root,
     buttons,
-    drawn, // promises the first picture
-    // `names` of rows and columns; the place in the map is kept where the new one has the same size.
-    show(map, { rowNames, columnNames, scale, colours, label, row }) {
+    drawn, // resolves with the first picture
+    // `names` of rows and columns; the view stays in place if the new map has the same size.
+    show(map, { rowNames, columnNames, scale, colors, label, row }) {
       const isSame = view.map && view.map.rows === map.rows && view.map.columns === map.columns;
-      Object.assign(view, { map, rowNames, columnNames, scale, colours, row, hover: null }, isSame ? {} : { zoom: 1, x: 0, y: 0, cursor: null });
+      Object.assign(view, { map, rowNames, columnNames, scale, colors, row, hover: null }, isSame ? {} : { zoom: 1, x: 0, y: 0, cursor: null });
       view.levels.clear();
       canvas.setAttribute("aria-label", label);
       if (view.width) paint();
       redraw();
     },
-    shade(scale, colours) {
-      Object.assign(view, { scale, colours });
+    shade(scale, colors) {
+      Object.assign(view, { scale, colors });
       view.levels.clear();
-      if (view.width) paint(); // at once: paper does not wait for the next frame
+      if (view.width) paint(); // at once: printing does not wait for the next frame
     },
     pinRow(row) {
       view.row = row;

@@ -1,17 +1,17 @@
-// Where everything of a map goes, in pixels of its canvas: names, cells, what is in sight.
+// The layout of a map in pixels of its canvas: names, cells, the visible part.
 
 import { clamp, wordLabel, wordToken } from "../../report/elements.js";
 
 export const FONT = '12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
 const PAIR = " / "; // between the names of a place in two recordings
-const LINE = 14; // pixels from one name to the next, at least
-const EDGE = 7; // right of the last column and under the last row: half of a name that stands at a narrow one
-const AXIS = 48; // what the word at the side of the rows takes
+const LINE = 14; // pixels between two names, at least
+const EDGE = 7; // right of the last column and below the last row: half of a name at a narrow one
+const AXIS = 48; // the width of the title beside the rows
 const LARGEST_CELL = 46;
 const MOST_NAME = 112;
 const MOST_PAIR = 200; // of the two names of a place where recordings differ
 
-// Where everything goes: square cells while the map is not much longer than wide, room for the longest names.
+// The layout: square cells unless the map is much longer than wide, room for the longest names.
 export function layOut(view, canvas, pen) {
   const { map, width } = view;
   pen.font = FONT;
@@ -42,7 +42,7 @@ export function layOut(view, canvas, pen) {
   }
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   view.ratio = ratio;
-  // Where the cells are, in pixels of the canvas, for whoever looks at it from outside.
+  // The cells in pixels of the canvas, for tests and tools outside.
   Object.assign(canvas.dataset, { left: rowRoom, top, cellWidth, cellHeight });
 }
 
@@ -50,13 +50,13 @@ function mostRoom(names) {
   return names.some((name) => name.includes(PAIR)) ? MOST_PAIR : MOST_NAME;
 }
 
-// Of very many names the longest by letters are measured.
+// If there are many names, only those with most letters are measured.
 function widest(pen, names) {
   const some = names.length > 200 ? [...names].sort((one, other) => other.length - one.length).slice(0, 50) : names;
   return some.reduce((most, name) => Math.max(most, pen.measureText(isolated(name)).width), 0);
 }
 
-// The letters of a name keep their own direction and do not turn those of their neighbours.
+// The letters of a name keep their own direction and do not change that of their neighbors.
 export function isolated(name) {
   return `\u2068${name}\u2069`;
 }
@@ -94,7 +94,7 @@ export function cellAt(view, px, py) {
   return i < view.map.rows && j < view.map.columns ? [i, j] : null;
 }
 
-// Names that find room, at even steps; marked ones come first and push their neighbours away.
+// Names that fit, at even steps; marked names take precedence over their neighbors.
 export function thinned([first, last], size, length, marked) {
   const stride = Math.max(1, [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find((each) => each * size >= LINE) ?? length);
   const own = marked.filter((each) => each >= first && each < last);
@@ -109,7 +109,7 @@ export function cut(pen, name, room) {
   if (pen.measureText(isolated(name)).width <= room) return isolated(name);
   const both = name.split(PAIR);
   if (both.length === 2) {
-    // Of two names neither is cut away: what one leaves is the other's.
+    // Neither of two names is cut away: one may use the room that the other leaves.
     const rest = room - pen.measureText(PAIR).width;
     const [one, other] = both.map((each) => pen.measureText(each).width);
     const first = Math.min(one, Math.max(rest / 2, rest - other));
@@ -121,7 +121,7 @@ export function cut(pen, name, room) {
   return isolated(`${letters.slice(0, most).join("")}…`);
 }
 
-// Names on an axis: white space is seen, and an empty token too; so is what would turn letters around, or show nothing.
+// Names on an axis: white space, empty tokens, direction marks and invisible characters become visible.
 export function axisName(token) {
   const name = token.includes(PAIR) ? wordLabel(token) : wordToken(token);
   const isUnseen = /^[\p{C}\p{Z}]+$/u.test(name);

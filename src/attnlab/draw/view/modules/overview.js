@@ -1,5 +1,5 @@
-// All heads of one kind of attention at a glance: layers are rows, heads are columns. One stop of the tab key; arrow keys
-// move, and what is reached is shown.
+// All heads of one kind of attention: layers are rows, heads are columns. One tab stop; arrow keys move to a head and
+// show it.
 
 import { clamp, make, setVariable, wordNumber } from "../../report/elements.js";
 import { thumbPixels } from "./shades.js";
@@ -37,7 +37,7 @@ export function makeOverview(choose) {
   const show = (group, face, selected) => {
     const most = Math.max(...group.layers.map((layer) => layer.heads));
     setVariable(root, "--count", most);
-    root.classList.toggle("deep", group.layers.length > 16); // smaller, so that most layers are seen at once
+    root.classList.toggle("deep", group.layers.length > 16); // smaller, so that most layers are visible
     const names = Array.from({ length: most }, (_, head) => make("span", { role: "columnheader", class: "head-number" }, String(head)));
     const heading = make("div", { class: "overview-row", role: "row" }, make("span", { role: "columnheader", class: "layer-number" }, make("span", { class: "unseen" }, "Layer")), ...names);
     cells = group.layers.map((layer, i) => Array.from({ length: layer.heads }, (_, head) => makeHead(group, i, head, face(i, head))));
@@ -67,13 +67,13 @@ function makeHead(group, layer, head, face) {
   return cell;
 }
 
-// The faces of heads: pictures, or one of the facts.
-export function facesOf(group, fact, thumbs, variant, colours, factWords) {
-  if (fact === "picture") return (layer, head) => ({ pixels: thumbPixels(thumbs(layer, head, variant), variant === 2, colours) });
+// How heads are shown: thumbnails, or one of the facts.
+export function facesOf(group, fact, thumbs, variant, colors, factWords) {
+  if (fact === "picture") return (layer, head) => ({ pixels: thumbPixels(thumbs(layer, head, variant), variant === 2, colors) });
   const read = (layer, head) => {
     const [first, second] = group.layers[layer].facts.map((all) => all[head][fact]);
     if (variant < 2) return variant === 1 ? second : first;
-    return first === null || second === null ? null : second - first; // of queries that look at nothing nothing is known
+    return first === null || second === null ? null : second - first; // no query with an allowed key
   };
   const all = group.layers.flatMap((layer, i) => Array.from({ length: layer.heads }, (_, head) => Math.abs(read(i, head) ?? 0)));
   const most = Math.max(...all) || 1;

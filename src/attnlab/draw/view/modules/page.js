@@ -1,4 +1,4 @@
-// The offline page: the view, fed by what stands in the page itself.
+// The offline page: the view, with the data inside the page as its source.
 
 import { make } from "../../report/elements.js";
 import { mountTheme } from "../../report/theme.js";

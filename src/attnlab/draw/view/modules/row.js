@@ -1,4 +1,4 @@
-// One query: a profile of its weights that stands under the map, its largest weights as a list, all of them as a table.
+// One query: a profile of its weights below the map, its largest weights as a list, all of them as a table.
 
 import { clamp, count, make, setVariable, wordNumber, wordProbability } from "../../report/elements.js";
 
@@ -13,7 +13,7 @@ export function makeRow() {
   const table = make("table", {});
   const body = make("div", { class: "scroll weights-table", tabindex: 0, role: "region", "aria-label": "All weights of this query" }, table);
   const details = make("details", {}, make("summary", {}, "All weights of this query as a table"), body);
-  const state = { map: null, row: 0, names: [], place: null, colours: null, numbers: null };
+  const state = { map: null, row: 0, names: [], place: null, colors: null, numbers: null };
   const fill = () => {
     if (details.open && state.map) fillTable(table, state);
   };
@@ -39,7 +39,7 @@ function weightsOf({ map, row }) {
 }
 
 function drawProfile(canvas, state) {
-  const { place, map, colours } = state;
+  const { place, map, colors } = state;
   if (!place || !map) return;
   const ratio = window.devicePixelRatio || 1;
   const width = place.left + place.width + 2;
@@ -54,20 +54,20 @@ function drawProfile(canvas, state) {
   const isSigned = weights.some((value) => value < 0);
   const ground = isSigned ? HEIGHT / 2 : HEIGHT - 4;
   const tall = isSigned ? HEIGHT / 2 - 4 : HEIGHT - 12;
-  pen.strokeStyle = colours.muted;
+  pen.strokeStyle = colors.muted;
   pen.beginPath();
   pen.moveTo(place.left, ground + 0.5);
   pen.lineTo(place.left + place.width, ground + 0.5);
   pen.stroke();
   pen.beginPath();
   pen.rect(place.left, 0, place.width, HEIGHT);
-  pen.fillStyle = colours.muted;
+  pen.fillStyle = colors.muted;
   pen.font = '11px system-ui, "Segoe UI", sans-serif';
   pen.textAlign = "right";
   pen.fillText(wordSize(most, most), place.left - 6, 14);
   pen.fillText("0", place.left - 6, ground + 3);
   pen.clip();
-  pen.fillStyle = colours.accent;
+  pen.fillStyle = colors.accent;
   const gap = place.cell >= 6 ? 1 : 0;
   weights.forEach((value, j) => {
     if (!(Math.abs(value) > 0)) return;
@@ -94,13 +94,13 @@ function showLargest(list, rest, state) {
   const others = all.slice(listed.length);
   const sum = others.reduce((total, { value }) => total + value, 0);
   const parts = [];
-  if (all.length === 0) parts.push("This query may look at nothing.");
+  if (all.length === 0) parts.push("This query has no allowed key.");
   if (others.length > 0) parts.push(`${count(others.length, state.isSquares ? "other square" : "other key")}${state.isSquares ? "." : ` together ${signed(sum, state, most)}.`}`);
   if (masked > 0) parts.push(`${masked.toLocaleString("en-GB")} masked.`);
   rest.textContent = parts.join(" ");
 }
 
-// Where all are small, three decimals would tell none of them.
+// Three decimals are too few if all weights are small.
 function wordSize(size, most) {
   return most < 0.01 ? wordNumber(size) : wordProbability(size);
 }
@@ -121,8 +121,7 @@ function fillTable(table, state) {
   table.replaceChildren(caption, head, make("tbody", {}, ...rows));
 }
 
-// A weight in as many digits as its error is told in, and the error, with what the digits leave out: read as they are
-// written, the two hold.
+// A weight with the digits of its error, and the error with the rounding of these digits: both are true as written.
 export function wordReading(value, error, isDifference) {
   if (value === 0) return ["0", wordError(error)];
   const size = Math.abs(value);
@@ -134,7 +133,7 @@ export function wordReading(value, error, isDifference) {
   return [`${sign}${text.replace("e-", "e−")}`, wordError(error + Math.abs(size - Number(text)))];
 }
 
-// Errors are rounded up, so that what is said always holds.
+// Errors are rounded up, so that the bound always holds.
 export function wordError(error) {
   if (!(error > 0)) return "0";
   const power = Math.floor(Math.log10(error)) - 1;

@@ -1,5 +1,5 @@
-// The view: pick a head among all, read its map, follow one query. `mount(element, source)` builds it anywhere; where a
-// source comes from, a page, a server or a widget, is not known here.
+// The view: choose a head, read its map, follow one query. `mount(element, source)` builds it anywhere; the source may
+// be a page, a server or a widget.
 
 import { count, make, wordNumber } from "../../report/elements.js";
 import { makeRamp } from "../../report/grid.js";
@@ -7,18 +7,18 @@ import { makeHeatmap } from "./heatmap.js";
 import { axisName } from "./layout.js";
 import { facesOf, makeOverview } from "./overview.js";
 import { makeRow, wordError, wordReading } from "./row.js";
-import { makeScale, readColours } from "./shades.js";
+import { makeScale, readColors } from "./shades.js";
 import { readMap, readThumbs, subtract } from "./wire.js";
 
-const MOST_PLAIN = 40; // names of an axis that find room
+const MOST_PLAIN = 40; // names of an axis that fit
 const SCALES = { root: "Square root, 0 to 1", full: "Linear, 0 to 1", own: "Linear, to the largest here" };
 
 export async function mount(element, source) {
   if (typeof DecompressionStream === "undefined") throw new Error("This view needs a browser of 2023 or later.");
   const { manifest } = source;
-  const opensWithDifference = manifest.variants === 2 && manifest.change > 1e-6; // a map of zeros says nothing
+  const opensWithDifference = manifest.variants === 2 && manifest.change > 1e-6; // a map of zeros shows nothing
   const state = { group: 0, layer: 0, head: 0, row: 0, variant: opensWithDifference ? 2 : 0, kind: 0, scale: "root", fact: "picture", maps: null, map: null };
-  const app = { element, source, manifest, state, colours: readColours(element), thumbs: [], cache: new Map() };
+  const app = { element, source, manifest, state, colors: readColors(element), thumbs: [], cache: new Map() };
   build(app);
   await openGroup(app, 0);
   followTheme(app);
@@ -53,7 +53,7 @@ function build(app) {
   const shown = [choosers.group, choosers.layer, choosers.head, choosers.variant, choosers.kind, choosers.scale];
   const overview = make("section", { class: "overview-part", "aria-labelledby": "heads-title" },
     make("div", { class: "part-head" }, make("h2", { id: "heads-title" }, "Heads"), choosers.fact.root),
-    make("p", { class: "note" }, "Rows: layers. Columns: heads. Pick one, or walk with the arrow keys."),
+    make("p", { class: "note" }, "Rows: layers. Columns: heads. Choose one, or move with the arrow keys."),
     make("div", { class: "overview-scroll" }, app.overview.root), app.overviewNote = make("p", { class: "note" }));
   const map = make("section", { class: "map-part", "aria-label": "The head that is shown" },
     make("div", { class: "part-head" }, make("div", {}, app.title, app.site), make("div", { class: "bar", role: "group", "aria-label": "Zoom" }, ...app.heatmap.buttons)),
@@ -110,7 +110,7 @@ function makeChoosers(app) {
 async function openGroup(app, index) {
   const { state, manifest, choosers } = app;
   const group = manifest.groups[index];
-  Object.assign(state, { group: index, layer: 0, head: 0, row: group.rows - 1 }); // the last sees most
+  Object.assign(state, { group: index, layer: 0, head: 0, row: group.rows - 1 }); // the last query has most keys
   app.group = group;
   app.thumbs[index] ??= await readThumbs(app.source, index);
   choosers.layer.offer(group.layers.map((layer, i) => [i, layer.layer || "·"]), 0);
@@ -124,20 +124,20 @@ async function openGroup(app, index) {
   await showHead(app);
 }
 
-// A square of several tokens is named by its places and its first token.
+// A square of several tokens has its places and its first token as a name.
 function squareNames(tokens, side) {
   if (side === 1) return tokens.map(axisName);
   return Array.from({ length: Math.ceil(tokens.length / side) }, (_, i) => `${i * side} ${axisName(tokens[i * side])}`);
 }
 
-// Where not all names find room, those that do say where they stand.
+// If not all names fit, those shown include their places.
 function withPlaces(names, group) {
   return names.length <= MOST_PLAIN || isPooled(group) ? names : names.map((name, i) => `${i} ${name}`);
 }
 
 function showOverview(app) {
-  const { state, group, manifest, thumbs, colours } = app;
-  const face = facesOf(group, state.fact, thumbs[state.group], state.variant, colours, manifest.fact_words);
+  const { state, group, manifest, thumbs, colors } = app;
+  const face = facesOf(group, state.fact, thumbs[state.group], state.variant, colors, manifest.fact_words);
   app.overview.show(group, face, [state.layer, state.head]);
   const [down, across] = group.cells.map((cell) => cell * group.thumb.side);
   const small = down * across > 1 ? `Each pixel: the ${state.variant === 2 ? "greatest change" : "largest"} of ${down} × ${across} weights. ` : "";
@@ -159,7 +159,7 @@ async function showHead(app) {
   const ticket = (app.ticket = {});
   const layer = group.layers[state.layer];
   const maps = await Promise.all(manifest.maps.map((_, kind) => mapOf(app, kind)));
-  if (app.ticket !== ticket) return; // another head was picked while this one was read
+  if (app.ticket !== ticket) return; // another head was chosen while this one was loading
   choosers.layer.select.value = String(state.layer);
   choosers.head.offer(Array.from({ length: layer.heads }, (_, head) => [head, head]), state.head);
   choosers.head.root.hidden = layer.heads === 1;
@@ -170,13 +170,13 @@ async function showHead(app) {
   showFacts(app);
   const scale = (app.scale = makeScale(state.scale, app.map));
   const [rowNames, columnNames] = [app.rowNames, app.columnNames].map((names) => withPlaces(names, group));
-  app.heatmap.show(app.map, { rowNames, columnNames, scale, colours: app.colours, label: `Attention weights of ${nameOf(app)}: queries by keys`, row: state.row });
+  app.heatmap.show(app.map, { rowNames, columnNames, scale, colors: app.colors, label: `Attention weights of ${nameOf(app)}: queries by keys`, row: state.row });
   showLegend(app);
   showRow(app, Math.min(state.row, app.map.rows - 1));
   sayCell(app, app.heatmap.reading());
 }
 
-// Maps are kept while there is room: walking through heads and back reads each tile once.
+// Maps are cached while there is room, so that each tile is read once.
 async function mapOf(app, kind) {
   const { group, layer, head, variant } = app.state;
   const read = (each) => {
@@ -188,7 +188,7 @@ async function mapOf(app, kind) {
   return variant === 2 ? subtract(await read(0), await read(1)) : read(variant);
 }
 
-// As it can be typed again: --head and --zero-head take what stands behind the word.
+// As the command line takes it: the part behind the word is for --head and --zero-head.
 function nameOf({ group, state }) {
   return `Head ${group.layers[state.layer].name}.${state.head}`;
 }
@@ -214,7 +214,7 @@ function showLegend(app) {
   if (scale.goesBeyond) notes.push("beyond 1: as 1");
   ramp.append(make("span", {}, notes.join("; ")));
   const masks = group.layers[state.layer].masks.map((each) => each[state.head]);
-  if (masks.some((mask) => mask !== null)) ramp.append(make("span", { class: "masked-note" }, make("span", { class: "masked", "aria-hidden": "true" }), "masked: may not be looked at"));
+  if (masks.some((mask) => mask !== null)) ramp.append(make("span", { class: "masked-note" }, make("span", { class: "masked", "aria-hidden": "true" }), "masked: not allowed"));
   legend.replaceChildren(ramp);
 }
 
@@ -225,7 +225,7 @@ function showRow(app, row) {
   rowTitle.textContent = state.variant === 2 ? `${title}: what changed most` : `${title} ${isPooled(group) ? "look" : "looks"} at`;
   if (document.activeElement !== rowNumber) rowNumber.value = String(row);
   app.row.show({
-    map, row, title, names: columnNames, colours: app.colours, isDifference: state.variant === 2, isSquares: isPooled(group),
+    map, row, title, names: columnNames, colors: app.colors, isDifference: state.variant === 2, isSquares: isPooled(group),
     numbers: (j) => (isPooled(group) ? span(app, j, "key_tokens") : String(j)),
   });
 }
@@ -244,7 +244,7 @@ function sayCell(app, cell) {
   const { said, map, maps, manifest, group, rowNames, columnNames, state } = app;
   said.classList.toggle("reading", cell !== null);
   if (cell === null) {
-    said.textContent = "Point at a cell, or walk with the arrow keys, to read its weight.";
+    said.textContent = "Point at a cell, or move with the arrow keys, to read its weight.";
     return;
   }
   const [i, j] = cell;
@@ -253,7 +253,7 @@ function sayCell(app, cell) {
     : [`Query ${i} ‘${rowNames[i]}’`, `key ${j} ‘${columnNames[j]}’`];
   const value = map.values[i * map.columns + j];
   if (Number.isNaN(value)) {
-    said.textContent = `${from} may not look at ${to}: masked.`;
+    said.textContent = `${from} may not attend to ${to}: masked.`;
     return;
   }
   const exact = (each) => wordReading(each.values[i * map.columns + j], each.error(i, j), state.variant === 2).join(" ± ");
@@ -274,14 +274,14 @@ function makePrecision(manifest) {
 
 function reshade(app) {
   app.scale = makeScale(app.state.scale, app.map);
-  app.heatmap.shade(app.scale, app.colours);
+  app.heatmap.shade(app.scale, app.colors);
   showLegend(app);
 }
 
-// Canvases do not follow the style by themselves, nor onto paper, which is light.
+// Canvases do not follow the CSS by themselves, nor the light colors of paper.
 function followTheme(app) {
   const repaint = () => {
-    app.colours = readColours(app.element);
+    app.colors = readColors(app.element);
     showOverview(app);
     reshade(app);
     showRow(app, app.state.row);

@@ -1,5 +1,5 @@
-// The wire form, read back. A source is { manifest, tile(name) } where tile promises the compressed bytes of a tile; the
-// manifest says what there is. A map is { rows, columns, values, error(i, j) }; masked cells are NaN, never 0.
+// Decoding of the wire form. A source is { manifest, tile(name) }, where tile resolves to the compressed bytes of a tile;
+// the manifest lists everything. A map is { rows, columns, values, error(i, j) }; masked cells are NaN, never 0.
 
 export function openEmbedded(page) {
   return {
@@ -21,7 +21,7 @@ async function readTile(source, name) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// `place` says which: { variant, group, layer, head, kind }, all numbers.
+// `place` is { variant, group, layer, head, kind }, all numbers.
 export async function readMap(source, place) {
   const { levels } = source.manifest;
   const group = source.manifest.groups[place.group];
@@ -44,7 +44,7 @@ export async function readMap(source, place) {
     }
     if (at !== bytes.length) throw new Error(`tile ${name}.${band} holds ${bytes.length} bytes, expected ${at}`);
   }
-  // The bound of attnlab.draw.view.quantise: M (c + 1/4) / N², with c = N √(w / M).
+  // The bound of attnlab.draw.view.quantize: M (c + 1/4) / N², with c = N √(w / M).
   const error = (i, j) => {
     const value = values[i * columns + j];
     return largest[i] > 0 ? Math.sqrt(value * largest[i]) / levels + largest[i] / (4 * levels ** 2) : 0;
@@ -60,7 +60,7 @@ async function readMask(source, mask, rows, columns) {
   return (i, j) => ((bits[i * stride + (j >> 3)] >> (7 - (j & 7))) & 1) === 1;
 }
 
-// The second less the first; what one of them may not look at has no weight there.
+// The second minus the first; a masked cell counts as zero weight.
 export function subtract(first, second) {
   const { rows, columns } = first;
   const values = second.values.map((value, k) => {

@@ -1,0 +1,89 @@
+"""The final screen of `attnlab run all`: one finding of each experiment, then failed claims."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.padding import Padding
+from rich.text import Text
+
+from attnlab.cli import terminal
+from attnlab.cli.terminal import one_line
+
+if TYPE_CHECKING:
+    from attnlab.experiments.report import Report
+
+__all__ = ["show_final_screen"]
+
+_FINDINGS = {
+    "lookup": (
+        "loose_at_chance",
+        "New facts written as loose words cannot be looked up: accuracy stays at chance",
+    ),
+    "anatomy": (
+        "minus_100_gives_way",
+        "A mask of −100 hides nothing where scores are about −150",
+    ),
+    "handmade": (
+        "agree_where_it_can_be_known",
+        "A designed head and learned ones agree in scores, not in matrices",
+    ),
+    "sentiment": (
+        "best_beats_tfidf_500",
+        "A model that starts from counts beats the usual TF-IDF on unseen texts",
+    ),
+    "sorting": ("all_inputs_right", "A small decoder answers every input there is right"),
+}
+"""The most informative claim of each experiment, and the finding if it holds."""
+
+_MAX_CLAIMS = 8  # failed or undecided claims that are listed
+_FINDING_LINES = 2
+
+
+def show_final_screen(
+    reports: "Sequence[Report]", broken: Mapping[str, str], parent: Path, gallery: Path
+) -> None:
+    """Print at most forty lines: findings, experiments that could not run, open claims."""
+    console = terminal.output()
+    for report in reports:
+        console.print(
+            Text.assemble((report.experiment.ljust(11), "bold"), terminal.counted(report.claims))
+        )
+        finding = Text(one_line(_finding(report)))
+        finding.truncate(_FINDING_LINES * (console.width - 4), overflow="ellipsis")
+        console.print(Padding(finding, (0, 2, 0, 2)))
+    for name, why in broken.items():
+        _print_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), one_line(why)))
+    open_claims = [
+        (report, claim) for report in reports for claim in report.claims if not claim.passed
+    ]
+    open_claims.sort(key=lambda each: each[1].passed is None)  # failed before undecided
+    for report, claim in open_claims[:_MAX_CLAIMS]:
+        name = claim.name.replace("_", " ")
+        words = f"  {report.experiment}, {name}: {claim.measured}; bound: {claim.bound}"
+        _print_short(Text.assemble(terminal.mark(claim), one_line(words)))
+    if len(open_claims) > _MAX_CLAIMS:
+        terminal.say(f"… and {len(open_claims) - _MAX_CLAIMS} more: attnlab open {parent}")
+    terminal.say("")
+    terminal.say(f"gallery  {gallery}")
+    folders = {report.experiment: report.folder for report in reports}
+    trace = f" · attnlab trace {folders['sorting']} cab" if "sorting" in folders else ""
+    terminal.say(f"look at  attnlab open {parent}{trace}", is_quiet=True)
+    terminal.say(
+        f"claims   attnlab show {reports[0].folder} · all at once: attnlab run all --claims",
+        is_quiet=True,
+    )
+
+
+def _finding(report: "Report") -> str:
+    """Return a run's finding, if its claim holds; else the subtitle of its report."""
+    name, sentence = _FINDINGS.get(report.experiment, ("", ""))
+    for claim in report.claims:
+        if claim.name == name and claim.passed:
+            return f"{sentence}: {claim.measured}"
+    return str(report.document["subtitle"])
+
+
+def _print_short(line: Text) -> None:
+    """Print a line, cut at the width of the terminal."""
+    terminal.output().print(line, no_wrap=True, overflow="ellipsis")

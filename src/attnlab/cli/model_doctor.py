@@ -1,0 +1,204 @@
+"""attnlab doctor MODEL: which backend reaches its attention, which sites it has and lacks."""
+
+import math
+import re
+import resource
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attnlab.cli import terminal
+from attnlab.cli.prompts import open_model
+
+if TYPE_CHECKING:
+    from attnlab.pretrained.model import Pretrained
+
+__all__ = ["examine_model", "show_model"]
+
+_ATTENTION = ("query", "key", "value", "mask", "scores", "weights", "heads", "output")
+_STREAM = ("residual_before", "residual_between", "residual_after")
+_SINK = 1e-3  # share of a row's weight lost to rounding; more than this is a sink
+
+
+def examine_model(name: str, ends_in: str | None = None) -> dict[str, Any]:
+    """Open a pretrained model, which checks its backends, and return the findings."""
+    started = time.perf_counter()
+    model = open_model(name, head=ends_in)
+    seconds = time.perf_counter() - started
+    foreign = model.foreign
+    weights = list(foreign.parameters())
+    return {
+        "model": name,
+        "class": type(foreign).__name__,
+        "source": model.source,
+        "notes": list(model.notes),
+        "tokenizer": None if model.tokenizer is None else type(model.tokenizer).__name__,
+        "parameters": sum(each.numel() for each in weights),
+        "bytes": sum(each.nbytes for each in weights),
+        "dtype": ", ".join(sorted({str(each.dtype).removeprefix("torch.") for each in weights})),
+        "device": ", ".join(sorted({str(each.device) for each in weights})),
+        "seconds": seconds,
+        "peak_bytes": _peak_memory(),
+        "attentions": _groups(model),
+        "fast_path": model.fast_path,
+        "sites": _sites(model),
+        "missing": _missing(model),
+    }
+
+
+def show_model(found: dict[str, Any]) -> None:
+    """Print the findings."""
+    terminal.say(
+        f"{found['class']}, {found['parameters']:,} parameters, {found['dtype']}, on "
+        f"{found['device']}"
+    )
+    terminal.say(f"from {found['source']}; tokenizer: {found['tokenizer'] or 'none'}")
+    for note in found["notes"]:
+        terminal.say(f"note: {note}")
+    for group in found["attentions"]:
+        terminal.say("")
+        _show_group(group)
+    if found["fast_path"] is not None:
+        terminal.say("")
+        terminal.say(
+            "torch's fast path, which a call without gradients takes, cannot be hooked; without it "
+            f"the output is {found['fast_path']:.2g} apart"
+        )
+    terminal.say("")
+    _show_sites("sites", found["sites"])
+    _show_sites("missing", found["missing"])
+    terminal.say(
+        f"opened and checked in {found['seconds']:.1f} s; weights {_size(found['bytes'])}, "
+        f"the process at most {_size(found['peak_bytes'])}"
+    )
+
+
+def _show_group(group: dict[str, Any]) -> None:
+    """Print the findings on a group of attentions, a line for each."""
+    made, effect, layers = group["made"], group["effect"], group["layers"]
+    calls = ", ".join(map(str, group["calls"]))
+    lines = {
+        "backend": f"{group['backend']}, {calls} calls in a forward pass",
+        "weights on demand": "no: only with eager attention",
+        "sinks": "none",
+        "window": group["window"] or "none stated",
+        "effect of ablation": "not tried",
+    }
+    if made is not None:
+        lines["weights on demand"] = (
+            f"{group['made_layers']} of {layers}, off by {made:.1g} at most"
+        )
+    if group["sink"] > _SINK:
+        lines["sinks"] = f"{group['sink']:.1%} of a query's weight at most"
+    if effect is not None:
+        lines["effect of ablation"] = f"{effect[0]:.2g} to {effect[1]:.2g} on the output"
+    shared = ""
+    if group["kv_heads"] != group["heads"]:
+        shared = f" that share {group['kv_heads']} key and value heads"
+    terminal.say(f"{group['attention']}: {layers} layers of {group['heads']} heads{shared}")
+    for name, line in lines.items():
+        terminal.say(f"  {name:<20} {line}")
+
+
+def _show_sites(title: str, sites: Sequence[str]) -> None:
+    """Print sites, one line for each part."""
+    parts: dict[str, list[str]] = {}
+    for site in sites:
+        part, _, own = site.rpartition(".")
+        parts.setdefault(part, []).append(own)
+    for part, names in parts.items():
+        prefix = f"{part}: " if part else ""
+        terminal.say(f"{title:<8} {prefix}{' '.join(names)}")
+        title = ""  # on the first line alone
+
+
+def _groups(model: "Pretrained") -> list[dict[str, Any]]:
+    """Group attentions of one stack and kind with the same backend and numbers of heads."""
+    points = dict(model.attention_points())
+    groups: dict[tuple[str, str, int, int], list[Any]] = {}
+    for each in model.backends:
+        layout = points[each.path].layout
+        kind = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", each.path)
+        key = (kind, each.backend, layout.num_heads, layout.num_kv_heads)
+        groups.setdefault(key, []).append(each)
+    found = []
+    for (kind, backend, heads, kv_heads), members in groups.items():
+        made = [each.made for each in members if each.made is not None]
+        effects = [each.effect for each in members if not math.isnan(each.effect)]
+        found.append(
+            {
+                "attention": kind,
+                "layers": len(members),
+                "heads": heads,
+                "kv_heads": kv_heads,
+                "backend": backend,
+                "calls": sorted({each.calls for each in members}),
+                "made": max(made) if made else None,
+                "made_layers": len(made),
+                "sink": max(0.0, 1.0 - min(each.least for each in members)),
+                "window": _window(model, len(members)) if kind.endswith(".attention") else None,
+                "effect": [min(effects), max(effects)] if effects else None,
+            }
+        )
+    return found
+
+
+def _window(model: "Pretrained", layers: int) -> str | None:
+    """Return the width of the attention window that the model's config states, or None."""
+    from attnlab.pretrained.text_inputs import text_config
+
+    config = text_config(model.foreign)
+    widths = [getattr(config, name, None) for name in ("sliding_window", "window_size")]
+    width = next((each for each in widths if isinstance(each, int)), None)
+    if width is None or getattr(config, "use_sliding_window", True) is False:
+        return None
+    kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
+    if isinstance(kinds, Sequence) and not isinstance(kinds, str):
+        narrow = sum("sliding" in str(kind) or kind == "local" for kind in kinds)
+        return f"{width:,} in {narrow} of {len(kinds)}" if narrow else None
+    return f"{width:,}"
+
+
+def _sites(model: "Pretrained") -> list[str]:
+    """List the kinds of sites, with `*` for the number of a layer."""
+    from attnlab.sites import site_names
+
+    return _without_layers(site_names(model))
+
+
+def _missing(model: "Pretrained") -> list[str]:
+    """List the kinds of sites that our own models have and this one lacks in some layer."""
+    from attnlab.sites import site_names
+
+    there = set(site_names(model))
+    lacking: list[str] = []
+    for stack in model.structure.stacks:
+        prefix = f"{stack.name}." if stack.name else ""
+        expected = [f"{prefix}embedding"]
+        for index, block in enumerate(stack.blocks):
+            at = f"{prefix}layers.{index}."
+            expected += [f"{at}{site}" for site in _STREAM]
+            expected += [
+                f"{at}{each.name}.{site}" for each in block.attentions for site in _ATTENTION
+            ]
+            expected += [f"{at}feed_forward.hidden", f"{at}feed_forward.output"]
+        lacking += [each for each in expected if each not in there]
+    if "logits" not in there:
+        lacking.append("logits")
+    return _without_layers(lacking)
+
+
+def _without_layers(names: Iterable[str]) -> list[str]:
+    """Replace layer numbers by `*`, and drop repetitions."""
+    return list(dict.fromkeys(re.sub(r"(^|\.)\d+(?=\.)", r"\1*", name) for name in names))
+
+
+def _peak_memory() -> int:
+    """Return the peak memory of this process, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _size(number: int) -> str:
+    return f"{number / 2**30:.2f} GiB" if number >= 2**30 else f"{number / 2**20:.1f} MiB"

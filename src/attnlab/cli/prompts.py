@@ -1,0 +1,230 @@
+"""Ask a model for an answer: one of our runs, or a pretrained model by folder, file or hub id."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from attnlab.cli.options import OptionalWholeNumber
+from attnlab.cli.progress import waiting
+from attnlab.cli.resolve_run import RUNS, SYSTEMS, find_run, is_run, runs_in
+from attnlab.errors import CouldNotRun, WrongUsage
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from attnlab.look.questions import Question
+    from attnlab.look.trace import Trace
+    from attnlab.pretrained.model import Pretrained
+
+__all__ = [
+    "NO_OPTIONS",
+    "PretrainedOptions",
+    "ask",
+    "head_numbers",
+    "is_pretrained",
+    "only_heads",
+    "open_model",
+    "prompt_model",
+    "refuse_pretrained_options",
+    "require_tokenizer",
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PretrainedOptions:
+    """The options of look, edit and trace that only pretrained models need."""
+
+    steps: Annotated[
+        OptionalWholeNumber, Parameter(help="The most tokens to generate (pretrained models).")
+    ] = None
+    target: Annotated[
+        str | None,
+        Parameter(
+            help="The right answer: a continuation, an answer, a class, or the words at the masks "
+            "(pretrained models)."
+        ),
+    ] = None
+    pair: Annotated[
+        str | None, Parameter(help="The second text of a pair (pretrained models).")
+    ] = None
+    ends_in: Annotated[
+        str | None,
+        Parameter(
+            help="The model's output layer: none, causal-lm, masked-lm, …; by default the one its "
+            "files name."
+        ),
+    ] = None
+
+    def given(self) -> list[str]:
+        """Name the options that were given, as they are typed."""
+        return [
+            f"--{name.replace('_', '-')}"
+            for name, value in asdict(self).items()
+            if value is not None
+        ]
+
+
+NO_OPTIONS = PretrainedOptions()
+
+
+def ask(name: str, words: Sequence[str], how: PretrainedOptions = NO_OPTIONS) -> "Question":
+    """Ask a run's model, or a pretrained one, for its answer to an input.
+
+    Raises:
+        WrongUsage: no words, or options that this model does not take.
+        CouldNotRun: there is neither such a run nor such a model.
+    """
+    if is_pretrained(name):
+        if not words:
+            raise WrongUsage("type an input after the model, before any option: a text in quotes.")
+        return prompt_model(open_model(name, head=how.ends_in), words, how)
+    from attnlab.experiments import registry
+    from attnlab.experiments.population import open_run
+
+    report = open_run(find_run(name))
+    expected = registry.askable(report).prompt_words(registry.config_of(report))
+    if not words:
+        raise WrongUsage(f"type an input after the run, before any option: {expected}.")
+    refuse_pretrained_options(name, how)
+    return registry.ask_run(report, " ".join(words))
+
+
+def refuse_pretrained_options(name: str, how: PretrainedOptions) -> None:
+    """Raise `WrongUsage` where a run is given options that only pretrained models take."""
+    given = how.given()
+    if given:
+        raise WrongUsage(f"{' and '.join(given)}: for pretrained models only; {name} is a run.")
+
+
+def head_numbers(model: "nn.Module", heads: Sequence[str]) -> dict[str, list[int]]:
+    """Find heads by names such as 3.5: map each site of weights to the numbers of its heads."""
+    from attnlab.edits import ZeroHead
+    from attnlab.edits.where import num_heads
+    from attnlab.look.heads import read_head
+
+    if not heads:
+        raise WrongUsage("--head needs a head, LAYER.HEAD, such as 0.1.")
+    found: dict[str, list[int]] = {}
+    for text in heads:
+        edit = ZeroHead(**read_head(text))  # an edit resolves the layer, the part and the head
+        try:
+            sites = edit.sites(model)
+        except WrongUsage as error:
+            reason = str(error).rpartition(f"{edit!r}: ")[2]  # the user gave no edit
+            raise WrongUsage(f"there is no head {text}: {reason}") from None
+        for site in sites:
+            part = site.rpartition(".")[0]
+            try:
+                numbers = edit.heads_in(num_heads(model, part), part)
+            except WrongUsage:
+                raise WrongUsage(
+                    f"there is no head {text}: {part or 'this model'} has "
+                    f"{num_heads(model, part)} heads, from 0."
+                ) from None
+            found.setdefault(f"{part}.weights" if part else "weights", []).extend(numbers)
+    return {site: list(dict.fromkeys(numbers)) for site, numbers in found.items()}
+
+
+def only_heads(trace: "Trace", model: "nn.Module", heads: Sequence[str]) -> "Trace":
+    """Return the trace with only these heads."""
+    chosen = head_numbers(model, heads)
+    kept = tuple(each for each in trace.attention if each.head in chosen.get(each.site, ()))
+    if not kept:
+        known = ", ".join(
+            dict.fromkeys(each.site.removesuffix(".weights") for each in trace.attention)
+        )
+        raise WrongUsage(
+            f"the trace shows none of these heads; it shows those of {known or 'none'}."
+        )
+    return replace(trace, attention=kept)
+
+
+def prompt_model(model: "Pretrained", words: Sequence[str], how: PretrainedOptions) -> "Question":
+    """Ask a pretrained model for its answer to a text."""
+    from attnlab.look.text_questions import question_of
+
+    require_tokenizer(model)
+    return question_of(model, " ".join(words), how.pair, steps=how.steps, target=how.target)
+
+
+def require_tokenizer(model: "Pretrained") -> None:
+    """Raise `CouldNotRun` for a model that reads text and has no tokenizer; say what to do."""
+    reads_text = getattr(model.foreign, "main_input_name", "input_ids") == "input_ids"
+    if model.tokenizer is not None or not reads_text:
+        return
+    reasons = [note for note in model.notes if "tokenizer" in note] or ["there is no tokenizer"]
+    raise CouldNotRun(
+        f"{model.name} cannot read text: {'; '.join(reasons)}. Put the tokenizer's files beside "
+        "the weights; or, in Python, give attnlab.load(…, tokenizer=…), or ids."
+    )
+
+
+def is_pretrained(name: str) -> bool:
+    """Does this name mean a pretrained model: a file or folder that is no run, or a hub id?"""
+    from attnlab.experiments.model_loader import is_ours
+
+    if not name.strip():
+        return False
+    here = Path(name)
+    is_there = os.path.lexists(here)
+    if is_ours(here) or is_ours(RUNS / name) or (is_run(RUNS / name) and not is_there):
+        return False
+    if is_there:
+        return is_run(here) or not runs_in(here)  # a config.json of another program
+    if is_run(here.parent) or name in SYSTEMS:  # a missing model of a population, a missing run
+        return False
+    return "/" in name or not get_close_matches(here.name, runs_in(RUNS), n=1)
+
+
+def open_model(name: str, **opening: Any) -> "Pretrained":
+    """Open a pretrained model, and show meanwhile what is being done."""
+    from attnlab.experiments.model_loader import load_pretrained
+
+    with waiting(f"opening {name}") as tell, _log_to(tell):
+        try:
+            return load_pretrained(name, **opening)
+        except CouldNotRun as error:
+            if os.path.lexists(name):
+                raise
+            raise CouldNotRun(
+                f"there is no run called {name}, and no such pretrained model: "
+                f"{error}{_similar_name(Path(name))}"
+            ) from None
+
+
+def _similar_name(path: Path) -> str:
+    """Return a question that names a file with almost the same name, if there is one."""
+    there = os.listdir(path.parent) if os.path.isdir(path.parent) else []
+    close = get_close_matches(path.name, there, n=1, cutoff=0.8)
+    return f" Did you mean {path.parent / close[0]}?" if close else ""
+
+
+class _TellHandler(logging.Handler):
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(record.getMessage())
+
+
+@contextmanager
+def _log_to(tell: Callable[[str], None]) -> Iterator[None]:
+    """Pass the library's log messages to `tell`."""
+    log, handler = logging.getLogger("attnlab"), _TellHandler(tell)
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.removeHandler(handler)

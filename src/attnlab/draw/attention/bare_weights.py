@@ -1,0 +1,241 @@
+"""Weights without a recording: tensors, arrays, and the `attentions` of Hugging Face's models.
+
+(query, key) is one head, (head, query, key) one attention, and a list of these one per layer.
+Hugging Face returns a tuple of (batch, head, query, key), one per layer; its `generate` returns
+such a tuple per step.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
+from attnlab.draw.attention.summary_maps import SummaryMaps, summary_facts
+from attnlab.errors import WrongUsage
+from attnlab.shapes import shape_text
+
+__all__ = ["patterns_from_weights", "with_tokens"]
+
+_OUTPUTS = {
+    "attentions": "layers.{}.attention.weights",
+    "encoder_attentions": "encoder.layers.{}.attention.weights",
+    "decoder_attentions": "decoder.layers.{}.attention.weights",
+    "cross_attentions": "decoder.layers.{}.cross_attention.weights",
+}
+_TOLERANCE = 0.02  # of a row's sum, in half precision
+_TOKENS = (
+    "tokens are a list of texts, a pair of lists (of the queries, of the keys), or lists by stack "
+    "{'encoder': …, 'decoder': …}"
+)
+
+
+def patterns_from_weights(found: Any, row: int) -> list[Pattern | SummaryMaps] | None:
+    """Turn weights into patterns, one for each layer; None for anything that is no weights.
+
+    Raises:
+        WrongUsage: the axes are ambiguous, or the numbers are no weights.
+    """
+    if hasattr(found, "map_max") and hasattr(found, "log_sum"):
+        return [_of_summary(found, row)]
+    if found is None:
+        raise WrongUsage(_no_attentions())
+    if isinstance(found, Mapping):
+        return _of_outputs(found, row)
+    if hasattr(found, "shape") and hasattr(found, "dtype"):
+        return _of_tensor(found, row)
+    if not isinstance(found, Sequence) or isinstance(found, str) or not found:
+        return None
+    if isinstance(found[0], Pattern | SummaryMaps):
+        return None
+    if _is_numbers(found):
+        try:
+            return _of_tensor(np.asarray(found, np.float32), row)
+        except ValueError:
+            raise WrongUsage(
+                "these lists of numbers are of different lengths; give a row for each query."
+            ) from None
+    return list(_of_layers(found, row, _OUTPUTS["attentions"]))
+
+
+def _of_outputs(outputs: Mapping[str, Any], row: int) -> list[Pattern | SummaryMaps] | None:
+    """Turn the outputs of a model into patterns; None for another mapping."""
+    found: list[Pattern | SummaryMaps] = []
+    for name, site in _OUTPUTS.items():
+        if outputs.get(name) is not None:
+            found += _of_layers(outputs[name], row, site)
+    if not found and hasattr(outputs, "to_tuple"):  # a model that did not return its attentions
+        raise WrongUsage(_no_attentions())
+    return found or None
+
+
+def with_tokens(drawn: Pattern | SummaryMaps, tokens: Any) -> Pattern | SummaryMaps:
+    """Return a pattern with other tokens; fewer queries than keys are the last of the tokens.
+
+    Raises:
+        WrongUsage: no tokens, or not as many as there are queries and keys.
+    """
+    if tokens is None:
+        return drawn
+    queries, keys = _two_sides(drawn.site, tokens)
+    _, num_queries, num_keys = drawn.shape
+    if len(keys) == num_keys and queries == keys and num_queries < num_keys:
+        queries = queries[-num_queries:]
+    if (len(queries), len(keys)) != (num_queries, num_keys):
+        raise WrongUsage(
+            f"{drawn.site!r} has {num_queries} queries and {num_keys} keys; got tokens for "
+            f"{len(queries)} and {len(keys)}. {_TOKENS[0].upper()}{_TOKENS[1:]}."
+        )
+    return replace(drawn, query_tokens=queries, key_tokens=keys)
+
+
+def _two_sides(site: str, tokens: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the tokens of the queries and of the keys at a site."""
+    if isinstance(tokens, Mapping):
+        queries = site.partition(".")[0]
+        keys = "encoder" if ".cross_attention." in site else queries
+        if not {queries, keys} <= set(tokens) <= {"encoder", "decoder"}:
+            given = ", ".join(map(str, tokens)) or "none"
+            raise WrongUsage(f"{_TOKENS}; for {site!r} got {given}.")
+        return _words(tokens[queries]), _words(tokens[keys])
+    if len(tokens) == 2 and not any(isinstance(each, str | int) for each in tokens):
+        return _words(tokens[0]), _words(tokens[1])
+    return _words(tokens), _words(tokens)
+
+
+def _words(tokens: Any) -> tuple[str, ...]:
+    listed = tokens.tolist() if hasattr(tokens, "tolist") else tokens
+    if not isinstance(listed, Sequence) or not all(isinstance(each, str | int) for each in listed):
+        raise WrongUsage(
+            f"{_TOKENS}; got a {type(tokens).__name__}. To compare two recordings: show(one, "
+            "other=two)."
+        )
+    return tuple(map(str, listed))
+
+
+def _no_attentions() -> str:
+    return (
+        "there are no attentions here: load the model with attn_implementation='eager' and call "
+        "it with output_attentions=True, or record it with attnlab.record(attnlab.load(model), "
+        "'*weights')."
+    )
+
+
+def _is_numbers(found: Any) -> bool:
+    while isinstance(found, list | tuple) and found:
+        found = found[0]
+    return isinstance(found, int | float)
+
+
+def _of_tensor(weights: Any, row: int) -> list[Pattern | SummaryMaps]:
+    axes = len(weights.shape)
+    if axes == 5:
+        return list(_of_layers(list(weights), row, _OUTPUTS["attentions"]))
+    if axes == 4 and weights.shape[0] > 1:
+        raise WrongUsage(
+            f"weights of shape {shape_text(weights.shape)} may be {weights.shape[0]} inputs or as "
+            "many layers: give list(weights) where they are layers of one input, and weights[i] "
+            "for input i."
+        )
+    return [_pattern("attention.weights", _with_batch(weights), row if axes == 4 else 0)]
+
+
+def _of_layers(layers: Any, row: int, site: str) -> Sequence[Pattern | SummaryMaps]:
+    if any(each is None for each in layers):
+        raise WrongUsage(_no_attentions())
+    if all(isinstance(each, list | tuple) for each in layers):
+        return [
+            _of_steps(steps, row, site.format(number))
+            for number, steps in enumerate(zip(*layers, strict=False))
+        ]
+    if any(len(getattr(each, "shape", ())) not in (3, 4) for each in layers):
+        given = [
+            shape_text(each.shape) if hasattr(each, "shape") else type(each).__name__
+            for each in layers[:3]
+        ]
+        raise WrongUsage(
+            "a list of weights holds (head, query, key), or (batch, head, query, key), for "
+            f"each layer; got {', '.join(given)}."
+        )
+    return [
+        _pattern(site.format(number), _with_batch(each), row) for number, each in enumerate(layers)
+    ]
+
+
+def _of_steps(steps: Sequence[Any], row: int, site: str) -> Pattern:
+    """Join the steps of one layer into one pattern; keys of later steps are masked."""
+    is_wrong = any(len(getattr(each, "shape", ())) != 4 for each in steps)
+    if is_wrong or len({each.shape[:2] for each in steps}) > 1:
+        raise WrongUsage(
+            f"the steps of {site!r} are not (batch, head, query, key) of one batch; give a "
+            "step alone: attentions[-1]."
+        )
+    num_keys = steps[-1].shape[-1]
+    rows = [_array(site, each[row : row + 1]) for each in steps]
+    padded = [np.pad(each, [(0, 0)] * 3 + [(0, num_keys - each.shape[-1])]) for each in rows]
+    whole = np.concatenate(padded, 2)
+    keys_so_far = np.cumsum([each.shape[-2] for each in steps]).tolist()
+    is_causal = [each.shape[-1] for each in steps] == keys_so_far
+    return replace(_pattern(site, whole, 0), blocked=CAUSAL if is_causal else None)
+
+
+def _with_batch(weights: Any) -> Any:
+    axes = len(weights.shape)
+    if not 2 <= axes <= 4:
+        raise WrongUsage(
+            "weights are (query, key), (head, query, key), or a list of these, one for each "
+            f"layer; got shape {shape_text(weights.shape)}."
+        )
+    return weights[(None,) * (4 - axes)]
+
+
+def _array(site: str, weights: Any) -> Any:
+    if "float" not in str(weights.dtype):
+        raise WrongUsage(
+            f"the weights of {site!r} must be floating-point numbers; got {weights.dtype}."
+        )
+    return to_array(weights, np.float32)
+
+
+def _pattern(site: str, weights: Any, row: int) -> Pattern:
+    if not 0 <= row < len(weights):
+        raise WrongUsage(f"{site!r} has rows 0 to {len(weights) - 1}; got row {row}.")
+    found = _array(site, weights[row])
+    sums = found.sum(-1, dtype=np.float64)
+    # A query without any allowed key has a row of zeros.
+    off = (np.abs(sums - 1) > _TOLERANCE) & (sums != 0)
+    caution = ""
+    if off.any():
+        caution = (
+            f"rows of {site} sum to {sums[off].min():.3g} to {sums[off].max():.3g}, not to 1: "
+            "scores, or weights after dropout or an edit?"
+        )
+    queries, keys = (tuple(map(str, range(length))) for length in found.shape[1:])
+    return Pattern(site, found, queries, keys, caution=caution)
+
+
+def _of_summary(summary: Any, row: int) -> SummaryMaps:
+    """Return the maps of one input, with as many keys as queries unless its cells differ."""
+    leading = len(summary.entropy.shape) - 1
+    if leading > 2:
+        raise WrongUsage(
+            f"a summary is of (batch, head, query); got {shape_text(summary.entropy.shape)}."
+        )
+    whole = type(summary)(*(part[(None,) * (2 - leading)] for part in summary[:-1]), summary.cells)
+    _, num_heads, num_queries = whole.entropy.shape
+    if not 0 <= row < len(whole.entropy):
+        raise WrongUsage(f"the summary has rows 0 to {len(whole.entropy) - 1}; got row {row}.")
+    queries, keys = (int(cell) for cell in summary.cells)
+    is_square = -(-num_queries // keys) == whole.map_mean.shape[-1]
+    num_keys = num_queries if is_square else keys * whole.map_mean.shape[-1]
+    return SummaryMaps(
+        site="attention.weights",
+        mean=to_array(whole.map_mean[row], np.float32),
+        largest=to_array(whole.map_max[row], np.float32),
+        query_tokens=tuple(map(str, range(num_queries))),
+        key_tokens=tuple(map(str, range(num_keys))),
+        cells=(queries, keys),
+        hidden=None,
+        facts=tuple(summary_facts(whole, row, head, is_square) for head in range(num_heads)),
+    )

@@ -1,0 +1,143 @@
+"""From recordings to patterns, whose weights are read when they are needed, and summary maps."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from attnlab.draw.attention.bare_weights import patterns_from_weights, with_tokens
+from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
+from attnlab.draw.attention.summary_maps import SummaryMaps, maps_from_summary
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.shapes import shape_text
+
+__all__ = ["to_drawable", "to_patterns", "why_unjoined"]
+
+
+def to_patterns(recording: Any, row: int = 0, tokens: Any = None) -> list[Pattern]:
+    """Turn a recording of weights into patterns.
+
+    Raises:
+        WrongUsage: no weights, no such row, or a recording of summaries.
+    """
+    found = to_drawable(recording, row, tokens)
+    patterns = [each for each in found if isinstance(each, Pattern)]
+    if len(patterns) < len(found):
+        raise WrongUsage(
+            "the recording holds summaries, not weights; draw a map of one with draw_long_map, "
+            "such as draw_long_map(summary.map_max[row, head], num_queries=..., num_keys=...), "
+            "or show all with view_page."
+        )
+    return patterns
+
+
+def to_drawable(recording: Any, row: int = 0, tokens: Any = None) -> "list[Pattern | SummaryMaps]":
+    """Turn a recording into patterns or summary maps, one for each site of weights, in order.
+
+    The last of several forward passes is taken. The steps of a generation with a key/value cache
+    are joined into one pass, unless `why_unjoined` gives a reason against it.
+
+    Args:
+        recording: the result of `record`, a mapping of site names to weights (batch, head, query,
+            key), a pattern, a list of patterns, or weights as in `bare_weights.py`. Without tokens,
+            places are numbered.
+        row: which input of the batch.
+        tokens: other names for the places: a list of texts, a pair (of the queries, of the keys),
+            or lists by stack, `{"encoder": …, "decoder": …}`.
+
+    Raises:
+        WrongUsage: no weights, or no such row.
+    """
+    return [with_tokens(each, tokens) for each in _drawable(recording, row)]
+
+
+def _drawable(recording: Any, row: int) -> "list[Pattern | SummaryMaps]":
+    if isinstance(recording, Pattern | SummaryMaps):
+        return [recording]
+    found = patterns_from_weights(recording, row)
+    if found is not None:
+        return found
+    if isinstance(recording, Mapping):
+        sites = [site for site in recording if site.split(".")[-1] == "weights"]
+        if not sites:
+            known = ", ".join(map(str, recording)) or "nothing"
+            raise WrongUsage(
+                "nothing to draw: record weights, such as 'layers.*.attention.weights'; the "
+                f"recording has {known}."
+            )
+        whole, _ = _joined(recording, sites)
+        return [_recorded(whole, site, row) for site in sites]
+    kind = type(recording).__name__
+    if isinstance(recording, Sequence):
+        if recording and all(isinstance(each, Pattern | SummaryMaps) for each in recording):
+            return list(recording)
+        kind = f"{kind} without any"
+    raise WrongUsage(
+        f"expected a recording, weights, a pattern or a list of patterns; got a {kind}."
+    )
+
+
+def why_unjoined(recording: Any) -> str:
+    """Return why only the last step of a cached generation can be shown; empty if all can."""
+    if not isinstance(recording, Mapping):
+        return ""
+    return _joined(recording, [site for site in recording if site.split(".")[-1] == "weights"])[1]
+
+
+def _joined(recording: Any, sites: Sequence[str]) -> tuple[Any, str]:
+    """Join the steps of a generation; also return the reason if that is not possible."""
+    if not hasattr(recording, "joined"):
+        return recording, ""
+    try:
+        return recording.select(sites).joined(), ""
+    except (WrongUsage, CouldNotRun) as why:
+        return recording, str(why)
+
+
+def _recorded(recording: Any, site: str, row: int) -> Pattern | SummaryMaps:
+    is_recording = hasattr(recording, "tile")
+    if is_recording and not _has_shape(recording, site):
+        if not hasattr(recording[site], "map_mean"):
+            raise WrongUsage(
+                f"{site!r} was reduced to a {type(recording[site]).__name__}, which has no "
+                "map to draw."
+            )
+        return maps_from_summary(recording, site, row)
+    shape = tuple(recording.shape(site) if is_recording else recording[site].shape)
+    if len(shape) != 4:
+        raise WrongUsage(f"{site!r} must be (batch, head, query, key); got {shape_text(shape)}.")
+    if not 0 <= row < shape[0]:
+        raise WrongUsage(f"{site!r} has rows 0 to {shape[0] - 1}; got row {row}.")
+    if not is_recording:
+        queries, keys = (tuple(map(str, range(length))) for length in shape[2:])
+        return Pattern(site, recording[site][row], queries, keys)
+    sides = recording.tokens(site, row)
+    blocked = recording.blocked(site, row)
+    if blocked is not None:
+        blocked = to_array(blocked, np.bool_)
+        if np.array_equal(blocked, np.arange(shape[3]) > np.arange(shape[2])[:, None]):
+            blocked = CAUSAL  # saves a long map for every layer
+    return Pattern(
+        site, _OnDemand(recording, site, row), tuple(sides.query), tuple(sides.key), blocked
+    )
+
+
+def _has_shape(recording: Any, site: str) -> bool:
+    """Does a site hold weights, not a reduction? Asking for the shape computes no weights."""
+    try:
+        recording.shape(site)
+    except WrongUsage:
+        return False
+    return True
+
+
+class _OnDemand:
+    """The weights of a recording, computed when they are read."""
+
+    def __init__(self, recording: Any, site: str, row: int) -> None:
+        self.shape = tuple(recording.shape(site)[1:])
+        self._recording, self._site, self._row = recording, site, row
+
+    def __getitem__(self, where: tuple[int, slice]) -> Any:
+        head, queries = where
+        return self._recording.tile(self._site, head=head, queries=queries, row=self._row)

@@ -1,0 +1,241 @@
+"""A summarized long text as pages and figures: a report, maps of all heads, exact tiles.
+
+write_document(document, "looks/book")
+# report.html   every head in numbers: each measure over layers and heads, and a table
+# view.html     zoomable maps of all heads
+# tiles.html    kept heads weight by weight, at the positions of the largest weights
+# figures/      each measure, and the map of each kept head
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.draw.attention.figure_files import save_figure
+from attnlab.draw.attention.summaries import draw_long_map, draw_measure
+from attnlab.draw.attention.summary_maps import SummaryMaps
+from attnlab.draw.markup import plural
+from attnlab.draw.page import render_page
+from attnlab.draw.view import write_view
+from attnlab.errors import WrongUsage
+from attnlab.files import explained, write_text
+from attnlab.look.heads import layer_name
+from attnlab.look.long_text import Document
+
+__all__ = ["document_maps", "document_report", "exact_tiles", "write_document"]
+
+_MEASURES = {
+    "entropy": "entropy of the weights, in nats",
+    "largest": "largest weight",
+    "distance": "distance back, in tokens",
+    "first": "weight on the first token",
+    "own": "weight on the token itself",
+    "previous": "weight on the token before",
+}
+_FACTS = ("entropy", "effective_keys", "largest", "first", "own", "previous")
+_SIDE = 128  # weights on the side of an exact tile
+_TILES = 3  # of each kept head
+
+
+def write_document(
+    document: Document, folder: Path | str | None = None, *, tiles: int = _TILES
+) -> Path:
+    """Write report, view, exact tiles and figures, and return their folder.
+
+    Args:
+        document: the result of `summarize_document` or `open_document`.
+        folder: the folder to write to; None for the document's own.
+        tiles: how many exact tiles of each kept head are shown.
+    """
+    folder = document.folder if folder is None else Path(folder)
+    with explained(folder):
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
+    title = f"{document.model}, {document.length:,} {plural(document.length, 'token')}"
+    write_text(folder / "report.html", render_page(document_report(document)))
+    write_view(folder / "view.html", document_maps(document), title=title)
+    for head in document.kept:
+        part, number = _part_and_number(document, head)
+        figure = draw_long_map(
+            document.summary(part).map_max[number],
+            num_queries=document.length,
+            num_keys=document.length,
+            label="largest weight",
+            title=f"Head {head}",
+            blocked=document.hidden(part),
+        )
+        save_figure(figure, folder / "figures" / f"head-{head}.png")
+    layers = [layer_name(part) for part in document.parts]
+    for name, words in _MEASURES.items():
+        figure = draw_measure(document.measure(name), label=words, layers=layers)
+        save_figure(figure, folder / "figures" / f"{name}.png")
+    if document.kept:
+        maps: list[SummaryMaps] = []
+        for head in document.kept:
+            maps += exact_tiles(document, head, count=tiles)
+        write_view(folder / "tiles.html", maps, title=f"{title}: exact tiles")
+    return folder
+
+
+def document_report(document: Document) -> dict[str, Any]:
+    """Describe every head in numbers, as a document for `render_page`."""
+    rows = document.table()
+    if not rows:
+        raise WrongUsage(f"the long text in {document.folder} has no summarized layer yet.")
+    facts: list[list[Any]] = [
+        ["Model", document.model],
+        ["Tokens", f"{document.length:,}"],
+        ["Heads", len(rows)],
+        ["Kept for zooming", ", ".join(document.kept) or "none"],
+    ]
+    if document.unfinished:
+        facts.append(["Layers not done yet", ", ".join(map(layer_name, document.unfinished))])
+    return {
+        "title": "Every head over a long text",
+        "subtitle": "Attention weights of each head, averaged over all tokens, exactly.",
+        "facts": facts,
+        "sections": [
+            {
+                "kind": "maps",
+                "title": "Heads at a glance",
+                "caption": "Rows are layers, columns are heads; means over all queries.",
+                "choices": [_choice(document, name, words) for name, words in _MEASURES.items()],
+            },
+            {
+                "kind": "table",
+                "title": "Every head",
+                "caption": "Means over the queries. Distances count tokens, positive is back; "
+                "entropy is in nats.",
+                "columns": ["head", *_MEASURES],
+                "rows": [_table_row(row) for row in rows],
+            },
+        ],
+    }
+
+
+def _table_row(row: Mapping[str, Any]) -> list[Any]:
+    return [f"{row['layer']}.{row['head']}", *(float(f"{row[name]:.4g}") for name in _MEASURES)]
+
+
+def document_maps(document: Document) -> list[SummaryMaps]:
+    """Return the pooled maps of every head, for `view_page` and `write_view`."""
+    tokens = tuple(document.tokens)
+    found = []
+    for part in document.parts:
+        summary, hidden = document.summary(part), document.hidden(part)
+        rows = [row for row in document.table() if row["layer"] == layer_name(part)]
+        queries, keys = (int(cell) for cell in summary.cells)
+        found.append(
+            SummaryMaps(
+                site=f"{part}.weights",
+                mean=summary.map_mean.float().numpy(),
+                largest=summary.map_max.float().numpy(),
+                query_tokens=tokens,
+                key_tokens=tokens,
+                cells=(queries, keys),
+                hidden=None if hidden is None else hidden.numpy(),
+                facts=tuple({name: row[name] for name in _FACTS} for row in rows),
+            )
+        )
+    return found
+
+
+def exact_tiles(
+    document: Document,
+    head: str,
+    *,
+    places: Sequence[tuple[int, int]] | None = None,
+    count: int = _TILES,
+) -> list[SummaryMaps]:
+    """Return exact tiles of a kept head: every weight, with the tokens of both axes.
+
+    The facts are those of the whole head.
+
+    Args:
+        document: the summaries with the kept head.
+        head: a name such as "3.5".
+        places: one (query, key) to include in each tile; None for the places of the largest weights
+            off the diagonal and the first token.
+        count: how many tiles if `places` is None.
+    """
+    part, number = _part_and_number(document, head)
+    tokens, zoom = document.tokens, document.zoom(head, side=_SIDE)
+    if places is None:
+        summary = document.summary(part)
+        cells = [int(cell) for cell in summary.cells]
+        places = list(_largest_places(summary.map_max[number].float().numpy(), cells, count))
+    is_own = {"layer": layer_name(part), "head": number}
+    row = next(row for row in document.table() if is_own.items() <= row.items())
+    found = []
+    for query, key in dict.fromkeys((query // _SIDE, key // _SIDE) for query, key in places):
+        tile = zoom.tile(0, query, key)
+        hidden = (tile.allowed == 0).numpy()
+        spans = [f"{span.start:,} to {span.stop - 1:,}" for span in (tile.queries, tile.keys)]
+        weights = tile.mean.unsqueeze(0).numpy()
+        found.append(
+            SummaryMaps(
+                site=f"Head {head}, queries {spans[0]}, keys {spans[1]}.weights",
+                mean=weights,
+                largest=weights,
+                query_tokens=_placed(tokens, tile.queries),
+                key_tokens=_placed(tokens, tile.keys),
+                cells=(1, 1),
+                hidden=hidden if hidden.any() else None,
+                facts=({name: row[name] for name in _FACTS},),
+            )
+        )
+    return found
+
+
+def _part_and_number(document: Document, head: str) -> tuple[str, int]:
+    """Return the attention of a head and its number there."""
+    ((part, numbers),) = document.heads([head]).items()
+    return part, numbers[0]
+
+
+def _placed(tokens: Sequence[str], span: slice) -> tuple[str, ...]:
+    """Return the names of tokens with their positions in the text."""
+    return tuple(f"{token}·{place}" for place, token in enumerate(tokens[span], span.start))
+
+
+def _largest_places(
+    largest: NDArray[np.float32], cells: Sequence[int], count: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the places of the largest cells of different tiles, first column and diagonal last."""
+    rows, columns = np.indices(largest.shape)
+    is_usual = (columns == 0) | (np.abs(rows * cells[0] - columns * cells[1]) < _SIDE)
+    order = np.argsort(-np.where(is_usual, largest - 2.0, largest), axis=None, kind="stable")
+    seen: list[tuple[int, int]] = []
+    for place in order.tolist():
+        row, column = divmod(place, largest.shape[1])
+        query, key = row * cells[0], column * cells[1]
+        if (query // _SIDE, key // _SIDE) not in seen:
+            seen.append((query // _SIDE, key // _SIDE))
+            yield query, key
+        if len(seen) == count:
+            return
+
+
+def _choice(document: Document, name: str, words: str) -> dict[str, Any]:
+    values = document.measure(name).tolist()
+    finite = [abs(value) for row in values for value in row if value == value]
+    high = max(finite) or 1.0
+    is_signed = any(value < 0 for row in values for value in row)
+    return {
+        "label": words,
+        "note": "",
+        "maps": [
+            {
+                "title": words,
+                "rows": [[None if value != value else value for value in row] for row in values],
+                "row_labels": [layer_name(part) for part in document.parts],
+                "column_labels": [str(head) for head in range(len(values[0]))],
+                "row_title": "layer",
+                "column_title": "head",
+                "low": -high if is_signed else 0.0,
+                "high": high,
+            }
+        ],
+    }

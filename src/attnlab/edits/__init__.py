@@ -1,0 +1,67 @@
+"""Edits: small frozen values that say what to change, and where; and the context that applies them.
+
+    with edit(model, ZeroHead(layer=0, head=1)) as certificate:
+        model(tokens)
+
+| what | edits | site |
+| --- | --- | --- |
+| whole heads | ZeroHead, ScaleHead, MeanHead, ResampleHead, SwapHeads | heads |
+| who may attend to whom | CutEdge, CutTokens, SetMask, ShiftMask, RelaxMask | mask |
+| scores, before the softmax | ScaleScores, AddToScores, Temperature | scores |
+| weights, after it | SetPattern, FreezePattern, UniformPattern, ShufflePattern | weights |
+| | RedirectToFirst | weights |
+| what is attended to | ZeroValue | value |
+| anything else | Patch, AddVector, ZeroSite, ScaleSite, MeanSite | any that `site=` names |
+
+    >>> ZeroHead(layer=3, head=5)
+    ZeroHead(layer=3, head=5)
+    >>> CutEdge(query=-1, key=["cat", "2..4"]).to_json()
+    {'edit': 'CutEdge', 'version': 1, 'query': -1, 'key': ['cat', '2..4']}
+"""
+
+from attnlab.edits.application import edit
+from attnlab.edits.certificate import Certificate
+from attnlab.edits.edit import Edit, edits_from_json, edits_to_json
+from attnlab.edits.heads import MeanHead, ResampleHead, ScaleHead, SwapHeads, ZeroHead
+from attnlab.edits.masks import CutEdge, CutTokens, RelaxMask, SetMask, ShiftMask
+from attnlab.edits.patterns import (
+    FreezePattern,
+    RedirectToFirst,
+    SetPattern,
+    ShufflePattern,
+    UniformPattern,
+)
+from attnlab.edits.scores import AddToScores, ScaleScores, Temperature
+from attnlab.edits.streams import AddVector, MeanSite, Patch, ScaleSite, ZeroSite, ZeroValue
+
+__all__ = [
+    "AddToScores",
+    "AddVector",
+    "Certificate",
+    "CutEdge",
+    "CutTokens",
+    "Edit",
+    "FreezePattern",
+    "MeanHead",
+    "MeanSite",
+    "Patch",
+    "RedirectToFirst",
+    "RelaxMask",
+    "ResampleHead",
+    "ScaleHead",
+    "ScaleScores",
+    "ScaleSite",
+    "SetMask",
+    "SetPattern",
+    "ShiftMask",
+    "ShufflePattern",
+    "SwapHeads",
+    "Temperature",
+    "UniformPattern",
+    "ZeroHead",
+    "ZeroSite",
+    "ZeroValue",
+    "edit",
+    "edits_from_json",
+    "edits_to_json",
+]

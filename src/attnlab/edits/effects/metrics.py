@@ -1,0 +1,296 @@
+"""Metrics: one number for each input that says how a model does, from its logits.
+
+    logit               of the right token
+    probability         of the right token
+    loss                cross-entropy of the right token, nats
+    accuracy            1 where the right token is the likeliest, else 0
+    logit_difference    logit of the right token less that of another
+    kl                  Kullback–Leibler divergence from the unedited to the edited model, nats
+
+Where several positions of an input are counted, the number is their mean. Any function of the
+logits that gives one number for each row will do as well.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.inputs import places_of
+from attnlab.shapes import shape_text
+
+__all__ = [
+    "IGNORED",
+    "Metric",
+    "MetricKind",
+    "MetricLike",
+    "Ready",
+    "divergence",
+    "make_ready",
+    "next_tokens",
+    "widened",
+]
+
+MetricKind = Literal["logit", "probability", "loss", "accuracy", "logit_difference", "kl"]
+MetricLike: TypeAlias = "MetricKind | Callable[[Tensor], Tensor] | Metric"
+
+IGNORED = -100
+"""Stands in labels for a position that does not count, as in PyTorch's cross-entropy."""
+
+_NEED_LABELS = ("loss", "accuracy")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is measured.
+
+    Args:
+        measure: a name, or a function of the logits (row, …) that gives one number for each row.
+        labels: what is right: (row, length) ids, -100 where a position does not count, or (row,),
+            one for each input at its `position`; None for what the model itself says there (loss
+            and accuracy need labels).
+        others: for a difference, ids of the same shape; None for the likeliest other token.
+        position: which one counts where labels are one for each input: an integer, or (row,) of
+            them. Negative ones count from the last token that is no padding, where the inputs
+            (real=, attention_mask=, mask=) say what is.
+    """
+
+    measure: MetricKind | Callable[[Tensor], Tensor] = "logit"
+    labels: Tensor | None = None
+    others: Tensor | None = None
+    position: int | Tensor = -1
+
+    @classmethod
+    def of(cls, metric: "MetricLike", labels: Tensor | None = None) -> "Metric":
+        """Build a metric from a name with labels, or return it as it is."""
+        asked = metric if isinstance(metric, Metric) else cls(metric, labels)
+        if isinstance(metric, Metric) and labels is not None:
+            raise WrongUsage("labels are given twice; put them into the Metric alone.")
+        if callable(asked.measure) and (asked.labels is not None or asked.others is not None):
+            raise WrongUsage(
+                "a function of the logits alone is not told labels; let it hold them itself."
+            )
+        return asked
+
+    def rows(self, span: slice) -> "Metric":
+        """Return the same for some of the inputs; a single number is for all."""
+
+        def of(each: Any) -> Any:
+            return (
+                each[span]
+                if isinstance(each, Sequence) or (isinstance(each, Tensor) and each.dim())
+                else each
+            )
+
+        return Metric(self.measure, of(self.labels), of(self.others), of(self.position))
+
+
+class Ready(NamedTuple):
+    """A metric that knows what is right, ready for the logits of any pass over the same inputs.
+
+    name · labels (row, length) ids, `IGNORED` where a position does not count; None for a function
+    · others: the ids that a difference is taken to, likewise · measure: a person's function of the
+    logits; None for a named metric.
+    """
+
+    name: str
+    labels: Tensor | None
+    others: Tensor | None = None
+    measure: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def num_last(self) -> int | None:
+        """How many positions, counted from the end, the metric looks at; None for all there are."""
+        if self.labels is None:
+            return None
+        counted = (self.labels != IGNORED).any(0)
+        return int(len(counted) - counted.int().argmax())
+
+    def __call__(self, logits: Tensor, before: Tensor) -> Tensor:
+        """Measure copies of all inputs: logits (copy · row, …) -> (copy, row), in float64.
+
+        Args:
+            logits: (copy · row, position, vocabulary), the last positions of each at least; or
+                (copy · row, classes).
+            before: (row, …), the model's logits as it was, likewise.
+        """
+        if self.measure is not None:
+            copies = logits.view(-1, *before.shape)
+            return torch.stack(
+                [_one_for_each_row(self.measure(each), len(before)) for each in copies]
+            )
+        assert self.labels is not None
+        if before.dim() == 2:
+            logits, before = logits.unsqueeze(1), before.unsqueeze(1)
+        num_rows, length = self.labels.shape
+        place = (self.labels != IGNORED).nonzero()
+        row, position = (
+            place[:, 0],
+            place[:, 1] - length,
+        )  # from the end, for the first ones may be left out
+        labels = self.labels[row, place[:, 1]].to(logits.device)
+        row, position = row.to(logits.device), position.to(logits.device)
+        copies = logits.view(-1, num_rows, *logits.shape[1:])
+        chosen = widened(copies[:, row, position])  # (copy, place, vocabulary)
+        others = (
+            None if self.others is None else self.others[place[:, 0], place[:, 1]].to(logits.device)
+        )
+        was = widened(before[row, position]) if self.name == "kl" else None
+        values = _VALUES[self.name](chosen, labels, others, was).double()
+        sums = values.new_zeros(len(values), num_rows).index_add_(1, row, values)
+        return sums / torch.bincount(row, minlength=num_rows)
+
+
+def next_tokens(tokens: Tensor) -> Tensor:
+    """Return a language model's labels: the next token at each position, none at the last.
+
+    >>> next_tokens(torch.tensor([[5, 6, 7]]))
+    tensor([[   6,    7, -100]])
+    """
+    return torch.cat((tokens[:, 1:], torch.full_like(tokens[:, :1], IGNORED)), 1)
+
+
+def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Ready:
+    """Prepare a metric for inputs whose plain logits are (row, length, vocabulary) or (row,
+    classes).
+
+    real: (row, length), False at padding; negative positions count from the last real one.
+
+    Raises:
+        WrongUsage: an unknown name, labels that are missing, of a wrong shape or out of range.
+    """
+    metric, labels, others, position = asked.measure, asked.labels, asked.others, asked.position
+    if callable(metric):
+        return Ready(getattr(metric, "__name__", "metric"), None, measure=metric)
+    if metric not in get_args(MetricKind):
+        raise WrongUsage(
+            f"there is no metric {metric!r}; {did_you_mean(str(metric), get_args(MetricKind))}"
+        )
+    if logits.dim() not in (2, 3):
+        raise WrongUsage(
+            f"{metric} needs logits (row, length, vocabulary) or (row, classes); the model gives "
+            f"{shape_text(logits.shape)}. Pass a function of its output as the metric."
+        )
+    whole = logits.unsqueeze(1) if logits.dim() == 2 else logits
+    if labels is not None:
+        labels = _spread("labels", labels, whole, position, real)
+    elif metric in _NEED_LABELS:
+        raise WrongUsage(
+            f"{metric} needs labels=: what is right, such as next_tokens(tokens); got none."
+        )
+    else:
+        labels = whole.argmax(-1).masked_fill(~_at(position, whole, real), IGNORED)
+    if not bool((labels != IGNORED).any(1).all()):
+        raise WrongUsage(
+            "every input needs a position that counts; labels are -100 throughout for at least one."
+        )
+    if metric != "logit_difference":
+        if others is not None:
+            raise WrongUsage(
+                f"others= goes with logit_difference; {metric} looks at the labels alone."
+            )
+        return Ready(metric, labels, None)
+    if others is not None:
+        others = _spread("others", others, whole, position, real)
+    return Ready(metric, labels, _other_tokens(whole, labels, others))
+
+
+def _other_tokens(whole: Tensor, labels: Tensor, others: Tensor | None) -> Tensor:
+    """Return the tokens to compare the labels with: (row, length); None takes the likeliest."""
+    if others is None:
+        right = torch.nn.functional.one_hot(labels.clamp(min=0), whole.shape[-1]).bool()
+        return whole.masked_fill(right, float("-inf")).argmax(-1)
+    if bool(((others == IGNORED) & (labels != IGNORED)).any()):
+        raise WrongUsage("others must name a token wherever labels do.")
+    return others
+
+
+def _at(position: int | Tensor, whole: Tensor, real: Tensor | None) -> Tensor:
+    """Which places (row, length) a position for each row means."""
+    places = places_of(position, whole.shape[0], whole.shape[1], real).to(whole.device)
+    return torch.arange(whole.shape[1], device=whole.device) == places.unsqueeze(1)
+
+
+def _spread(
+    name: str, ids: Tensor, whole: Tensor, position: int | Tensor, real: Tensor | None
+) -> Tensor:
+    """Bring ids to (row, length)."""
+    ids = torch.as_tensor(ids, device=whole.device)
+    shape = tuple(whole.shape[:2])
+    if (
+        ids.is_floating_point()
+        or ids.dtype == torch.bool
+        or tuple(ids.shape) not in (shape, shape[:1])
+    ):
+        raise WrongUsage(
+            f"{name} are integer ids of shape {shape_text(shape)}, or one for each of {shape[0]} "
+            f"rows; got {shape_text(ids.shape)} of {ids.dtype}."
+        )
+    ids = ids.long()  # -100 does not fit into every type of integer
+    used = ids[ids != IGNORED]
+    if bool(((used < 0) | (used >= whole.shape[-1])).any()):
+        raise WrongUsage(
+            f"{name} must be ids from 0 to {whole.shape[-1] - 1}, or {IGNORED}; got "
+            f"{used.tolist()[:8]}."
+        )
+    if ids.dim() == 1:
+        return ids.unsqueeze(1).expand(shape).masked_fill(~_at(position, whole, real), IGNORED)
+    if real is None or real.shape != shape:
+        return ids
+    return ids.masked_fill(~real.to(ids.device), IGNORED)
+
+
+def _one_for_each_row(values: Tensor, num_rows: int) -> Tensor:
+    if not isinstance(values, Tensor) or values.shape != (num_rows,):
+        got = (
+            shape_text(values.shape) if isinstance(values, Tensor) else f"a {type(values).__name__}"
+        )
+        raise WrongUsage(f"a metric gives one number for each row, ({num_rows},); got {got}.")
+    return values.detach().double()
+
+
+def widened(logits: Tensor) -> Tensor:
+    """Make half precision float32; leave the rest."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def divergence(was: Tensor, logits: Tensor) -> Tensor:
+    """Return the Kullback–Leibler divergence between logits, in nats: (…, vocabulary) -> (…,).
+
+    What could not be said before, a logit of -inf, adds nothing, as p ln p goes to 0 with p.
+    """
+    log_was, log_is = was.double().log_softmax(-1), logits.double().log_softmax(-1)
+    found: Tensor = (
+        (log_was.exp() * (log_was - log_is)).masked_fill(log_was == float("-inf"), 0.0).sum(-1)
+    )
+    return found
+
+
+def _of(logits: Tensor, ids: Tensor) -> Tensor:
+    return logits.gather(-1, ids.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+
+
+def _kl(logits: Tensor, labels: Tensor, others: Tensor | None, was: Tensor | None) -> Tensor:
+    assert was is not None
+    return divergence(was, logits)
+
+
+def _difference(
+    logits: Tensor, labels: Tensor, others: Tensor | None, was: Tensor | None
+) -> Tensor:
+    assert others is not None
+    return _of(logits, labels) - _of(logits, others)
+
+
+_Values: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
+_VALUES: dict[str, _Values] = {
+    "logit": lambda logits, labels, others, was: _of(logits, labels),
+    "probability": lambda logits, labels, others, was: _of(logits.softmax(-1), labels),
+    "loss": lambda logits, labels, others, was: -_of(logits.log_softmax(-1), labels),
+    "accuracy": lambda logits, labels, others, was: logits.argmax(-1) == labels,
+    "logit_difference": _difference,
+    "kl": _kl,
+}

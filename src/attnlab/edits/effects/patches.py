@@ -1,0 +1,337 @@
+"""Patching: which part of a clean run, put into a corrupted one, restores the answer.
+
+A patch is told by the usual normalised metric: 0 where it changes nothing of the corrupted run, 1
+where it brings the metric all the way to the clean run's (Wang et al. 2022; Heimersheim and Nanda
+2024). Where clean and corrupted barely differ, that divides by next to nothing, and shares far
+beyond 0 and 1 come out: `Patched.contrast` says how far apart they are against what patches change,
+and `Patched.caution` warns.
+
+    patch_all(model, clean, corrupted)       # the stream before each block, at each position
+    patch_all(model, clean, corrupted, "heads")     # each head, at all positions
+    patch_paths(model, clean, corrupted)            # what each head says to the logits directly
+
+A path (Wang et al. 2022; Goldowsky-Dill et al. 2023) is one edge: the sender's change reaches the
+receiver by the residual stream alone, every head and feed-forward part between them stays as it
+was; from the receiver on everything is computed anew.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.display import displayed
+from attnlab.edits.effects.baseline import Baseline, run_plain
+from attnlab.edits.effects.measurement import Place, portions_that_fit
+from attnlab.edits.effects.metrics import Metric, MetricLike, Ready, make_ready
+from attnlab.edits.effects.sweep import USUAL, Case, How, check_how, in_portion, sweep
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.inputs import Call, Inputs
+from attnlab.shapes import shape_text
+from attnlab.sites import matches
+
+__all__ = ["Direction", "Pair", "Patched", "Recovery", "make_pairs", "patch_all", "writer"]
+
+What = Literal["stream", "heads", "attentions", "mlps"]
+Direction = Literal["denoise", "noise"]
+
+_FAINT = 0.5  # of a typical change: closer than this, the two runs give no scale for it
+
+_PATTERNS = {
+    "stream": "*residual_before",
+    "heads": "*heads",
+    "attentions": "*attention.output",
+    "mlps": "*feed_forward.output",
+}
+
+
+class Recovery(NamedTuple):
+    """The two ends of the normalized metric: clean and corrupted, (row,) each."""
+
+    clean: Tensor
+    corrupted: Tensor
+
+    def share(self, values: Tensor) -> Tensor:
+        """Return where values (…, row) lie between both ends: 0 corrupted, 1 clean."""
+        low, high = self.corrupted.mean(), self.clean.mean()
+        return (values.mean(-1) - low) / (high - low)
+
+
+@displayed
+@dataclass(frozen=True)
+class Patched:
+    """What each patch does, alone.
+
+    places · metric: its name · direction: "denoise" puts clean values into the corrupted run,
+    "noise" the other way round · ends: the metric of both runs · after (place, row): the metric
+    under each patch.
+    """
+
+    places: tuple[Any, ...]
+    metric: str
+    direction: Direction
+    ends: Recovery
+    after: Tensor
+
+    @property
+    def shares(self) -> Tensor:
+        """The normalized metric of each patch, (place,): 0 as corrupted, 1 as clean."""
+        return self.ends.share(self.after)
+
+    def table(self) -> Tensor:
+        """Return the shares as (site, head or position) or (site, head, position); NaN if not
+        patched."""
+        paths = self.paths
+        columns = [
+            tuple(each for each in (place.head, place.query) if each is not None) or (0,)
+            for place in self.places
+        ]
+        size = [1 + max(each) for each in zip(*columns, strict=True)]
+        found = torch.full((len(paths), *size), torch.nan, dtype=self.after.dtype)
+        for place, column, share in zip(self.places, columns, self.shares, strict=True):
+            found[(paths.index(place.path), *column)] = share
+        return found
+
+    @property
+    def paths(self) -> list[str]:
+        """The sites, or parts of heads, each once."""
+        return list(dict.fromkeys(place.path for place in self.places))
+
+    @property
+    def difference(self) -> float:
+        """The metric of the clean run less that of the corrupted one, mean over the rows: what a
+        share of 1 is."""
+        return float(self.ends.clean.mean() - self.ends.corrupted.mean())
+
+    @property
+    def typical_change(self) -> float:
+        """How much a patch that does something changes the mean metric: each counts by its size, Σ
+        c² / Σ |c|.
+
+        So the many patches that do next to nothing do not make it small.
+        """
+        start = self.ends.corrupted if self.direction == "denoise" else self.ends.clean
+        changes = (self.after.mean(-1) - start.mean()).abs()
+        total = float(changes.sum())
+        return float(changes.square().sum()) / total if total > 0.0 else 0.0
+
+    @property
+    def contrast(self) -> float:
+        """The size of `difference`, in typical changes; infinite where no patch changes
+        anything."""
+        typical = self.typical_change
+        return abs(self.difference) / typical if typical > 0.0 else math.inf
+
+    @property
+    def caution(self) -> str:
+        """A warning where clean and corrupted are less than half a typical change apart; else
+        empty."""
+        if self.contrast >= _FAINT:
+            return ""
+        return (
+            f"caution: clean and corrupted barely differ, by {abs(self.difference):.3g}, while a "
+            f"patch typically changes {self.metric} by {self.typical_change:.3g}; shares of so "
+            "little say hardly anything. Choose inputs or a metric that differ more"
+        )
+
+    def largest(self, number: int = 10) -> "list[tuple[Any, float]]":
+        """List the patches that change the metric most, either way, most first."""
+        start = 0.0 if self.direction == "denoise" else 1.0
+        ranked = (self.shares - start).abs().argsort(descending=True, stable=True)[:number]
+        return [(self.places[index], float(self.shares[index])) for index in ranked.tolist()]
+
+    def __str__(self) -> str:
+        clean, corrupted = (float(each.mean()) for each in self.ends)
+        lines = [
+            f"{self.metric} of {len(self.ends.clean)} inputs: clean {clean:.5g}, corrupted "
+            f"{corrupted:.5g}; the difference is {self.contrast:.2g} times what a patch typically "
+            "changes"
+        ]
+        lines += [self.caution] if self.caution else []
+        into = (
+            "clean values in the corrupted run"
+            if self.direction == "denoise"
+            else "corrupted values in the clean run"
+        )
+        lines.append(f"{into}; shares (0 as corrupted, 1 as clean), largest change first")
+        lines += [f"  {share:+.4g}  {place}" for place, share in self.largest()]
+        return "\n".join(lines)
+
+
+class Pair(NamedTuple):
+    """Two plain runs of one shape: values of `source` are patched into `base`.
+
+    reference: the clean run's logits, from which a divergence is taken.
+    """
+
+    base: Baseline
+    source: Baseline
+    metric: Ready
+    ends: Recovery
+    reference: Tensor
+
+
+def patch_all(
+    model: nn.Module,
+    clean: Inputs,
+    corrupted: Inputs,
+    what: What | str = "stream",
+    *,
+    metric: MetricLike = "logit",
+    labels: Tensor | None = None,
+    each_position: bool | None = None,
+    direction: Direction = "denoise",
+    how: How = USUAL,
+) -> Patched:
+    """Patch one place after another, from one run into the other.
+
+    Args:
+        model: made of attnlab's parts, in evaluation mode.
+        clean, corrupted: inputs of the same shapes, row by row a pair.
+        what: "stream" (before each block), "heads", "attentions", "mlps", or sites with `*` for
+            anything.
+        metric, labels: a name and what is right, or a `Metric`; without labels, what the model says
+            of the clean input.
+        each_position: patch position by position; None: for all but heads, which are patched as a
+            whole.
+        direction: "denoise" puts clean values into the corrupted run, "noise" corrupted ones into
+            the clean run.
+        how: it is computed: memory, threads, progress.
+
+    Raises:
+        WrongUsage: the shapes differ, or the metric is the same for both, so that there is nothing
+            to bring back.
+    """
+    how = check_how(how, "patches")
+    if not isinstance(what, str) or not (what in get_args(What) or "." in what or "*" in what):
+        raise WrongUsage(
+            f"there is nothing to patch called {what!r}; {did_you_mean(str(what), get_args(What))}"
+        )
+    sites = matches(_PATTERNS.get(what, what), model)
+    for site in sites:
+        if site.rpartition(".")[2] in ("mask", "scores", "weights", "logits"):
+            raise WrongUsage(
+                f"{site} is not patched one by one; patch heads or streams, or use the edit Patch."
+            )
+    asked = Metric.of(metric, labels)
+    ends, makers = make_pairs(
+        model, clean, corrupted, asked, direction=direction, sites=sites, budget=how.budget
+    )
+    after = []
+    for number, make in enumerate(makers):
+        pair = make()
+        places = [
+            place
+            for site in sites
+            for place in _places(site, pair.base.values[site], each_position)
+        ]
+        cases = [
+            Case(place.site, writer(pair.source.values[place.site], place)) for place in places
+        ]
+        own = in_portion(how, number, len(makers))
+        after.append(sweep(model, pair.base, cases, pair.metric, reference=pair.reference, how=own))
+    return Patched(tuple(places), pair.metric.name, direction, ends, torch.cat(after, 1))
+
+
+def _places(site: str, value: Tensor, each_position: bool | None) -> list[Place]:
+    """List what is patched at a site: heads, positions, both, or the whole of it."""
+    is_heads = site.rpartition(".")[2] == "heads"
+    by_position = not is_heads if each_position is None else each_position
+    heads = range(value.shape[1]) if is_heads else [None]
+    positions = range(value.shape[-2]) if by_position else [None]
+    path = site.removesuffix("heads").rstrip(".") if is_heads else site
+    return [Place(path, head, query) for head in heads for query in positions]
+
+
+def make_pairs(
+    model: nn.Module,
+    clean: Inputs,
+    corrupted: Inputs,
+    metric: Metric,
+    *,
+    direction: Direction,
+    sites: Iterable[str],
+    keeps_calls: bool = False,
+    budget: int,
+) -> tuple[Recovery, list[Callable[[], Pair]]]:
+    """Run the model on both inputs, and make sure that there is something between them.
+
+    Returns both ends for all inputs, and for each portion of them that fits in the budget what
+    makes its pair. A person's own metric is a function of all rows, so these are then not parted.
+    """
+    if direction not in get_args(Direction):
+        raise WrongUsage(
+            f"there is no direction {direction!r}; "
+            f"{did_you_mean(str(direction), get_args(Direction))}"
+        )
+    one, other = Call.of(clean, model), Call.of(corrupted, model)
+    _check_alike(one, other)
+    kept = list(sites)
+    spans = [slice(0, one.num_rows)]
+    if not callable(metric.measure):
+        parted = portions_that_fit(model, one, budget // 2, sites=kept, keeps_calls=keeps_calls)
+        spans = [span for span, _ in parted]
+
+    def make(span: slice) -> Pair:
+        both = (one.rows(span), other.rows(span)) if len(spans) > 1 else (one, other)
+        runs = [run_plain(model, call, sites=kept, keeps_calls=keeps_calls) for call in both]
+        # The clean run says what is right, and is what a divergence is taken from.
+        own = make_ready(metric.rows(span), runs[0].logits, both[0].real)
+        ends = Recovery(*(own(run.logits, runs[0].logits)[0].cpu() for run in runs))
+        source, base = runs if direction == "denoise" else runs[::-1]
+        return Pair(base, source, own, ends, runs[0].logits)
+
+    first = make(spans[0])
+    rest = [make(span).ends for span in spans[1:]]
+    ends = Recovery(*(torch.cat(each) for each in zip(first.ends, *rest, strict=True)))
+    _check_apart(ends, first.metric.name, torch.finfo(first.base.logits.dtype).eps)
+    return ends, [lambda: first] if len(spans) == 1 else [partial(make, span) for span in spans]
+
+
+def _check_apart(ends: Recovery, metric: str, precision: float) -> None:
+    high, low = (float(each.mean()) for each in ends)
+    if not math.isfinite(high - low):
+        raise WrongUsage(
+            f"the metric {metric} is {high:.6g} for the clean and {low:.6g} for the corrupted "
+            "input; shares need finite numbers. Look at what the model says of both first."
+        )
+    if abs(high - low) <= max(1e-9, precision * max(abs(high), abs(low))):
+        raise WrongUsage(
+            f"the metric {metric} is {high:.6g} for the clean and for the corrupted input, but "
+            "for rounding: there is nothing that a patch could bring back. Choose inputs, or a "
+            "metric, that differ."
+        )
+
+
+def writer(source: Tensor, place: Place) -> Callable[[Tensor], object]:
+    """Return what copies a place's values from the source into another run's."""
+    query: Any = slice(None) if place.query is None else place.query
+    if place.head is None:
+        return lambda value: value[..., query, :].copy_(source[..., query, :])
+    return lambda value: value[:, place.head, query].copy_(source[:, place.head, query])
+
+
+def _check_alike(one: Call, other: Call) -> None:
+    shapes = [
+        {name: tuple(value.shape) for name, value in _named(call) if isinstance(value, Tensor)}
+        for call in (one, other)
+    ]
+    if shapes[0] != shapes[1]:
+        texts = [
+            ", ".join(f"{name} {shape_text(shape)}" for name, shape in each.items())
+            for each in shapes
+        ]
+        raise WrongUsage(
+            f"clean and corrupted inputs are of the same shapes; got {texts[0]} and {texts[1]}."
+        )
+
+
+def _named(call: Call) -> "Sequence[tuple[str, Any]]":
+    return [
+        *((f"input {index}", each) for index, each in enumerate(call.arguments)),
+        *call.options.items(),
+    ]

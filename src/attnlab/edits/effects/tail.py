@@ -1,0 +1,89 @@
+"""The last positions alone: a decoder's last block and logits skip the positions not asked for."""
+
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from attnlab.edits.effects.baseline import Baseline
+from attnlab.models.decoder import Decoder
+from attnlab.parts.attend import attend
+from attnlab.parts.blocks import Block
+from attnlab.parts.heads import share_heads, split_heads
+from attnlab.parts.positions import Rotary
+from attnlab.pretrained.model import Pretrained
+
+__all__ = ["Tail", "find_tail", "last_alone"]
+
+
+class Tail(NamedTuple):
+    """How the last block is cut short.
+
+    block: the module. enters, leaves, heads: the sites of what it reads, of what it gives, of what
+    its heads gather. num_last: positions that are wanted. mask: for these, as `attend` takes it.
+    """
+
+    block: Block
+    enters: str
+    leaves: str
+    heads: str
+    num_last: int
+    mask: Tensor | str | None
+
+    def attended(self, x: Tensor) -> Tensor:
+        """What the heads gather for the last positions: the stream (batch, length, d_model) ->
+        (batch, head, last, w).
+
+        Keys and values are made for all positions, queries for the last ones only.
+        """
+        attention = self.block.attention
+        read = self.block.norm_attention(x) if self.block.norm_place == "pre" else x
+        num_heads, num_kv_heads = attention.layout
+        query = split_heads(attention.query(read[:, -self.num_last :]), num_heads)
+        key, value = (
+            split_heads(each(read), num_kv_heads) for each in (attention.key, attention.value)
+        )
+        if isinstance(attention.position, Rotary):
+            query, key = (
+                attention.position(query, x.shape[1] - self.num_last),
+                attention.position(key),
+            )
+        key, value = share_heads(key, num_heads), share_heads(value, num_heads)
+        mask = self.mask  # of the plain pass, where biases of position stand in it already
+        return attend(query, key, value, mask, scale=attention.scale, need_weights=False).output  # type: ignore[arg-type]
+
+
+def find_tail(
+    model: nn.Module, baseline: Baseline, num_last: int | None, times: int, site: str
+) -> Tail | None:
+    """Return how the last block can be cut short for copies of all rows, or None.
+
+    Only a decoder's can: its output is one vector for each position, made of that position's stream
+    alone. A change at another site of that block than those supplied would have to be cut short
+    likewise; there the block is left whole.
+    """
+    if not isinstance(model, Decoder) or num_last is None or baseline.length <= num_last:
+        return None
+    last = len(model.layers) - 1
+    block, path = model.layers[last], f"layers.{last}"
+    if not isinstance(block, Block) or block.cross_attention is not None:
+        return None
+    enters = f"layers.{last - 1}.residual_after" if last else "embedding"
+    heads, leaves = f"{path}.attention.heads", f"{path}.residual_after"
+    if site.startswith(f"{path}.") and site not in (heads, leaves):
+        return None
+    mask = baseline.calls[f"{path}.attention"].mask
+    if isinstance(mask, Tensor):
+        mask = mask[..., -num_last:, :] if mask.shape[-2] > 1 else mask
+        if mask.dim() == 4 and mask.shape[0] > 1:
+            mask = mask.unsqueeze(0).expand(times, *mask.shape).flatten(0, 1)
+    return Tail(block, enters, leaves, heads, num_last, mask)
+
+
+def last_alone(model: nn.Module, num_last: int | None, site: str) -> dict[str, Any]:
+    """Return the options that make a pretrained model compute only its last logits, if it can.
+
+    Where all logits are what a case changes, they are left whole.
+    """
+    if num_last is None or site == "logits" or not isinstance(model, Pretrained):
+        return {}
+    return model.last_alone(num_last)

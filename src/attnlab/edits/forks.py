@@ -1,0 +1,91 @@
+"""Forks: one question answered twice, the same up to a step and edited from there on.
+
+The two answers share what was chosen before the fork, so what differs after it is the edits' doing
+and, from the first other choice on, that choice's.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any
+
+from attnlab.display import Card, displayed
+from attnlab.edits.application import edit
+from attnlab.edits.certificate import Certificate
+from attnlab.edits.edit import Edit
+from attnlab.errors import WrongUsage
+from attnlab.look.questions import Question
+from attnlab.look.trace import Trace
+from attnlab.shapes import require_integer
+
+__all__ = ["Fork", "fork"]
+
+
+@displayed
+@dataclass(frozen=True)
+class Fork:
+    """Two answers to one question.
+
+    before, after: without and with the edits, all steps of each · step: where the edits begin, from
+    1 · parted_at: the first step whose choice differs, None where none does · certificate: that the
+    edits landed.
+    """
+
+    before: Trace
+    after: Trace
+    step: int
+    parted_at: int | None
+    certificate: Certificate
+
+    def _card(self) -> Card:
+        both = zip_longest(self.before.steps, self.after.steps)
+        rows = [
+            [number, "" if one is None else one.choice, "" if other is None else other.choice]
+            for number, (one, other) in enumerate(both, 1)
+        ]
+        facts = [("edited from step", self.step), ("parted at step", self.parted_at)]
+        return Card("Fork of an answer", facts, ("step", "without edits", "with edits"), rows)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it as plain values for JSON."""
+        return {
+            "before": self.before.to_mapping(),
+            "after": self.after.to_mapping(),
+            "step": self.step,
+            "parted_at": self.parted_at,
+            "certificate": self.certificate.to_mapping(),
+        }
+
+
+def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
+    """Answer a question, then once more with edits that begin at a step.
+
+    Args:
+        question: see `attnlab.look.questions`.
+        edits: applied in their order, from the pass that makes the choice of `step` on, to all
+            positions read then.
+        step: from 1; the choices before it are those of the unedited answer.
+
+    Raises:
+        WrongUsage: the answer has no such step, or an edit landed nowhere.
+    """
+    require_integer("step", step)
+    before = question.trace()
+    if step > max(1, len(before.steps)):
+        steps = len(before.steps)
+        has = "one step" if steps <= 1 else f"{steps} steps, from 1 to {steps}"
+        raise WrongUsage(f"this answer has {has}; got {step}.")
+    rest = question.after([each.choice for each in before.steps[: step - 1]])
+    with edit(question.model, *edits, vocabulary=question.vocabulary) as certificate:
+        found = rest.trace()
+    after = replace(found, steps=(*before.steps[: step - 1], *found.steps))
+    return Fork(before, after, step, _parting(before, after), certificate)
+
+
+def _parting(before: Trace, after: Trace) -> int | None:
+    """Return the first step, from 1, at which the two answers differ."""
+    pairs = zip(before.steps, after.steps, strict=False)
+    differing = (
+        number for number, (one, other) in enumerate(pairs, 1) if one.choice != other.choice
+    )
+    shorter = min(len(before.steps), len(after.steps)) + 1
+    return next(differing, None if len(before.steps) == len(after.steps) else shorter)

@@ -1,0 +1,209 @@
+"""Cohorts: heads of the design's shape, trained from random weights with many seeds.
+
+The training is SGD with one sequence a step, on the mean squared error over the outputs that count.
+The heads of all seeds are trained together: every seed has its own weights and sequences, and takes
+the same steps as alone, but for rounding. Shorter sequences are padded; padding is masked.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnlab import seeds
+from attnlab.design import Design, Proof, prove
+from attnlab.experiments.experiment import Run
+from attnlab.experiments.handmade.config import NAME, HandmadeConfig
+from attnlab.models.single_head import SingleHead, SingleHeadConfig
+from attnlab.tasks.vectors import PADDING, VectorTask
+from attnlab.train import Evaluation, Member
+from attnlab.train.faults import NotFinite
+from attnlab.train.loop import Draw
+
+__all__ = [
+    "BLOCK",
+    "CLOSE",
+    "Cohort",
+    "blocks",
+    "cohort_of",
+    "initial_head",
+    "loss",
+    "make_draw",
+    "make_evaluation",
+    "train_cohort",
+]
+
+CLOSE = 0.1
+"""The largest distance from its target at which a learned output counts as close."""
+
+BLOCK = 200
+"""The number of steps whose mean loss is one point of the curve."""
+
+
+class Cohort(NamedTuple):
+    """The learned heads of one task.
+
+    steps, losses: the curve, the mean loss of each block of steps and each seed, (blocks, seeds).
+    right, close: the proof of each head over all inputs, by nearest target and by distance `CLOSE`.
+    """
+
+    task: VectorTask
+    has_learned_positions: bool
+    heads: list[SingleHead]
+    steps: list[int]
+    losses: Tensor
+    right: list[Proof]
+    close: list[Proof]
+
+    @property
+    def title(self) -> str:
+        """The task, and the kind of positions if there are any."""
+        if self.heads[0].positions is None:
+            return self.task.rule
+        kind = "learned" if self.has_learned_positions else "one-hot"
+        return f"{self.task.rule}, {kind} positions"
+
+    @property
+    def name(self) -> str:
+        """The title as a name for files."""
+        return f"learned_{self.task.rule}{'_positions' if self.has_learned_positions else ''}"
+
+    @property
+    def finite(self) -> list[SingleHead]:
+        """The heads whose training did not diverge."""
+        return [head for head in self.heads if _is_finite(head)]
+
+    @property
+    def shares(self) -> list[float]:
+        """The share of all inputs that each seed answers right."""
+        return [1 - proof.failures / proof.inputs for proof in self.right]
+
+    @property
+    def num_perfect(self) -> int:
+        """The number of seeds that answer every input right."""
+        return sum(proof.holds for proof in self.right)
+
+
+def _is_finite(head: SingleHead) -> bool:
+    return all(bool(torch.isfinite(each).all()) for each in head.parameters())
+
+
+def initial_head(design: Design, has_learned_positions: bool, seed: int, member: int) -> SingleHead:
+    """Make a head of the design's shape with random weights.
+
+    Positions that are not learned are those of the design.
+    """
+    with seeds.isolated(seed, NAME, design.name, "model", member):
+        drawn = design.model(torch.float32)
+        config = SingleHeadConfig(
+            **{**drawn.config.to_mapping(), "learned_positions": has_learned_positions}
+        )
+        head = SingleHead(config)
+    if head.positions is not None and drawn.positions is not None and not has_learned_positions:
+        head.positions.weight.copy_(drawn.positions.weight)
+    return head
+
+
+def make_draw(task: VectorTask, seed: int, member: int, dtype: torch.dtype = torch.float32) -> Draw:
+    """Return the data of one head: vectors, targets, the weights of outputs, and real tokens."""
+
+    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+        ids = task.sample(count, seeds.generator(seed, NAME, task.rule, "data", member, first))
+        counted = task.counted(ids).to(dtype)
+        share = (counted / counted.sum(-1, keepdim=True)).unsqueeze(-1) / task.output_dim
+        found = task.vectors(ids, dtype), task.target(ids, dtype), share, ids != PADDING
+        return tuple(part.unsqueeze(1) for part in found)  # a batch is one sequence
+
+    return draw
+
+
+def loss(model: nn.Module, x: Tensor, target: Tensor, share: Tensor, real: Tensor) -> Tensor:
+    """Return the mean squared error over the outputs that count."""
+    output: Tensor = model(x, real=real).output
+    return ((output - target).square() * share).sum()
+
+
+def make_evaluation(task: VectorTask) -> Callable[[nn.Module], Evaluation]:
+    """Return the evaluation of a head: the share of inputs answered right, and the mean error."""
+    inputs = task.inputs_by_length()
+    ids = torch.cat(
+        [F.pad(each, (0, task.row_length - each.shape[1]), value=PADDING) for each in inputs]
+    )
+    x, real, counted = task.vectors(ids), ids != PADDING, task.counted(ids)
+
+    def judge(model: nn.Module) -> Evaluation:
+        output = model(x, real=real).output
+        share = (task.clearance(output, ids) > 0).all(-1).double().mean()
+        error = task.error(output, ids).sum() / counted.sum()
+        return Evaluation((share, -error), {"accuracy": share, "error": error})  # type: ignore[arg-type, dict-item]
+
+    return judge
+
+
+def train_cohort(
+    design: Design, config: HandmadeConfig, context: Run, *, has_learned_positions: bool
+) -> Cohort:
+    """Train heads of a design's shape, one for each seed, and evaluate each on every input.
+
+    A head whose training diverged is filled with NaN, so that it cannot be mistaken for a trained
+    one.
+    """
+    task, judge, settings = design.task, make_evaluation(design.task), config.train_config()
+    members = [
+        Member(
+            initial_head(design, has_learned_positions, context.seed, number),
+            settings,
+            make_draw(task, context.seed, number),
+            judge,
+        )
+        for number in range(config.seeds)
+    ]
+    name = f"{task.rule}{'-learned-positions' if has_learned_positions else ''}"
+    try:
+        found = context.train(name, members, loss, num_threads=1)
+        is_whole = [trained is not None for trained in found.members]
+        steps, losses = blocks(found.history.steps, found.history.losses)
+    except NotFinite:
+        is_whole, steps = [False] * config.seeds, [config.steps]
+        losses = torch.full((1, config.seeds), math.nan, dtype=torch.float64)
+    heads = []
+    for member, whole in zip(members, is_whole, strict=True):
+        assert isinstance(member.model, SingleHead)
+        heads.append(member.model if whole else broken(member.model))
+    return cohort_of(task, heads, steps, losses)
+
+
+def cohort_of(
+    task: VectorTask, heads: list[SingleHead], steps: list[int], losses: Tensor
+) -> Cohort:
+    """Evaluate learned heads on every input; steps and losses (blocks, heads) are their curve."""
+    proofs = [prove(head, task) for head in heads]
+    close = [prove(head, task, tolerance=CLOSE) for head in heads]
+    return Cohort(task, heads[0].config.learned_positions, heads, steps, losses, proofs, close)
+
+
+def blocks(steps: Sequence[int], losses: Sequence[Tensor]) -> tuple[list[int], Tensor]:
+    """Average the logged losses of a training by blocks; each is the mean since the one before.
+
+    Returns the last step of each block, and the mean losses (blocks, heads).
+    """
+    ends, means = list[int](), list[Tensor]()
+    since, total = 0, torch.zeros_like(losses[0])
+    for before, step, mean in zip([0, *steps], steps, losses, strict=False):
+        total = total + mean * (step - before)
+        if step % BLOCK == 0 or step == steps[-1]:
+            ends.append(step)
+            means.append(total / (step - since))
+            since, total = step, torch.zeros_like(total)
+    return ends, torch.stack(means)
+
+
+@torch.no_grad()
+def broken(head: SingleHead) -> SingleHead:
+    """Fill a head with NaN."""
+    for parameter in head.parameters():
+        parameter.fill_(math.nan)
+    return head

@@ -1,0 +1,378 @@
+"""The fixed table: its models, their training, decoding, scrambling and attention."""
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from attnlab import seeds
+from attnlab.experiments.experiment import Run
+from attnlab.experiments.lookup.config import NAME, LookupConfig
+from attnlab.look.causality import largest_change, largest_leak
+from attnlab.look.recording import record
+from attnlab.models.config import PositionKind
+from attnlab.models.encoder_decoder import EncoderDecoder
+from attnlab.models.generation import generate
+from attnlab.tasks import lookup as task
+from attnlab.train import Evaluation, Trained
+from attnlab.train import Member as Learner
+from attnlab.train.loop import Draw
+
+__all__ = [
+    "KINDS",
+    "FixedFound",
+    "Masses",
+    "Member",
+    "Probed",
+    "Scrambled",
+    "build_model",
+    "decoder_leak",
+    "greedy_decode",
+    "is_right",
+    "learner",
+    "make_loss",
+    "measure_masses",
+    "probe",
+    "scramble",
+    "split_of",
+    "stop_after",
+    "train_members",
+]
+
+KINDS = ("key", "value", "other words", "padding")
+"""The kinds of source tokens that a head attends to."""
+
+_CHUNK = 2_000  # samples decoded at once
+
+
+class Member(NamedTuple):
+    """One model: its number, its own data, and its training (None if that diverged)."""
+
+    number: int
+    model: EncoderDecoder
+    split: task.Split
+    trained: Trained | None
+
+
+class Scrambled(NamedTuple):
+    """One model on every order of every source.
+
+    outputs_changed: how many of num_orders decoded outputs differ from those of the source itself.
+    difference32, difference64: the largest difference of a logit, in float32 and in float64.
+    """
+
+    outputs_changed: int
+    num_orders: int
+    difference32: float
+    difference64: float
+
+
+class Masses(NamedTuple):
+    """A model's cross-attention by kind of token, on average over its test samples.
+
+    mean: (head, row, kind), heads of all layers, row 0 the query at `[SOS]`, row 1 the one at the
+    value, kinds as in `KINDS`. largest_error: the largest distance of a row's sum from 1.
+    largest_on_padding: the largest weight on padding.
+    """
+
+    mean: Tensor
+    largest_error: float
+    largest_on_padding: float
+
+
+class Probed(NamedTuple):
+    """How many models answer a mismatched pair with the value shown, the key's own, or another."""
+
+    key: str
+    shown: str
+    own: str
+    follow_shown: int
+    say_own: int
+    other: int
+
+
+def build_model(
+    config: LookupConfig, seed: int, index: int = 0, *, encoder_positions: PositionKind = "none"
+) -> EncoderDecoder:
+    """Make one model with its initial weights."""
+    with seeds.isolated(seed, NAME, "model", index):
+        return EncoderDecoder(config.model_config(encoder_positions=encoder_positions))
+
+
+def split_of(config: LookupConfig, seed: int, index: int = 0) -> task.Split:
+    """Draw the data set of one model."""
+    return task.make_split(config.samples, seeds.generator(seed, NAME, "data", index))
+
+
+def learner(model: EncoderDecoder, config: LookupConfig, seed: int, index: int = 0) -> Learner:
+    """Make the member that trains one model."""
+    split = split_of(config, seed, index)
+    draw = _make_draw(split.train, config, seed, index, reads_sets=_reads_sets(model))
+    return Learner(
+        model,
+        config.train_config(),
+        draw,
+        _make_evaluation(split.validation, reads_sets=_reads_sets(model)),
+    )
+
+
+def make_loss(config: LookupConfig, *, reads_sets: bool) -> Callable[..., Tensor]:
+    """Return the loss of a batch as it is drawn.
+
+    To a model without positions all orders of the same words are one row, so a batch is given as
+    the counts of three rows, with the same gradient but for rounding; a model with positions is
+    given the rows themselves.
+    """
+    rows = task.make_batch(_sets(), length=config.pad_to)
+    if reads_sets:
+        return lambda model, times: _mean_loss(model, rows, times)
+    # The same for every source.
+    source_real, target_real = rows.source_real[:1], rows.target_real[:1]
+
+    def loss(model: nn.Module, source: Tensor, given: Tensor, wanted: Tensor) -> Tensor:
+        real = source_real.expand(len(source), -1), target_real.expand(len(source), -1)
+        return _mean_loss(model, task.Batch(source, real[0], given, wanted, real[1]))
+
+    return loss
+
+
+def stop_after(patience: int | None) -> Callable[[Sequence[Evaluation]], bool] | None:
+    """Return what ends a training: so many epochs in a row with every validation sample right."""
+    if patience is None:
+        return None
+    return lambda evaluations: (
+        len(evaluations) >= patience
+        and all(each.figures["accuracy"] == 1.0 for each in evaluations[-patience:])
+    )
+
+
+def train_members(
+    config: LookupConfig,
+    context: Run,
+    name: str,
+    models: list[EncoderDecoder],
+    *,
+    patience: int | None,
+    first: int = 0,
+) -> list[Member]:
+    """Train models side by side, each on a data set of its own.
+
+    They are counted from `first`; the metrics of that one are recorded under `name`.
+
+    Raises:
+        NotFinite: the training of every model diverged.
+    """
+    learners = [
+        learner(model, config, context.seed, index) for index, model in enumerate(models, first)
+    ]
+
+    def record(member: int, line: dict[str, Any]) -> None:
+        if member == 0:
+            context.record({"model": name, **line})
+
+    loss = make_loss(config, reads_sets=_reads_sets(models[0]))
+    found = context.train(
+        name, learners, loss, stop=stop_after(patience), record=record, num_threads=1
+    )
+    return [
+        Member(index, model, split_of(config, context.seed, index), trained)
+        for index, (model, trained) in enumerate(zip(models, found.members, strict=True), first)
+    ]
+
+
+class FixedFound(NamedTuple):
+    """The models of the fixed table and their controls, with what was measured."""
+
+    members: list[Member]
+    scrambled: list[Scrambled]
+    masses: list[Masses]
+    controls: list[Member]
+    controls_scrambled: list[Scrambled]
+    probed: list[Probed]
+
+
+def _reads_sets(model: EncoderDecoder) -> bool:
+    return model.config.encoder_positions == "none"
+
+
+def _make_draw(
+    sources: Tensor, config: LookupConfig, seed: int, index: int, *, reads_sets: bool
+) -> Draw:
+    """Return the data of a training, with a new random order of the samples in each epoch.
+
+    The last samples of an epoch, too few for a batch, are batched with the first of the next.
+    """
+    number, size = len(sources), config.batch_size
+    which = _which_set(sources)
+    batch = task.make_batch(sources, length=config.pad_to)
+
+    @functools.lru_cache(maxsize=2)
+    def order(epoch: int) -> Tensor:
+        return torch.randperm(number, generator=seeds.generator(seed, NAME, "order", index, epoch))
+
+    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+        start, end = first * size, (first + count) * size
+        epochs = range(start // number, (end - 1) // number + 1)
+        passed = torch.cat([order(epoch) for epoch in epochs])
+        offset = start - epochs[0] * number
+        chosen = passed[offset : offset + end - start].view(count, size)
+        if reads_sets:
+            return (F.one_hot(which[chosen], len(_sets())).sum(1),)
+        return batch.source[chosen], batch.target_input[chosen], batch.target_output[chosen]
+
+    return draw
+
+
+@functools.cache
+def _sets() -> Tensor:
+    """List one source of each set of words: (3, 5)."""
+    return task.all_sources()[:: len(task.all_sources()) // len(task.FACTS)]
+
+
+def _which_set(sources: Tensor) -> Tensor:
+    """Number the set of words that each source is an order of, as in `_sets`: (batch,)."""
+    return (task.key_of(sources).unsqueeze(-1) == task.key_of(_sets())).int().argmax(-1)
+
+
+def _make_evaluation(sources: Tensor, *, reads_sets: bool) -> Callable[[nn.Module], Evaluation]:
+    """Return the evaluation of a model: its accuracy on the validation samples, then its loss.
+
+    Greedy decoding is right when each token is the likeliest after the right ones before it.
+    Distinct samples are computed once; a model without positions is given each set of words once.
+    """
+    if reads_sets:
+        rows, times = _sets(), torch.bincount(_which_set(sources), minlength=len(_sets()))
+    else:
+        rows, times = torch.unique(sources, dim=0, return_counts=True)
+    batch = task.make_batch(rows)
+
+    def judge(model: nn.Module) -> Evaluation:
+        logits = model(batch.source, batch.target_input)
+        losses = F.cross_entropy(logits.transpose(1, 2), batch.target_output, reduction="none")
+        loss = losses.mean(-1)
+        is_right = (logits.argmax(-1) == batch.target_output).all(-1)
+        accuracy, mean = ((each * times).sum() / times.sum() for each in (is_right.double(), loss))
+        return Evaluation((accuracy, -mean), {"accuracy": accuracy, "validation_loss": mean})  # type: ignore[arg-type, dict-item]
+
+    return judge
+
+
+def _mean_loss(model: nn.Module, batch: task.Batch, times: Tensor | None = None) -> Tensor:
+    """Return the mean next-token cross-entropy over the real tokens of the targets, teacher-forced.
+
+    times (batch,): how often each row counts; None counts each once.
+    """
+    source, source_real, given, wanted, target_real = batch
+    logits = model(source, given, real=source_real, target_mask=target_real[:, None, None, :])
+    losses = F.cross_entropy(
+        logits.transpose(1, 2), wanted, ignore_index=task.PAD, reduction="none"
+    )
+    counts = target_real if times is None else target_real * times.unsqueeze(-1)
+    return (losses * counts).sum() / counts.sum()
+
+
+@torch.no_grad()
+def greedy_decode(model: EncoderDecoder, sources: Tensor, *, real: Tensor | None = None) -> Tensor:
+    """Decode each source until `[EOS]`: (batch, length) -> (batch, at most 9), without `[SOS]`."""
+    start = torch.full((len(sources), 1), task.SOS)
+    predictor = model.conditioned(sources, real=real)
+    return generate(predictor, start, task.MAX_LENGTH - 1, stop=task.EOS).tokens[:, 1:]
+
+
+def is_right(model: EncoderDecoder, sources: Tensor) -> Tensor:
+    """Which sources are decoded exactly right, the value and then `[EOS]`? (batch,) boolean."""
+    found = []
+    for part in sources.split(_CHUNK):  # type: ignore[no-untyped-call]
+        decoded, wanted = greedy_decode(model, part), task.target_output(task.answer(part))
+        same = decoded[:, : wanted.shape[1]] == wanted[:, : decoded.shape[1]]
+        found.append(same.all(-1) & (decoded.shape[1] >= wanted.shape[1]))
+    return torch.cat(found)
+
+
+def probe(models: list[EncoderDecoder]) -> list[Probed]:
+    """Ask models about keys beside values that are not theirs: copied, or looked up by the key?"""
+    found = []
+    for key, own in task.FACTS.items():
+        for shown in task.FACTS.values():
+            if shown in (key, own):
+                continue
+            source = task.parse(f"NAME COLOR {key} ITEM {shown}").unsqueeze(0)
+            said = [task.VOCABULARY[int(greedy_decode(model, source)[0, 0])] for model in models]
+            both = said.count(shown), said.count(own)
+            found.append(Probed(key, shown, own, *both, len(said) - sum(both)))
+    return found
+
+
+@torch.no_grad()
+def scramble(model: EncoderDecoder) -> Scrambled:
+    """Compare the model's output on every order of every source with that on the source itself."""
+    sources = task.all_sources()
+    # (72, 120, 5); the first order is the source itself.
+    orders = torch.stack([task.permutations(source) for source in sources])
+    # Different sources have orders in common: each is computed once.
+    rows, place = torch.unique(orders.flatten(0, 1), dim=0, return_inverse=True)
+    place = place.view(orders.shape[:2])
+    decoded = greedy_decode(model, rows)[place]
+    given = task.target_input(task.answer(rows))
+
+    def difference(model: EncoderDecoder) -> float:
+        logits = model(rows, given)[place]
+        return float((logits - logits[:, :1]).abs().max())
+
+    changed = int((decoded != decoded[:, :1]).any(-1).sum())
+    double = copy.deepcopy(model).double()
+    return Scrambled(changed, place.numel(), difference(model), difference(double))
+
+
+@torch.no_grad()
+def measure_masses(model: EncoderDecoder, sources: Tensor) -> Masses:
+    """Sum each head's weights by kind of token, over sources padded to the maximal length."""
+    batch = task.make_batch(sources, length=task.MAX_LENGTH)
+    given = task.target_input(task.answer(sources))
+    with record(model, "decoder.layers.*.cross_attention.weights") as recording:
+        model(batch.source, given, real=batch.source_real)
+    # (sample, head, row, key)
+    weights = torch.cat([recording[site] for site in recording], 1).double()
+    is_key = batch.source == task.key_of(sources).unsqueeze(-1)
+    is_value = batch.source == task.answer(sources).unsqueeze(-1)
+    is_padding = ~batch.source_real
+    kinds = torch.stack((is_key, is_value, ~(is_key | is_value | is_padding), is_padding)).double()
+    mean = torch.einsum("shrk,tsk->hrt", weights, kinds) / len(sources)
+    error = float((weights.sum(-1) - 1).abs().max())
+    on_padding = weights.masked_fill(batch.source_real[:, None, None, :], 0.0)
+    return Masses(mean, error, float(on_padding.max()))
+
+
+class _Given(nn.Module):
+    """The model as a function of its target alone."""
+
+    def __init__(self, model: EncoderDecoder, sources: Tensor) -> None:
+        super().__init__()
+        self.model, self._sources = model, sources
+
+    def forward(self, target: Tensor) -> Tensor:
+        logits: Tensor = self.model(self._sources, target)
+        return logits
+
+
+def decoder_leak(model: EncoderDecoder) -> tuple[float, float, int]:
+    """Measure whether an output of the decoder depends on a later target token.
+
+    Returns:
+        the largest derivative, the largest change when later tokens are exchanged, and the number
+            of targets.
+    """
+    sources = task.all_sources()
+    given = task.make_batch(sources).target_input
+    # Targets of 5 tokens, longer than in training.
+    target = torch.cat((given, task.key_of(sources).unsqueeze(-1), given), -1)
+    seen = _Given(model, sources)
+    return (
+        largest_leak(seen, target, site="model.decoder.embedding"),
+        largest_change(seen, target),
+        len(target),
+    )

@@ -1,0 +1,124 @@
+"""`load`: a model of a run, a live module, or a pretrained model by folder, file or hub id."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.population.storage import is_member
+from attnlab.experiments.population.storage import load as load_own
+from attnlab.pretrained.json_files import read_object
+
+if TYPE_CHECKING:
+    from attnlab.pretrained.model import Pretrained
+
+__all__ = ["is_ours", "load", "load_pretrained"]
+
+
+def load(
+    model: nn.Module | Path | str,
+    *,
+    example: Mapping[str, Any] | None = None,
+    tokenizer: Any = None,
+    head: str | None = None,
+    revision: str | None = None,
+    dtype: torch.dtype | str | None = None,
+    device: torch.device | str | None = None,
+    remote_code: bool = False,
+) -> nn.Module:
+    """Load a model, ready to be recorded and edited; a foreign one comes as `Pretrained`.
+
+    Args:
+        model: a run's folder, a saved model's, or a population's with the seed of a member; a live
+            `nn.Module`, which stays as it is; a folder with `config.json` and safetensors, a
+            `.gguf` file, or a hub id such as "openai-community/gpt2".
+        example: small inputs of a live module by name, where its settings do not say what it takes.
+        tokenizer: of transformers, in the place of the model's own.
+        head: what a pretrained model ends in, such as "causal-lm", "masked-lm" or "none"; None for
+            what its files say.
+        revision: of a hub id, a branch, tag or commit.
+        dtype, device: of the weights; None for what the files say, and the processor.
+        remote_code: run Python code that comes with a model. It does so with all your rights.
+
+    Raises:
+        WrongUsage: the population has no such member, or arguments that go with another kind of
+            model.
+        CouldNotRun: there is no such model, a file of it is missing or damaged, or no attention was
+            found in it.
+    """
+    options = {
+        "head": head,
+        "revision": revision,
+        "dtype": dtype,
+        "device": device,
+        "remote_code": remote_code or None,
+    }
+    given = [name for name, value in options.items() if value is not None]
+    if isinstance(model, nn.Module):
+        if given:
+            raise WrongUsage(
+                f"{' and '.join(given)} belong to a model that is opened; this one is open already."
+            )
+        from attnlab.pretrained.attach import attach
+
+        return attach(model, tokenizer=tokenizer, example=example)
+    if not isinstance(model, str | os.PathLike):
+        raise WrongUsage(
+            "load takes a folder, a file, a hub id or a torch module; got a "
+            f"{type(model).__name__}."
+        )
+    if is_ours(model):
+        if example is not None:
+            given.append("example")
+        if tokenizer is not None:
+            given.append("tokenizer")
+        if given:
+            raise WrongUsage(
+                f"{model} is a run or model of attnlab's own, for which {' and '.join(given)} "
+                "say nothing."
+            )
+        return load_own(model)
+    return load_pretrained(
+        model,
+        example=example,
+        tokenizer=tokenizer,
+        **{**options, "remote_code": remote_code},
+    )
+
+
+def load_pretrained(
+    name: Path | str,
+    *,
+    example: Mapping[str, Any] | None = None,
+    tokenizer: Any = None,
+    **options: Any,
+) -> "Pretrained":
+    """Open a pretrained model and give it hook points; arguments as for `load`."""
+    from attnlab.pretrained.attach import attach
+    from attnlab.pretrained.open_model import open_pretrained
+
+    opened = open_pretrained(name, **options)
+    found = attach(
+        opened.model, tokenizer=tokenizer or opened.tokenizer, name=opened.name, example=example
+    )
+    found.source, found.notes = opened.source, opened.notes
+    return found
+
+
+def is_ours(path: Path | str) -> bool:
+    """Does this path hold a run, a population's member or a saved model of attnlab's own?"""
+    path = Path(path)
+    if is_member(path):
+        return True
+    if not os.path.isfile(path / "config.json"):
+        return False
+    try:
+        # The file may be foreign, so its size and depth are bounded.
+        config = read_object(path / "config.json")
+    except CouldNotRun:
+        return False  # opening it as a pretrained model tells what is wrong
+    return "experiment" in config or isinstance(config.get("model"), dict)

@@ -1,0 +1,295 @@
+"""`train_population`: an experiment's model, trained for many seeds at once."""
+
+import datetime
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.configs import Config
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.experiment import Learnable, Problem
+from attnlab.experiments.folder import RunFolder, read_to_go_on
+from attnlab.experiments.intervals import check_intervals
+from attnlab.experiments.population.members import MemberId
+from attnlab.experiments.population.population import Population
+from attnlab.experiments.population.storage import open_population
+from attnlab.experiments.registry import EXPERIMENTS, computing_as, config, find
+from attnlab.experiments.report import describe_run
+from attnlab.memory import free_memory
+from attnlab.parts.fused import use_attention_path
+from attnlab.progress import notebook_bar
+from attnlab.seeds import stream_seed
+from attnlab.train.config import EngineName, LayoutName
+from attnlab.train.distributed import refuse_launched
+from attnlab.train.history import Evaluation
+from attnlab.train.loop import Member, Together, train_together
+from attnlab.train.observer import Observer, Silent
+
+__all__ = ["learnable", "train_population"]
+
+_TINY = 100_000  # parameters; below, torch's second thread costs more than it gains
+_MOST_MEMBERS = 1_000_000
+_BYTES_EACH = 400_000  # modules, evaluations and metrics of a model, measured with 1,000 sorters
+_COPIES = 10  # of the parameters: model, stack, gradients, moments, best weights, updates
+
+
+def train_population(
+    name: str,
+    seeds: Iterable[int] = range(64),
+    *,
+    out: Path | str | None = None,
+    settings: Mapping[str, str] | None = None,
+    quick: bool = False,
+    layout: LayoutName = "auto",
+    engine: EngineName = "auto",
+    observer: Observer | None = None,
+    vary: Sequence[Mapping[str, Any]] | None = None,
+    stop_when_solved: bool = False,
+    resume: bool = False,
+    **fields: Any,
+) -> Population:
+    """Train an experiment's model for many seeds at once, each as if alone but for rounding.
+
+    The layouts round differently, and a long training amplifies it: after 15,000 steps of sorting a
+    seed has other weights in another layout, while the success rate, the curves and the heads of
+    the population are the same within the noise of seeds (benchmarks/README.md, "Engines").
+
+    Args:
+        name: such as "sorting".
+        seeds: one member for each.
+        out: the run folder to make; None keeps the population in memory (`population.save(folder)`
+            writes it later).
+        settings: config fields as texts, as `--set` gives them.
+        quick: start from the experiment's small settings.
+        layout, engine: how the trainings are computed, see `choose_layout`.
+        observer: is told of progress.
+        vary: one mapping of fields for each variant; the population then holds every variant with
+            every seed. Only fields that leave the model's shape as it is: the experiment names them
+            in `VARYING`.
+        stop_when_solved: whether a member's training ends as soon as it has solved the problem.
+        resume: continue the population in `out` that was stopped.
+        **fields: config fields as values.
+
+    Raises:
+        WrongUsage: an unknown name or setting, a value out of range, no seeds or a seed twice.
+        CouldNotRun: too little memory, the folder exists or cannot be written, intervals are
+            computed wrongly, or every training diverged.
+
+    >>> population = train_population("sorting", range(2), steps=20, evaluate_every=10)
+    >>> print(population)
+    sorting: 0 of 2 solved, 0.0% (0.0% to 65.8%)
+    >>> population.table("accuracy").shape  # (seed, evaluated step)
+    torch.Size([2, 2])
+    """
+    check_intervals()
+    refuse_launched("a population")
+    experiment = learnable(name)
+    numbers = _checked_seeds(seeds)
+    base = config(name, settings, quick=quick, **fields)
+    variants = _checked_variants(name, experiment, base, vary)
+    member_ids = tuple(
+        MemberId(seed, variant) for variant in range(len(variants)) for seed in numbers
+    )
+    configs = [replace(base, **each) for each in variants]
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+    if resume and out is None:
+        raise WrongUsage("to resume a population, name its folder.")
+    path = None if out is None else Path(out)
+    described = {
+        "seeds": list(numbers),
+        "variants": [dict(each) for each in variants],
+        "stop_when_solved": stop_when_solved,
+    }
+    begun = None
+    if resume and path is not None:
+        asked = {
+            "experiment": name,
+            "settings": base.to_mapping(),
+            "layout": layout,
+            "engine": engine,
+            "population": described,
+        }
+        begun = read_to_go_on(path, "population", asked)
+    _check_memory(experiment.problem(configs[:1], numbers[:1]).members[0], len(member_ids))
+    problem = experiment.problem(
+        [configs[each.variant] for each in member_ids], [each.seed for each in member_ids]
+    )
+    models = [member.model for member in problem.members]
+    with ExitStack() as stack:
+        stack.enter_context(use_attention_path("default"))
+        if begun is not None:
+            stack.enter_context(computing_as(begun))
+        description = describe_run(
+            name, numbers[0], base.to_mapping(), started, models[0], layout=layout, engine=engine
+        )
+        description["population"] = described
+        watch = _SolvedCounter(
+            problem, len(member_ids), observer or notebook_bar(name) or Silent(), stop_when_solved
+        )
+        folder = None
+        if path is not None:
+            opened = RunFolder.begin(path, description, watch.tell, resume=resume)
+            folder = stack.enter_context(opened)
+            description = dict(folder.config)
+        found = _trained(problem, watch, folder, layout, engine)
+        population = Population(
+            name,
+            description,
+            variants,
+            member_ids,
+            found.history,
+            _stacked(models),
+            found.layout,
+            base,
+            experiment,
+            path,
+        )
+        if folder is None:
+            return population
+        watch.stage("evaluating")
+        population.report.write(folder)
+        return open_population(folder.path)
+
+
+def _trained(
+    problem: Problem,
+    watch: "_SolvedCounter",
+    folder: RunFolder | None,
+    layout: LayoutName,
+    engine: EngineName,
+) -> Together:
+    num_parameters = sum(p.numel() for p in problem.members[0].model.parameters())
+    return train_together(
+        problem.members,
+        problem.loss,
+        stop=watch.stop,
+        observer=watch,
+        folder=None if folder is None else folder.checkpoints,
+        layout=layout,
+        engine=engine,
+        num_threads=1 if num_parameters <= _TINY else None,
+    )
+
+
+def learnable(name: str) -> Learnable:
+    """Return an experiment whose model can be trained for many seeds at once.
+
+    Raises:
+        WrongUsage: there is no such experiment, or it has no such model.
+    """
+    experiment = find(name).experiment
+    if not isinstance(experiment, Learnable):
+        able = [each for each in EXPERIMENTS if isinstance(find(each).experiment, Learnable)]
+        raise WrongUsage(
+            f"{name} has no model to train for many seeds at once; these have: {', '.join(able)}."
+        )
+    return experiment
+
+
+class _SolvedCounter:
+    """An observer that counts the members that solved the problem, and may stop them."""
+
+    def __init__(
+        self, problem: Problem, num_members: int, observer: Observer, stop_when_solved: bool
+    ) -> None:
+        self._problem, self._num_members, self._observer = problem, num_members, observer
+        self._stop_when_solved = stop_when_solved
+        # By the id of the member's list of evaluations, which is the same list all the time.
+        self._solved: dict[int, bool] = {}
+
+    def stop(self, evaluations: Sequence[Evaluation]) -> bool:
+        before = self._solved.get(id(evaluations))
+        # After a resumption the first call shows all evaluations so far.
+        new = evaluations if before is None else evaluations[-1:]
+        now = bool(before) or any(map(self._problem.is_solved, new))
+        self._solved[id(evaluations)] = now
+        if self._stop_when_solved and now:
+            return True
+        return self._problem.stop is not None and self._problem.stop(evaluations)
+
+    def stage(self, name: str) -> None:
+        self._observer.stage(name)
+
+    def tell(self, sentence: str) -> None:
+        self._observer.tell(sentence)
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        kept = {name: value for name, value in figures.items() if name != "solved"}
+        if self._solved:
+            kept["solved"] = sum(self._solved.values()) / self._num_members
+        self._observer.step(step, steps, kept)
+
+
+def _checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(seeds, int | str) or not isinstance(seeds, Iterable):
+        raise WrongUsage(
+            f"seeds must be a range or a list of integers, such as range(64); got {seeds!r}."
+        )
+    if isinstance(seeds, range) and len(seeds) > _MOST_MEMBERS:
+        raise WrongUsage(
+            f"a population has at most {_MOST_MEMBERS:,} members; got {len(seeds):,} seeds."
+        )
+    found = tuple(seeds)
+    if not found:
+        raise WrongUsage("a population needs at least one seed; got none.")
+    for seed in found:
+        stream_seed(seed)
+    twice = [seed for seed, times in Counter(found).items() if times > 1]
+    if twice:
+        raise WrongUsage(f"the seed {twice[0]} was given twice; each may be given once.")
+    return found
+
+
+def _checked_variants(
+    name: str, experiment: Learnable, base: Config, vary: Sequence[Mapping[str, Any]] | None
+) -> tuple[dict[str, Any], ...]:
+    if vary is None:
+        return ({},)
+    variants = tuple(dict(each) for each in vary)
+    if not variants:
+        raise WrongUsage("vary needs at least one mapping of fields; got none.")
+    for each in variants:
+        base.from_mapping({**base.to_mapping(), **each})  # checks names and values
+        wrong = sorted(each.keys() - experiment.VARYING)
+        if wrong:
+            raise WrongUsage(
+                "members of one population may differ in "
+                f"{', '.join(sorted(experiment.VARYING))}, which leave the model's shape and data "
+                f"as they are; {wrong[0]} does not. Train one population for each value: attnlab "
+                f"sweep {name} --set {wrong[0]}=…"
+            )
+    made = [replace(base, **each) for each in variants]
+    if len(set(made)) < len(made):
+        raise WrongUsage("vary holds the same settings twice; each may be given once.")
+    return variants
+
+
+def _check_memory(member: Member, num_members: int) -> None:
+    """Refuse a population that this machine cannot hold."""
+    batches = member.draw(0, min(50, member.config.steps))
+    if isinstance(batches, tuple):
+        tensors = list(batches)
+    else:
+        tensors = [part for batch in batches for part in batch]
+    numbers = sum(p.nbytes for p in member.model.parameters())
+    each = _BYTES_EACH + _COPIES * numbers + 2 * sum(t.nbytes for t in tensors)
+    free = free_memory()
+    if free is not None and num_members * each > free:
+        raise CouldNotRun(
+            f"{num_members:,} members of this model need about {num_members * each / 1e9:,.1f} "
+            f"GB, and {free / 1e9:,.1f} GB are free here: train at most "
+            f"{max(1, int(free / each)):,} at a time, the next ones in a run of their own."
+        )
+
+
+def _stacked(models: Sequence[nn.Module]) -> dict[str, Tensor]:
+    """Stack the members' weights and saved buffers: name -> (member, …)."""
+    own = [model.state_dict() for model in models]
+    return {name: torch.stack([each[name] for each in own]) for name in own[0]}

@@ -1,0 +1,140 @@
+"""Open a population, or one of its members as an ordinary run."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor, nn
+
+from attnlab.configs import renamed_layout
+from attnlab.errors import CouldNotRun
+from attnlab.experiments.folder import kind_of, read_config
+from attnlab.experiments.population.files import HISTORY, MEMBERS, TABLE, WEIGHTS
+from attnlab.experiments.population.members import MemberId
+from attnlab.experiments.population.population import Population
+from attnlab.experiments.registry import find
+from attnlab.experiments.report import Report
+from attnlab.experiments.report import open_run as open_folder
+from attnlab.models.storage import load_model
+from attnlab.train.history import History
+
+__all__ = [
+    "is_member",
+    "is_population",
+    "load",
+    "open_population",
+    "open_run",
+]
+
+
+def is_population(folder: Path | str) -> bool:
+    """Does this folder hold a population?"""
+    return os.path.isfile(Path(folder) / WEIGHTS) and os.path.isfile(Path(folder) / "config.json")
+
+
+def is_member(path: Path | str) -> bool:
+    """Does this path name a member of a population, such as `runs/sorting-64-seeds/17`?"""
+    path = Path(path)
+    return is_population(path.parent) and not os.path.isfile(path / "config.json")
+
+
+def open_run(path: Path | str) -> Report:
+    """Open a finished run, or a member of a population, such as `runs/sorting-64-seeds/17`.
+
+    Raises:
+        WrongUsage: the population has no such member.
+        CouldNotRun: no run is there, it is unfinished, its training diverged, or a file of it is
+            damaged.
+    """
+    path = Path(path)
+    if is_member(path):
+        return open_population(path.parent).member(path.name)
+    return open_folder(path)
+
+
+def load(path: Path | str) -> nn.Module:
+    """Load the model of a saved model's folder, of a run, or of a member of a population.
+
+    Raises:
+        WrongUsage: the population has no such member.
+        CouldNotRun: a file is missing, damaged, or not what the config implies.
+    """
+    path = Path(path)
+    if is_member(path):
+        return open_population(path.parent).model(path.name)
+    config = read_config(path)
+    if config is not None and kind_of(config) in ("sweep", "search"):
+        return open_folder(path).model  # raises, with the command that trains its models again
+    return load_model(path)
+
+
+def open_population(folder: Path | str) -> Population:
+    """Open a finished population.
+
+    Raises:
+        CouldNotRun: none is there, it is unfinished, or a file of it is damaged.
+    """
+    folder = Path(folder)
+    whole = open_folder(folder)
+    described = whole.config.get("population")
+    if not isinstance(described, dict):
+        raise CouldNotRun(
+            f"{folder} holds a run of one seed, not a population; open it with "
+            "attnlab.open_run(folder)."
+        )
+    weights, _ = _read(folder / WEIGHTS)
+    tensors, facts = _read(folder / HISTORY)
+    found = find(whole.experiment)
+    try:
+        variants = tuple(dict(each) for each in described["variants"])
+        seeds = [int(seed) for seed in described["seeds"]]
+        member_ids = tuple(
+            MemberId(seed, variant) for variant in range(len(variants)) for seed in seeds
+        )
+        history = History.from_state(tensors, facts)
+        layout = str(renamed_layout(facts)["layout"])
+        config = found.config_class.from_mapping(whole.config["settings"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CouldNotRun(f"the population in {folder} is damaged: {error}.") from None
+    experiment: Any = found.experiment
+    population = Population(
+        whole.experiment,
+        whole.config,
+        variants,
+        member_ids,
+        history,
+        weights,
+        layout,
+        config,
+        experiment,
+        folder,
+        dataclasses.replace(whole, _files=_own_files(folder)),
+    )
+    own = population.problem.members[0].model.state_dict()
+    expected = {name: (len(member_ids), *value.shape) for name, value in own.items()}
+    shapes = {name: tuple(value.shape) for name, value in weights.items()}
+    if shapes != expected or history.num_members != len(member_ids):
+        raise CouldNotRun(
+            f"{folder / WEIGHTS} does not hold the {len(member_ids):,} members that "
+            "config.json names."
+        )
+    return population
+
+
+def _own_files(folder: Path) -> dict[str, bytes]:
+    """Read the files that an opened report lacks, so that it can be saved elsewhere."""
+    files = [folder / name for name in (WEIGHTS, HISTORY, TABLE, MEMBERS)]
+    return {file.name: file.read_bytes() for file in files if file.is_file()}
+
+
+def _read(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safetensors.safe_open(str(file), framework="pt") as stored:
+            facts = json.loads((stored.metadata() or {}).get("facts", "{}"))
+            return {name: stored.get_tensor(name) for name in stored.keys()}, facts  # noqa: SIM118  not a mapping
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise CouldNotRun(f"could not read {file}: {error}.") from None

@@ -1,0 +1,60 @@
+"""`ask`: put a text to a run's model or to a pretrained one."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.experiments.model_loader import is_ours, load
+from attnlab.experiments.population.storage import open_run
+from attnlab.experiments.registry import ask_run
+from attnlab.experiments.report import Report
+from attnlab.look.questions import Question
+
+__all__ = ["ask"]
+
+_OPTIONS = ("pair", "steps", "target")
+
+
+def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Question:
+    """Put a text to a model, as the command line does.
+
+    The question knows the model, what it is called with and what its tokens are called:
+    `question.trace()` answers step by step, `recorded(question)` (or `record`, with
+    `question.vocabulary`) looks inside, `fork(question, edit)` edits.
+
+    Args:
+        run: a report, a run's folder, or a member's (`runs/sorting-100-seeds/17`); or a pretrained
+            model, live or by whatever `load` takes.
+        text: what the model shall read, such as "cab".
+        options: of a pretrained model, see `attnlab.look.text_questions.question_of`: pair, steps,
+            target.
+
+    Raises:
+        WrongUsage: the model does not answer to text, or not to this one.
+        CouldNotRun: there is no such model.
+    """
+    if not isinstance(run, Report | nn.Module) and is_ours(run):
+        run = open_run(run)
+    if not isinstance(text, str):
+        raise WrongUsage(f"a question is one text; got a {type(text).__name__}.")
+    if isinstance(run, Report):
+        if options:
+            raise WrongUsage(
+                f"a run is asked with a text alone; leave {' and '.join(options)} out."
+            )
+        return ask_run(run, text)
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        raise WrongUsage(f"ask takes no {unknown[0]}=; {did_you_mean(unknown[0], _OPTIONS)}")
+    from attnlab.look.text_questions import question_of
+    from attnlab.pretrained.model import Pretrained
+
+    model = run if isinstance(run, Pretrained) else load(run)
+    if not isinstance(model, Pretrained):
+        raise WrongUsage(
+            f"{type(model).__name__} by itself does not know what its tokens are called; ask "
+            "its run."
+        )
+    return question_of(model, text, **options)

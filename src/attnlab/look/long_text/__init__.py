@@ -1,0 +1,7 @@
+"""Long texts: the summaries of every head, written layer by layer in bounded memory, and
+resumable."""
+
+from attnlab.look.long_text.long_text import Document, open_document
+from attnlab.look.long_text.summarize import Progress, summarize_document
+
+__all__ = ["Document", "Progress", "open_document", "summarize_document"]

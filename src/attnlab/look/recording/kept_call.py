@@ -1,0 +1,255 @@
+"""Scores and weights on demand, whole or in tiles, from queries, keys, the mask and the scale.
+
+They are made as `attend` makes them, block by block, so that little more memory is needed than for
+what is asked.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnlab.parts.attend import attention_scores, attention_weights, surely_finite
+from attnlab.parts.heads import share_heads
+
+__all__ = ["Grown", "KeptCall", "KeptMask", "Made", "working_bytes"]
+
+_BLOCK = 2**20  # numbers made at a time
+ALL = slice(None)
+
+
+class Grown:
+    """A tensor that grows along its length, (batch, kv_head, key, width); earlier lengths of it
+    stay available.
+
+    Room is doubled when it runs out, as in the cache itself.
+    """
+
+    def __init__(self, start: Tensor) -> None:
+        self.store = start
+        self.used = start.shape[-2]
+
+    def goes_on(self, value: Tensor, length: int) -> bool:
+        """Does a value begin with exactly what is held, up to `length`?"""
+        held = self.store[..., :length, :]
+        fits = (
+            value.shape[:2] == held.shape[:2]
+            and value.shape[-1] == held.shape[-1]
+            and value.dtype == held.dtype
+        )
+        return fits and value.shape[-2] >= length and torch.equal(value[..., :length, :], held)
+
+    def room_for(self, length: int) -> int:
+        """Return the bytes to allocate for this length; 0 if there is room."""
+        return (
+            0
+            if length <= self.store.shape[-2]
+            else self.store[..., :1, :].nbytes * max(length, 2 * self.length())
+        )
+
+    def length(self) -> int:
+        """The length that it can hold."""
+        return self.store.shape[-2]
+
+    def write(self, value: Tensor, start: int) -> None:
+        """Append the end of a value, from `start` on."""
+        if value.shape[-2] > self.length():
+            room = self.room_for(value.shape[-2]) // self.store[..., :1, :].nbytes
+            larger = self.store.new_zeros((*self.store.shape[:-2], room, self.store.shape[-1]))
+            larger[..., :start, :] = self.store[..., :start, :]
+            self.store = larger
+        self.used = value.shape[-2]
+        self.store[..., start : self.used, :] = value[..., start:, :]
+
+
+class KeptMask(NamedTuple):
+    """The mask of one attention, as `attend` takes it, with its numbers of queries and keys."""
+
+    mask: Tensor | str | None
+    num_queries: int
+    num_keys: int
+    device: torch.device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the mask as `tensor` returns it."""
+        return (
+            tuple(self.mask.shape)
+            if isinstance(self.mask, Tensor)
+            else (self.num_queries, self.num_keys)
+        )
+
+    def working_bytes(self, head: int | None = None, queries: int | None = None) -> int:
+        """Return the memory that the mask's rows of some queries take, for one input."""
+        heads = (
+            self.mask.shape[-3]
+            if head is None and isinstance(self.mask, Tensor) and self.mask.dim() > 2
+            else 1
+        )
+        return heads * (self.num_queries if queries is None else queries) * self.num_keys
+
+    def tensor(self) -> Tensor | None:
+        """Return the mask as a tensor; "causal" is written out."""
+        found = self.part() if isinstance(self.mask, str) else self.mask
+        return found[0, 0] if found is not None and isinstance(self.mask, str) else found
+
+    def part(
+        self, row: int | None = None, head: int | None = None, queries: slice = ALL
+    ) -> Tensor | None:
+        """Return the rows of some queries, (batch or 1, head or 1, query, key); "causal" is written
+        out."""
+        if self.mask is None:
+            return None
+        if isinstance(self.mask, str):
+            past = self.num_keys - self.num_queries
+            places = torch.arange(self.num_queries, device=self.device)[queries] + past
+            return (torch.arange(self.num_keys, device=self.device) <= places.unsqueeze(-1))[
+                None, None
+            ]
+        mask = self.mask[(None,) * (4 - self.mask.dim())]
+        if row is not None and mask.shape[0] > 1:
+            mask = mask[row : row + 1]
+        if head is not None and mask.shape[1] > 1:
+            mask = mask[:, head : head + 1]
+        mask = mask if mask.shape[2] == 1 else mask[:, :, queries]
+        wanted = len(range(*queries.indices(self.num_queries)))
+        return mask.expand(-1, -1, wanted, self.num_keys)
+
+    def blocked(
+        self,
+        row: int | None = None,
+        head: int | None = None,
+        queries: slice = ALL,
+        keys: slice = ALL,
+    ) -> Tensor | None:
+        """Return which keys are masked, (batch or 1, head or 1, query, key), or None without a
+        mask."""
+        mask = self.part(row, head, queries)
+        if mask is None:
+            return None
+        return (~mask if mask.dtype == torch.bool else mask == float("-inf"))[..., keys]
+
+
+class KeptCall(NamedTuple):
+    """The arguments of one attention call.
+
+    query (batch, head, query, head_width) · key (batch, kv_head, key, head_width), of which the
+    first `mask.num_keys` are meant: it may have grown since.
+    """
+
+    query: Tensor
+    key: Tensor | Grown
+    mask: KeptMask
+    scale: float | bool | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the weights: (batch, head, query, key)."""
+        return (*self.query.shape[:3], self.mask.num_keys)
+
+    @property
+    def keys(self) -> Tensor:
+        """All the keys of this call."""
+        return (
+            self.key.store[..., : self.mask.num_keys, :]
+            if isinstance(self.key, Grown)
+            else self.key
+        )
+
+    def make(
+        self,
+        what: Literal["weights", "scores"],
+        row: int | None = None,
+        head: int | None = None,
+        queries: slice = ALL,
+        keys: slice = ALL,
+    ) -> Tensor:
+        """Compute the weights or the scores of all rows and heads or of one: (batch or 1, head or
+        1, query, key)."""
+        query, key = self.query, self.keys
+        if row is not None:
+            query, key = query[row : row + 1], key[row : row + 1]
+        if head is not None:
+            kv_head = head * key.shape[1] // query.shape[1]
+            query, key = query[:, head : head + 1], key[:, kv_head : kv_head + 1]
+        key = share_heads(key, query.shape[1])
+        rows = range(*queries.indices(self.query.shape[2]))
+        step = max(1, _BLOCK // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
+        if torch._C._are_functorch_transforms_active():
+            return self._block(what, query, key, self.mask.part(row, head, queries), queries, keys)
+        is_simple = (
+            rows.step == 1
+            and not isinstance(self.mask.mask, Tensor)
+            and self._is_finite(query, key)
+        )
+        made = None
+        for first in range(0, max(1, len(rows)), step):
+            some = rows[first : first + step]
+            block = slice(some.start, some.stop, some.step)
+            if is_simple:
+                found = self._simple_block(what, query, key, block, keys)
+            else:
+                found = self._block(what, query, key, self.mask.part(row, head, block), block, keys)
+            if step >= len(rows) and not is_simple:
+                return found
+            if made is None:
+                width = len(range(*keys.indices(key.shape[2])))
+                made = found.new_empty((*found.shape[:2], len(rows), width))
+            made[:, :, first : first + step, : found.shape[3]] = found
+            made[:, :, first : first + step, found.shape[3] :] = (
+                0.0 if what == "weights" else float("-inf")
+            )
+        assert made is not None
+        return made
+
+    def _is_finite(self, query: Tensor, key: Tensor) -> bool:
+        is_short = self.mask.mask is not None and query.shape[2] > self.mask.num_keys
+        return not is_short and key.shape[2] > 0 and surely_finite(query, key, scale=self.scale)
+
+    def _block(
+        self,
+        what: str,
+        query: Tensor,
+        key: Tensor,
+        mask: Tensor | None,
+        queries: slice,
+        keys: slice,
+    ) -> Tensor:
+        with torch.no_grad():
+            scores = attention_scores(query[:, :, queries], key, mask, scale=self.scale)
+            return (attention_weights(scores) if what == "weights" else scores)[..., keys]
+
+    def _simple_block(
+        self, what: str, query: Tensor, key: Tensor, queries: slice, keys: slice
+    ) -> Tensor:
+        """Compute finite rows with no mask but a causal one, without the keys after all these
+        queries."""
+        start, stop, num_keys = queries.start, queries.stop, key.shape[2]
+        past = num_keys - query.shape[2]
+        reach = num_keys if self.mask.mask is None else past + stop
+        with torch.no_grad():
+            scores = attention_scores(query[:, :, start:stop], key[:, :, :reach], scale=self.scale)
+            if self.mask.mask is not None:
+                later = torch.ones(
+                    stop - start, stop - start, dtype=torch.bool, device=query.device
+                ).triu(1)
+                scores[..., past + start :].masked_fill_(later, float("-inf"))
+            return (scores.softmax(-1) if what == "weights" else scores)[
+                ..., slice(*keys.indices(num_keys))
+            ]
+
+
+class Made(NamedTuple):
+    """The weights or the scores of a call, computed on demand."""
+
+    call: KeptCall
+    what: Literal["weights", "scores"]
+
+
+def working_bytes(shape: Sequence[int], dtype: torch.dtype) -> int:
+    """Return the memory that computing so many numbers takes, one block's intermediates
+    included."""
+    size = torch.Size(shape).numel()
+    width = max(4, dtype.itemsize)
+    return width * (size + 4 * min(size, _BLOCK))

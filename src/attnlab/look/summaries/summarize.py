@@ -1,0 +1,80 @@
+"""Summaries of attention without its weights: statistics of each query, and a pooled map.
+
+    summary = summarize(query, key, "causal")     # query (..., query, width), key (..., key, width)
+    summary.entropy                               # (..., query), nats
+    summary.map_mean                              # (..., 512, 512)
+
+The (query, key) matrix never exists: memory grows with the length, not with its square. The numbers
+are exact: those of the explicit weights, but for rounding.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.summaries import blocks, native
+from attnlab.look.summaries.question import Pattern, Question, ask
+from attnlab.look.summaries.summary import Summary
+from attnlab.shapes import require_integer
+
+__all__ = ["Way", "answer", "summarize"]
+
+Way = Literal["native", "torch"]
+
+
+def summarize(
+    query: Tensor,
+    key: Tensor,
+    mask: Pattern = None,
+    *,
+    scale: float | bool | None = None,
+    tiles: int = 512,
+    top: int = 8,
+    offset: int | None = None,
+    way: Way | None = None,
+) -> Summary:
+    """Summarize the weights `softmax(QKᵀ/√d_k + mask)` without computing their matrix.
+
+    Args:
+        query: (..., query, head_width); half precision is converted to float32.
+        key: (..., key, head_width); its leading axes and the query's broadcast together.
+        mask: as `attend` takes it, or an integer for a causal window of so many keys. Wholly masked
+            blocks cost nothing.
+        scale: as `attend` takes it.
+        tiles: the most cells of the pooled maps along each axis.
+        top: how many of the largest weights are named for each query.
+        offset: the position of the first query among the keys, for distances; None if the queries
+            are the last positions. Cross-attention needs a common numbering for it.
+        way: "native" for compiled C++, "torch" for PyTorch; None for the quicker one that applies.
+
+    Raises:
+        WrongUsage: invalid shapes, dtypes or arguments.
+        CouldNotRun: `way="native"`, and it does not apply here.
+
+    >>> import torch
+    >>> summary = summarize(torch.zeros(3, 4), torch.zeros(3, 4), "causal")
+    >>> summary.entropy
+    tensor([0.0000, 0.6931, 1.0986])
+    >>> summary.distance  # to itself; to the mean of itself and the one before; …
+    tensor([0.0000, 0.5000, 1.0000])
+    """
+    return answer(ask(query, key, mask, scale=scale, offset=offset), tiles=tiles, top=top, way=way)
+
+
+@torch.no_grad()
+def answer(question: Question, *, tiles: int, top: int, way: Way | None = None) -> Summary:
+    """Summarize an attention by one of the two implementations."""
+    require_integer("tiles", tiles)
+    require_integer("top", top)
+    if way not in (None, "native", "torch"):
+        raise WrongUsage(f'a way is "native", "torch" or None for the quicker; got {way!r}.')
+    reason = None if way == "torch" else native.reason_against(question, top)
+    if way == "native" and reason is not None:
+        raise CouldNotRun(
+            f'the compiled way cannot be taken: {reason}. Leave `way` out, or ask for "torch".'
+        )
+    if way == "torch" or reason is not None:
+        return blocks.summary_of(question, tiles=tiles, top=top)
+    return native.summary_of(question, tiles=tiles, top=top)[0]

@@ -1,0 +1,237 @@
+"""The state of one pass of a foreign model while it runs: what each stack reads, and which modules
+are running."""
+
+import inspect
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from attnlab.pretrained.cache_order import order_of
+from attnlab.pretrained.structure import ModuleCall
+from attnlab.pretrained.tracing import inside
+from attnlab.sites import SitedModule
+
+__all__ = ["PassState", "StackInputs", "StackReader"]
+
+
+class StackInputs(NamedTuple):
+    """The inputs of a stack: ids (batch, length), real (batch, length), and the number of earlier
+    tokens.
+
+    cache: holds the earlier tokens · memory (batch, key, width): what cross-attention reads.
+    """
+
+    ids: Tensor | None = None
+    real: Tensor | None = None
+    offset: int = 0
+    cache: Any = None
+    memory: Tensor | None = None
+
+
+class StackReader:
+    """Finds the inputs of a stack among the arguments of a module around it.
+
+    is_plain: the model is of plain torch; then the first integers that fit the stream are taken for
+    ids.
+    """
+
+    def __init__(self, module: nn.Module, *, is_plain: bool = False) -> None:
+        self._signature, self._is_plain = inspect.signature(module.forward), is_plain
+
+    def inputs(self, args: Any, kwargs: Mapping[str, Any]) -> StackInputs:
+        """Return the stack's inputs in one call of the module."""
+        try:
+            bound = self._signature.bind_partial(*args, **kwargs).arguments
+        except TypeError:
+            bound = dict(kwargs)
+        given = {**bound, **bound.get("kwargs", {})}
+        ids = given.get("input_ids")
+        if self._is_plain and "input_ids" not in given:
+            ids = _first_ids(given)
+        elif not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dim() != 2:
+            ids = None
+        mask = given.get("attention_mask")
+        real = mask.bool() if isinstance(mask, Tensor) and mask.dim() == 2 else None
+        if real is None and self._is_plain:
+            real = _unpadded(given)
+        past: Any = given.get("past_key_values")
+        cache = past if hasattr(past, "get_seq_length") else None
+        memory = given.get("encoder_hidden_states", given.get("memory"))
+        length = 0 if cache is None else int(cache.get_seq_length())
+        return StackInputs(ids, real, length, cache, memory if isinstance(memory, Tensor) else None)
+
+
+def _first_ids(given: Mapping[str, Any]) -> Tensor | None:
+    """Return the first integers, (batch, length), among the inputs of a model without names for
+    them."""
+    for each in given.values():
+        if isinstance(each, Tensor) and each.dim() == 2 and not _is_no_id(each):
+            return each
+    return None
+
+
+def _is_no_id(values: Tensor) -> bool:
+    return values.is_floating_point() or values.dtype == torch.bool
+
+
+def _unpadded(given: Mapping[str, Any]) -> Tensor | None:
+    """Return the inverse of the padding mask that plain torch takes."""
+    for name, mask in given.items():
+        if name.endswith("key_padding_mask") and name[0] != "m":  # not memory_key_padding_mask
+            is_mask = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.dim() == 2
+            return ~mask if is_mask else None
+    return None
+
+
+class PassState:
+    """One thread's passes through one foreign model.
+
+    stream: the present residual stream by the path of a block · hooked: how many attentions reached
+    a hook point · left_out: how much of each text the running encoder of plain torch keeps
+    before the zeros it writes at padding; None for all.
+    """
+
+    def __init__(self) -> None:
+        self.stream: dict[str, Tensor] = {}
+        self.left_out: list[int] | None = None
+        self.hooked = 0
+        self._inputs: dict[str, StackInputs] = {}
+        self._caches: dict[str, weakref.ref[Any]] = {}  # the cache of each stack's last pass
+        self._text: tuple[Tensor, Tensor | None] | None = None  # the last input: tokens, real
+        self._texts: dict[str, tuple[Tensor, Tensor | None]] = {}
+        self._memories: dict[str, Tensor] = {}
+        self._depth = 0
+        self._calls: dict[str, int] = {}
+        self._running: list[ModuleCall] = []
+        self._counts: dict[tuple[str, ModuleCall], int] = {}
+
+    def begin(self) -> None:
+        """Discard the state of a pass that failed."""
+        if not self._depth:
+            self.hooked = 0
+            self._calls.clear()
+            self._counts.clear()
+            self._running.clear()
+            self.stream.clear()
+            self._inputs.clear()
+
+    @contextmanager
+    def within(self, make: Callable[[], TorchFunctionMode]) -> Iterator[None]:
+        """Run a module around a stack within a function mode, which the outermost one enters."""
+        self._depth += 1
+        try:
+            if self._depth == 1:
+                with make():
+                    yield
+            else:
+                yield
+        finally:
+            self._depth -= 1
+
+    def read(self, stack: str, inputs: StackInputs) -> None:
+        """Note the inputs of a module around a stack; those of an inner module take precedence."""
+        outer = self._inputs.get(stack)
+        if outer is not None:
+            inputs = StackInputs(
+                outer.ids if inputs.ids is None else inputs.ids,
+                outer.real if inputs.real is None else inputs.real,
+                max(inputs.offset, outer.offset),
+                outer.cache if inputs.cache is None else inputs.cache,
+                outer.memory if inputs.memory is None else inputs.memory,
+            )
+        self._inputs[stack] = inputs
+
+    def returned(self, stack: str, output: Any, memory: Tensor | None) -> None:
+        """Note the output of a module around a stack: the memory for another stack, a new cache."""
+        if memory is not None and self._text is not None:
+            self._memories[stack], self._texts[stack] = memory, self._text
+        cache = next((each for each in inside(output) if hasattr(each, "get_seq_length")), None)
+        if cache is not None:
+            self._caches[stack] = weakref.ref(cache)
+
+    def announce(
+        self, stack: str, point: SitedModule, hidden: Tensor, *, is_turned: bool = False
+    ) -> None:
+        """Tell the hooks what a stack reads: ids where they are known, else the stream.
+
+        is_turned: ids may be (length, batch), as the stream is; models of transformers take theirs
+        batch first.
+        """
+        inputs = self._inputs.pop(stack, StackInputs())
+        ids, real, offset, cache = inputs.ids, inputs.real, inputs.offset, inputs.cache
+        batch, length = hidden.shape[:2]
+        if ids is not None and is_turned and tuple(ids.shape) == (length, batch):
+            ids = ids.t()
+        tokens = ids if ids is not None and tuple(ids.shape) == (batch, length) else hidden
+        if real is not None:
+            fits = real.shape[0] == batch and real.shape[1] >= length
+            real = real[:, -length:] if fits else None
+        self._text = tokens, real
+        rows = self._rows(stack, cache, batch) if offset else None
+        if cache is not None:
+            self._caches[stack] = weakref.ref(cache)
+        point.announce(tokens.detach(), offset, real, rows)
+
+    def remind(self, stack: str, memory: str, point: SitedModule) -> None:
+        """Tell the hooks again what another stack has read, if this one receives it in other
+        rows."""
+        given, made = self._inputs.get(stack, StackInputs()).memory, self._memories.get(memory)
+        if given is None or made is None or given is made or given.shape[1:] != made.shape[1:]:
+            return
+        if given.shape == made.shape and torch.equal(given, made):
+            return
+        tokens, real = self._texts.get(memory, (made, None))
+        times = given.shape[0] // max(made.shape[0], 1)
+        # generate repeats the memory of each input for its beams.
+        if times > 1 and torch.equal(given, made.repeat_interleave(times, 0)):
+            tokens = tokens.repeat_interleave(times, 0)
+            real = None if real is None else real.repeat_interleave(times, 0)
+        else:
+            tokens, real = given, None
+        self._memories[memory], self._texts[memory] = given, (tokens, real)
+        point.announce(tokens.detach(), 0, real)
+
+    def _rows(self, stack: str, cache: Any, batch: int) -> Tensor | None:
+        """Return the rows of the stack's last pass that this one continues; -1 with another
+        cache."""
+        last = self._caches.get(stack)
+        if cache is None or last is None or last() is not cache:
+            return torch.full((batch,), -1)
+        return order_of(cache)
+
+    def call(self, path: str, calls: int) -> int:
+        """Note the beginning of a module call, and return its number in this pass."""
+        number = self._calls.get(path, 0) % calls
+        self._calls[path] = self._calls.get(path, 0) + 1
+        self._running.append(ModuleCall(path, number))
+        for key in [key for key in self._counts if key[1] == self._running[-1]]:
+            del self._counts[key]
+        return number
+
+    def end(self, path: str) -> int:
+        """Note the end of a module call, and return its number in this pass."""
+        while self._running:
+            place = self._running.pop()
+            if place.path == path:
+                return place.number
+        return 0
+
+    def number(self, path: str) -> int:
+        """Return the number of a running module's call in this pass."""
+        return next((place.number for place in reversed(self._running) if place.path == path), 0)
+
+    def count(self, backend: str, place: ModuleCall) -> int:
+        """Count what a backend finds in the present call of a module, from 0."""
+        found = self._counts.get((backend, place), -1) + 1
+        self._counts[backend, place] = found
+        return found
+
+    @property
+    def innermost(self) -> ModuleCall | None:
+        """The innermost running module, of those with hooks."""
+        return self._running[-1] if self._running else None

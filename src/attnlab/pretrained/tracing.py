@@ -1,0 +1,319 @@
+"""Tracing: one pass of a foreign model on a small input, with every module and every attention
+recorded, from which its structure is read.
+
+Nothing is known by name. Attentions are where the attention function is called, or where a softmax
+is multiplied with values; what is called a block, an output projection or the inside of a
+feed-forward part follows from which numbers come out of what, and is left out where that is
+ambiguous.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from attnlab.pretrained.attention_call import SOFTMAXES
+from attnlab.pretrained.functions import (
+    PRODUCTS,
+    SDPA,
+    gathered_order,
+    gathers,
+    is_over_keys,
+    operands_of,
+)
+from attnlab.pretrained.multi_head import MULTI_HEAD
+from attnlab.pretrained.registry import calls_watched
+
+__all__ = ["FoundAttention", "ModelTrace", "TracedCall", "first_tensor", "inside", "trace_model"]
+
+
+@dataclass
+class TracedCall:
+    """One call of a module: path, number (how often it was called before), its input and output.
+
+    gives: "tensor", "one" (a tuple of one), or "other" · projects: the module multiplies with a
+    matrix of its own.
+    """
+
+    path: str
+    number: int
+    given: Tensor | None
+    begun: int
+    ended: int = 0
+    found: Tensor | None = None
+    gives: str = "other"
+    projects: bool = False
+
+
+@dataclass
+class FoundAttention:
+    """One attention in the trace.
+
+    backend: which one found it · path: the module that calls it · number: that call's · nth: its
+    number among what this backend finds in that call, other softmaxes included · heads (batch,
+    head, query, width): their output, None where it was not seen · is_cross: keys come from another
+    tensor than queries, where that was seen · is_length_first: the calling module puts the length
+    before the batch.
+    """
+
+    backend: str
+    path: str
+    number: int
+    nth: int
+    begun: int
+    num_heads: int
+    num_kv_heads: int
+    num_queries: int
+    num_keys: int
+    batch: int = 1
+    heads: Tensor | None = None
+    is_cross: bool = False
+    is_length_first: bool = False
+
+
+@dataclass
+class ModelTrace:
+    """What happened in one pass, in order: calls of modules, attentions, and the model's output."""
+
+    calls: list[TracedCall] = field(default_factory=list)
+    attentions: list[FoundAttention] = field(default_factory=list)
+    output: Any = None
+
+
+@torch.no_grad()
+def trace_model(model: nn.Module, inputs: Mapping[str, Any]) -> ModelTrace:
+    """Run a model once and record its module calls and attentions."""
+    batch = next((each.shape[0] for each in inputs.values() if _has_rows(each)), 1)
+    tracer = _Tracer(model, batch)
+    with ExitStack() as stack:
+        tracer.install(stack)
+        tracer.trace.output = model(**inputs)
+    return tracer.trace
+
+
+class _Tracer:
+    """Records every module, every softmax, and the calls of attention functions in the registry."""
+
+    def __init__(self, model: nn.Module, batch: int) -> None:
+        self.trace = ModelTrace()
+        self._batch = batch
+        self._model = model
+        self._paths = {module: path for path, module in model.named_modules()}
+        self._open: list[TracedCall] = []
+        self._numbers: dict[str, int] = {}
+        self._nth: dict[tuple[str, str, int], int] = {}
+        self._clock = 0
+        self.is_inside = False
+
+    def install(self, stack: ExitStack) -> None:
+        """Install all hooks; closing the stack removes them."""
+        for module in self._paths:
+            stack.callback(module.register_forward_pre_hook(self._begin, with_kwargs=True).remove)
+            stack.callback(module.register_forward_hook(self._end, with_kwargs=True).remove)
+        if any(hasattr(module, "config") for module in self._paths):
+            stack.enter_context(calls_watched(self.watch))
+        stack.enter_context(_FunctionTracer(self))
+
+    def add(
+        self,
+        backend: str,
+        query: Tensor,
+        key: Tensor,
+        module: nn.Module | None = None,
+        nth: int | None = None,
+    ) -> FoundAttention:
+        """Add an attention to the trace: query (batch, head, query, …), key (batch, kv_head, key,
+        …)."""
+        call = self._call_of(module)
+        path, number = (call.path, call.number) if call is not None else ("", 0)
+        nth = self.count(backend, module) if nth is None else nth
+        self._clock += 1
+        found = FoundAttention(
+            backend,
+            path,
+            number,
+            nth,
+            self._clock,
+            query.shape[1],
+            key.shape[1],
+            query.shape[-2],
+            key.shape[-2],
+            query.shape[0],
+        )
+        self.trace.attentions.append(found)
+        return found
+
+    def watch(self, module: nn.Module, query: Tensor, key: Tensor, run: Callable[[], Any]) -> Any:
+        """Record a call of an attention function of transformers."""
+        attention = self.add("registry", query, key, module)
+        self.is_inside = True
+        try:
+            output = run()
+        finally:
+            self.is_inside = False
+        attention.heads = _kept(output[0].transpose(1, 2))
+        return output
+
+    def unfolded(self, values: Tensor) -> Tensor:
+        """Reshape (batch · head, length, width) to (batch, head, length, width)."""
+        if values.dim() == 4:
+            return values
+        rows = self._batch if values.shape[0] % self._batch == 0 else 1
+        return values.reshape(rows, -1, *values.shape[1:])
+
+    def module(self) -> nn.Module:
+        """Return the innermost running module."""
+        return self._model.get_submodule(self._open[-1].path if self._open else "")
+
+    def count(self, what: str, module: nn.Module | None = None) -> int:
+        """Count the finds of one kind in the present call of a module, from 0."""
+        call = self._call_of(module)
+        place = (what, call.path, call.number) if call is not None else (what, "", 0)
+        self._nth[place] = self._nth.get(place, -1) + 1
+        return self._nth[place]
+
+    def _call_of(self, module: nn.Module | None) -> TracedCall | None:
+        if module is None:
+            return self._open[-1] if self._open else None
+        path = self._paths.get(module)
+        return next((call for call in reversed(self._open) if call.path == path), None)
+
+    def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        path = self._paths[module]
+        number = self._numbers.get(path, 0)
+        self._numbers[path] = number + 1
+        self._clock += 1
+        before, self.is_inside = self.is_inside, True  # operations of ours are not recorded
+        given = next((each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)), None)
+        given = kwargs.get("hidden_states", given) if not args else given
+        call = TracedCall(path, number, _kept(given), self._clock)
+        weight = getattr(module, "weight", None)
+        call.projects = isinstance(weight, Tensor) and weight.dim() == 2
+        self.is_inside = before
+        self._open.append(call)
+        self.trace.calls.append(call)
+
+    def _end(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        call = self._open.pop()
+        self._clock += 1
+        before, self.is_inside = self.is_inside, True
+        call.ended, call.found = self._clock, _kept(first_tensor(output))
+        if isinstance(output, Tensor):
+            call.gives = "tensor"
+        elif _is_one(output):
+            call.gives = "one"
+        self.is_inside = before
+
+
+class _FunctionTracer(TorchFunctionMode):
+    """Finds calls of fused attention, and softmaxes whose weights are multiplied with values."""
+
+    def __init__(self, tracer: _Tracer) -> None:
+        super().__init__()
+        self._tracer = tracer
+        self._weights: list[tuple[Tensor, tuple[int, ...], int, int]] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Any = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        tracer = self._tracer
+        if tracer.is_inside:
+            return func(*args, **kwargs)
+        if func is SDPA:
+            given = [*args, *(kwargs[name] for name in ("query", "key", "value") if name in kwargs)]
+            query, key = given[:2]
+            if query.dim() in (3, 4):
+                output = func(*args, **kwargs)
+                query, key, heads = (tracer.unfolded(each) for each in (query, key, output))
+                tracer.add("sdpa", query, key).heads = heads
+                return output
+        if func is MULTI_HEAD:
+            return self._multi_head(func, args, kwargs)
+        output = func(*args, **kwargs)
+        if func in SOFTMAXES and isinstance(output, Tensor) and output.dim() in (3, 4):
+            nth = tracer.count("softmax")
+            if is_over_keys(output, args, kwargs):
+                self._weights.append((output, tuple(output.shape), output.data_ptr(), nth))
+        elif func in PRODUCTS and isinstance(output, Tensor):
+            if func is torch.einsum and not gathers(args[0]):
+                return output
+            order = gathered_order(func, args)
+            self._multiplied(args, output if order is None else output.permute(order))
+        elif isinstance(output, Tensor):
+            self._follow(args, output)
+        return output
+
+    def _multi_head(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        query, key, num_heads = args[0], args[1], args[4]
+        length, batch, width = (
+            query.shape if query.dim() == 3 else (query.shape[0], 1, query.shape[1])
+        )
+        shape = (batch, num_heads, length, width // num_heads)
+        found = self._tracer.add(
+            "multi-head",
+            query.new_empty(shape),
+            key.new_empty((*shape[:2], key.shape[0], shape[3])),
+        )
+        found.is_cross = key is not query and not (
+            key.shape == query.shape and torch.equal(key, query)
+        )
+        found.is_length_first = not getattr(self._tracer.module(), "batch_first", False)
+        return func(*args, **kwargs)
+
+    def _follow(self, args: Any, output: Tensor) -> None:
+        """Follow weights through dropout, conversion and reshaping."""
+        if not self._weights:
+            return
+        weights, shape, _, nth = self._weights[-1]
+        is_made_of_them = any(each is weights for each in operands_of(args))
+        if is_made_of_them and output.numel() == weights.numel() and output.is_floating_point():
+            self._weights[-1] = (output, shape, output.data_ptr(), nth)
+
+    def _multiplied(self, args: Any, output: Tensor) -> None:
+        if not self._weights:
+            return
+        weights, shape, place, nth = self._weights[-1]
+        operands = operands_of(args)
+        if not operands:
+            return
+        if operands[0].data_ptr() != place or operands[0].numel() != weights.numel():
+            return
+        self._weights.clear()
+        found = self._tracer.unfolded(output.reshape(*shape[:-1], output.shape[-1]))
+        keys = found.new_empty((*found.shape[:2], shape[-1], 0))
+        self._tracer.add("softmax", found, keys, nth=nth).heads = found
+
+
+def inside(output: Any) -> list[Any]:
+    """List the values of a mapping, a tuple or a list; nothing for anything else."""
+    if isinstance(output, Mapping):
+        return list(output.values())
+    return list(output) if isinstance(output, tuple | list) else []
+
+
+def first_tensor(output: Any) -> Tensor | None:
+    """Return a tensor, or the first of a tuple, a list or a mapping."""
+    if isinstance(output, Tensor):
+        return output
+    return next((each for each in inside(output) if isinstance(each, Tensor)), None)
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 1 and value.shape[0] > 0
+
+
+def _is_one(output: Any) -> bool:
+    return type(output) is tuple and len(output) == 1 and isinstance(output[0], Tensor)
+
+
+def _kept(value: Any) -> Tensor | None:
+    return value.detach().clone() if isinstance(value, Tensor) else None

@@ -1,0 +1,140 @@
+"""One after the other: each member by itself, through torch's own autograd and optimisers. Anything
+goes here: dropout, running statistics, batches of any shape, Python that looks at the numbers."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from attnlab import seeds
+from attnlab.train.config import TrainConfig
+from attnlab.train.layouts.layout import Batch, Batches, Loss, Progress
+
+__all__ = ["Sequential", "batch_of", "make_optimiser"]
+
+
+class Sequential:
+    """Members that are trained one after another, in place."""
+
+    name, is_compiled = "sequential", False
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        configs: Sequence[TrainConfig],
+        loss: Loss,
+        noise: Sequence[int],
+    ) -> None:
+        self._models, self._loss, self._noise = models, loss, noise
+        self._clips = [config.clip for config in configs]
+        self._optimisers = [
+            make_optimiser(m.parameters(), c) for m, c in zip(models, configs, strict=True)
+        ]
+        self._is_noisy = any(_makes_noise(part) for part in models[0].modules())
+        self._is_alive = [True] * len(models)
+
+    def advance(
+        self, batches: Sequence[Batches], rates: Tensor, first: int, should_stop: Callable[[], bool]
+    ) -> Progress:
+        """Take the steps; it may stop after every step of every member."""
+        losses, norms = [], []
+        for index, row in enumerate(rates.tolist()):
+            found = [
+                self._step(member, batch_of(batches[member], index), rate, first + index)
+                for member, rate in enumerate(row)
+            ]
+            losses.append(torch.stack([loss for loss, _ in found]))
+            norms.append(torch.stack([norm for _, norm in found]))
+            if should_stop() or not any(self._is_alive):
+                break
+        return Progress(torch.stack(losses), torch.stack(norms))
+
+    def _step(self, member: int, batch: Batch, rate: float, step: int) -> tuple[Tensor, Tensor]:
+        if not self._is_alive[member]:
+            return torch.tensor(math.nan), torch.tensor(math.nan)
+        model, optimiser = self._models[member], self._optimisers[member]
+        model.train()
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        optimiser.zero_grad(set_to_none=True)
+        if self._is_noisy:
+            with seeds.isolated(self._noise[member], "noise", step):
+                loss = self._loss(model, *batch)
+        else:
+            loss = self._loss(model, *batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(model.parameters(), self._clips[member], foreach=True)
+        self._is_alive[member] = bool(torch.isfinite(norm) & torch.isfinite(loss))
+        if self._is_alive[member]:
+            optimiser.step()
+        return loss.detach().cpu(), norm.detach().cpu()
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Return every parameter and persistent buffer by name: (member, …)."""
+        own = [model.state_dict() for model in self._models]
+        if len(own) == 1:
+            return {name: value.detach().unsqueeze(0) for name, value in own[0].items()}
+        return {name: torch.stack([each[name].detach() for each in own]) for name in own[0]}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return copies of the complete state."""
+        state = {f"model.{name}": value.clone() for name, value in self.parameters().items()}
+        names = [name for name, _ in self._models[0].named_parameters()]
+        kept = [optimiser.state_dict()["state"] for optimiser in self._optimisers]
+        for part, key in (("first", "exp_avg"), ("second", "exp_avg_sq")):
+            for index, name in enumerate(names):
+                moments = [each[index].get(key) if index in each else None for each in kept]
+                if any(moment is not None for moment in moments):
+                    blank = torch.zeros_like(state[f"model.{name}"][0])
+                    state[f"{part}.{name}"] = torch.stack(
+                        [blank if m is None else m for m in moments]
+                    )
+        # A parameter without a gradient has no moments.
+        state["steps"] = torch.tensor(
+            [max((int(own.get("step", 0)) for own in each.values()), default=0) for each in kept]
+        )
+        state["is_alive"] = torch.tensor(self._is_alive)
+        return state
+
+    @torch.no_grad()
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Restore a state."""
+        self._is_alive = state["is_alive"].tolist()
+        for member, (model, optimiser) in enumerate(
+            zip(self._models, self._optimisers, strict=True)
+        ):
+            kept = {}
+            for name, value in model.state_dict().items():
+                value.copy_(state[f"model.{name}"][member])
+            for index, (name, _) in enumerate(model.named_parameters()):
+                if f"first.{name}" in state and int(state["steps"][member]):
+                    kept[index] = {
+                        "step": torch.tensor(float(state["steps"][member])),
+                        "exp_avg": state[f"first.{name}"][member].clone(),
+                        "exp_avg_sq": state[f"second.{name}"][member].clone(),
+                    }
+            optimiser.load_state_dict(
+                {"state": kept, "param_groups": optimiser.state_dict()["param_groups"]}
+            )
+
+
+def make_optimiser(parameters: Iterable[Tensor], config: TrainConfig) -> torch.optim.Optimizer:
+    """Make the optimiser that a config names."""
+    if config.optimiser == "sgd":
+        return torch.optim.SGD(parameters, lr=config.learning_rate)
+    return torch.optim.AdamW(
+        parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+
+
+def batch_of(batches: Batches, index: int) -> Batch:
+    """Return one step's batch."""
+    return batches[index] if isinstance(batches, list) else tuple(part[index] for part in batches)
+
+
+def _makes_noise(part: nn.Module) -> bool:
+    if isinstance(part, nn.modules.dropout._DropoutNd):
+        return part.p > 0.0
+    rate = getattr(part, "dropout", 0.0)
+    return isinstance(rate, float) and rate > 0.0

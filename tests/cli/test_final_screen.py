@@ -1,0 +1,148 @@
+"""The end of `attnlab run all`, and how far it is: what fits the terminal, and what may not be
+missing."""
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from attnlab.cli import progress as progress_module
+from attnlab.cli.final_screen import _FINDINGS, show_final_screen
+from attnlab.cli.progress import progress
+from attnlab.cli.runs import Estimate
+from attnlab.experiments import registry
+from attnlab.experiments.claims import Claim
+from attnlab.experiments.report import Report
+from attnlab.experiments.sentiment.baseline import BASELINES
+
+SYSTEMS = ("lookup", "anatomy", "handmade", "sentiment", "sorting")
+
+
+def report_of(name, passed, *, claims=30):
+    """A run of a system with many long claims, all of one verdict."""
+    words = "a long measurement " * 12
+    all_ = (Claim("all_inputs_right", "statement", words, words, passed),) * claims
+    return Report(
+        name,
+        {},
+        all_,
+        [],
+        {"subtitle": "what this run found in the end, " * 9},
+        Path("runs") / name,
+    )
+
+
+def screen(capsys, monkeypatch, reports, width, broken=()):
+    monkeypatch.setenv("COLUMNS", str(width))
+    show_final_screen(
+        reports,
+        dict.fromkeys(broken, "a reason\nand more " * 20),
+        Path("runs"),
+        Path("runs/index.html"),
+    )
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("passed", [True, False, None])
+def test_the_closing_screen_has_at_most_forty_lines_whatever_was_found(
+    capsys, monkeypatch, width, passed
+):
+    out = screen(
+        capsys, monkeypatch, [report_of(name, passed) for name in SYSTEMS[:3]], width, SYSTEMS[3:]
+    )
+    assert out.count("\n") <= 40
+    assert max(map(len, out.splitlines()[:-4])) <= width
+    out = screen(capsys, monkeypatch, [report_of(name, passed) for name in SYSTEMS], width)
+    assert out.count("\n") <= 40
+
+
+def test_the_closing_screen_says_what_failed_before_what_is_undecided_and_where_to_look(
+    capsys, monkeypatch
+):
+    mixed = [
+        report_of("lookup", None, claims=2),
+        report_of("anatomy", False, claims=1),
+        report_of("sorting", True),
+    ]
+    out = screen(capsys, monkeypatch, mixed, 100)
+    assert out.index("✗ failed  anatomy, all inputs right") < out.index(
+        "? undecided  lookup, all inputs right"
+    )
+    assert "0 of 2 claims hold, 2 undecided" in out
+    assert "A small decoder answers every input there is right: a long measurement" in out
+    assert "attnlab open runs · attnlab trace runs/sorting cab" in out
+    assert "attnlab show runs/lookup" in out
+
+
+def test_a_finding_whose_claim_failed_is_not_said(capsys, monkeypatch):
+    assert "A small decoder answers" not in screen(
+        capsys, monkeypatch, [report_of("sorting", False)], 100
+    )
+
+
+def test_the_claim_that_tells_most_is_one_that_its_system_makes():
+    for name, (claim, _) in _FINDINGS.items():
+        folder = Path(registry.find(name).experiment.__file__).parent
+        made = (
+            {f"best_beats_{each.key}" for each in BASELINES.values()}
+            if name == "sentiment"
+            else set()
+        )
+        sources = "".join(path.read_text() for path in folder.glob("*.py"))
+        assert f'"{claim}"' in sources or claim in made
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_phase_has_one_bar_that_fits_with_an_estimate_of_the_whole(monkeypatch, width):
+    stream = Terminal()
+    console = Console(file=stream, force_terminal=True, width=width, _environ={"TERM": "xterm"})
+    monkeypatch.setattr(progress_module, "errors", lambda: console)
+    with progress("1/5 lookup", left=lambda: 250.0) as observer:
+        observer.stage("ordered facts, model 1 of 5")
+        observer.step(
+            3_000, 15_000, {"loss": 0.0073, "loss_low": 0.001, "loss_high": 0.1, "accuracy": 1.0}
+        )
+        observer.stage("looking inside")  # of which no steps are known
+    drawn = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()))
+    assert max(map(len, drawn)) <= width
+    last = [line for line in drawn if line.strip()][-2:]
+    assert last[0].startswith("1/5 lookup: looking inside")
+    assert re.search(r"━+ 0:0\d so far; all: about 4:10 left", last[1])
+
+
+def test_without_a_terminal_a_phase_is_one_line_with_its_last_figures(capsys):
+    with progress("1/5 lookup") as observer:
+        observer.stage("loose facts")
+        for step in range(1, 1_001):
+            observer.step(step, 1_000, {"loss": 1.0 / step})
+        observer.stage("bound facts")
+        observer.step(400, 1_000, {"accuracy": 1.0})  # stopped early
+        observer.stage("looking inside")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "1/5 lookup: loose facts: 1,000 of 1,000  loss 0.0010",
+        "1/5 lookup: bound facts: 400 of 1,000  right 100.0%",
+    ]
+
+
+def test_the_estimate_follows_the_pace_of_this_machine():
+    now = [0.0]
+    estimate = Estimate(
+        ["lookup", "anatomy", "sorting"], quick=True, now=lambda: now[0]
+    )  # usually 17, 19 and 10 s
+    assert estimate.left() == 46
+    now[0] = 34.0  # twice as long
+    estimate.begin(1)
+    assert estimate.left() == 2 * (19 + 10)
+    now[0] = 34.0 + 2 * 19
+    assert estimate.left() == 2 * 10
+    now[0] = 34.0 + 4 * 19  # it goes on and on, and so may the next
+    assert 2 * 10 < estimate.left() < 4 * 10

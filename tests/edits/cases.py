@@ -1,0 +1,216 @@
+"""Random models, inputs and targets for the tests of edits.
+
+A target is drawn as plain sets of numbers first, which is what the NumPy side goes by; how it is
+said to the edit (a number, a negative one, a span, a list) is drawn afterwards.
+"""
+
+import copy
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnlab.edits import edit
+from attnlab.models import (
+    Decoder,
+    DecoderConfig,
+    Encoder,
+    EncoderConfig,
+    EncoderDecoder,
+    EncoderDecoderConfig,
+    SingleHead,
+    SingleHeadConfig,
+)
+from attnlab.seeds import generator, isolated
+from attnlab.sites import hooks_of, site_names
+
+from .oracle import Change, Oracle, unchanged
+
+POSITIONS = ("none", "learned", "rotary", "alibi", "sinusoidal")
+WEIGHTS = "layers.0.attention.weights"
+VOCABULARY = [f"t{number}" for number in range(11)]
+
+
+@functools.cache
+def make(kind: str, number: int, dtype: torch.dtype = torch.float64) -> nn.Module:
+    """A small model; the number decides on its heads, norms and positions."""
+    common = {
+        "vocab_size": 11,
+        "max_length": 16,
+        "d_model": 16,
+        "num_heads": 4,
+        "num_kv_heads": (4, 2, 1)[number % 3],
+        "num_layers": 2,
+        "d_ff": 7,
+        "norm": ("layer", "rms")[number % 2],
+        "norm_place": ("pre", "post")[number // 2 % 2],
+        "positions": POSITIONS[number % 5],
+    }
+    with isolated(number, "edits", kind):
+        model: nn.Module
+        if kind == "decoder":
+            model = Decoder(DecoderConfig(**common))
+        elif kind == "encoder":
+            model = Encoder(EncoderConfig(**common, num_classes=(None, 3)[number % 2]))
+        elif kind == "both":
+            model = EncoderDecoder(EncoderDecoderConfig(**common))
+        else:
+            model = SingleHead(
+                SingleHeadConfig(input_dim=3, qk_dim=5, v_dim=2, pos_dim=(None, 4)[number % 2])
+            )
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.3 * torch.randn_like(parameter)
+    return model.to(dtype).eval()
+
+
+@functools.cache
+def _clay(kind: str, number: int, dtype: torch.dtype) -> nn.Module:
+    return copy.deepcopy(make(kind, number)).to(dtype)
+
+
+def anew(kind: str, number: int, dtype: torch.dtype) -> nn.Module:
+    """Another model each time: one of the architectures, with parameters drawn for this number."""
+    model, chance = _clay(kind, number % 60, dtype), generator(number, "anew", kind)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(
+                0.4 * torch.randn(parameter.shape, generator=chance, dtype=torch.float64)
+            )
+    return model
+
+
+@functools.cache
+def oracle(kind: str, number: int) -> Oracle:
+    return Oracle(make(kind, number))
+
+
+@dataclass
+class Case:
+    """A model, an input, and the random numbers for all the rest."""
+
+    seed: int
+    kind: str = ""
+    rng: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng([20260505, self.seed])
+        self.kind = self.kind or ("decoder", "decoder", "both", "encoder", "single")[self.seed % 5]
+        number = int(self.rng.integers(0, 12))
+        self.model, self.oracle = make(self.kind, number), oracle(self.kind, number)
+        self.batch, self.length = int(self.rng.integers(1, 4)), int(self.rng.integers(3, 7))
+        self.source_length = int(self.rng.integers(2, 7))
+        self.seen: np.ndarray | None = None
+        if self.kind == "both":
+            shapes = ((self.batch, self.source_length), (self.batch, self.length))
+        elif self.kind == "single":
+            shapes = ((self.batch, self.length, 3),)
+        else:
+            shapes = ((self.batch, self.length),)
+        draw = (
+            self.rng.normal
+            if self.kind == "single"
+            else functools.partial(self.rng.integers, 0, 11)
+        )
+        self.inputs = tuple(draw(size=shape) for shape in shapes)
+        if self.rng.random() < 0.4:
+            self.seen = self.rng.random(self.inputs[0].shape[:2]) < 0.7
+            if self.kind == "decoder":
+                self.seen = self.seen[:, None, None]
+
+    @property
+    def real(self) -> np.ndarray | None:
+        """(row, position): which positions of the input, of the source where there are two, are no
+        padding."""
+        return self.seen[:, 0, 0] if self.kind == "decoder" and self.seen is not None else self.seen
+
+    @property
+    def num_heads(self) -> int:
+        return 1 if self.kind == "single" else 4
+
+    def run(self, *edits: Any, certify: bool = False, **options: Any) -> tuple[Tensor, Any]:
+        """The output under edits, and the certificate."""
+        given = tuple(torch.from_numpy(each) for each in self.inputs)
+        keywords = {}
+        if self.seen is not None:
+            keywords["mask" if self.kind == "decoder" else "real"] = torch.from_numpy(self.seen)
+        certificate = None
+        if edits:
+            with edit(self.model, *edits, certify=certify, **options) as certificate:
+                output = self.model(*given, **keywords)
+        else:
+            output = self.model(*given, **keywords)
+        return (output.output if self.kind == "single" else output), certificate
+
+    def expected(self, change: Change = unchanged) -> np.ndarray:
+        return self.oracle(*self.inputs, seen=self.seen, change=change)
+
+    def parts(self) -> tuple[dict[str, Any], list[str]]:
+        """Some attentions: how an edit says it, and their paths with a dot behind, or none."""
+        paths = [
+            name.removesuffix("weights")
+            for name in site_names(self.model)
+            if name.endswith("weights")
+        ]
+        if self.kind == "single" or self.rng.random() < 0.2:
+            return {}, paths
+        if self.kind == "both":
+            path = paths[self.rng.integers(len(paths))]
+            return {"site": path.removesuffix(".")}, [path]
+        layer = int(self.rng.integers(2))
+        return {"layer": self.said([layer], 2)}, [f"layers.{layer}.attention."]
+
+    def some(self, size: int, *, chance_of_all: float = 0.3) -> list[int]:
+        """Some numbers below a size, at least one."""
+        if self.rng.random() < chance_of_all:
+            return list(range(size))
+        return sorted(self.rng.permutation(size)[: self.rng.integers(1, size + 1)].tolist())
+
+    def said(self, chosen: list[int], size: int, *, is_position: bool = False) -> Any:
+        """One of the ways of saying these numbers."""
+        if len(chosen) == size and self.rng.random() < 0.5:
+            return None if is_position else "all"
+        ways: list[Any] = [
+            chosen,
+            [each - size if self.rng.random() < 0.5 else each for each in chosen],
+        ]
+        if len(chosen) == 1:
+            ways += [chosen[0], chosen[0] - size, torch.tensor(chosen[0]), np.int64(chosen[0])]
+        if chosen == list(range(chosen[0], chosen[-1] + 1)):
+            ways += [
+                f"{chosen[0]}..{chosen[-1]}",
+                f"{chosen[0] - size}..{chosen[-1] - size}",
+                range(chosen[0], chosen[-1] + 1),
+            ]
+            if chosen[-1] == size - 1:
+                ways.append(f"{chosen[0]}..")
+            if chosen[0] == 0:
+                ways.append(f"..{chosen[-1]}")
+        return ways[self.rng.integers(len(ways))]
+
+    def lengths(self, site: str) -> tuple[int, int]:
+        """How many queries and keys there are at a site."""
+        if self.kind != "both":
+            return self.length, self.length
+        own = self.source_length if site.startswith("encoder") else self.length
+        return own, self.source_length if "cross" in site or site.startswith(
+            "encoder"
+        ) else self.length
+
+
+def tokens(batch=3, length=6, seed=0, low=0, high=11):
+    return torch.randint(low, high, (batch, length), generator=generator(seed, "tokens"))
+
+
+def changed(output, plain):
+    """Which (row, position) differ."""
+    return (output != plain).any(-1)
+
+
+def is_clean(model):
+    return hooks_of(model) == [] and not any(
+        part._forward_hooks or part._forward_pre_hooks for part in model.modules()
+    )

@@ -1,0 +1,162 @@
+"""Metrics: numbers that a reader can redo."""
+
+import math
+
+import pytest
+import torch
+
+from attnlab.edits.effects.metrics import IGNORED, Metric, make_ready, next_tokens
+from attnlab.errors import WrongUsage
+from attnlab.look.inputs import Call
+
+LOGITS = torch.log(
+    torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]], [[0.2, 0.2, 0.6], [0.8, 0.1, 0.1]]])
+)
+LABELS = torch.tensor([[0, 1], [IGNORED, 2]])
+
+
+def measured(name, logits=LOGITS, before=LOGITS, **told):
+    return make_ready(Metric(name, **told), before)(logits, before)[0].tolist()
+
+
+def test_each_metric_is_its_formula_averaged_over_the_positions_that_count():
+    loss = [-(math.log(0.5) + math.log(0.2)) / 2, -math.log(0.1)]
+    assert measured("loss", labels=LABELS) == pytest.approx(loss)
+    assert measured("logit", labels=LABELS) == pytest.approx(
+        [-each for each in loss]
+    )  # these logits are logarithms
+    assert measured("probability", labels=LABELS) == pytest.approx([0.35, 0.1])
+    assert measured("accuracy", labels=LABELS) == [0.5, 0.0]
+    others = torch.tensor([[1, 2], [IGNORED, 0]])
+    difference = [(math.log(0.5 / 0.25) + math.log(0.2 / 0.7)) / 2, math.log(0.1 / 0.8)]
+    assert measured("logit_difference", labels=LABELS, others=others) == pytest.approx(difference)
+
+
+def test_without_others_the_difference_is_to_the_likeliest_other_token():
+    assert measured("logit_difference", labels=torch.tensor([1, 0])) == pytest.approx(
+        [math.log(0.2 / 0.7), math.log(0.8 / 0.1)]
+    )
+
+
+def test_the_last_position_is_the_last_that_is_no_padding():
+    real = torch.tensor([[True, False], [True, True]])
+    padded = make_ready(Metric("logit"), LOGITS, real)
+    assert padded.labels.tolist() == [[0, IGNORED], [IGNORED, 0]]
+    assert padded(LOGITS, LOGITS)[0].tolist() == pytest.approx([math.log(0.5), math.log(0.8)])
+    assert make_ready(Metric("logit"), LOGITS, real.flip(1)).labels.tolist() == [
+        [IGNORED, 2],
+        [IGNORED, 0],
+    ]
+    asked = Metric("logit", position=1)
+    assert make_ready(asked, LOGITS, real).labels.tolist() == [
+        [IGNORED, 2],
+        [IGNORED, 0],
+    ]  # as it was said
+
+
+def test_padding_of_a_source_says_nothing_of_the_target():
+    tokens, real = (
+        torch.zeros(2, 3, dtype=torch.int64),
+        torch.tensor([[True, True, False], [True, True, True]]),
+    )
+    assert torch.equal(Call.of({"tokens": tokens, "real": real}).real, real)
+    assert torch.equal(Call.of({"input_ids": tokens, "attention_mask": real.long()}).real, real)
+    for target in (
+        {"source": tokens, "target": tokens, "real": real},
+        {"input_ids": tokens, "attention_mask": real, "decoder_input_ids": tokens},
+    ):
+        assert Call.of(target).real is None
+    assert Call.of(tokens).real is None
+
+
+def test_divergence_is_from_before_to_now():
+    now = torch.log(
+        torch.tensor([[[0.5, 0.25, 0.25], [0.3, 0.3, 0.4]], [[0.2, 0.2, 0.6], [0.8, 0.1, 0.1]]])
+    )
+    wanted = 0.1 * math.log(0.1 / 0.3) + 0.2 * math.log(0.2 / 0.3) + 0.7 * math.log(0.7 / 0.4)
+    assert measured("kl", now) == pytest.approx([wanted, 0.0], abs=1e-7)
+
+
+def test_without_labels_the_models_own_answer_at_the_position_counts():
+    assert measured("probability") == pytest.approx([0.7, 0.8])
+    assert measured("probability", position=0) == pytest.approx([0.5, 0.6])
+    assert measured("probability", position=torch.tensor([0, -1])) == pytest.approx([0.5, 0.8])
+
+
+def test_copies_of_the_rows_are_measured_each_with_its_own_labels():
+    metric = make_ready(Metric("loss", LABELS), LOGITS)
+    copies = torch.cat([LOGITS, LOGITS.flip(0)])
+    assert metric(copies, LOGITS)[0].tolist() == pytest.approx(measured("loss", labels=LABELS))
+    assert metric(copies, LOGITS)[1].tolist() == pytest.approx(
+        measured("loss", LOGITS.flip(0), labels=LABELS)
+    )
+
+
+def test_the_last_positions_alone_are_enough():
+    metric = make_ready(Metric("loss", torch.tensor([1, 2])), LOGITS)
+    assert metric.num_last == 1
+    assert torch.equal(metric(LOGITS[:, -1:], LOGITS[:, -1:]), metric(LOGITS, LOGITS))
+    assert make_ready(Metric("loss", LABELS), LOGITS).num_last == 2
+    assert make_ready(Metric(lambda logits: logits[:, 0, 0]), LOGITS).num_last is None
+
+
+def test_classes_are_one_position():
+    classes = LOGITS[:, 0]
+    assert measured("loss", classes, classes, labels=torch.tensor([0, 2])) == pytest.approx(
+        [-math.log(0.5), -math.log(0.6)]
+    )
+
+
+def test_half_precision_is_measured_as_float32():
+    metric = make_ready(Metric("loss", LABELS), LOGITS.half())
+    expected = torch.tensor(measured("loss", labels=LABELS)).double()
+    assert torch.allclose(metric(LOGITS.half(), LOGITS.half())[0], expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"labels": torch.tensor([0])}, "one for each of 2 rows"),
+        ({"labels": torch.tensor([0.0, 1.0])}, "integer ids"),
+        ({"labels": torch.tensor([0, 3])}, "from 0 to 2"),
+        ({"labels": torch.tensor([0, -1])}, "from 0 to 2"),
+        ({"labels": torch.full((2, 2), IGNORED)}, "needs a position that counts"),
+        ({"labels": torch.tensor([0, 1]), "position": 2}, "position must be from -2 to 1"),
+        (
+            {"labels": torch.tensor([0, 1]), "position": torch.tensor([0.5])},
+            "position is an integer",
+        ),
+        (
+            {"labels": torch.tensor([0, 1]), "others": torch.tensor([0, 1])},
+            "goes with logit_difference",
+        ),
+        ({}, "needs labels="),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(told, words):
+    with pytest.raises(WrongUsage) as caught:
+        make_ready(Metric("loss", **told), LOGITS)
+    assert words in str(caught.value)
+
+
+def test_next_tokens_end_with_nothing():
+    assert next_tokens(torch.tensor([[4, 5, 6]])).tolist() == [[5, 6, IGNORED]]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_ids_are_integers_of_any_type(dtype):
+    labels = torch.tensor([0, 2])
+    assert measured("loss", labels=labels.to(dtype)) == measured("loss", labels=labels)
+
+
+def test_lists_are_parted_with_the_rows():
+    metric = Metric("loss", [0, 2], position=[1, 0]).rows(slice(1, 2))
+    assert (metric.labels, metric.position) == ([2], [0])
+
+
+def test_what_could_not_be_said_before_adds_nothing_to_a_divergence():
+    was, now = torch.tensor([[0.0, float("-inf"), 1.0]]), torch.tensor([[1.0, 2.0, 0.0]])
+    both = torch.tensor([0.0, 1.0]).double().log_softmax(-1)
+    wanted = (both.exp() * (both - now[0].double().log_softmax(-1)[[0, 2]])).sum()
+    assert measured("kl", now, was, labels=torch.tensor([0])) == [pytest.approx(float(wanted))]
+    assert measured("kl", was, was, labels=torch.tensor([0])) == [0.0]

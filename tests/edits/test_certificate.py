@@ -1,0 +1,288 @@
+"""The certificate: exactly 0 where nothing changes, true in what it tells, and no trouble to the
+model."""
+
+import copy
+import json
+
+import pytest
+import torch
+
+import attnlab
+import attnlab.edits as op
+from attnlab.edits import checks, edit
+from attnlab.edits.checks import Checks
+from attnlab.errors import WrongUsage
+from attnlab.models import generate
+from attnlab.parts import Cache
+from attnlab.parts.attend import explicit_attention
+from attnlab.parts.heads import multi_head_attention
+from attnlab.seeds import generator, isolated
+from attnlab.sites import site_names
+
+from .cases import Case, anew, is_clean, make, tokens
+
+
+def identity_edits(case):
+    """Edits that change nothing, at every kind of place."""
+    sites = [
+        site for site in site_names(case.model) if not site.endswith(("mask", "scores", "weights"))
+    ]
+    site = sites[case.rng.integers(len(sites))]
+    return [
+        op.ScaleHead(head="all", factor=1.0),
+        op.ScaleSite(site=site, factor=1.0),
+        op.AddVector(site=site, vector=torch.zeros(1)),
+        op.ScaleScores(factor=1),
+        op.Temperature(temperature=1.0),
+        op.AddToScores(amount=0.0),
+        op.ShiftMask(by=0),
+    ]
+
+
+@pytest.mark.parametrize("start", range(0, 500, 100))
+def test_an_edit_that_changes_nothing_changes_the_output_by_exactly_nothing(start):
+    """500 random models and inputs; edits of attention compared on the path they open."""
+    for number in range(start, start + 100):
+        case = Case(number)
+        case.model = anew(case.kind, number, torch.float32 if number % 2 else torch.float64)
+        case.inputs = tuple(
+            each.astype("float32") if case.kind == "single" and number % 2 else each
+            for each in case.inputs
+        )
+        edits = identity_edits(case)
+        one = edits[number % len(edits)]
+        with torch.no_grad():
+            if one.own in ("scores", "mask"):
+                with explicit_attention():
+                    plain, (output, _) = case.run()[0], case.run(one)
+            else:
+                plain, (output, _) = case.run()[0], case.run(one)
+            assert torch.equal(output, plain), (number, one)
+            if number % 4:
+                continue
+            _, certificate = case.run(*edits, certify=True)
+        assert certificate.identity == 0.0, (number, str(certificate))
+        assert certificate.holds
+        assert certificate.parameters_unchanged
+        assert is_clean(case.model)
+
+
+def test_a_pass_that_broke_off_does_not_confuse_the_next():
+    model = make("decoder", 0)
+    with edit(model, op.ZeroHead(head=0, layer=0)) as certificate:
+        with pytest.raises(WrongUsage, match="token ids"):
+            model(tokens(low=11, high=12))
+        model(tokens())
+    assert certificate.identity == 0.0
+    assert certificate.holds
+
+
+def test_a_model_can_be_trained_under_edits_and_the_certificate_says_so():
+    model = copy.deepcopy(make("decoder", 0))
+    with edit(
+        model, op.ZeroHead(layer=0, head=1), op.UniformPattern(layer=1, head=0)
+    ) as certificate:
+        model(tokens()).square().mean().backward()
+        value = model.layers[0].attention.output.weight
+        assert value.grad[:, 4:8].abs().max() == 0.0
+        assert value.grad[:, :4].abs().max() > 0.0
+        with torch.no_grad():
+            value -= 0.1 * value.grad
+    assert certificate.identity == 0.0
+    assert certificate.parameters_unchanged is False
+    assert not certificate.holds
+    assert "parameters: CHANGED" in str(certificate)
+
+
+def test_the_certificate_leaves_randomness_and_caches_alone():
+    with isolated(0):
+        model = copy.deepcopy(make("decoder", 0)).train()
+    for part in model.modules():
+        if hasattr(part, "dropout"):
+            part.dropout = 0.3
+    edits = (op.ZeroHead(layer=0, head=1), op.UniformPattern(layer=1, head=0))
+    outputs, states = [], []
+    for certify in (True, False):
+        with isolated(3), edit(model, *edits, certify=certify) as certificate:
+            outputs.append(model(tokens()))
+            states.append(torch.get_rng_state())
+        if certify:
+            assert certificate.identity == 0.0
+    assert torch.equal(*outputs)
+    assert torch.equal(*states)
+    model.eval()
+    sampled = []
+    for certify in (True, False):
+        with edit(model, *edits, certify=certify):
+            sampled.append(
+                generate(
+                    model, tokens(length=3), 4, temperature=1.0, generator=generator(0, "sampling")
+                )
+            )
+    assert torch.equal(sampled[0].tokens, sampled[1].tokens)
+    assert torch.equal(sampled[0].probabilities, sampled[1].probabilities)
+
+
+def test_a_certificate_tells_what_happened_in_text_and_in_plain_values():
+    model, given = make("decoder", 0), tokens()
+    with edit(
+        model,
+        op.ZeroHead(layer=0, head=1, row=2),
+        op.CutEdge(layer=1, query=4, key=1, renormalise=False),
+    ) as certificate:
+        output = model(given).detach()
+        model(given)
+    plain = model(given).detach()
+    assert certificate.calls == {"layers.0.attention.heads": 2, "layers.1.attention.weights": 2}
+    first, second = certificate.edits
+    assert (first.values, first.changed) == (2 * 6 * 4, 2 * 6 * 4)
+    assert (second.values, second.changed) == (2 * 3 * 4, 2 * 3 * 4)
+    effect = certificate.effects[""]
+    assert (effect.passes, effect.values) == (2, 2 * output.numel())
+    assert effect.largest == pytest.approx(float((output - plain).abs().max()), abs=1e-12)
+    assert effect.mean == pytest.approx(float((output - plain).abs().mean()), abs=1e-12)
+    rows = certificate.rows["layers.1.attention.weights"]
+    assert (rows.rows, rows.off, rows.dead) == (2 * 3 * 4 * 6, 2 * 3 * 4, 0)
+    assert 0 < rows.least < rows.most < 1
+    text = str(certificate)
+    assert text.splitlines()[0] == "2 edits, native backend"
+    assert (
+        "ZeroHead(layer=0, head=1, row=2): 2 calls at layers.0.attention.heads, 48 of 48 "
+        "values changed" in text
+    )
+    assert rows.because == ["CutEdge(layer=1, query=4, key=1, renormalise=False)"]
+    assert rows.first == (0, 0, 4)
+    assert "24 of 144 do not sum to one" in text
+    because = "because of CutEdge(layer=1, query=4, key=1, renormalise=False)"
+    assert f"{because}; the first is row 0, head 1.0, query 4" in text
+    assert "output of 2 forward passes: changed by" in text
+    assert "the same sites with nothing changed, in the first: 0 (must be exactly 0)" in text
+    assert "parameters: unchanged" in text
+    plain_values = certificate.to_mapping()
+    assert json.loads(json.dumps(plain_values, allow_nan=False)) == json.loads(
+        json.dumps(plain_values)
+    )
+    assert plain_values["holds"] is True
+
+
+def test_a_certificate_that_was_not_asked_for_says_so():
+    model = make("decoder", 0)
+    with edit(model, op.ZeroHead(layer=0, head=1), certify=False) as certificate:
+        model(tokens())
+    assert certificate.calls == {"layers.0.attention.heads": 1}
+    assert certificate.identity is None
+    assert "not checked: all but that the edits landed" in str(certificate)
+
+
+def test_attention_too_large_to_open_is_not_opened_for_the_check_alone(monkeypatch):
+    monkeypatch.setattr(checks, "_MOST_BYTES", 100)
+    model = make("decoder", 0)
+    with edit(model, op.CutEdge(query=3, key=1)) as certificate:
+        model(tokens())
+    assert certificate.identity is None
+    assert any("takes 3,456 bytes" in each for each in certificate.not_checked)
+
+
+def test_generation_through_an_encoder_decoder_is_certified_by_its_halves():
+    model = make("both", 0)
+    with edit(
+        model, op.ZeroHead(site="cross_attention", head=1), op.ZeroHead(site="encoder.*", head=0)
+    ) as certificate:
+        generate(model.conditioned(tokens()), tokens(length=2), 3)
+    assert set(certificate.effects) == {"encoder", "decoder"}
+    assert certificate.identity == 0.0
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_certificate_speaks_for_every_pass_not_for_the_first_alone(use_cache):
+    model, prompt = make("decoder", 0), tokens(length=3)
+    late = op.CutEdge(query=3, key=1)  # the first pass reads the positions 0 to 2
+    with edit(model, late) as certificate:
+        found = generate(model, prompt, 4, use_cache=use_cache).tokens
+    with torch.no_grad():
+        plain = torch.stack([model(found[:, : 3 + step])[:, -1] for step in range(4)])
+        with edit(model, late, certify=False):
+            edited = torch.stack([model(found[:, : 3 + step])[:, -1] for step in range(4)])
+    assert torch.equal(edited[0], plain[0])
+    effect = certificate.effects[""]
+    assert effect.passes == 4
+    assert effect.largest == pytest.approx(float((edited - plain).abs().max()), abs=1e-12)
+    assert effect.largest > 0
+    assert effect.kernel is None  # a mask is edited without opening anything
+    if use_cache:  # each pass puts out what it was given anew: all of the prompt, then one position
+        with torch.no_grad(), edit(model, late, certify=False):
+            whole = model(found[:, :-1])
+        with torch.no_grad():
+            apart = (whole - model(found[:, :-1])).abs()
+        assert effect.mean == pytest.approx(float(apart.mean()), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["decoder", "both"])
+def test_what_an_edit_did_in_an_earlier_pass_is_still_its_doing_where_a_cache_holds_it(kind):
+    model, largest = make(kind, 0), {}
+    path = "" if kind == "decoder" else "decoder"
+    early = op.ZeroHead(site=f"{path}.layers.0.attention".lstrip("."), head=1, step=1)
+    for use_cache in (True, False):
+        with edit(model, early) as certificate:
+            generate(
+                model if kind == "decoder" else model.conditioned(tokens()),
+                tokens(length=3),
+                4,
+                use_cache=use_cache,
+            )
+        largest[use_cache] = certificate.effects[path].largest
+        assert certificate.effects[path].passes == 4
+    assert largest[True] == pytest.approx(largest[False], abs=1e-12)
+
+
+def test_a_certificate_that_compares_the_first_pass_alone_is_caught(monkeypatch):
+    """The fault that was there: nothing after the first pass counts."""
+    once = Checks._without_edits
+    monkeypatch.setattr(
+        Checks,
+        "_without_edits",
+        lambda self, given: None if self.certificate.effects else once(self, given),
+    )
+    model = make("decoder", 0)
+    with edit(model, op.CutEdge(query=3, key=1)) as certificate:
+        generate(model, tokens(length=3), 4)
+    assert certificate.effects[""].largest == 0
+    assert "the output of 3 more forward passes: they were compiled, or went on from keys" in str(
+        certificate
+    )
+
+
+def test_passes_that_go_on_from_a_cache_filled_before_the_edit_are_counted_as_not_compared():
+    model, cache, ids = make("decoder", 0), Cache(), tokens()
+    model(ids[:, :3], cache=cache)
+    with edit(model, op.ZeroHead(layer=0, head=1)) as certificate:
+        model(ids)
+        model(ids[:, 3:4], cache=cache)
+        model(ids[:, 4:], cache=cache)
+    assert certificate.effects[""].passes == 1
+    assert "not checked: what the edits did to the output of 2 more forward passes" in str(
+        certificate
+    )
+
+
+def test_under_autocast_an_open_attention_is_as_exact_as_a_fused_one():
+    model = make("decoder", 0, torch.float32)
+    given = (tokens(),)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        with edit(model, op.Temperature(temperature=1.0)) as certificate:
+            output = model(*given)
+        with attnlab.record(model, ["*scores", "*weights"]) as recording:
+            model(*given)
+    assert certificate.identity == 0.0
+    assert all(rows.off == 0 for rows in certificate.rows.values())
+    assert certificate.effects[""].kernel <= 2**-7 * float(
+        output.abs().max()
+    )  # what half precision can tell
+    assert {recording[site].dtype for site in recording} == {torch.float32}
+
+
+def test_an_attention_alone_is_edited_with_a_certificate():
+    part = multi_head_attention(8, 2)
+    with torch.no_grad(), edit(part, op.Temperature(temperature=1.0)) as certificate:
+        part(torch.randn(1, 3, 8, generator=generator(0, "part")))
+    assert certificate.identity == 0.0

@@ -1,0 +1,374 @@
+"""An edit lands, or says why it did not: before anything runs where that can be known, else at the
+end."""
+
+import pytest
+import torch
+
+import attnlab.edits as op
+from attnlab.edits import edit, editor
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import record
+from attnlab.models import Decoder, DecoderConfig
+from attnlab.parts import heads
+from attnlab.parts.masks import padding_mask
+from attnlab.sites import Hook, installed
+
+from .cases import VOCABULARY, WEIGHTS, is_clean, make, tokens
+
+BEFORE = [
+    (
+        op.ZeroHead(layer=2, head=0),
+        r"layer=2 is out of range: ZeroHead\(layer=2, head=0\): this model has 2 layers",
+    ),
+    (
+        op.ZeroHead(layer=0, head=4),
+        r"head=4 is out of range: .*layers\.0\.attention has 4 heads, 0 to 3 \(or -4 to -1\)",
+    ),
+    (op.ZeroHead(layer=0, head="2..7"), r"head='2\.\.7' is out of range"),
+    (op.ZeroHead(head=-5), r"head=-5 is out of range"),
+    (
+        op.ZeroHead(site="layers.0.atention", head=0),
+        r"no site of this model matches .*did you mean 'layers\.0\.attention'",
+    ),
+    (op.ZeroSite(site="layers.*.residual_middle"), "no site of this model matches"),
+    (op.CutEdge(site="cross_attention", key=0), "no site of this model matches"),
+    (op.ZeroSite(site="layers.0.attention.mask"), "use CutEdge, SetMask, ShiftMask or RelaxMask"),
+    (op.MeanSite(site="layers.0.attention.weights"), "use SetPattern, UniformPattern or CutEdge"),
+    (
+        op.ZeroSite(site="layers.0.residual_after", head=1),
+        r"axes \(batch, length, d_model\); leave head= out",
+    ),
+    (op.ZeroSite(site="layers.0.residual_after", key=1), "leave key= out"),
+    (op.ZeroSite(site="layers.0.attention.key", step=1), "leave step= out"),
+    (op.SwapHeads(layer=0, head=1, other=-3), r"both are head 1 of layers\.0\.attention"),
+    (
+        op.AddVector(site="layers.0.residual_after", vector=torch.ones(5)),
+        r"must fit \(batch, length, 16\); got \(5\)",
+    ),
+    (
+        op.AddVector(site="layers.1.feed_forward.hidden", vector=torch.ones(5)),
+        r"must fit \(batch, length, 7\)",
+    ),
+    (
+        op.SetPattern(pattern=torch.ones(3, 5, 5)),
+        r"must fit \(batch, 4, query, key\); got \(3, 5, 5\)",
+    ),
+    (
+        op.SetMask(mask=torch.ones(1, 2, 5, 5).bool()),
+        r"must fit \(batch, 4, query, key\); got \(1, 2, 5, 5\)",
+    ),
+    (op.AddToScores(amount=torch.ones(2, 1, 1)), r"must fit \(batch, 4, query, key\)"),
+    (
+        op.Patch(site="layers.0.residual_after", recording={}),
+        "the recording has no 'layers.0.residual_after'",
+    ),
+    (
+        op.Patch(
+            site="layers.0.residual_after",
+            recording={"layers.0.residual_after": torch.ones(3, 6, 8)},
+        ),
+        r"got \(3, 6, 8\)",
+    ),
+    (
+        op.Patch(
+            site="layers.0.attention.heads",
+            recording={"layers.0.attention.heads": torch.ones(3, 2, 6, 4)},
+        ),
+        "must fit",
+    ),
+    (
+        op.FreezePattern(layer=0, recording={WEIGHTS: torch.ones(6, 6)}),
+        r"must fit \(batch, 4, query, key\); got \(6, 6\)",
+    ),
+    (op.FreezePattern(layer=0, recording="/nowhere/at/all"), "could not read"),
+    (op.ZeroHead(head=0, query="t99"), "say the names with edit"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), BEFORE, ids=lambda each: repr(each)[:60])
+def test_what_this_model_does_not_have_is_an_error_before_anything_runs(wrong, message):
+    model = make("decoder", 0)
+    with pytest.raises((WrongUsage, CouldNotRun), match=message), edit(model, wrong):
+        pytest.fail("the context began")
+    assert is_clean(model)
+
+
+AFTER = [
+    (op.ZeroHead(head=0, query=6), "query=6 was never reached; the longest input had 6 positions"),
+    (op.ZeroHead(head=0, query=-7), "query=-7 was never reached"),
+    (op.ZeroHead(head=0, query=[0, "9.."]), r"query='9\.\.' was never reached"),
+    (
+        op.ZeroHead(head=0, row=3),
+        r"row=3 was never reached; the largest batch had 3 rows \(0 to 2\)",
+    ),
+    (
+        op.ZeroHead(head=0, step=2),
+        r"step=2 was never reached; there were 1 forward passes \(steps 1 to 1\)",
+    ),
+    (op.ZeroHead(head=0, query="t10"), "the token 't10' was never among the queries"),
+    (op.CutEdge(query=2, key=6), "key=6 was never reached"),
+    (
+        op.CutEdge(query=2, key=5),
+        "changed nothing: none of these queries looks at any of these keys",
+    ),
+    (op.CutEdge(query=2, key=5, renormalise=False), "changed nothing"),
+    (
+        op.AddToScores(query=2, key=5, amount=3.0),
+        "changed nothing: the mask blocks all of these edges",
+    ),
+    (
+        op.AddToScores(query=2, key="3..", amount=torch.ones(6, 6)),
+        "changed nothing: the mask blocks",
+    ),
+    (
+        op.ScaleScores(query="..3", key=4, factor=0.5),
+        "changed nothing: the mask blocks all of these edges",
+    ),
+    (op.CutTokens(query="t1", key="t10"), "the token 't10' was never among the keys"),
+    (op.RelaxMask(query=5, key="..5"), "changed nothing: all of these queries may look"),
+    (op.ZeroHead(head=0, row=2, query="t7"), "its targets never came together"),
+    (op.ZeroHead(head=0, step=1, query=-1, row=[0, 5]), "row=5 was never reached"),
+]
+
+
+@pytest.mark.parametrize("certify", [False, True])
+@pytest.mark.parametrize(("lost", "message"), AFTER, ids=lambda each: repr(each)[:60])
+def test_an_edit_that_lands_nowhere_is_an_error_at_the_end(lost, message, certify):
+    model, given = make("decoder", 0), tokens(high=7)
+    given[0, 0], given[2, 0] = 7, 1
+    with (
+        pytest.raises(WrongUsage, match=message),
+        edit(model, lost, vocabulary=VOCABULARY, certify=certify),
+    ):
+        model(given)
+    assert is_clean(model)
+
+
+def test_without_a_forward_pass_every_edit_is_lost():
+    both = make("both", 0)
+    with (
+        pytest.raises(
+            WrongUsage, match=r"landed nowhere: no forward pass came by layers\.0\.attention\.heads"
+        ),
+        edit(make("decoder", 0), op.ZeroHead(layer=0, head=0)),
+    ):
+        pass
+    with (
+        pytest.raises(
+            WrongUsage, match=r"only in part: no forward pass came by decoder\.layers\.0"
+        ),
+        edit(both, op.ZeroHead(head=0)),
+    ):
+        both.encode(tokens())
+
+
+def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
+    class Known(Hook):
+        def supply(self, site):
+            return (
+                torch.zeros(3, 4, 6, 4, dtype=torch.float64)
+                if site == "layers.0.attention.heads"
+                else None
+            )
+
+    model = make("decoder", 0)
+    with (
+        pytest.raises(WrongUsage, match=r"no forward pass came by layers\.0\.attention\.scores"),
+        installed(model, Known()),
+        edit(model, op.ScaleScores(layer=0, factor=2.0)),
+    ):
+        model(tokens())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: op.ZeroHead(layer=0), "needs head="),
+        (lambda: op.ZeroHead(layer=0, head=None), "needs head="),
+        (lambda: op.ZeroHead(head=0, query=""), "query= is empty; leave it out for all"),
+        (lambda: op.ZeroHead(head=0, query=["t1", ".."]), "has no ends; leave query= out for all"),
+        (
+            lambda: op.ZeroHead(head=0, key=1),
+            "takes no key=; it takes layer, site, head, query, row, step",
+        ),
+        (lambda: op.ZeroHead(head=1.5), "head= takes a number"),
+        (lambda: op.ZeroHead(head=True), "head= takes a number"),
+        (lambda: op.ZeroHead(head=[]), "head= takes a number"),
+        (lambda: op.ZeroHead(head="one"), "takes numbers, spans"),
+        (lambda: op.ZeroHead(head=0, query="5..2"), "holds nothing"),
+        (lambda: op.ZeroHead(head=0, query=".."), "has no ends"),
+        (lambda: op.ZeroHead(head=0, site=3), "site= is a path"),
+        (lambda: op.ZeroHead(head=0, step="t1"), "step= takes numbers"),
+        (lambda: op.ZeroHead(head=0, step=-1), "which is the last shows too late"),
+        (lambda: op.ZeroHead(head=0, step=0), "counts forward passes from 1"),
+        (lambda: op.ZeroHead(head=0, step="0..2"), "counts forward passes from 1"),
+        (op.ZeroSite, "needs site="),
+        (lambda: op.ScaleHead(head=0, factor=float("nan")), "finite number"),
+        (lambda: op.ScaleHead(head=0, factor="2"), "finite number"),
+        (lambda: op.Temperature(temperature=0), "above 0"),
+        (lambda: op.AddToScores(amount=float("inf")), "finite numbers or -inf"),
+        (lambda: op.SetPattern(pattern=[[-1.0]]), "weights of 0 or more"),
+        (lambda: op.SetPattern(pattern=[[1.0], [1.0, 2.0]]), "nested lists of numbers"),
+        (lambda: op.SetMask(mask=torch.ones(2, 2)), "must be boolean"),
+        (lambda: op.SetMask(mask="diagonal"), "'causal', 'all' or a boolean tensor"),
+        (lambda: op.ShiftMask(by=0.5), "number of keys"),
+        (lambda: op.CutEdge(layer=0), "needs query= or key= or both"),
+        (lambda: op.CutTokens(query=3, key="t1"), "takes names of tokens"),
+        (lambda: op.MeanHead(head=0, over="batch"), "over= must be one of all, rows, positions"),
+        (lambda: op.SwapHeads(head=[0, 1], other=2), "two numbers"),
+        (lambda: op.ShufflePattern(seed=-1), "seed must be an integer"),
+        (lambda: op.FreezePattern(recording=3), "recording= is a recording"),
+        (lambda: op.Patch(recording={"x": torch.ones(1)}), "needs site="),
+    ],
+)
+def test_an_edit_that_makes_no_sense_is_refused_when_it_is_written(wrong, message):
+    with pytest.raises(WrongUsage, match=message):
+        wrong()
+
+
+def test_edit_takes_edits():
+    model = make("decoder", 0)
+    for edits, message in (
+        ((), "at least one edit"),
+        (("ZeroHead",), "takes a model and edits"),
+        (([op.ZeroHead(head=0)],), "takes a model"),
+    ):
+        with pytest.raises(WrongUsage, match=message), edit(model, *edits):
+            pass
+    with (
+        pytest.raises(WrongUsage, match="takes a model, then edits; got a Tensor"),
+        edit(tokens(), op.ZeroHead(head=0)),
+    ):
+        pass
+    with (
+        pytest.raises(WrongUsage, match="leave site= out"),
+        edit(make("single", 0), op.ZeroHead(head=0, site="x")),
+    ):
+        pass
+    with (
+        pytest.raises(WrongUsage, match="Linear has no sites"),
+        edit(torch.nn.Linear(2, 2), op.ZeroHead(head=0)),
+    ):
+        pass
+
+
+def test_a_layer_of_several_attentions_must_be_told_apart():
+    model = make("both", 0)
+    with (
+        pytest.raises(
+            WrongUsage,
+            match=r"layer 0 is encoder\.layers\.0\.attention and .*cross_attention; say which",
+        ),
+        edit(model, op.ZeroHead(layer=0, head=1)),
+    ):
+        pass
+    for site, count in (
+        ("cross_attention", 1),
+        ("*", 3),
+        ("decoder.*", 2),
+        ("encoder.layers.0.attention", 1),
+    ):
+        with edit(model, op.ZeroHead(layer=0, site=site, head=1)) as certificate:
+            model(tokens(), tokens(length=4))
+        assert len(certificate.calls) == count
+
+
+WORDS = ["all", "true", "none", "3", "-", "heads", "causal"]
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("side", ["query", "key"])
+def test_a_word_that_is_an_option_elsewhere_is_a_token_among_positions(word, side):
+    """`all` once meant every edge: an edit of one token changed the others."""
+    model, given = make("decoder", 0), torch.tensor([[0, 1, 2, 3]])
+    names = [*VOCABULARY[:3], word]
+    cut = op.CutEdge(layer=0, **{"query": "t2", "key": "t1", side: word})
+    if side == "key":
+        given = torch.tensor([[0, 3, 2, 1]])
+    again = op.edits_from_json(op.edits_to_json([cut]))
+    with (
+        edit(model, *again, vocabulary=names),
+        record(model, "layers.0.attention.mask") as recording,
+    ):
+        model(given)
+    allowed = recording["layers.0.attention.mask"][0, 0]
+    query, key = (3, 1) if side == "query" else (2, 1)
+    expected = torch.ones(4, 4, dtype=torch.bool).tril()
+    expected[query, key] = False
+    assert torch.equal(allowed, expected)
+    assert eval(repr(cut), vars(op)) == cut
+
+
+def test_a_word_that_no_token_has_is_an_error_also_where_it_is_an_option_elsewhere():
+    with (
+        pytest.raises(WrongUsage, match="no token is called 'all'"),
+        edit(make("decoder", 0), op.CutEdge(query="all", key=0), vocabulary=VOCABULARY),
+    ):
+        pass
+
+
+def test_everything_is_said_by_leaving_it_out():
+    assert op.CutEdge(query="t1", key=None) == op.CutEdge(query="t1")
+    assert op.ScaleScores(
+        factor=2.0, layer="all", head="all", row="all", step="all"
+    ) == op.ScaleScores(factor=2.0)
+    assert repr(op.ZeroHead(head="all")) == "ZeroHead(head='all')"
+    with pytest.raises(WrongUsage, match="needs query= or key= or both"):
+        op.CutEdge(query=None, key=None)
+
+
+LONG = Decoder(
+    DecoderConfig(vocab_size=11, d_model=8, num_heads=4, num_layers=1, max_length=2048, d_ff=4)
+)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        op.UniformPattern(layer=0),
+        op.Temperature(head=1, temperature=2.0),
+        op.CutEdge(head=1, key=0),
+    ],
+)
+def test_pairs_that_do_not_fit_into_memory_are_refused_with_figures_before_any_is_written_out(
+    wrong, monkeypatch
+):
+    model, text = LONG.eval(), torch.zeros(1, 2048, dtype=torch.int64)
+    made = []
+    monkeypatch.setattr(editor, "free_memory", lambda device: 10**8)
+    monkeypatch.setattr(torch.Tensor, "softmax", lambda *args, **named: made.append(args))
+    monkeypatch.setattr(heads, "as_tensor", lambda *args: made.append(args))
+    words = r"layers\.0\.attention looks .*, 64\.0 MiB, .*, 640\.0 MiB; 95\.4 MiB are free\. Give"
+    with (
+        torch.no_grad(),
+        pytest.raises(CouldNotRun, match=words),
+        edit(model, wrong, certify=False),
+    ):
+        model(text)
+    assert made == []
+
+
+def test_what_needs_no_pairs_or_few_of_them_is_not_refused(monkeypatch):
+    monkeypatch.setattr(editor, "free_memory", lambda device: 0)
+    with torch.no_grad(), edit(LONG.eval(), op.ZeroHead(layer=0, head=1), certify=False):
+        LONG(torch.zeros(1, 2048, dtype=torch.int64))
+    with torch.no_grad(), edit(LONG.eval(), op.UniformPattern(layer=0)):
+        LONG(tokens())
+
+
+def test_scores_that_are_changed_by_nothing_have_landed_where_the_mask_lets_look():
+    model = make("decoder", 0)
+    with edit(
+        model, op.AddToScores(query=2, key="1..5", amount=0.0), op.ScaleScores(factor=1.0, key=5)
+    ) as certificate:
+        model(tokens())
+    assert certificate.holds
+
+
+def test_scores_added_to_where_everything_is_blocked_by_padding_land_nowhere():
+    model = make("decoder", 0)
+    with (
+        pytest.raises(WrongUsage, match=r"key=5.*changed nothing: the mask blocks"),
+        edit(model, op.AddToScores(key=5, amount=1.0)),
+    ):
+        model(tokens(), mask=padding_mask([5, 4, 3], 6))

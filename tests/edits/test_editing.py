@@ -1,0 +1,363 @@
+"""Edits at work: they change what they mean and nothing else, leave nothing behind, and go together
+with all else."""
+
+import copy
+import json
+import warnings
+
+import pytest
+import torch
+from torch.func import functional_call, stack_module_state, vmap
+
+import attnlab.edits as op
+from attnlab.edits import edit
+from attnlab.errors import WrongUsage
+from attnlab.look import record
+from attnlab.models import decoder
+from attnlab.parts.masks import causal_mask, padding_mask
+from attnlab.seeds import generator
+
+from .cases import WEIGHTS, changed, is_clean, make, tokens
+
+
+def test_nothing_stays_behind_also_after_an_error_and_in_two_models_at_once():
+    first, second = make("decoder", 0), make("decoder", 1)
+    plain = second(tokens())
+    with pytest.raises(KeyError), edit(first, op.ZeroHead(layer=0, head=0)):
+        raise KeyError("on the way")
+    with edit(first, op.ZeroHead(layer=0, head=0)):
+        assert is_clean(second)
+        assert torch.equal(second(tokens()), plain)
+        with edit(second, op.ZeroHead(layer=1, head=1)):
+            assert not torch.equal(second(tokens()), plain)
+        first(tokens())
+    for bad in (tokens(high=12, low=11), tokens(length=17)):
+        with (
+            pytest.raises(WrongUsage, match=r"token ids|at most 16"),
+            edit(first, op.ZeroHead(head=0)),
+        ):
+            first(bad)
+    assert is_clean(first)
+    assert is_clean(second)
+    assert torch.equal(second(tokens()), plain)
+
+
+def test_an_error_inside_is_not_hidden_behind_an_edit_that_did_not_land():
+    with pytest.raises(ZeroDivisionError), edit(make("decoder", 0), op.ZeroHead(head=0, query=9)):
+        raise ZeroDivisionError
+
+
+def test_only_what_was_meant_changes():
+    model, given = make("decoder", 3), tokens()
+    plain = model(given)
+    with edit(model, op.ZeroHead(layer=1, head=2, row=[0, 2], query="2..3")):
+        output = model(given)
+    expected = torch.zeros(3, 6, dtype=torch.bool)
+    expected[[0, 2], 2:4] = True
+    assert torch.equal(changed(output, plain), expected)
+
+
+def test_the_ways_of_saying_a_place_mean_the_same():
+    model, given = make("decoder", 0), tokens()
+    outputs = []
+    for heads, places in (
+        ([1, 2], [2, 3, 4]),
+        ("1..2", "2..4"),
+        (["-3..-2"], ["-4..-2"]),
+        ({1, -2}, range(2, 5)),
+    ):
+        with edit(model, op.ZeroHead(layer=0, head=heads, query=places)):
+            outputs.append(model(given))
+    assert all(torch.equal(output, outputs[0]) for output in outputs)
+
+
+def test_rows_of_one_batch_may_carry_different_edits():
+    model, given = make("decoder", 2), tokens(batch=1)
+    edits = [
+        op.ZeroHead(layer=0, head=0),
+        op.CutEdge(layer=1, query=4, key=1),
+        op.UniformPattern(layer=0, head=3),
+    ]
+    alone = []
+    for each in edits:
+        with edit(model, each):
+            alone.append(model(given))
+    by_row = [type(each)(**{**each._told(), "row": row}) for row, each in enumerate(edits)]
+    with edit(model, *by_row) as certificate:
+        together = model(given.expand(4, -1))
+    assert (together[:3] - torch.cat(alone)).abs().max() < 1e-12
+    assert (together[3:] - model(given)).abs().max() < 1e-12
+    assert certificate.holds
+
+
+def test_edits_of_one_site_follow_one_another_in_the_order_given():
+    model, given, site = make("decoder", 2), tokens(), "layers.0.residual_after"
+    double, add = (
+        op.ScaleSite(site=site, factor=2.0),
+        op.AddVector(site=site, vector=torch.ones(16)),
+    )
+    seen = []
+    for edits in ((double, add), (add, double)):
+        with record(model, site) as recording, edit(model, *edits):
+            model(given)
+        seen.append(recording[site])
+    with record(model, site) as recording:
+        model(given)
+    assert torch.equal(seen[0], recording[site] * 2 + 1)
+    assert torch.equal(seen[1], (recording[site] + 1) * 2)
+
+
+@pytest.mark.parametrize("records_first", [False, True])
+def test_a_recording_shows_what_went_on_whichever_came_first(records_first):
+    model, given = make("decoder", 0), tokens()
+    pattern = op.UniformPattern(layer=0, head=1)
+    if records_first:
+        with record(model, "layers.*.attention.weights") as recording, edit(model, pattern):
+            model(given)
+    else:
+        with edit(model, pattern), record(model, "layers.*.attention.weights") as recording:
+            model(given)
+    assert len(recording.all(WEIGHTS)) == 1  # the certificate's own passes are nobody's business
+    assert torch.allclose(
+        recording[WEIGHTS][0, 1, 3], torch.tensor([0.25] * 4 + [0.0] * 2, dtype=torch.float64)
+    )
+    assert recording.edits == [pattern.to_json()]
+
+
+def test_edits_inside_edits_come_after_them():
+    model, given, site = make("decoder", 2), tokens(), "layers.1.residual_after"
+    with record(model, site) as plain:
+        model(given)
+    with (
+        record(model, site) as recording,
+        edit(model, op.ScaleSite(site=site, factor=3.0)) as outer,
+        edit(model, op.AddVector(site=site, vector=torch.ones(16))) as inner,
+    ):
+        model(given)
+    assert torch.equal(recording[site], plain[site] * 3 + 1)
+    assert outer.identity == inner.identity == 0.0
+
+
+def test_patching_in_a_clean_run_restores_it():
+    model, clean, other = make("decoder", 0), tokens(), tokens(seed=5)
+    with record(model, ["layers.*.residual_after", "layers.*.attention.*"]) as recording:
+        expected = model(clean)
+    with edit(model, op.Patch(site="layers.1.residual_after", recording=recording)):
+        assert torch.equal(model(other), expected)
+    with edit(model, op.Patch(site="layers.1.residual_after", recording=recording, query=3)):
+        output = model(other)
+    assert torch.equal(output[:, 3], expected[:, 3])
+    assert torch.equal(changed(output, model(other)).any(0), torch.arange(6) == 3)
+    with edit(model, op.FreezePattern(recording=recording)) as certificate:
+        model(other)
+    assert all(not rows.off for rows in certificate.rows.values())
+
+
+def test_a_recording_may_be_named_by_its_folder(tmp_path):
+    model, clean, other = make("decoder", 0), tokens(), tokens(seed=5)
+    with record(model, "layers.0.attention.weights") as recording:
+        model(clean)
+    recording.save(tmp_path / "clean")
+    named = op.FreezePattern(layer=0, recording=str(tmp_path / "clean"))
+    outputs = []
+    for each in (
+        named,
+        op.FreezePattern(layer=0, recording=recording),
+        op.Edit.from_json(json.loads(json.dumps(named.to_json()))),
+    ):
+        with edit(model, each):
+            outputs.append(model(other))
+    assert torch.equal(outputs[0], outputs[1])
+    assert torch.equal(outputs[0], outputs[2])
+    assert named.to_json()["recording"] == str(tmp_path / "clean")
+
+
+def test_patterns_of_longer_and_shorter_texts_fit_where_nothing_is_lost():
+    model = make("decoder", 0)
+    with record(model, "layers.*.attention.weights") as recording:
+        model(tokens(batch=1))
+    with edit(model, op.FreezePattern(recording=recording)):
+        model(tokens(length=4))
+    with edit(model, op.FreezePattern(recording=recording, query="..5")):
+        model(tokens(length=8))
+    with (
+        pytest.raises(WrongUsage, match="has 6 positions; position 6 is beyond them"),
+        edit(model, op.FreezePattern(recording=recording)),
+    ):
+        model(tokens(length=8))
+    encoder = make("encoder", 0)
+    with record(encoder, "layers.*.attention.weights") as recording:
+        encoder(tokens(batch=1))
+    with (
+        pytest.raises(
+            WrongUsage, match=r"must fit \(batch, head, query, key\) = \(3, 4, 4, 4\); got"
+        ),
+        edit(encoder, op.FreezePattern(recording=recording)),
+    ):
+        encoder(tokens(length=4))
+    with (
+        pytest.raises(WrongUsage, match=r"must fit .*= \(3, 4, 8, 8\)"),
+        edit(encoder, op.FreezePattern(recording=recording, query="..5")),
+    ):
+        encoder(tokens(length=8))
+
+
+def test_resampled_rows_are_never_ones_own_and_the_same_everywhere():
+    model, given = make("decoder", 0), tokens(batch=7, seed=3)
+    sites = ["layers.0.attention.heads", "layers.1.attention.heads"]
+    with record(model, sites[0]) as plain:
+        model(given)
+    drawn = []
+    for seed in (0, 1):
+        with record(model, sites) as recording, edit(model, op.ResampleHead(head=1, seed=seed)):
+            model(given)
+        own, found = plain[sites[0]][:, 1], recording[sites[0]][:, 1]
+        donors = [[row for row in range(7) if torch.equal(found[to], own[row])] for to in range(7)]
+        assert all(len(each) == 1 for each in donors)
+        assert sorted(donors) == [[row] for row in range(7)]
+        assert all(each != [to] for to, each in enumerate(donors))
+        drawn.append(donors)
+    assert drawn[0] != drawn[1]
+    with (
+        pytest.raises(WrongUsage, match="another row is needed"),
+        edit(model, op.ResampleHead(head=1)),
+    ):
+        model(given[:1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_stay_what_they_are(dtype):
+    model, given = copy.deepcopy(make("decoder", 0)).to(dtype), tokens()
+    plain = model(given)
+    edits = [
+        op.ZeroHead(layer=0, head=1),
+        op.MeanHead(layer=1, head=1),
+        op.CutEdge(layer=0, query=4, key=1),
+        op.UniformPattern(layer=1, head=0),
+        op.AddToScores(layer=0, key=0, amount=1.5),
+        op.AddVector(site="layers.0.residual_after", vector=torch.ones(16, dtype=torch.float64)),
+    ]
+    with edit(model, *edits) as certificate:
+        output = model(given)
+    assert output.dtype == dtype
+    assert output.isfinite().all()
+    assert not torch.equal(output, plain)
+    assert certificate.holds, str(certificate)
+
+
+def test_padding_and_rows_that_may_look_at_nothing_stay_zeros():
+    model, given = make("encoder", 0), tokens()
+    real = torch.tensor([[True] * 6, [True] * 4 + [False] * 2, [False] * 6])
+    edits = (
+        op.UniformPattern(layer=0),
+        op.ShufflePattern(layer=1),
+        op.RedirectToFirst(layer=1, head=0),
+    )
+    with (
+        record(model, "layers.*.attention.weights") as recording,
+        edit(model, *edits) as certificate,
+    ):
+        assert model(given, real=real).isfinite().all()
+    for site in recording:
+        weights = recording[site]
+        assert not weights[1, ..., 4:].any()
+        assert not weights[2].any()
+        assert torch.allclose(weights[:2].sum(-1), torch.ones(()).double())
+    assert {rows.dead for rows in certificate.rows.values()} == {4 * 6}
+
+
+GRADIENTS = [
+    op.ScaleHead(head=0, factor=2.0),
+    op.CutEdge(query=2, key=1),
+    op.CutEdge(query=2, key=1, renormalise=False),
+    op.ScaleScores(factor=0.5, key=0),
+    op.AddToScores(amount=-float("inf"), key=1, query=0),
+    op.ShufflePattern(),
+    op.MeanHead(head=0),
+    op.ResampleHead(layer=0, head=0),
+    op.ZeroValue(key=1),
+    op.AddVector(site="output", vector=torch.ones(2).double()),
+    op.ScaleSite(site="query", factor=3.0, query=1),
+]
+
+
+@pytest.mark.parametrize("edited", GRADIENTS, ids=repr)
+def test_gradients_flow_through_edits_as_through_what_they_compute(edited):
+    model = make("single", 1)
+    x = torch.randn(
+        2, 3, 3, dtype=torch.float64, generator=generator(0, "gradient")
+    ).requires_grad_()
+
+    def run(x):
+        with edit(model, edited, certify=False):
+            return model(x).output
+
+    assert torch.autograd.gradcheck(run, (x,), raise_exception=False)
+
+
+def test_many_members_at_once_are_edited_alike():
+    members = [make("decoder", number) for number in (0, 60)]
+    given = tokens()
+    base = copy.deepcopy(members[0]).to("meta")
+    parameters, buffers = stack_module_state(members)
+    edits = (
+        op.ZeroHead(layer=0, head=1),
+        op.UniformPattern(layer=1, head=0),
+        op.CutEdge(layer=0, query=3, key=1),
+    )
+    with edit(base, *edits) as certificate, warnings.catch_warnings():
+        together = vmap(lambda p, b: functional_call(base, (p, b), (given,)))(parameters, buffers)
+    for member, output in zip(members, together, strict=True):
+        with edit(member, *edits):
+            assert (member(given) - output).abs().max() < 1e-12
+    assert certificate.holds
+    assert certificate.identity is None
+
+
+def test_the_doors_of_a_part_by_itself_can_be_edited():
+    part = make("decoder", 0).layers[0].attention
+    x = torch.randn(2, 5, 16, dtype=torch.float64, generator=generator(0, "part"))
+    with edit(part, op.ZeroHead(head=[0, 1, 2, 3])):
+        assert torch.equal(part(x).output, part.output.bias.expand(2, 5, 16))
+    with (
+        pytest.raises(WrongUsage, match="belongs to no stack that says what it reads"),
+        edit(part, op.ZeroHead(head=0, step=1)),
+    ):
+        part(x)
+    with edit(part, op.CutEdge(query=-1, key=2)) as certificate:
+        part(x)
+    assert certificate.holds
+
+
+@pytest.mark.parametrize("over", ["positions", "all"])
+@pytest.mark.parametrize("form", ["padding", "with causality", "target"])
+def test_means_leave_out_the_padding_that_a_mask_tells_of(form, over):
+    """A padded row's mean was once taken over its padding too; alone and unpadded it must say the
+    same."""
+    kind = "both" if form == "target" else "decoder"
+    model, ids, lengths = make(kind, 0), tokens(), [2, 6, 4]
+    mask = padding_mask(lengths, 6)
+    mask = mask & causal_mask(6) if form == "with causality" else mask
+    site = "decoder.layers.0.attention" if kind == "both" else "layers.0.attention"
+    name = "target_mask" if kind == "both" else "mask"
+    edited = op.MeanHead(site=site, head=1, over=over)
+
+    def run(chosen, **more):
+        given = (tokens(seed=1)[chosen], ids[chosen]) if kind == "both" else (ids[chosen],)
+        return model(*given, **more)
+
+    with torch.no_grad(), record(model, f"{site}.heads") as recording:
+        run(slice(None), **{name: mask})
+    with torch.no_grad(), edit(model, edited), record(model, f"{site}.heads") as under:
+        run(slice(None), **{name: mask})
+    own = [row[1, :length] for row, length in zip(recording[f"{site}.heads"], lengths, strict=True)]
+    means = [each.mean(0) for each in own] if over == "positions" else [torch.cat(own).mean(0)] * 3
+    for row, (mean, length) in enumerate(zip(means, lengths, strict=True)):
+        found = under[f"{site}.heads"][row, 1, :length]
+        assert torch.allclose(found, mean.expand_as(found), atol=1e-12), (row, length)
+
+
+def test_a_mean_over_padding_is_caught(monkeypatch):
+    monkeypatch.setattr(decoder, "real_positions", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_means_leave_out_the_padding_that_a_mask_tells_of("padding", "positions")

@@ -1,0 +1,114 @@
+"""Edits as text: JSON there and back, and as they print."""
+
+import pytest
+import torch
+
+import attnlab.edits as op
+from attnlab.edits.edit import edit_kinds
+from attnlab.errors import WrongUsage
+from attnlab.look import record
+
+from .cases import Case, make, tokens
+from .kinds import KINDS
+
+
+def test_rows_of_one_batch_survive_json():
+    (back,) = op.edits_from_json(op.edits_to_json([op.ZeroHead(layer=0, head=1, row=2)]))
+    assert back.row == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_edits_go_through_json_and_come_back_the_same(kind):
+    for seed in range(3):
+        edited, _ = KINDS[kind](Case(seed))
+        text = op.edits_to_json([edited])
+        (back,) = op.edits_from_json(text)
+        assert type(back) is type(edited)
+        assert back == edited
+        assert op.edits_to_json([back]) == text
+        assert hash(back) == hash(edited)
+
+
+def test_every_edit_is_in_the_numpy_tests_and_in_the_face():
+    made = {type(KINDS[kind](Case(2 if kind == "swap_heads" else 0))[0]).__name__ for kind in KINDS}
+    assert made == set(edit_kinds())
+    assert set(edit_kinds()) <= set(op.__all__)
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ('{"edit": "ZeroHead"}', "a JSON list of objects; got a dict"),
+        ("[", "this is no JSON"),
+        ('["ZeroHead"]', "an edit is an object such as"),
+        ('[{"edit": "ZeroHed", "head": 1}]', "no edit 'ZeroHed'; did you mean 'ZeroHead'"),
+        ('[{"edit": "ZeroHead", "heads": 1}]', "takes no 'heads'; did you mean 'head'"),
+        (
+            '[{"edit": "ZeroHead", "head": 1, "version": 3}]',
+            "written in version 3; this attnlab reads version 1",
+        ),
+        ('[{"edit": "ScaleHead", "head": 1}]', "ScaleHead needs factor=; none was given"),
+        ('[{"edit": "ZeroHead", "head": {"a": 1}}]', "got an object with 'a'"),
+        (
+            '[{"edit": "SetPattern", "pattern": {"tensor": [[1], [1, 2]], "dtype": "float32"}}]',
+            "all of one length",
+        ),
+        (
+            '[{"edit": "SetPattern", "pattern": {"tensor": [[1]], "dtype": "float31"}}]',
+            "did you mean 'float32'",
+        ),
+        ('[{"edit": "ZeroHead", "head": 1.5}]', "head= takes a number"),
+    ],
+)
+def test_json_that_is_not_an_edit_is_refused_with_the_reason(form, message):
+    with pytest.raises(WrongUsage, match=message):
+        op.edits_from_json(form)
+
+
+def test_infinities_and_recordings_go_through_json():
+    cut = op.AddToScores(amount=torch.tensor([0.0, -float("inf")]))
+    (back,) = op.edits_from_json(op.edits_to_json([cut]))
+    assert torch.equal(back.amount, cut.amount)
+    (back,) = op.edits_from_json(op.edits_to_json([op.AddToScores(amount=-float("inf"), key=1)]))
+    assert back.amount == -float("inf")
+    model = make("decoder", 0)
+    with record(model, "layers.0.residual_after") as recording:
+        model(tokens())
+    (back,) = op.edits_from_json(
+        op.edits_to_json([op.Patch(site="layers.0.residual_after", recording=recording)])
+    )
+    assert torch.equal(
+        back.recording["layers.0.residual_after"], recording["layers.0.residual_after"]
+    )
+    brief = op.Patch(site="x", recording={"x": torch.ones(2000)}).to_json(brief=True)
+    assert set(brief["recording"]["values"]["x"]) == {"shape", "sha256"}
+
+
+def test_edits_print_as_they_are_written():
+    assert repr(op.ZeroHead(layer=3, head=5)) == "ZeroHead(layer=3, head=5)"
+    assert repr(op.CutEdge(query=[5, "t1"], key="0..2")) == "CutEdge(query=[5, 't1'], key='0..2')"
+    assert (
+        repr(op.ScaleHead(head=-1, factor=2.0, row=range(2)))
+        == "ScaleHead(head=-1, row=[0, 1], factor=2.0)"
+    )
+    assert (
+        repr(op.AddVector(site="embedding", vector=torch.ones(16)))
+        == "AddVector(site='embedding', vector=tensor(16))"
+    )
+    assert op.ZeroHead(head=1) != op.ZeroHead(head=2)
+    assert op.ZeroHead(head=1) != "ZeroHead(head=1)"
+
+
+def test_steps_are_counted_from_1_and_a_file_that_counted_from_0_is_read_so():
+    late = op.ZeroHead(head=0, step="2..3")
+    form = late.to_json()
+    assert form["version"] == 2
+    assert (
+        op.edits_from_json([form])
+        == [late]
+        == op.edits_from_json([{"edit": "ZeroHead", "head": 0, "step": "2..3"}])
+    )
+    assert op.ZeroHead(head=0).to_json()["version"] == 1  # which reads as before
+    assert op.edits_from_json([{**form, "version": 1, "step": "1..2"}]) == [late]
+    (back,) = op.edits_from_json([{**form, "version": 1, "step": [0, "3.."]}])
+    assert back == op.ZeroHead(head=0, step=[1, "4.."])

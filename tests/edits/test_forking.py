@@ -1,0 +1,71 @@
+"""Forks: two answers that are alike up to a step, and differ after it by the edits alone."""
+
+import pytest
+import torch
+
+from attnlab.edits import ScaleSite, ZeroHead, ZeroSite, edit
+from attnlab.edits.forks import fork
+from attnlab.errors import WrongUsage
+from attnlab.look.questions import Continuation
+from attnlab.models import Decoder, DecoderConfig
+from attnlab.seeds import isolated
+
+
+@pytest.fixture(scope="module")
+def question():
+    with isolated(4):
+        model = Decoder(
+            DecoderConfig(vocab_size=5, max_length=12, d_model=6, num_heads=2, num_layers=2)
+        ).eval()
+    return Continuation(model, torch.tensor([[3, 1, 2, 0]]), 5, "Sabcd", [0], 3)
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_answers_are_alike_before_the_fork_and_edited_after_it(question, step):
+    found = fork(
+        question,
+        ZeroHead(layer=0, head=[0, 1]),
+        ZeroSite(site="layers.1.attention.output"),
+        step=step + 1,
+    )
+    assert found.before == question.trace()
+    assert found.after.steps[:step] == found.before.steps[:step]
+    assert found.after.tokens[: 4 + step] == found.before.tokens[: 4 + step]
+    assert [one.position for one in found.after.steps] == [
+        other.position for other in found.before.steps
+    ]
+    assert all(
+        one.probabilities != other.probabilities
+        for one, other in zip(found.before.steps[step:], found.after.steps[step:], strict=True)
+    )
+    ids = torch.tensor([["Sabcd".index(token) for token in found.after.tokens[: 4 + step]]])
+    with edit(
+        question.model, ZeroHead(layer=0, head=[0, 1]), ZeroSite(site="layers.1.attention.output")
+    ):
+        logits = question.model(ids)[0, -1, 1:]
+    assert found.after.steps[step].probabilities == pytest.approx(
+        logits.softmax(-1).tolist(), abs=1e-6
+    )
+    assert len(found.certificate.edits) == 2
+    first = next(
+        (n for n in range(5) if found.before.steps[n].choice != found.after.steps[n].choice), None
+    )
+    assert found.parted_at == (None if first is None else first + 1)
+
+
+def test_an_edit_that_changes_no_choice_parts_nothing(question):
+    found = fork(question, ScaleSite(site="layers.0.attention.output", factor=1.0 + 1e-6))
+    assert found.parted_at is None
+    assert found.to_mapping()["before"]["tokens"] == found.to_mapping()["after"]["tokens"]
+
+
+@pytest.mark.parametrize("step", [6, 0, -1, 1.5])
+def test_a_step_that_is_not_there_is_refused(question, step):
+    with pytest.raises(WrongUsage):
+        fork(question, ZeroHead(layer=0, head=0), step=step)
+
+
+def test_the_fork_check_catches_edits_that_begin_too_early(question, monkeypatch):
+    monkeypatch.setattr(Continuation, "after", lambda self, choices: self)
+    with pytest.raises(AssertionError):
+        test_answers_are_alike_before_the_fork_and_edited_after_it(question, 3)

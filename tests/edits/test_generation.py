@@ -1,0 +1,165 @@
+"""Edits while text is generated: the same with a key/value cache and without, by step, by place, by
+name."""
+
+import pytest
+import torch
+
+import attnlab.edits as op
+from attnlab.edits import edit
+from attnlab.errors import WrongUsage
+from attnlab.models import generate
+from attnlab.seeds import generator
+
+from .cases import VOCABULARY, WEIGHTS, Case, changed, make, tokens
+
+EDITS_OF_A_GENERATION = [
+    op.ZeroHead(layer=0, head=1),
+    op.ZeroHead(layer=0, head=1, query=6),
+    op.ZeroHead(layer=0, head=[1, 2], query=-1),
+    op.ScaleHead(layer=0, head=0, factor=2.0, step=3),
+    op.ScaleHead(layer=0, head=0, factor=3.0, step="2.."),
+    op.MeanHead(layer=0, head=3, over="rows"),
+    op.ResampleHead(layer=0, head=2),
+    op.SwapHeads(layer=0, head=0, other=3),
+    op.CutEdge(layer=0, query=6, key=2),
+    op.CutEdge(layer=0, query=-1, key=-2),
+    op.CutEdge(layer=0, key=-1, step=2),
+    op.CutEdge(layer=0, key=0, renormalise=False),
+    op.SetMask(
+        layer=0, mask=(torch.rand(16, 16, generator=generator(0, "mask")) > 0.4).tril(), row=1
+    ),
+    op.ShiftMask(layer=0, by=-1),
+    op.AddToScores(layer=0, key=0, amount=2.0),
+    op.Temperature(layer=0, temperature=0.3, step="2.."),
+    op.UniformPattern(layer=0, step=[1, 4]),
+    op.ShufflePattern(layer=0),
+    op.RedirectToFirst(layer=0, query="3.."),
+    op.FreezePattern(
+        layer=0,
+        recording={WEIGHTS: torch.rand(1, 4, 16, 16, generator=generator(1, "pattern")).tril()},
+    ),
+    op.ZeroValue(layer=0, key=[1, 5]),
+    op.ZeroValue(layer=0, key=1, head=2),
+    op.AddVector(site="layers.0.residual_after", vector=torch.ones(16) * 0.7, query="4.."),
+    op.ZeroSite(site="layers.0.feed_forward.output", step=4),
+    op.ScaleSite(site="embedding", factor=2.0, query=-1),
+    op.ScaleSite(site="layers.0.attention.value", factor=0.5),
+    op.ZeroSite(site="logits", query="..5"),
+    op.CutEdge(layer=0, key={"t1", "t2"}),
+]
+
+
+def generated(model, edits, *, use_cache, kind="decoder"):
+    prompt, source = tokens(length=5, high=4), tokens(length=6, seed=1, high=4)
+    prompt[:, 0], prompt[:, 1], source[:, 0], source[:, 1] = 1, 2, 1, 2
+    with edit(model, *edits, vocabulary=VOCABULARY) as certificate:
+        found = generate(
+            model if kind == "decoder" else model.conditioned(source),
+            prompt,
+            5,
+            use_cache=use_cache,
+        )
+    assert certificate.holds, str(certificate)
+    return found
+
+
+@pytest.mark.parametrize("edited", EDITS_OF_A_GENERATION, ids=repr)
+@pytest.mark.parametrize("kind", ["decoder", "both"])
+def test_the_same_edits_generate_the_same_with_a_cache_and_without(kind, edited):
+    told = edited._told()
+    if kind == "both":
+        if "site" in told:
+            told["site"] = told["site"] if told["site"] == "logits" else f"decoder.{told['site']}"
+        else:
+            told["site"] = "decoder.layers.*.attention"
+        if "recording" in told:
+            told["recording"] = {
+                f"decoder.{site}": value for site, value in told["recording"].items()
+            }
+    edited = type(edited)(**told)
+    for number in (1, 4, 3):
+        model = make(kind, number)
+        cached, anew = (
+            generated(model, [edited], use_cache=use_cache, kind=kind)
+            for use_cache in (True, False)
+        )
+        assert torch.equal(cached.tokens, anew.tokens)
+        assert (cached.probabilities - anew.probabilities).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        op.CutEdge(site="cross_attention", key=-1, query=-1),
+        op.CutEdge(site="cross_attention", key={"t1", "t2"}),
+        op.CutTokens(site="cross_attention", query="t2", key="t1"),
+        op.UniformPattern(site="cross_attention", step=3),
+        op.ZeroHead(site="encoder.*", head=1, query=2),
+        op.ZeroValue(site="cross_attention", head=1, key=-1),
+    ],
+    ids=repr,
+)
+def test_cross_attention_is_edited_alike_with_a_cache_and_without(edited):
+    for number in (0, 4):
+        model = make("both", number)
+        cached, anew = (
+            generated(model, [edited], use_cache=use_cache, kind="both")
+            for use_cache in (True, False)
+        )
+        assert torch.equal(cached.tokens, anew.tokens)
+        assert (cached.probabilities - anew.probabilities).abs().max() < 1e-12
+
+
+def test_a_step_is_a_forward_pass():
+    model, given = make("decoder", 0), [tokens(seed=seed) for seed in range(3)]
+    plain = [model(each) for each in given]
+    with edit(model, op.ZeroHead(layer=0, head=0, step=2)):
+        outputs = [model(each) for each in given]
+    assert [torch.equal(output, before) for output, before in zip(outputs, plain, strict=True)] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_names_mean_their_places_in_each_row_whatever_form_the_vocabulary_has():
+    model = make("decoder", 0)
+    given = torch.tensor([[1, 2, 3, 2], [2, 0, 0, 3]])
+    plain = model(given)
+    for vocabulary in (VOCABULARY, dict(enumerate(VOCABULARY)), lambda token: f"t{token}"):
+        with edit(model, op.ZeroHead(layer=1, head="all", query="t2"), vocabulary=vocabulary):
+            output = model(given)
+        assert torch.equal(changed(output, plain), given == 2)
+    with (
+        pytest.raises(WrongUsage, match="no token is called 'T2'; did you mean 't2'"),
+        edit(model, op.ZeroHead(head=0, query="T2"), vocabulary=VOCABULARY),
+    ):
+        pass
+
+
+def test_tokens_of_several_parts_go_by_any_of_their_names_or_by_all():
+    model = make("encoder", 0)
+    given = torch.tensor([[[1, 2], [3, 4], [2, 2]]])
+    plain = model(given)
+    for name, places in (("t2", [True, False, True]), ("t1+t2", [True, False, False])):
+        with edit(
+            model, op.ZeroSite(site="layers.1.residual_after", query=name), vocabulary=VOCABULARY
+        ):
+            assert changed(model(given), plain)[0].tolist() == places
+
+
+def test_vectors_have_no_names():
+    case = Case(4)
+    with pytest.raises(WrongUsage, match="reads vectors, which have no names"):
+        case.run(op.ZeroHead(head=0, query="t1"), vocabulary=VOCABULARY)
+
+
+def test_a_mean_over_positions_is_refused_under_a_cache():
+    model = make("decoder", 0)
+    with (
+        pytest.raises(WrongUsage, match="under a key/value cache a mean over positions"),
+        edit(model, op.MeanHead(head=1)),
+    ):
+        generate(model, tokens(), 3)
+    with edit(model, op.MeanHead(head=1)):
+        generate(model, tokens(), 3, use_cache=False)

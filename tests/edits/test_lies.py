@@ -1,0 +1,256 @@
+"""Machinery that lies, models that copies and threads come from, texts that keys are not of: none
+gets through."""
+
+import copy
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import attnlab.edits as op
+from attnlab.edits import edit, editor, edits_from_json, edits_to_json
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import record
+from attnlab.parts import Cache
+from attnlab.parts.heads import multi_head_attention
+from attnlab.seeds import isolated
+from attnlab.sites import SitedModule
+
+from .cases import is_clean, make, tokens
+
+HEAD = op.ZeroHead(layer=0, head=1)
+
+
+class Looker(SitedModule):
+    """A person's own model: queries of what it reads, keys of something else, under a name of its
+    own."""
+
+    sites = ("embedding",)
+
+    def __init__(self, *, has_prefix=False):
+        super().__init__()
+        with isolated(0, "looker"):
+            self.look = multi_head_attention(8, 2)
+        self.has_prefix = has_prefix
+
+    def forward(self, ids, memory=None):
+        self.announce(ids)
+        x = nn.functional.one_hot(ids, 8).float()
+        if self.has_prefix:
+            x = torch.cat((torch.zeros_like(x[:, :1]), x), 1)
+        return self.look(x, memory).output
+
+
+def _cut(model, inputs, **targets):
+    """Which weights are zero under a cut, (query, key), and what the recording calls both sides."""
+    with (
+        torch.no_grad(),
+        edit(model, op.CutEdge(**targets)),
+        record(model, "look.weights") as recording,
+    ):
+        model(*inputs)
+    return recording["look.weights"][0, 0] == 0, recording.tokens("look.weights")
+
+
+@pytest.mark.parametrize("length", [5, 7, 3])
+def test_keys_are_counted_from_their_own_end_whatever_the_attention_is_called(length):
+    cut, _ = _cut(Looker(), (tokens(2, 5, high=8), torch.randn(2, length, 8)), key=-1)
+    assert cut.nonzero().tolist() == [[query, length - 1] for query in range(5)]
+
+
+def test_keys_of_another_text_have_none_of_this_ones_names():
+    model, inputs = Looker(), (tokens(2, 5, high=8), torch.randn(2, 7, 8))
+    with (
+        pytest.raises(WrongUsage, match="give positions"),
+        edit(model, op.CutEdge(key="a"), vocabulary=list("abcdefgh")),
+    ):
+        model(*inputs)
+    assert is_clean(model)
+
+
+def test_positions_that_a_model_puts_before_what_it_reads_take_no_names_from_it():
+    cut, sides = _cut(Looker(has_prefix=True), (tokens(2, 5, high=8),), query=-1, key=0)
+    assert cut.nonzero().tolist() == [[5, 0]]
+    assert sides.query == sides.key == [f"[{place}]" for place in range(6)]
+
+
+def test_layers_are_those_after_the_word_where_a_path_holds_other_numbers_too():
+    model = nn.Sequential(make("decoder", 0))
+    with edit(model, op.ZeroHead(layer=1, head=0)) as certificate:
+        model(tokens())
+    assert certificate.calls == {"0.layers.1.attention.heads": 1}
+
+
+def test_a_copy_made_under_an_edit_is_not_part_of_its_certificate():
+    model = make("decoder", 0)
+    with edit(model, HEAD) as certificate:
+        other = copy.deepcopy(model)
+        other(tokens(length=4))
+        assert not certificate.effects
+        model(tokens())
+    assert certificate.effects[""].largest > 0
+
+
+def test_what_could_not_be_compared_is_said():
+    model, cache, ids = make("decoder", 0), Cache(), tokens()
+    model(ids[:, :3], cache=cache)
+    with edit(model, HEAD) as certificate:
+        model(ids[:, 3:], cache=cache)
+    assert certificate.identity is None
+    assert "began without a past" in str(certificate)
+
+
+def test_after_a_pass_that_was_interrupted_the_next_one_is_compared():
+    model = make("decoder", 0)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    handle = model.layers[1].register_forward_pre_hook(interrupt)
+    with edit(model, HEAD) as certificate:
+        with pytest.raises(KeyboardInterrupt):
+            model(tokens())
+        handle.remove()
+        model(tokens())
+    assert certificate.identity == 0.0
+    assert is_clean(model)
+
+
+def _all_allowed(self, mask, part):
+    return torch.ones_like(WIDENED(self, mask, part))
+
+
+def _with_dust(self, site, value):
+    value = VISIT(self, site, value)
+    return value + 1e-3 if site.endswith("heads") else value
+
+
+WIDENED, VISIT = editor.Editor._widened, editor.Editor.visit
+
+
+@pytest.mark.parametrize(
+    ("place", "fault", "one"),
+    [
+        ((editor.Editor, "_widened"), _all_allowed, op.CutEdge(layer=0, query=3, key=0)),
+        ((editor.Editor, "visit"), _with_dust, HEAD),
+        (
+            (editor, "share_heads"),
+            lambda value, _: value.repeat(1, 2, 1, 1),
+            op.ZeroValue(layer=0, head=1, key=2),
+        ),
+    ],
+)
+def test_an_editor_that_changes_more_than_its_edits_fails_the_check_that_nothing_changes_nothing(
+    place, fault, one, monkeypatch
+):
+    model = make("decoder", 1)
+    assert model.config.num_kv_heads == 2
+    monkeypatch.setattr(*place, fault)
+    with pytest.raises(CouldNotRun, match="must be exactly 0"), edit(model, one):
+        model(tokens())
+
+
+class _Greedy(op.ScaleSite):
+    def change(self, values, context):
+        context.whole[1] += 5
+        return values * self.factor
+
+
+def test_an_edit_of_the_stream_that_reaches_into_another_row_is_caught():
+    with (
+        pytest.raises(CouldNotRun, match="row 1 changed, and no edit meant it"),
+        edit(make("decoder", 0), _Greedy(site="layers.0.residual_after", factor=2.0, row=0)),
+    ):
+        make("decoder", 0)(tokens())
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        {"query": "3..100"},
+        {"query": "-50..-1"},
+        {"row": "0..9"},
+        {"row": "-9..-1"},
+        {"query": "100..3"},
+    ],
+)
+def test_a_span_with_an_end_that_no_input_has_is_an_error(targets):
+    model = make("decoder", 0)
+    with (
+        pytest.raises(WrongUsage, match=r"landed only in part|holds nothing"),
+        edit(model, op.ZeroHead(head=0, **targets)),
+    ):
+        model(tokens())
+
+
+def test_two_threads_at_once_under_one_edit_are_refused():
+    model, both, errors = make("decoder", 0), threading.Barrier(2), []
+
+    def work():
+        both.wait()
+        try:
+            model(tokens())
+        except WrongUsage as error:
+            errors.append(str(error))
+        both.wait()
+
+    with edit(model, HEAD, certify=False):
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        model(tokens())  # they have ended
+    assert len(errors) == 1
+    assert "one thread at a time" in errors[0]
+
+
+def _nested(depth):
+    found = 1.0
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "[" * 100_000,
+        '[{"edit": "ZeroHead", "head": 0, "head": 1}]',
+        [{"edit": "SetPattern", "pattern": {"tensor": _nested(5000), "dtype": "float64"}}],
+        [{"edit": "ZeroHead", "head": _nested(5000)}],
+        [{"edit": "ScaleHead", "head": 0, "factor": {"number": "abc"}}],
+        [{"edit": "ScaleHead", "head": 0, "factor": 10**400}],
+        [{"edit": "ScaleHead", "head": 0, "factor": 10**300}],
+        [
+            {
+                "edit": "AddVector",
+                "site": "embedding",
+                "vector": {"tensor": [10**400], "dtype": "float64"},
+            }
+        ],
+        [{"edit": "CutEdge", "query": 10**30, "key": 0}],
+        [{"edit": "ZeroHead", "head": "3.." + "9" * 5000}],
+        [{"edit": "ZeroHead", "head": 0, "query": list(range(100_000))}],
+        [{"edit": "ZeroHead", "head": 0, "step": 10**30}],
+        [{"edit": "ShiftMask", "by": 10**30}],
+        [{"edit": "FreezePattern", "recording": {"values": {"layers.0.attention.weights": 5}}}],
+    ],
+)
+def test_hostile_edits_are_refused_in_a_sentence(form):
+    with pytest.raises(WrongUsage) as caught:
+        edits_from_json(form)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int32, torch.int16, torch.int8, torch.uint8, torch.int64, torch.float16]
+)
+def test_a_vector_of_any_kind_of_number_comes_back_from_json(dtype):
+    one = op.AddVector(site="embedding", vector=torch.ones(16, dtype=dtype))
+    assert edits_from_json(edits_to_json([one])) == [one]
+
+
+def test_equal_edits_have_one_hash():
+    assert len({op.ScaleHead(head=0, factor=1), op.ScaleHead(head=0, factor=1.0)}) == 1

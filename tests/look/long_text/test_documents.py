@@ -1,0 +1,379 @@
+"""Long documents: what is written is what a recording shows, in bounded memory, and stopping costs
+nothing but time."""
+
+import json
+
+import pytest
+import torch
+
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import record
+from attnlab.look.long_text import open_document, summarize, summarize_document
+from attnlab.look.long_text.budget import check_open, summary_bytes
+from attnlab.look.long_text.files import Folder
+from attnlab.look.summaries import Summarize
+from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
+from attnlab.seeds import isolated
+
+LENGTH = 50
+SMALL = Summarize(tiles=8)
+SETTINGS = {
+    "vocab_size": 23,
+    "max_length": 64,
+    "d_model": 12,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "num_layers": 4,
+}
+
+
+def decoder(**settings):
+    with isolated(0):
+        return Decoder(DecoderConfig(**{**SETTINGS, "positions": "rotary", **settings}))
+
+
+@pytest.fixture
+def model():
+    return decoder()
+
+
+@pytest.fixture
+def ids():
+    return torch.randint(0, 23, (LENGTH,), generator=torch.Generator().manual_seed(0))
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in sorted((folder / "layers").iterdir())}
+
+
+def stopped(model, ids, out, after, **options):
+    """Summarize until some layers are done, and be interrupted there."""
+
+    def stop(progress):
+        if progress.done == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        summarize_document(model, ids, out=out, reduce=SMALL, progress=stop, **options)
+
+
+def counted(monkeypatch):
+    """Count what is summarized."""
+    parts = []
+    whole = Summarize.__call__
+    monkeypatch.setattr(
+        Summarize, "__call__", lambda self, call: parts.append(1) or whole(self, call)
+    )
+    return parts
+
+
+def blocks_run(model, run):
+    """Return the numbers of the layers whose attention was computed."""
+    return blocks_run_in([block.attention for block in model.layers], run)
+
+
+def blocks_run_in(parts, run):
+    """Return the numbers of the parts that were computed, in order."""
+    found = []
+    hooks = [
+        part.register_forward_pre_hook(lambda *_, number=number: found.append(number))
+        for number, part in enumerate(parts)
+    ]
+    run()
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def check_against_recording(model, document, ids):
+    with torch.no_grad(), record(model, "layers.*.attention.weights") as recording:
+        model.eval()(ids.unsqueeze(0))
+    assert len(document.parts) == 4
+    for part in document.parts:
+        weights, summary = recording[f"{part}.weights"][0], document.summary(part)
+        entropy = torch.special.entr(weights).sum(-1)
+        assert torch.allclose(summary.entropy, entropy, atol=2e-6)
+        assert torch.allclose(summary.effective_keys, entropy.exp(), rtol=1e-5)
+        assert torch.allclose(summary.largest, weights.amax(-1), atol=1e-6)
+        assert torch.allclose(
+            summary.map_max[:, 0, 0], weights[:, :7, :7].amax((-2, -1)), atol=1e-6
+        )
+        assert torch.equal(summary.top_keys[:, -1, 0], weights[:, -1].argmax(-1))
+        for head, row in enumerate(
+            each for each in document.table() if each["layer"] == part.split(".")[1]
+        ):
+            assert row["head"] == head
+            assert row["entropy"] == pytest.approx(float(entropy[head].mean()), abs=2e-6)
+            own = weights[head].diagonal().mean()
+            assert row["own"] == pytest.approx(float(own), abs=1e-6)
+
+
+def test_what_is_written_of_every_head_is_what_a_recording_shows(model, ids, tmp_path):
+    document = summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    check_against_recording(model, document, ids)
+    assert len(document.table()) == 16
+    assert document.measure("entropy").shape == (4, 4)
+    assert document.tokens == [str(token) for token in ids.tolist()]
+    assert document.is_done
+    assert not document.unfinished
+    assert not (tmp_path / "a" / "stream.safetensors").exists()
+
+
+def test_summaries_of_the_layer_before_are_caught(model, ids, tmp_path, monkeypatch):
+    whole, last = Summarize.__call__, []
+
+    def late(self, call):
+        last.append(whole(self, call))
+        return last[-2:][0]
+
+    monkeypatch.setattr(Summarize, "__call__", late)
+    document = summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    with pytest.raises(AssertionError):
+        check_against_recording(model, document, ids)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_what_was_stopped_ends_in_the_same_bytes_and_computes_nothing_twice(
+    model, ids, tmp_path, monkeypatch, after
+):
+    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL, keep=["2"])
+    stopped(model, ids, tmp_path / "a", after, keep=["2"])
+    partial = open_document(tmp_path / "a")
+    assert (len(partial.parts), partial.is_done) == (after, False)
+    assert len(partial.table()) == 4 * after
+    summaries = counted(monkeypatch)
+    run = blocks_run(
+        model, lambda: summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL, keep=["2"])
+    )
+    assert files(tmp_path / "a") == files(tmp_path / "whole")
+    assert len(summaries) == 4 - after
+    assert run == list(range(after - 1, 4))  # the block that was cut in two is run once more
+    again = blocks_run(
+        model, lambda: summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL, keep=["2"])
+    )
+    assert again == []
+
+
+def test_a_stream_that_is_not_the_one_that_was_stopped_at_is_caught(
+    model, ids, tmp_path, monkeypatch
+):
+    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
+    stopped(model, ids, tmp_path / "a", 3)
+    whole = Folder.stream
+    monkeypatch.setattr(Folder, "stream", lambda self: (whole(self)[0], whole(self)[1] * 1.001))
+    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    assert files(tmp_path / "a") != files(tmp_path / "whole")
+
+
+def test_a_damaged_layer_is_made_anew_and_a_lost_stream_costs_only_time(model, ids, tmp_path):
+    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
+    stopped(model, ids, tmp_path / "a", 3)
+    (tmp_path / "a" / "layers" / "001.safetensors").write_bytes(b"damaged")
+    (tmp_path / "a" / "stream.safetensors").write_bytes(b"damaged")
+    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    assert files(tmp_path / "a") == files(tmp_path / "whole")
+    (tmp_path / "a" / "layers" / "001.safetensors").write_bytes(b"damaged")
+    with pytest.raises(CouldNotRun, match="checksum"):
+        open_document(tmp_path / "a").summary(1)
+
+
+def test_a_layer_before_the_stream_that_is_damaged_is_computed_again(model, ids, tmp_path):
+    """The stream stands in for blocks that are done; one of them that has to be made anew cannot be
+    left out."""
+    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
+    stopped(model, ids, tmp_path / "a", 3)
+    (tmp_path / "a" / "layers" / "000.safetensors").unlink()
+    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    assert files(tmp_path / "a") == files(tmp_path / "whole")
+
+
+def test_only_chosen_layers_are_done_and_the_model_runs_no_further(model, ids, tmp_path):
+    run = blocks_run(
+        model, lambda: summarize_document(model, ids, out=tmp_path / "a", layers=["1", "0"])
+    )
+    assert run == [0, 1]
+    assert open_document(tmp_path / "a").parts == ("layers.0.attention", "layers.1.attention")
+    with pytest.raises(WrongUsage, match="no layer"):
+        summarize_document(model, ids, out=tmp_path / "b", layers=["7"])
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder"])
+def test_any_tile_of_a_kept_head_is_exact(ids, tmp_path, kind):
+    if kind == "decoder":
+        model = decoder()
+    else:
+        with isolated(0):
+            model = Encoder(EncoderConfig(**SETTINGS))
+    document = summarize_document(model, ids, out=tmp_path / "a", keep=["2.1", "3"])
+    assert document.kept == ("2.1", "3.0", "3.1", "3.2", "3.3")
+    with torch.no_grad(), record(model, "layers.*.attention.weights") as recording:
+        model.eval()(ids.unsqueeze(0))
+    for name in document.kept:
+        layer, head = map(int, name.split("."))
+        tile = document.zoom(name, side=16).tile(0, 2, 1)
+        weights = recording[f"layers.{layer}.attention.weights"][0, head, 32:48, 16:32]
+        assert torch.allclose(tile.mean, weights, atol=1e-6)
+    with pytest.raises(WrongUsage, match="was not kept"):
+        document.zoom("0.0")
+
+
+def test_a_budget_that_does_not_do_is_refused_before_anything_runs(model, ids, tmp_path):
+    run = []
+    model.register_forward_pre_hook(lambda *_: run.append(1))
+    with pytest.raises(CouldNotRun, match="a layer's summary"):
+        summarize_document(model, ids, out=tmp_path / "a", budget="20 KiB")
+    assert not run
+    assert not (tmp_path / "a").exists()
+
+
+def test_an_attention_that_needs_all_pairs_is_refused_before_they_are_made():
+    from attnlab.sites import AttentionCall
+
+    rows = torch.empty(1, 2, 1000, 4)
+    call = AttentionCall(rows, rows, rows, "causal", None, is_open=True)
+    with pytest.raises(CouldNotRun, match=r"22\.9 MiB; the budget is 20\.0 MiB"):
+        check_open("layers.0.attention", call, 20 * 2**20)
+    check_open("layers.0.attention", call, 30 * 2**20)
+    check_open("layers.0.attention", call._replace(is_open=False), 1)
+
+
+def test_the_bytes_of_a_summary_are_told_before(model, ids, tmp_path):
+    summarize_document(model, ids, out=tmp_path / "a", reduce=Summarize(tiles=8, top=3))
+    size = len(files(tmp_path / "a")["000.safetensors"])
+    assert (
+        summary_bytes(4, LENGTH, 8, 3) <= size + 4 * 4 * LENGTH
+    )  # of which one number, made when asked for, is not kept
+    assert summary_bytes(4, LENGTH, 8, 3) >= size - 2000  # names and shapes
+
+
+def test_another_document_is_refused_by_what_differs(model, ids, tmp_path):
+    stopped(model, ids, tmp_path / "a", 1)
+    for other, options, what in (
+        (ids.flip(0), {}, "the text"),
+        (ids[:-1], {}, "the length"),
+        (ids, {"reduce": Summarize(tiles=9)}, "tiles"),
+        (ids, {"reduce": Summarize(tiles=8, top=3)}, "top"),
+        (ids, {"keep": ["0"]}, "keep"),
+        (ids, {"layers": ["0"]}, "layers"),
+    ):
+        with pytest.raises(WrongUsage, match=f"another document: {what}"):
+            summarize_document(model, other, out=tmp_path / "a", **{"reduce": SMALL, **options})
+
+
+def exchanged(model):
+    """Exchange two numbers in the middle of a matrix: neither its ends nor its sum change."""
+    weight = model.layers[2].feed_forward.inner.weight.data.view(-1)
+    weight[[100, 101]] = weight[[101, 100]]
+    return model
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: decoder(temperature=2.0),
+        lambda: decoder(activation="gelu"),
+        lambda: exchanged(decoder()),
+    ],
+    ids=["a temperature", "an activation", "two numbers exchanged"],
+)
+def test_a_model_that_differs_in_anything_does_not_go_on(other, model, ids, tmp_path):
+    stopped(model, ids, tmp_path / "a", 1)
+    with pytest.raises(WrongUsage, match="another document: the model"):
+        summarize_document(other(), ids, out=tmp_path / "a", reduce=SMALL)
+
+
+def test_who_is_killed_after_the_last_layer_ends_as_who_was_not(model, ids, tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "forget_stream", killed)
+        patch.setitem(summarize.__dict__, "_run", leaving_it_open(summarize._run))
+        with pytest.raises(KeyboardInterrupt):
+            summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    assert not open_document(tmp_path / "a").is_done
+    (tmp_path / "a" / ".document.json.x.part").touch()  # of who was killed while it was written
+    assert summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL).is_done
+    assert {each.name for each in (tmp_path / "a").iterdir()} == {
+        "document.json",
+        "tokens.safetensors",
+        "layers",
+    }
+
+
+def leaving_it_open(run):
+    """Run, and be killed before it is written that all is done."""
+
+    def killed(*given):
+        run(*given)
+        raise KeyboardInterrupt
+
+    return killed
+
+
+@pytest.mark.parametrize("damage", [{"layers": None}, {"layers": []}, {"layers": "all"}])
+def test_a_document_that_does_not_say_what_is_done_does_not_go_on(damage, model, ids, tmp_path):
+    stopped(model, ids, tmp_path / "a", 1)
+    file = tmp_path / "a" / "document.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
+    with pytest.raises(CouldNotRun, match="damaged"):
+        summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+
+
+def test_the_room_on_the_disk_is_for_the_stream_not_for_the_vocabulary(ids, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(summarize, "check_room", lambda path, size, what: asked.append(size))
+    model = decoder()
+    before = summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    model.bias_of_a_vocabulary = torch.nn.Parameter(torch.zeros(1_000_000))
+    summarize_document(model, ids, out=tmp_path / "b", reduce=SMALL)
+    assert asked[0] == asked[1] > sum(len(each) for each in files(before.folder).values()) // 2
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        torch.zeros(2, 5).long(),
+        torch.zeros(5),
+        torch.zeros(0).long(),
+        [],
+        "text",
+        None,
+        5,
+        ["a"],
+        [2**70],
+        torch.tensor([1, 23]),
+        [-1, 2],
+        [[1], [2, 3]],
+    ],
+)
+def test_what_is_no_document_is_refused(model, tmp_path, odd):
+    with pytest.raises(WrongUsage):
+        summarize_document(model, odd, out=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_folder_that_holds_something_else_is_refused(tmp_path):
+    with pytest.raises(CouldNotRun, match="there is no document"):
+        open_document(tmp_path)
+    for content in ({"format": "other"}, {"format": "attnlab document 1"}):
+        (tmp_path / "document.json").write_text(json.dumps(content))
+        with pytest.raises(CouldNotRun, match=r"no document|damaged"):
+            open_document(tmp_path)
+
+
+def test_dropout_is_off_and_the_model_is_left_as_it_was(ids, tmp_path):
+    model = decoder(dropout=0.5).train()
+    model.layers[1].eval()
+    before = [module.training for module in model.modules()]
+    document = summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    assert [module.training for module in model.modules()] == before
+    check_against_recording(model, document, ids)
+
+
+def test_progress_tells_how_far_it_is(model, ids, tmp_path):
+    told = []
+    summarize_document(model, ids, out=tmp_path / "a", progress=told.append)
+    assert [(each.done, each.total) for each in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert told[-1].left == 0
+    assert all(each.left > 0 for each in told[:-1])
