@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run test test-slow check format bench picture clean
+.PHONY: run test test-slow test-busy check format bench picture clean
 
 # The main job on real input: all five systems, a report each, one table of all claims, the gallery over them.
 # Real sentences are read from DATA where it is there (text,label,split); without it, the built-in film verdicts serve.
@@ -20,6 +20,11 @@ test: $(VENV)/test.done
 # The long campaigns, beside the short samples of them that `make test` runs.
 test-slow: $(VENV)/slow.done
 	$(BIN)/pytest -n 2 --dist loadgroup -m "slow or not slow"
+
+# The suite three times beside two busy processes: no test may depend on the clock.
+test-busy: $(VENV)/test.done
+	(while :; do :; done) & one=$$!; (while :; do :; done) & two=$$!; trap "kill $$one $$two" EXIT; \
+	for round in 1 2 3; do $(BIN)/pytest -n 2 --dist loadgroup -q $(ONLY) || exit 1; done
 
 check: $(VENV)/test.done $(VENV)/check.done
 	$(BIN)/ruff format --check .
