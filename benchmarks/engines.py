@@ -1,7 +1,7 @@
 """Does what a population shows depend on the engine that trained it? The same seeds, trained in
 every layout.
 
-    python benchmarks/engines.py [--seeds 64] [--steps 15000] [--contestants lanes batched nudged]
+    python benchmarks/engines.py [--seeds 64] [--steps 15000] [--contestants simd batched nudged]
     [--json FILE]
 
 The layouts do the same arithmetic in another order, so they differ by rounding, and a training
@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from attnlab.experiments.experiment import Problem
 from attnlab.experiments.intervals import mean_interval
 from attnlab.experiments.population.fit import learnable
-from attnlab.experiments.population.population import Place, Population
+from attnlab.experiments.population.members import MemberId
+from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.population_heads import record_heads
 from attnlab.experiments.registry import config
 from attnlab.train.history import Evaluation
@@ -65,7 +66,7 @@ def train(name: str, num_seeds: int, steps: int) -> Found:
     assert found.layout == layout, f"{layout} was asked for, {found.layout} came"
     own_states = [member.model.state_dict() for member in members]
     weights = {key: torch.stack([each[key] for each in own_states]) for key in own_states[0]}
-    places = tuple(Place(seed, 0) for seed in seeds)
+    places = tuple(MemberId(seed, 0) for seed in seeds)
     population = Population(
         "sorting", {}, ({},), places, found.history, weights, found.layout, settings, experiment
     )

@@ -143,9 +143,9 @@ def layouts(each: Population, *, is_compiling: bool) -> dict[str, Callable[[], L
     found: dict[str, Callable[[], Layout]] = {
         "sequential eager": lambda: sequential(each),
         "vmap eager": lambda: vmapped(*arguments),
-        "lanes eager": lambda: interpreted(*arguments),
+        "simd eager": lambda: interpreted(*arguments),
         "batched eager": lambda: batched(*arguments, width=width[False], is_compiled=False),
-        "lanes compiled": lambda: Simd(*arguments),
+        "simd compiled": lambda: Simd(*arguments),
     }
     if is_compiling:
         found["batched compiled"] = lambda: batched(*arguments, width=width[True], is_compiled=True)
@@ -315,7 +315,7 @@ def grid(
             micro = {way: round(1e6 * each, 1) for way, each in seconds.items()}
             over = {
                 "over_best": whole[chosen] / whole[best],
-                "over_solo": whole[chosen] / whole["sequential eager"],
+                "over_sequential": whole[chosen] / whole["sequential eager"],
             }
             row = {
                 "size": name,
@@ -329,7 +329,7 @@ def grid(
             listed = "  ".join(f"{way} {each:,.0f}" for way, each in micro.items())
             print(
                 f"  {name:8} N {members:3}  {chosen:17} {row['over_best']:.2f} of the best "
-                f"({best}), {row['over_solo']:.2f} of sequential | {listed}",
+                f"({best}), {row['over_sequential']:.2f} of sequential | {listed}",
                 flush=True,
             )
     return rows

@@ -320,3 +320,28 @@ def test_the_package_that_is_now_called_edits_still_has_its_old_name():
     with pytest.warns(DeprecationWarning, match="is now called attnlab.edits"):
         operate = importlib.import_module("attnlab.operate")
     assert operate.ZeroHead is attnlab.ZeroHead
+
+
+def missing_names(source: str) -> list[str]:
+    """Return what a program imports from attnlab and attnlab does not have."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("attnlab"):
+            module = importlib.import_module(node.module)
+            found += [
+                f"{node.module}.{alias.name}"
+                for alias in node.names
+                if not hasattr(module, alias.name) and not is_file(f"{node.module}.{alias.name}")
+            ]
+    return found
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples"])
+def test_benchmarks_and_examples_import_what_there_is(folder):
+    programs = sorted((ROOT / folder).glob("*.py"))
+    assert programs
+    assert [name for path in programs for name in missing_names(path.read_text())] == []
+
+
+def test_a_name_that_is_gone_is_found():
+    assert missing_names("from attnlab.seeds import generator, gone") == ["attnlab.seeds.gone"]
