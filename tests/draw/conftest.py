@@ -21,6 +21,9 @@ FLAGS = [
     "--disable-sync",
 ]
 
+# Charts are drawn when their width is known, which the browser tells before it paints.
+ONCE_DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
+
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 
 
@@ -50,6 +53,8 @@ def open_html(browser: Any, tmp_path: Path) -> Iterator[Open]:
         page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(path.as_uri())
+        if options.get("java_script_enabled", True):
+            page.evaluate(ONCE_DRAWN)
         return page
 
     yield open_it
