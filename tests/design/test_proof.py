@@ -10,7 +10,7 @@ import torch
 from attnlab.design import copy_first, identity, prove, unique
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead
-from attnlab.parts.reference import NumpyTransformer
+from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import vector_task
 
 

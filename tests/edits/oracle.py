@@ -1,6 +1,6 @@
 """The models once more, in NumPy float64, with a hook point of their own at every site.
 
-Formulas come from `attnlab.parts.reference`; nothing here knows torch beyond reading the
+Formulas come from `tests/reference`; nothing here knows torch beyond reading the
 parameters. `change` is called with each site's full name and value, and what it returns goes on;
 masks are boolean there, (batch, head, query, key), and a bias is kept apart from them.
 """
@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests import reference as ref
 from torch import nn
 
 from attnlab.models import Decoder, EncoderDecoder, SingleHead
-from attnlab.parts import reference as ref
 
 Change = Callable[[str, np.ndarray], np.ndarray]
 

@@ -18,7 +18,7 @@ from attnlab.experiments.handmade import (
     workshop,
 )
 from attnlab.models import SingleHead
-from attnlab.parts.reference import single_head as reference
+from attnlab.parts import numpy_transformer as reference
 from attnlab.tasks.vectors import VectorTask
 from attnlab.train import Evaluation, Member, train_together
 from attnlab.train.observer import Silent

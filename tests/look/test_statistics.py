@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import reference
 
 from attnlab.errors import WrongUsage
 from attnlab.look.statistics import (
@@ -14,7 +15,6 @@ from attnlab.look.statistics import (
     numerical_rank,
     softmax_jacobian_norm,
 )
-from attnlab.parts import reference
 from attnlab.parts.masks import causal_mask
 
 

@@ -7,7 +7,7 @@ import attnlab
 from attnlab.draw.figures import section_figures
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
-from attnlab.parts.reference import NumpyTransformer
+from attnlab.parts.numpy_transformer import NumpyTransformer
 
 
 @pytest.mark.parametrize("has_positions", [False, True])

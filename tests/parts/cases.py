@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from tests import reference as ref
 from torch import Tensor
-
-from attnlab.parts import reference as ref
 
 KINDS = (
     "none",

@@ -5,8 +5,8 @@ import collections
 import numpy as np
 import pytest
 import torch
+from tests import reference as ref
 
-from attnlab.parts import reference as ref
 from attnlab.parts.attend import attend
 
 from .cases import HALVES, KINDS, Case, as_tensor, random_case

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from tests import reference as ref
 
-from attnlab.parts import reference as ref
 from attnlab.parts.feed_forward import FeedForward
 from attnlab.seeds import isolated
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tests import reference as ref
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.native import attention, compiler_name, vector_bytes, vectors
-from attnlab.parts import reference as ref
 from attnlab.parts.attend import attend
 from attnlab.parts.fused import (
     attention_path_in_use,

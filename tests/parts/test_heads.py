@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import reference as ref
 from torch import nn
 
-from attnlab.parts import reference as ref
 from attnlab.parts.attend import attend
 from attnlab.parts.heads import (
     MultiHeadAttention,

@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import reference as ref
 
 from attnlab.errors import WrongUsage
 from attnlab.parts import masks
-from attnlab.parts import reference as ref
 from attnlab.parts.attend import attend
 
 from .closeness import assert_same

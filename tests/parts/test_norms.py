@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
+from tests import reference as ref
 from torch import nn
 
-from attnlab.parts import reference as ref
 from attnlab.parts.norms import LayerNorm, RMSNorm, layer_norm, make_norm, rms_norm
 
 from .builders import normal

@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import reference as ref
 
-from attnlab.parts import reference as ref
 from attnlab.parts.positions import (
     Alibi,
     ConcatenatedPositions,

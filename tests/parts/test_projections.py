@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
+from tests import reference as ref
 
-from attnlab.parts import reference as ref
 from attnlab.parts.linear import Linear
 from attnlab.parts.projections import (
     FactorisedProjection,

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose as numpy_assert_allclose
 from numpy.testing import assert_array_equal
+from tests import reference as ref
 
 from attnlab.errors import WrongUsage
-from attnlab.parts import reference as ref
+from attnlab.parts.numpy_transformer import NumpyTransformer
 
 E = math.e
 NAN, INF = math.nan, math.inf
@@ -23,9 +24,9 @@ def numbers(*shape, seed=0):
     return np.random.default_rng((seed, *shape)).normal(size=shape)
 
 
-@pytest.mark.parametrize("name", ["attention", "layers", "masks", "positions", "single_head"])
+@pytest.mark.parametrize("name", ["attention", "layers", "masks", "positions"])
 def test_every_docstring_example_is_true_and_every_public_function_has_one(name):
-    module = importlib.import_module(f"attnlab.parts.reference.{name}")
+    module = importlib.import_module(f"tests.reference.{name}")
     result = doctest.testmod(module)
     assert result.failed == 0
     examples = {
@@ -35,15 +36,13 @@ def test_every_docstring_example_is_true_and_every_public_function_has_one(name)
 
 
 def test_the_package_exports_what_its_files_export():
-    files = ["attention", "layers", "masks", "positions", "single_head"]
-    names = [
-        n for f in files for n in importlib.import_module(f"attnlab.parts.reference.{f}").__all__
-    ]
+    files = ["attention", "layers", "masks", "positions"]
+    names = [n for f in files for n in importlib.import_module(f"tests.reference.{f}").__all__]
     assert sorted(names) == ref.__all__
 
 
 def test_the_files_of_the_reference_import_numpy_but_not_torch():
-    for file in ["__init__", "attention", "layers", "masks", "positions", "single_head"]:
+    for file in ["__init__", "attention", "layers", "masks", "positions"]:
         path = f"{ref.__path__[0]}/{file}.py"
         with open(path, encoding="utf-8") as source:
             lines = source.read().splitlines()
@@ -474,7 +473,7 @@ def random_head(seed, pos_dim=None, longest=6):
     source = np.random.default_rng(seed)
     width = 3 + (pos_dim or 0)
     Km, Qm, Vm = (source.normal(size=(width, size)) for size in (5, 5, 2))
-    return ref.NumpyTransformer(
+    return NumpyTransformer(
         Km, Qm, Vm, None if pos_dim is None else source.normal(size=(longest, pos_dim))
     )
 
@@ -492,14 +491,14 @@ def test_a_single_head_is_attention_of_concatenated_rows(pos_dim):
 
 @pytest.mark.parametrize("gain", [1.0, 36.0, 1e2, 1e4, 1e150])
 def test_a_single_head_does_not_break_at_any_gain(gain):
-    head = ref.NumpyTransformer(gain * np.eye(2), gain * np.eye(2), np.eye(2))
+    head = NumpyTransformer(gain * np.eye(2), gain * np.eye(2), np.eye(2))
     assert_allclose(head(np.eye(2)).sum(-1), [1, 1], rtol=1e-15)
     if gain > 1:
         assert_allclose(head(np.eye(2)), np.eye(2), atol=1e-100)
 
 
 def test_a_single_head_that_overflows_says_nan_and_nothing_else():
-    head = ref.NumpyTransformer([[1e200]], [[1e200]], [[1.0]])
+    head = NumpyTransformer([[1e200]], [[1e200]], [[1.0]])
     assert np.isnan(head([[1.0]])).all()
 
 
@@ -524,16 +523,16 @@ def test_a_single_head_explains_every_panel_with_its_shape():
     ("call", "message"),
     [
         (
-            lambda: ref.NumpyTransformer([[1.0]], [[1.0, 2.0]], [[1.0]]),
+            lambda: NumpyTransformer([[1.0]], [[1.0, 2.0]], [[1.0]]),
             "Km and Qm must have one shape",
         ),
-        (lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.eye(3)), "Vm .* as many rows"),
+        (lambda: NumpyTransformer(np.eye(2), np.eye(2), np.eye(3)), "Vm .* as many rows"),
         (
-            lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.eye(2), pos=np.eye(2)),
+            lambda: NumpyTransformer(np.eye(2), np.eye(2), np.eye(2), pos=np.eye(2)),
             "more rows than pos",
         ),
         (
-            lambda: ref.NumpyTransformer(np.eye(2), np.eye(2), np.zeros((2, 0))),
+            lambda: NumpyTransformer(np.eye(2), np.eye(2), np.zeros((2, 0))),
             "Vm must be a matrix",
         ),
         (

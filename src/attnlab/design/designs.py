@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead
-from attnlab.parts.reference.single_head import NumpyTransformer
+from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask, vector_task
 
 __all__ = ["Design", "copy_first", "design_for", "identity", "needed_gap", "unique"]

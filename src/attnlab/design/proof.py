@@ -32,7 +32,7 @@ from attnlab.design.subjects import (
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import Matrices, SingleHead
-from attnlab.parts.reference.single_head import NumpyTransformer
+from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask, vector_task
 
 __all__ = ["Counterexample", "Proof", "prove"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import AttnlabError, WrongUsage
 from attnlab.models.single_head import Matrices, SingleHead
-from attnlab.parts.reference.single_head import NumpyTransformer
+from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask
 
 __all__ = [

@@ -28,7 +28,7 @@ from attnlab.design.proof import prove
 from attnlab.design.subjects import one_line
 from attnlab.errors import AttnlabError, WrongUsage
 from attnlab.models.single_head import Matrices, SingleHead, SingleHeadConfig
-from attnlab.parts.reference.single_head import NumpyTransformer
+from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorRule
 
 __all__ = ["METHODS", "check_record", "submission_record"]

@@ -21,8 +21,7 @@ from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.formulas import decoder_logits, encoder_decoder_logits, encoder_output
 from attnlab.models.generation import generate
-from attnlab.parts.reference import softmax
-from attnlab.parts.reference.attention import Floats
+from attnlab.parts.numpy_transformer import Floats, softmax
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.layout import Loss
 from attnlab.train.members import Member, Trained

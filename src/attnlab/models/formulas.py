@@ -1,24 +1,25 @@
-"""Whole models as formulas: the same weights through the NumPy reference, in float64.
+"""Whole models as formulas: the same weights through plain NumPy, in float64.
 
 Nothing here calls the code of the models or of their parts, so that a fault in those shows as a
-difference. It is slow: made for a few short inputs.
+difference. It is slow: made for a few short inputs. One mask convention: True = may attend.
 """
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnlab.models.config import PositionKind, TransformerConfig
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
-from attnlab.parts import reference
-from attnlab.parts.reference.attention import Floats, linear
-from attnlab.parts.reference.masks import Booleans
+from attnlab.parts.numpy_transformer import Floats, softmax
 
 __all__ = ["decoder_logits", "encoder_decoder_logits", "encoder_output"]
 
+Booleans = NDArray[np.bool_]
 Weights = Mapping[str, Floats]
 """A model's or a part's weights by name, as in its state dict."""
 
@@ -27,7 +28,7 @@ def decoder_logits(model: Decoder, tokens: Tensor) -> Floats:
     """Return the next-token logits: ids (batch, length) -> (batch, length, vocabulary)."""
     weights, config = _weights_of(model), model.config
     stream = _embedding(config, _part(weights, "embedding"), tokens, config.positions)
-    mask = reference.causal_mask(tokens.shape[1])
+    mask = _causal_mask(tokens.shape[1])
     for index in range(config.num_layers):
         stream = _block(config, _part(weights, f"layers.{index}"), stream, mask, config.positions)
     stream = _final_norm(config, weights, stream)
@@ -66,7 +67,7 @@ def encoder_decoder_logits(
     memory = _encoded(config, _part(weights, "encoder"), source, real, positions, num_layers)
     decoder = _part(weights, "decoder")
     stream = _embedding(config, _part(decoder, "embedding"), target, config.positions)
-    mask = reference.causal_mask(target.shape[1])
+    mask = _causal_mask(target.shape[1])
     for index in range(config.num_layers):
         block = _part(decoder, f"layers.{index}")
         stream = _block(
@@ -108,23 +109,33 @@ def _encoded(
     return _final_norm(config, weights, stream)
 
 
+def _causal_mask(length: int) -> Booleans:
+    return np.tri(length, dtype=bool)
+
+
 def _embedding(
     config: TransformerConfig, weights: Weights, tokens: Tensor, positions: PositionKind
 ) -> Floats:
     vectors = weights["tokens.weight"][tokens.numpy()]
     batch, length, width = vectors.shape
     if config.scale_embedding:
-        vectors = vectors * np.sqrt(width)
+        vectors = vectors * math.sqrt(width)
     if positions == "sinusoidal":
-        return np.asarray(vectors + reference.sinusoidal_positions(length, width))
+        vectors = vectors + _sinusoids(length, width)
     if positions == "learned":
-        return np.asarray(vectors + weights["positions.weight"][:length])
+        vectors = vectors + weights["positions.weight"][:length]
     if positions == "concatenated":
-        rows = np.broadcast_to(
-            weights["positions.weight"][:length], (batch, length, config.concatenated_width)
-        )
-        return np.concatenate((vectors, rows), -1)
+        rows = weights["positions.weight"][:length]
+        rows = np.broadcast_to(rows, (batch, length, config.concatenated_width))
+        vectors = np.concatenate((vectors, rows), -1)
     return np.asarray(vectors)
+
+
+def _sinusoids(length: int, width: int) -> Floats:
+    """Return (length, width): sines and cosines of slowing frequency (Vaswani et al. 2017, 3.5)."""
+    channel = np.arange(width)
+    angles = np.arange(length)[:, None] / 10000.0 ** ((channel - channel % 2) / width)
+    return np.where(channel % 2 == 0, np.sin(angles), np.cos(angles))
 
 
 def _block(
@@ -137,13 +148,10 @@ def _block(
     memory: Floats | None = None,
     memory_mask: Booleans | None = None,
 ) -> Floats:
-    """Attention, cross-attention where there is a memory, feed-forward, each added to the
-    stream."""
-    names = (
-        ["attention", "feed_forward"]
-        if memory is None
-        else ["attention", "cross_attention", "feed_forward"]
-    )
+    """Add attention, cross-attention where there is a memory, and feed-forward to the stream."""
+    names = ["attention", "feed_forward"]
+    if memory is not None:
+        names.insert(1, "cross_attention")
     for name in names:
         own, norm = _part(weights, name), _part(weights, f"norm_{name}")
         read = _norm(config, norm, stream) if config.norm_place == "pre" else stream
@@ -169,51 +177,91 @@ def _attention(
     mask: Booleans,
     positions: PositionKind,
 ) -> Floats:
-    num_kv_heads = config.num_heads if config.num_kv_heads is None else config.num_kv_heads
-    query = reference.split_heads(_projection(config, _part(weights, "query"), x), config.num_heads)
-    key = reference.split_heads(_projection(config, _part(weights, "key"), context), num_kv_heads)
-    value = reference.split_heads(
-        _projection(config, _part(weights, "value"), context), num_kv_heads
-    )
+    """Compute softmax(Q Kᵀ / √width) V in every head (Vaswani et al. 2017, equation 1)."""
+    num_heads = config.num_heads
+    num_kv_heads = num_heads if config.num_kv_heads is None else config.num_kv_heads
+    query = _heads(_projection(config, _part(weights, "query"), x), num_heads)
+    key = _heads(_projection(config, _part(weights, "key"), context), num_kv_heads)
+    value = _heads(_projection(config, _part(weights, "value"), context), num_kv_heads)
     if positions == "rotary":
         query, key = _rotated(query), _rotated(key)
-    bias = np.where(mask, 0.0, -np.inf)
+    share = num_heads // num_kv_heads
+    key, value = key.repeat(share, axis=1), value.repeat(share, axis=1)
+    scores = query @ key.swapaxes(-1, -2) / math.sqrt(query.shape[-1])
     if positions == "alibi":
-        bias = bias + reference.alibi_bias(config.num_heads, x.shape[1], context.shape[1])
-    key_head_of = [head * num_kv_heads // config.num_heads for head in range(config.num_heads)]
-    heads = reference.attention(query, key[:, key_head_of], value[:, key_head_of], bias)
-    return _linear(_part(weights, "output"), reference.join_heads(heads.output))
+        scores = scores + _alibi(num_heads, x.shape[1], context.shape[1])
+    output = softmax(np.where(mask, scores, -np.inf)) @ value
+    return _linear(_part(weights, "output"), _joined(output))
+
+
+def _heads(x: Floats, num_heads: int) -> Floats:
+    """Cut the width into heads: (batch, length, width) -> (batch, head, length, head_width)."""
+    batch, length, width = x.shape
+    return x.reshape(batch, length, num_heads, width // num_heads).swapaxes(1, 2)
+
+
+def _joined(heads: Floats) -> Floats:
+    """Lay the heads side by side again."""
+    batch, _, length, _ = heads.shape
+    return heads.swapaxes(1, 2).reshape(batch, length, -1)
 
 
 def _projection(config: TransformerConfig, weights: Weights, x: Floats) -> Floats:
+    """Project x; a factorised weight is softmax(A B / temperature), times `base` where gated."""
     if config.projections == "dense":
         return _linear(weights, x)
-    matrix = reference.factorised_weight(
-        weights["a"], weights["b"], config.temperature, weights.get("base")
-    )
-    return reference.join_heads(x[:, None] @ matrix)
+    matrix = softmax(weights["a"] @ weights["b"] / config.temperature)
+    if "base" in weights:
+        matrix = matrix * weights["base"]
+    return _joined(x[:, None] @ matrix)
 
 
 def _rotated(x: Floats) -> Floats:
-    """Turn the channels in pairs; the last of an odd number stays as it is."""
-    even = x.shape[-1] - x.shape[-1] % 2
-    turned = reference.rotary(x[..., :even], np.arange(x.shape[-2]))
-    return np.concatenate((turned, x[..., even:]), -1)
+    """Turn the channels (i, i + half) in pairs; the last of an odd number stays as it is.
+
+    Su et al. 2021, section 3.2, with the pairs of GPT-NeoX and Llama.
+    """
+    half = x.shape[-1] // 2
+    frequencies = 10000.0 ** (-np.arange(half) / max(half, 1))
+    angles = np.arange(x.shape[-2])[:, None] * frequencies
+    first, second = x[..., :half], x[..., half : 2 * half]
+    turned = (
+        first * np.cos(angles) - second * np.sin(angles),
+        first * np.sin(angles) + second * np.cos(angles),
+    )
+    return np.concatenate((*turned, x[..., 2 * half :]), -1)
+
+
+def _alibi(num_heads: int, n_query: int, n_key: int) -> Floats:
+    """Return minus slope × distance, (head, query, key) (Press et al. 2022, section 3)."""
+    power = 2 ** (num_heads.bit_length() - 1)
+    slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
+    between = 2.0 ** (-4.0 * np.arange(1, 2 * power + 1, 2) / power)
+    slopes = np.concatenate((slopes, between))[:num_heads]
+    key = np.arange(n_key)
+    return np.asarray(-slopes[:, None, None] * np.abs(key[n_key - n_query :, None] - key))
 
 
 def _feed_forward(config: TransformerConfig, weights: Weights, x: Floats) -> Floats:
     inner = _linear(_part(weights, "inner"), x)
-    if config.activation == "swiglu":
-        hidden = reference.silu(_linear(_part(weights, "gate"), x)) * inner
-    else:
-        hidden = {"relu": reference.relu, "gelu": reference.gelu}[config.activation](inner)
+    if config.activation == "relu":
+        hidden = np.maximum(inner, 0.0)
+    elif config.activation == "gelu":
+        hidden = inner * (1.0 + np.vectorize(math.erf)(inner / math.sqrt(2.0))) / 2.0
+    else:  # swiglu: silu(gate) × inner
+        gate = _linear(_part(weights, "gate"), x)
+        hidden = gate * np.exp(-np.logaddexp(0.0, -gate)) * inner
     return _linear(_part(weights, "outer"), hidden)
 
 
 def _norm(config: TransformerConfig, weights: Weights, x: Floats) -> Floats:
     if config.norm == "rms":
-        return reference.rms_norm(x, weights["weight"])
-    return reference.layer_norm(x, weights["weight"], weights["bias"])
+        root = np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+        return np.asarray(x / root * weights["weight"])
+    centered = x - x.mean(-1, keepdims=True)
+    variance = (centered**2).mean(-1, keepdims=True)
+    normal = centered / np.sqrt(variance + 1e-5)
+    return np.asarray(normal * weights["weight"] + weights["bias"])
 
 
 def _final_norm(config: TransformerConfig, weights: Weights, x: Floats) -> Floats:
@@ -221,10 +269,10 @@ def _final_norm(config: TransformerConfig, weights: Weights, x: Floats) -> Float
 
 
 def _linear(weights: Weights, x: Floats) -> Floats:
-    return linear(x, weights["weight"], weights.get("bias"))
+    return np.asarray(x @ weights["weight"].T + weights.get("bias", 0.0))
 
 
 def _read_out(weights: Weights, x: Floats) -> Floats:
     """Compare with each token's vector; concatenated positions are left out."""
     tokens = weights["tokens.weight"]
-    return linear(x[..., : tokens.shape[1]], tokens)
+    return np.asarray(x[..., : tokens.shape[1]] @ tokens.T)

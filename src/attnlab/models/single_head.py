@@ -17,8 +17,8 @@ from attnlab.models.encoder import check_real
 from attnlab.parts.attend import Attention
 from attnlab.parts.heads import attend_at
 from attnlab.parts.linear import Linear
+from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.parts.positions import ConcatenatedPositions
-from attnlab.parts.reference.single_head import NumpyTransformer
 from attnlab.shapes import shape_text
 from attnlab.sites import SitedModule
 

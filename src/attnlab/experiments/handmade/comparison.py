@@ -12,7 +12,7 @@ from attnlab.design import Design, gauge_change, score_table
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.experiments.handmade.config import NAME
 from attnlab.models.single_head import SingleHead
-from attnlab.parts.reference import NumpyTransformer
+from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask
 
 __all__ = [

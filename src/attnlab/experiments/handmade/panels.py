@@ -10,7 +10,7 @@ from torch import Tensor
 from attnlab.design import Design, score_table
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.models.single_head import SingleHead
-from attnlab.parts.reference import NumpyTransformer
+from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask
 
 __all__ = ["comparison_section", "head_section", "panels_section"]

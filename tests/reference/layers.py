@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
+from tests.reference.attention import Floats, as_floats, linear, softmax
 
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.parts.reference.attention import Floats, as_floats, linear, softmax
 
 __all__ = [
     "cross_entropy",

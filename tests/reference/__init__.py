@@ -2,12 +2,12 @@
 tests.
 
 `attention` holds softmax attention, its gradients and its heads; `masks` who may attend to whom;
-`positions` where a token stands; `layers` everything else in a block; `single_head` a head to write
-by hand. Nothing here imports torch or is fast. One mask convention throughout: True = may attend.
-Axis words: batch, head, query, key, width.
+`positions` where a token stands; `layers` everything else in a block. Nothing here imports torch or
+is fast. One mask convention throughout: True = may attend. Axis words: batch, head, query, key,
+width.
 """
 
-from attnlab.parts.reference.attention import (
+from tests.reference.attention import (
     Attention,
     attention,
     attention_gradients,
@@ -17,7 +17,7 @@ from attnlab.parts.reference.attention import (
     softmax,
     split_heads,
 )
-from attnlab.parts.reference.layers import (
+from tests.reference.layers import (
     cross_entropy,
     factorised_weight,
     feed_forward,
@@ -28,7 +28,7 @@ from attnlab.parts.reference.layers import (
     silu,
     swiglu,
 )
-from attnlab.parts.reference.masks import (
+from tests.reference.masks import (
     anti_causal_mask,
     block_mask,
     causal_mask,
@@ -36,13 +36,10 @@ from attnlab.parts.reference.masks import (
     prefix_mask,
     sliding_window_mask,
 )
-from attnlab.parts.reference.positions import alibi_bias, alibi_slopes, rotary, sinusoidal_positions
-from attnlab.parts.reference.single_head import NumpyTransformer, Panels
+from tests.reference.positions import alibi_bias, alibi_slopes, rotary, sinusoidal_positions
 
 __all__ = [
     "Attention",
-    "NumpyTransformer",
-    "Panels",
     "alibi_bias",
     "alibi_slopes",
     "anti_causal_mask",

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
-from attnlab.parts.reference.attention import Floats, as_floats, softmax
 
-__all__ = ["NumpyTransformer", "Panels"]
+__all__ = ["Floats", "NumpyTransformer", "Panels", "softmax"]
+
+Floats = NDArray[np.float64]
 
 _ORDINARY = 1e-9  # a panel whose numbers are nearer to each other than this is called constant
 
@@ -97,8 +98,17 @@ class Panels(NamedTuple):
         channels = _names("channels", None, self.Km.shape[1])
         drawn = []
         for name, panel in self._asdict().items():
-            is_matrix, is_value = name in ("Km", "Qm", "Vm"), name in ("Vm", "V", "output")
             low, high, words = _range(name, panel)
+            row_labels, row_title = tokens, "query"
+            if name in ("Km", "Qm", "Vm"):
+                row_labels, row_title = features, "feature"
+            elif name in ("K", "V"):
+                row_title = "key"
+            column_labels, column_title = channels, "channel"
+            if name == "attention":
+                column_labels, column_title = tokens, "key"
+            elif name in ("Vm", "V", "output"):
+                column_labels, column_title = outputs, "component"
             drawn.append(
                 {
                     "title": f"{name} {who}".rstrip() + f": {words}",
@@ -106,22 +116,10 @@ class Panels(NamedTuple):
                         [value if math.isfinite(value) else None for value in row]
                         for row in panel.tolist()
                     ],
-                    "row_labels": features if is_matrix else tokens,
-                    "column_labels": tokens
-                    if name == "attention"
-                    else outputs
-                    if is_value
-                    else channels,
-                    "row_title": "feature"
-                    if is_matrix
-                    else "key"
-                    if name in ("K", "V")
-                    else "query",
-                    "column_title": "key"
-                    if name == "attention"
-                    else "component"
-                    if is_value
-                    else "channel",
+                    "row_labels": row_labels,
+                    "column_labels": column_labels,
+                    "row_title": row_title,
+                    "column_title": column_title,
                     "low": low,
                     "high": high,
                 }
@@ -153,10 +151,10 @@ class NumpyTransformer:
         Vm: ArrayLike,  # noqa: N803
         pos: ArrayLike | None = None,
     ) -> None:
-        self.Km = as_floats("Km", Km, "(width, qk_dim)")
-        self.Qm = as_floats("Qm", Qm, "(width, qk_dim)")
-        self.Vm = as_floats("Vm", Vm, "(width, v_dim)")
-        self.pos = None if pos is None else as_floats("pos", pos, "(longest, pos_dim)")
+        self.Km = _matrix_of("Km", Km, "(width, qk_dim)")
+        self.Qm = _matrix_of("Qm", Qm, "(width, qk_dim)")
+        self.Vm = _matrix_of("Vm", Vm, "(width, v_dim)")
+        self.pos = None if pos is None else _matrix_of("pos", pos, "(longest, pos_dim)")
         for name, matrix in (("Km", self.Km), ("Qm", self.Qm), ("Vm", self.Vm), ("pos", self.pos)):
             if matrix is not None and (matrix.ndim != 2 or 0 in matrix.shape):
                 raise WrongUsage(
@@ -184,7 +182,7 @@ class NumpyTransformer:
 
     def panels(self, x: ArrayLike) -> Panels:
         """Compute the output of one sequence, (length, input_dim), and keep every step."""
-        x = as_floats("x", x, "(length, input_dim)")
+        x = _matrix_of("x", x, "(length, input_dim)")
         if x.ndim != 2 or x.shape[1] != self.input_dim or len(x) == 0:
             hint = (
                 "; this takes one sequence, without a batch axis, such as x[0]"
@@ -248,6 +246,32 @@ class NumpyTransformer:
             *_block("output = attention V", found.output, names),
         ]
         return "\n".join(lines)
+
+
+def softmax(scores: Floats) -> Floats:
+    """Turn the last axis into a distribution: exp(s_j) / sum_k exp(s_k), in float64.
+
+    Subtracting the row's maximum keeps exp from overflowing. A row of -inf alone becomes zeros.
+
+    >>> softmax(np.array([0.0, 1.0]))  # [1, e] / (1 + e)
+    array([0.26894142, 0.73105858])
+    """
+    highest = scores.max(axis=-1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # a score of +inf gives NaN, as it does in torch
+        exponentials = np.exp(scores - np.where(highest == -np.inf, 0.0, highest))
+    total = exponentials.sum(axis=-1, keepdims=True)
+    return np.asarray(exponentials / np.where(total == 0.0, 1.0, total))
+
+
+def _matrix_of(name: str, x: ArrayLike, shape: str) -> Floats:
+    """Read x, an array or a tensor of any precision, as a float64 matrix."""
+    found: Any = x
+    if hasattr(found, "detach"):
+        found = found.detach().cpu().double()
+    array = np.asarray(found, dtype=np.float64)
+    if array.ndim < 2:
+        raise WrongUsage(f"{name} has shape {shape}, got {array.shape}: add the missing axes")
+    return array
 
 
 def _names(what: str, given: Sequence[str] | None, number: int) -> list[str]:

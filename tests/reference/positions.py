@@ -7,10 +7,10 @@ Sinusoids: Vaswani et al. 2017, section 3.5. Rotary: Su et al. 2021, "RoFormer".
 
 import numpy as np
 from numpy.typing import ArrayLike
+from tests.reference.attention import Floats, as_floats
+from tests.reference.masks import query_and_key_positions, require_at_least
 
 from attnlab.errors import WrongUsage
-from attnlab.parts.reference.attention import Floats, as_floats
-from attnlab.parts.reference.masks import query_and_key_positions, require_at_least
 
 __all__ = ["alibi_bias", "alibi_slopes", "rotary", "sinusoidal_positions"]
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from tests.reference.masks import Booleans, require_at_least
 
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.parts.reference.masks import Booleans, require_at_least
 
 __all__ = [
     "Attention",
