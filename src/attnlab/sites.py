@@ -279,8 +279,9 @@ def hooks_of(model: nn.Module) -> list[Hook]:
 def installed(model: nn.Module, hook: Hook) -> Iterator[None]:
     """Install a hook on every module of one model while the `with` lasts.
 
-    Other models, also copies of this one, are not touched. Several hooks may stand at one
-    hook point: first those that change, in the order they came, then those that look.
+    Other models, also copies of this one, are not touched. Several hooks may be
+    installed at one hook point: those that change run first, in the order they came, then those
+    that look.
 
     Raises:
         WrongUsage: this very hook stands there already.

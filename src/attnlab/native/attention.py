@@ -107,7 +107,7 @@ def attend_rows(
         MemoryError: the scores of a block of rows do not fit.
     """
     found = library()
-    assert not isinstance(found, str), found  # whoever calls has asked
+    assert not isinstance(found, str), found  # the caller has asked
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     values = key[..., :0] if value is None else value
     leads = [each.shape[:-2] for each in (query, key, values)]
@@ -136,7 +136,7 @@ def attend_rows(
         output_step=output.stride(-2),
         mask_query_step=seen.stride(-2),
         mask_key_step=seen.stride(-1),
-        mask_kind=0 if mask is None else 1 if mask.dtype == torch.bool else 2,
+        mask_kind=_mask_kind(mask),
         left=band[0],
         right=band[1],
         mask_offset=num_keys - num_queries,
@@ -154,6 +154,13 @@ def attend_rows(
     if found.attend_rows(ctypes.byref(work)):
         raise MemoryError("memory ran out; give fewer keys at a time, or let fewer threads work.")
     return None if value is None else output
+
+
+def _mask_kind(mask: Tensor | None) -> int:
+    """Return what the kernel calls a mask: 0 for none, 1 for a boolean one, 2 for added scores."""
+    if mask is None:
+        return 0
+    return 1 if mask.dtype == torch.bool else 2
 
 
 def _dense(tensor: Tensor) -> Tensor:

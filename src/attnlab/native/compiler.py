@@ -39,7 +39,9 @@ def vector_bytes() -> int:
         flags = Path("/proc/cpuinfo").read_text().split()
     except OSError:
         return 16
-    return 64 if "avx512f" in flags and "avx512dq" in flags else 32 if "avx2" in flags else 16
+    if "avx512f" in flags and "avx512dq" in flags:
+        return 64
+    return 32 if "avx2" in flags else 16
 
 
 def vectors(*, is_double: bool = False, width: int | None = None) -> str:

@@ -6,8 +6,8 @@ the weights are not asked for, PyTorch's fused kernel computes the same output w
 the (query, key) matrix.
 
 What this file promises beyond the formula: blocked weights are exactly 0; a query that may look at
-nothing gets zeros, forward and backward; whatever stands in a blocked key or value, NaN too,
-reaches no output. In a compiled graph and on a GPU, where numbers are not looked at, that holds for
+nothing gets zeros, forward and backward; no number of a blocked key or value, NaN included,
+reaches the output. In a compiled graph and on a GPU, where numbers are not read, that holds for
 NaN, infinity and all but vast numbers: one whose product with a query overflows (in float32, above
 about 1e38) may make NaN of rows that are blocked from it.
 """

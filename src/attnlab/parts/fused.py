@@ -85,7 +85,7 @@ def takes_native(
         and abs(scale) <= _LARGEST_SCALE
         and torch._C._get_tracing_state() is None
         and not torch._C._are_functorch_transforms_active()
-        # Whoever watches torch's functions and operations is to see them.
+        # Code that watches torch's functions and operations has to see them.
         and torch._C._len_torch_function_stack() == torch._C._len_torch_dispatch_stack() == 0
         and not torch.is_autocast_enabled("cpu")
         and not (torch.is_grad_enabled() and any(each.requires_grad for each in tensors))

@@ -65,8 +65,7 @@ class Panels(NamedTuple):
             "kind": "maps",
             "figure": "panels",
             "title": title,
-            "caption": "The colours of each panel are rescaled to its own range, which stands in "
-            "its title.",
+            "caption": "The colors of each panel cover its own range, which its title says.",
             "choices": [{"label": title, "note": "", "maps": maps}],
         }
 

@@ -50,7 +50,7 @@ VOCABULARY = (
     "[PAD]", "[SOS]", "[EOS]", "COLOR", "NAME", "ITEM", "RED", "BLUE", "GREEN", "ALICE", "BOB",
     "CHAIR", "QUERY", "FIND",
 )  # fmt: skip
-"""The word of each id. `BOB`, `QUERY` and `FIND` stand in no sample."""
+"""The word of each id. No sample contains `BOB`, `QUERY` or `FIND`."""
 
 PAD, SOS, EOS = range(3)
 
@@ -114,12 +114,12 @@ def make_split(num_samples: int, generator: torch.Generator) -> Split:
 
 
 def key_of(sources: Tensor) -> Tensor:
-    """Return the key that stands in each source, one of `FACTS`: (batch,) ids."""
+    """Return the key that each source contains, one of `FACTS`: (batch,) ids."""
     return _facts(sources)[:, 0]
 
 
 def answer(sources: Tensor) -> Tensor:
-    """Return the value that stands in each source: (batch,) ids."""
+    """Return the value that each source contains: (batch,) ids."""
     return _facts(sources)[:, 1]
 
 

@@ -73,7 +73,7 @@ class VectorTask:
 
     @property
     def has_cls(self) -> bool:
-        """Whether CLS stands in front; what comes out there is ignored."""
+        """Is CLS the first token? Its output is ignored."""
         return self.rule == "unique"
 
     @cached_property
