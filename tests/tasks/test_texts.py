@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.tasks.text_files import Columns, read_texts
 from attnlab.tasks.texts import (
-    Columns,
     LabelledText,
-    read_texts,
     shared_texts,
     split_by_row,
     split_by_text,

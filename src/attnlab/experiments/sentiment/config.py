@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from attnlab.configs import Config, option
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import EncoderConfig
-from attnlab.tasks.texts import Columns
+from attnlab.tasks.text_files import Columns
 from attnlab.train.config import TrainConfig
 
 __all__ = ["NAME", "ModelName", "SentimentConfig"]

@@ -7,10 +7,10 @@ import torch
 from attnlab import seeds
 from attnlab.errors import WrongUsage
 from attnlab.experiments.sentiment.config import NAME, SentimentConfig
+from attnlab.tasks.text_files import read_texts
 from attnlab.tasks.texts import (
     LabelledText,
     Split,
-    read_texts,
     shared_texts,
     split_by_row,
     split_by_text,
