@@ -1,6 +1,7 @@
 """Settings that all tests share: reproducible property tests, and one thread for each worker."""
 
 import os
+import signal
 import tempfile
 
 import pytest
@@ -12,6 +13,8 @@ settings.register_profile(
 )
 settings.load_profile("attnlab")
 torch.set_num_threads(1)
+# A shell tells jobs in the background to ignore Ctrl-C; the tests of interrupts need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(
     prefix="attnlab-tests-"
 )  # nobody's own cache is touched
