@@ -20,13 +20,20 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(
 )  # nobody's own cache is touched
 
 
-# Folders whose files train something once for all of their tests: each file goes to one worker, so
-# that it trains once.
+# A file goes to one worker as a whole where its fixtures train something for all of its tests.
 TRAINED_ONCE = ("cli", "experiments")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the workers read the groups
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(wrapper=True)  # before the workers read the groups, and after
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.path.parent.name in TRAINED_ONCE:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    yield
+    if config.getoption("loadgroup", default=False):
+        unheard = [
+            item
+            for item in items
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid
+        ]
+        assert not unheard, "this pytest-xdist does not hear groups under this pytest"
