@@ -17,7 +17,7 @@ from attnlab.models import (
     count_from_config,
     count_from_model,
 )
-from attnlab.parts import multi_head_attention, reference
+from attnlab.parts import multi_head_attention
 from attnlab.parts.masks import padding_mask
 from attnlab.parts.positions import Rotary
 from attnlab.seeds import isolated
