@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 import torch
+from tests import reference
 
 from attnlab.errors import WrongUsage
 from attnlab.look.causality import largest_leak
