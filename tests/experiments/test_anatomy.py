@@ -31,7 +31,7 @@ from attnlab.parts.attend import Attention, attention_scores, attention_weights,
 from attnlab.parts.heads import MultiHeadAttention
 from attnlab.parts.norms import RMSNorm
 
-TINY = {"draws": 6_000, "seeds": 3, "steps": 200, "longest": 256, "repeats": 2}
+TINY = {"draws": 6_000, "seeds": 3, "steps": 200, "longest": 1_024, "repeats": 2}
 CLAIMS = {
     "scaling": [
         "scaled_weights_keep_their_spread",
