@@ -1,7 +1,7 @@
 """Does what a population shows depend on the engine that trained it? The same seeds, trained in
 every layout.
 
-    python benchmarks/engines.py [--seeds 64] [--steps 15000] [--contestants simd batched nudged]
+    python benchmarks/engines.py [--seeds 64] [--steps 15000] [--contestants simd vmap nudged]
     [--json FILE]
 
 The layouts do the same arithmetic in another order, so they differ by rounding, and a training
@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from attnlab.core.stats import mean_interval
 from attnlab.experiments.experiment import Problem
-from attnlab.experiments.intervals import mean_interval
 from attnlab.experiments.population.fit import learnable
 from attnlab.experiments.population.members import MemberId
 from attnlab.experiments.population.population import Population
@@ -157,7 +157,7 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=64)
     parser.add_argument("--steps", type=int, default=15_000)
-    parser.add_argument("--contestants", nargs="+", default=["simd", "batched", "nudged"])
+    parser.add_argument("--contestants", nargs="+", default=["simd", "vmap", "nudged"])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     found = {name: train(name, options.seeds, options.steps) for name in options.contestants}

@@ -30,13 +30,11 @@ from attnlab.experiments.sorting import sorter
 from attnlab.experiments.sorting.config import SortingConfig
 from attnlab.models.decoder import Decoder, DecoderConfig
 from attnlab.train import TrainConfig, train_together
-from attnlab.train.layouts.batched import batched
 from attnlab.train.layouts.choose import Way, ways
 from attnlab.train.layouts.effort import effort_of
 from attnlab.train.layouts.layout import Layout, Loss, NotExpressible
 from attnlab.train.layouts.sequential import Sequential
-from attnlab.train.layouts.simd import Simd
-from attnlab.train.layouts.simd.interpret import interpreted
+from attnlab.train.layouts.simd import Simd, interpreted
 from attnlab.train.layouts.vmap import vmapped
 from attnlab.train.loop import Draw
 from notebook import notebook_steps
@@ -131,25 +129,15 @@ def sequential(each: Population) -> Sequential:
     return Sequential(each.models[few], each.configs[few], each.loss, [0] * 2)
 
 
-def layouts(each: Population, *, is_compiling: bool) -> dict[str, Callable[[], Layout]]:
-    """Name the ways to train a population; the batched ones as wide as the rule would make them."""
+def layouts(each: Population) -> dict[str, Callable[[], Layout]]:
+    """Name the ways to train a population."""
     arguments = (each.models, each.configs, each.loss, each.example())
-    effort = effort_of(each.models[0], each.loss, each.example())
-    width = {
-        way.is_compiled: way.width
-        for way in ways(effort, len(each.models))
-        if way.layout == "batched"
-    }
-    found: dict[str, Callable[[], Layout]] = {
+    return {
         "sequential eager": lambda: sequential(each),
         "vmap eager": lambda: vmapped(*arguments),
         "simd eager": lambda: interpreted(*arguments),
-        "batched eager": lambda: batched(*arguments, width=width[False], is_compiled=False),
         "simd compiled": lambda: Simd(*arguments),
     }
-    if is_compiling:
-        found["batched compiled"] = lambda: batched(*arguments, width=width[True], is_compiled=True)
-    return found
 
 
 def steps_of(layout: Layout, draws: Sequence[Draw], count: int) -> Callable[[], object]:
@@ -242,8 +230,8 @@ def middle(rounds: int, device: str) -> list[dict[str, Any]]:
         torch.set_num_threads(threads)
         calls: dict[str, Callable[[], object]] = {}
         steps = {}
-        made = layouts(each, is_compiling=True)
-        for name in ("sequential eager", "batched eager", "batched compiled"):
+        made = layouts(each)
+        for name in ("sequential eager", "vmap eager"):
             layout = made[name]()
             calls[name], steps[name] = (
                 steps_of(layout, each.draws, 2),
@@ -291,7 +279,7 @@ def grid(
             priced = {_named(way): way for way in ways(effort, members)}
             price = {name: way.seconds(effort, members, _STEPS, 1) for name, way in priced.items()}
             count = 20 if name in ("sorting", "d 8", "d 16") else 1
-            for way, make in layouts(each, is_compiling=True).items():
+            for way, make in layouts(each).items():
                 if price[way] > _TOO_DEAR * min(price.values()) and way != "sequential eager":
                     continue
                 try:

@@ -247,7 +247,7 @@ class Attnlab:
         "attnlab.look.summaries",
         "attnlab.edits.effects",
         "attnlab.pretrained.attach",
-        "attnlab.pretrained.open_model",
+        "attnlab.pretrained.open.hub",
     )
 
     def __init__(self, folder: Path) -> None:
@@ -295,7 +295,7 @@ class Faster(Attnlab):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        from attnlab.pretrained.products import faster_products
+        from attnlab.pretrained.speed import faster_products
 
         self._asked = ExitStack()
         self._asked.enter_context(faster_products(self.model))

@@ -128,7 +128,7 @@ def count_calls(model: nn.Module, tokens: Tensor) -> dict[str, int]:
 
         return call
 
-    whole["is_hooked"] = SitedModule.is_hooked.fget
+    whole["is_hooked"] = vars(SitedModule)["is_hooked"].fget
     try:
         for name in POINTS:
             setattr(SitedModule, name, counting(name))

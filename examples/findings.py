@@ -19,6 +19,7 @@ from typing import Any
 import small_models
 import torch
 
+from attnlab.draw.sections import ReportContent
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.folder import free_name
 from attnlab.experiments.gallery import write_gallery
@@ -83,7 +84,7 @@ class Finding:
         self.sections.append({"kind": "table", **table})
 
     def add(self, kind: str, title: str, caption: str, **more: Any) -> None:
-        """Add a section of any other kind; see `attnlab.draw.document`."""
+        """Add a section of any other kind; see `attnlab.draw.sections`."""
         self.sections.append({"kind": kind, "title": title, "caption": caption, **more})
 
     def finish(self, model: Pretrained) -> Report:
@@ -113,13 +114,14 @@ class Finding:
             "versions": versions(),
             "model": {"name": model.name},
         }
-        document = {
+        plain = {
             "title": self.title,
             "subtitle": self.subtitle,
             "facts": facts,
             "sections": self.sections,
         }
-        report = Report(self.name, config, tuple(self.claims), [], document)
+        content = ReportContent.from_json(plain)
+        report = Report(self.name, config, tuple(self.claims), [], content)
         folder = report.save(self.options.out or free_name(GALLERY, self.name))
         gallery = write_gallery(folder.parent)
         print(f"{report}\n{cost}\nwritten: {folder}/report.html, gallery: {gallery}")

@@ -31,9 +31,9 @@ from findings import (
 from torch import Tensor
 
 import attnlab
+from attnlab.core.stats import mean_interval, share_interval
 from attnlab.edits.effects import Ablation, Metric, Patched, assess
 from attnlab.edits.effects.significance import Assessed
-from attnlab.experiments.intervals import mean_interval, share_interval
 from attnlab.experiments.report import Report
 from attnlab.pretrained.model import Pretrained
 
@@ -193,7 +193,7 @@ def answers(
         for layer, head in movers
         for edit in (
             attnlab.CutEdge(layer=layer, head=head, **here),
-            attnlab.AddToScores(amount=10.0, layer=layer, head=head, query=last, key=3),
+            attnlab.edits.AddToScores(amount=10.0, layer=layer, head=head, query=last, key=3),
         )
     ]
     cases += [(f"heads {names} look at ␣John instead", turned)]

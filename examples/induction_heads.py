@@ -31,10 +31,10 @@ from findings import (
 from torch import Tensor
 
 import attnlab
+from attnlab.core.stats import mean_interval
 from attnlab.edits.effects import Ablation, Metric, assess
 from attnlab.edits.effects.metrics import IGNORED
 from attnlab.edits.effects.significance import Assessed
-from attnlab.experiments.intervals import mean_interval
 from attnlab.experiments.report import Report
 from attnlab.pretrained.model import Pretrained
 from attnlab.seeds import generator

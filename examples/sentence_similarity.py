@@ -31,8 +31,8 @@ from findings import (
 from torch import Tensor
 
 import attnlab
+from attnlab.core.stats import mean_interval, share_interval
 from attnlab.edits.effects import Ablation, assess
-from attnlab.experiments.intervals import mean_interval, share_interval
 from attnlab.experiments.report import Report
 from attnlab.pretrained.model import Pretrained
 
@@ -123,10 +123,10 @@ def sinks(model: Pretrained, told: Texts) -> Tensor:
     return ((there * words).sum(-1) / words.sum(-1)).permute(1, 2, 0)
 
 
-def cutting(told: Texts, heads: list[tuple[int, int]], what: str) -> list[attnlab.Edit]:
+def cutting(told: Texts, heads: list[tuple[int, int]], what: str) -> list[attnlab.edits.Edit]:
     """Cut what heads fetch from [CLS] and [SEP], or from the words; the weight is lost, not shared
     anew."""
-    edits: list[attnlab.Edit] = []
+    edits: list[attnlab.edits.Edit] = []
     for length in sorted(set(told.lengths.tolist())):
         rows = (told.lengths == length).nonzero()[:, 0].tolist()
         keys = [0, length - 1] if what == "special" else list(range(1, length - 1))
@@ -138,7 +138,7 @@ def cutting(told: Texts, heads: list[tuple[int, int]], what: str) -> list[attnla
     return edits
 
 
-def under(model: Pretrained, told: Texts, edits: list[attnlab.Edit]) -> Tensor:
+def under(model: Pretrained, told: Texts, edits: list[attnlab.edits.Edit]) -> Tensor:
     """Return all margins under edits: (row,)."""
     with torch.no_grad(), attnlab.edit(model, *edits) if edits else nullcontext():
         return margins(told.real)(model(**told.inputs))

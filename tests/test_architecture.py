@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -22,11 +23,12 @@ FLOORS = {
     "sites": 0,
     "seeds": 0,
     "configs": 0,
+    "core": 0,
     "files": 0,
     "native": 0,
     "progress": 0,
-    "quantiles": 0,
     "parts": 1,
+    "simd": 1,
     "tasks": 1,
     "models": 2,
     "pretrained": 2,
@@ -35,6 +37,7 @@ FLOORS = {
     "design": 3,
     "edits": 4,
     "operate": 5,
+    "plot": 5,
     "draw": 4,
     "experiments": 5,
     "teach": 5,
@@ -178,7 +181,8 @@ import sys, importlib.abc
 class Block(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in {
-            "safetensors", "rich", "cyclopts", "matplotlib", "pydantic", "transformers"
+            "safetensors", "rich", "cyclopts", "matplotlib", "pydantic", "transformers", "scipy",
+            "filelock",
         }:
             raise ImportError(f"{name} is blocked")
 sys.meta_path.insert(0, Block())
@@ -223,7 +227,28 @@ def test_every_public_name_is_where_the_front_door_says():
         "name)\nprint(len(attnlab.__all__))"
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 15
+    assert 40 < int(done.stdout) < 60
+
+
+def test_the_face_is_what_its_stub_says_and_each_name_stands_there_once():
+    stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
+    names = [alias.asname for node in stub.body[1:-1] for alias in node.names]
+    assert ast.unparse(stub.body[-1]) == "__version__: str"
+    assert sorted([*names, "__version__"]) == sorted(attnlab.__all__) == dir(attnlab)
+    assert len(names) == len(set(names))
+    for node in stub.body[1:-1]:
+        for alias in node.names:
+            home = importlib.import_module(node.module)
+            if not hasattr(home, alias.name):  # a package, such as attnlab.plot
+                home = importlib.import_module(f"{node.module}.{alias.name}")
+            assert getattr(attnlab, alias.asname) is getattr(home, alias.name)
+
+
+def test_every_name_of_the_version_before_has_a_home(recwarn):
+    assert not (set(attnlab._RENAMED) | set(attnlab._REPLACED)) & set(attnlab.__all__)
+    for old in [*attnlab._RENAMED, *attnlab._REPLACED]:
+        assert getattr(attnlab, old) is not None
+    assert len(recwarn) == len(attnlab._RENAMED) + len(attnlab._REPLACED)
 
 
 def test_an_unknown_public_name_is_an_attribute_error():
@@ -310,10 +335,24 @@ def test_the_tools_are_pinned_alike_everywhere():
     assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-@pytest.mark.parametrize(("old", "new"), [("knock_out", "ablate"), ("summarise", "summarize")])
-def test_a_name_of_the_version_before_works_and_says_the_new_one(old, new):
-    with pytest.warns(DeprecationWarning, match=f"attnlab.{old} is now called attnlab.{new}"):
-        assert getattr(attnlab, old) is getattr(attnlab, new)
+@pytest.mark.parametrize(
+    ("old", "new", "home"),
+    [
+        ("knock_out", "ablate", "edits.effects:ablate"),
+        ("summarise", "summarize", "look.summaries:summarize"),
+        ("draw_head", "plot.head", "plot:head"),
+        ("Temperature", "edits.Temperature", "edits:Temperature"),
+        ("search", "tune", "experiments.search:tune"),
+        ("open_run", "open(folder)", "experiments.population:open_run"),
+        ("faster_products", "speed(model)", "pretrained.speed:faster_products"),
+        ("use_matrix_path", "speed(matrix=…)", "parts.linear:use_matrix_path"),
+    ],
+)
+def test_a_name_of_the_version_before_works_and_says_the_new_one(old, new, home):
+    told = re.escape(f"attnlab.{old} is now called attnlab.{new}; ")
+    with pytest.warns(DeprecationWarning, match=told):
+        found = getattr(attnlab, old)
+    assert found is pkgutil.resolve_name(f"attnlab.{home}")
 
 
 def test_the_package_that_is_now_called_edits_still_has_its_old_name():

@@ -19,7 +19,9 @@ import attnlab
 from attnlab.configs import Config
 from attnlab.design import copy_first
 from attnlab.display import Card, card_text, displayed, frame, short
+from attnlab.draw.sections import ReportContent
 from attnlab.edits import Edit
+from attnlab.edits.effects import assess
 from attnlab.errors import CouldNotRun
 from attnlab.experiments import Claim, Report
 from attnlab.experiments.search.trial import Trial
@@ -44,14 +46,15 @@ def model():
 IDS = torch.arange(60).reshape(3, 20) % 20
 
 
+CONTENT = ReportContent(title="", subtitle="", facts=[], sections=[])
+
+
 def report():
     claims = tuple(
         Claim(f"claim {number}", EVIL * 9, EVIL * 9, "x" * 999, number > 3 or None)
         for number in range(40)
     )
-    return Report(
-        EVIL, {"seed": 1, "settings": {"all": list(range(9999))}}, claims, [], {"sections": []}
-    )
+    return Report(EVIL, {"seed": 1, "settings": {"all": list(range(9999))}}, claims, [], CONTENT)
 
 
 @cache
@@ -92,13 +95,20 @@ def head_trace():
 
 def certificate():
     edits = [
-        attnlab.ScaleHead(layer=layer, head=head, factor=2.0)
+        attnlab.edits.ScaleHead(layer=layer, head=head, factor=2.0)
         for layer in range(4)
         for head in range(9)
     ]
-    with attnlab.edit(model(), *edits, attnlab.ZeroSite(site="*feed_forward.output")) as found:
+    with attnlab.edit(
+        model(), *edits, attnlab.edits.ZeroSite(site="*feed_forward.output")
+    ) as found:
         model()(IDS)
     return found
+
+
+def speed():
+    with attnlab.speed(matrix="default") as choice:
+        return choice
 
 
 def question():
@@ -120,7 +130,7 @@ def found():
 
 
 EXAMPLES = {
-    "Assessed": lambda: attnlab.assess(torch.rand(40, 12)),
+    "Assessed": lambda: assess(torch.rand(40, 12)),
     "Attention": lambda: attnlab.attend(*[torch.rand(2, 99, 8)] * 3),
     "Attribution": lambda: attnlab.direct_logits(model(), IDS),
     "Both": lambda: attnlab.effect(model(), IDS, attnlab.ZeroHead(layer=0, head=0)).logits,
@@ -155,6 +165,7 @@ EXAMPLES = {
         [Trial(number, {EVIL: number}, 8, 8) for number in range(99)], sweep().report
     ),
     "Shown": lambda: attnlab.draw.view.page.Shown(EVIL * 9999),
+    "Speed": speed,
     "Sides": lambda: Sides(NAMES * 99, NAMES * 99),
     "Summary": lambda: attnlab.Summarize().of_weights(torch.full((2, 3, 9, 9), 1 / 9)),
     "Sweep": sweep,

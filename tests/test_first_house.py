@@ -35,7 +35,7 @@ def test_a_saved_model_gives_the_same_logits(model, expected):
 
 
 def test_edits_written_as_json_do_what_they_did(model, expected):
-    edits = attnlab.edits_from_json((FIRST / "edits.json").read_text())
+    edits = attnlab.edits.edits_from_json((FIRST / "edits.json").read_text())
     with torch.no_grad(), attnlab.edit(model, *edits):
         edited = model(expected["ids"][None, :9])
     assert len(edits) == 16
@@ -44,7 +44,7 @@ def test_edits_written_as_json_do_what_they_did(model, expected):
 
 
 def test_a_recording_holds_what_the_model_shows_today(model, expected):
-    first = attnlab.open_recording(FIRST / "recording")
+    first = attnlab.open(FIRST / "recording")
     with torch.no_grad(), attnlab.record(model, "*") as today:
         model(expected["ids"][None, :9])
     assert sorted(first) == sorted(today)
@@ -53,26 +53,26 @@ def test_a_recording_holds_what_the_model_shows_today(model, expected):
 
 
 def test_a_summarized_text_opens():
-    text = attnlab.open_document(FIRST / "document")
+    text = attnlab.open(FIRST / "document")
     assert len(list((FIRST / "document" / "layers").iterdir())) == 2
     assert text.summary(0).entropy.shape[-1] == 40
 
 
 def test_a_corpus_search_opens_with_its_heads():
-    found = attnlab.open_search(FIRST / "corpus")
+    found = attnlab.open(FIRST / "corpus")
     assert [row["head"] for row in found.table()]
     assert len(found.table()) == 6
 
 
 def test_a_finished_run_opens_with_its_claims_and_model():
-    report = attnlab.open_run(FIRST / "run")
+    report = attnlab.open(FIRST / "run")
     claims = json.loads((FIRST / "run" / "claims.json").read_text())
     assert [claim.passed for claim in report.claims] == [claim["passed"] for claim in claims]
     assert sum(each.numel() for each in report.model.parameters()) == 480
 
 
 def test_a_population_opens_with_every_seed():
-    population = attnlab.open_population(FIRST / "population")
+    population = attnlab.open(FIRST / "population")
     assert len(population.seeds) == 2
     assert isinstance(attnlab.load(FIRST / "population" / "1"), torch.nn.Module)
 

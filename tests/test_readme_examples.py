@@ -159,7 +159,7 @@ def test_every_command_is_one_that_there_is_with_options_and_settings_that_there
     app.parse_args(words[1:], exit_on_error=False, print_error=False)
     if words[1] == "run" and words[2] != "all":
         registry.config(words[2], settings_of(words), quick="--quick" in words)
-    if words[1] in {"sweep", "search"}:
+    if words[1] in {"sweep", "tune"}:
         names = {field.name for field in fields(registry.find(words[2]).config_class)}
         assert settings_of(words).keys() <= names
 

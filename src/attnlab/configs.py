@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, ge
 
 from attnlab.errors import WrongUsage, did_you_mean
 
-__all__ = ["Config", "Option", "option", "parse_settings", "renamed_layout"]
+Fields = Mapping[str, Any]
+"""Values of config fields, by name."""
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -114,6 +115,11 @@ class Config:
 
     def validate(self) -> None:
         """Check what one field alone cannot tell; children with such rules define it."""
+
+    def fields_of(self, other: type["Config"]) -> dict[str, Any]:
+        """Return the values of the fields that another config has too."""
+        names = {each.name for each in other.options()}
+        return {name: value for name, value in self.to_mapping().items() if name in names}
 
     @classmethod
     def options(cls) -> list[Option]:

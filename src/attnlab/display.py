@@ -14,8 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from attnlab.errors import AttnlabError, CouldNotRun
 
-__all__ = ["Card", "card_text", "displayed", "frame", "harmless", "short"]
-
 _T = TypeVar("_T")
 _LINES, _WIDTH, _LETTERS = 15, 100, 950  # of a repr
 _ROWS, _COLUMNS = 20, 12  # of a table in a notebook

@@ -8,9 +8,6 @@ import difflib
 import re
 from collections.abc import Iterable
 
-__all__ = ["AttnlabError", "CouldNotRun", "WrongUsage", "did_you_mean", "in_order"]
-
-
 _MOST_NAMES = 30  # that a message lists in full
 
 

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["free_memory"]
-
 
 def free_memory(device: torch.device | str = "cpu", system: Path = Path("/")) -> int | None:
     """Return the bytes that can be taken without harm, or None where unknown: the system's, or

@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["Bar", "figures_text", "is_notebook", "notebook_bar"]
-
 _PATIENCE = 0.5  # seconds before it appears: what is quick needs none
 _PAUSE = 0.2  # seconds between two drawings
 

@@ -13,8 +13,6 @@ import torch
 
 from attnlab.errors import WrongUsage
 
-__all__ = ["generator", "isolated", "stream_seed"]
-
 
 def stream_seed(seed: int, *purpose: str | int) -> int:
     """Derive a 63-bit seed for one purpose (SHA-256 of the names: the same on every machine).

@@ -23,8 +23,6 @@ from torch import Tensor
 
 from attnlab.errors import WrongUsage
 
-__all__ = ["check_attention_shapes", "require_integer", "shape_text"]
-
 
 def shape_text(shape: Iterable[int]) -> str:
     """Write a shape the way messages show it.

@@ -11,7 +11,7 @@ attribute look-up. Recordings and edits, on the floors above, are hooks; this fi
 
 import fnmatch
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -20,22 +20,6 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.shapes import shape_text
-
-__all__ = [
-    "SITES",
-    "AttentionCall",
-    "Hook",
-    "OutputPlace",
-    "Reading",
-    "SitedModule",
-    "entrances",
-    "hooks_of",
-    "installed",
-    "is_going_back",
-    "matches",
-    "set_aside",
-    "site_names",
-]
 
 SITES: dict[str, str] = {
     "query": "(batch, head, query, head_width), positions applied",
@@ -108,12 +92,16 @@ class Reading(NamedTuple):
 class Hook:
     """Base class of hooks: a subclass says which sites it wants, and what it does with them.
 
+    `sites`: the only sites that it will ever want, watch or supply; None where that is not known. A
+    foreign model is given hooks at these alone.
+
     `changes`: may the hook return another value than it was given? Only then does wanting scores or
     weights make attention compute them openly; a hook that only looks gets the fused kernel's
     inputs by `watch`. `one_thread`: refuse forward passes of two threads at once, for hooks that
     depend on the order of passes; `reader` is the last thread.
     """
 
+    sites: Collection[str] | None = None
     changes: bool = True
     one_thread: bool = False
     reader: threading.Thread | None = None
@@ -169,12 +157,13 @@ class SitedModule(nn.Module):
 
     def wants(self, *sites: str, to_change: bool = False) -> bool:
         """Does a hook want one of these sites (`to_change`: a hook that may change it)?"""
-        return any(
-            hook.wants(_join(path, site))
-            for path, hook in self._installed
-            if hook.changes or not to_change
-            for site in sites
-        )
+        for path, hook in self._installed:
+            if to_change and not hook.changes:
+                continue
+            for site in sites:
+                if hook.wants(_join(path, site)):
+                    return True
+        return False
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Hand a value to the hooks that want it, in order, and return the last result."""

@@ -134,16 +134,17 @@ def test_open_makes_the_gallery_of_a_folder_of_runs(capsys, monkeypatch, tmp_pat
 def test_the_gallery_of_a_folder_that_may_not_be_written_is_made_elsewhere_and_finds_its_reports(
     capsys, monkeypatch, tmp_path
 ):
-    opened, whole = [], tempfile.mkstemp
+    opened, whole = [], tempfile.mkdtemp
 
-    def mkstemp(*, dir, **options):  # root may write everywhere, so the system's refusal is played
-        if Path(dir).resolve() == tmp_path / "runs":
+    def mkdtemp(suffix=None, prefix=None, dir=None):
+        # root may write everywhere, so the system's refusal is played
+        if dir is not None and Path(dir).resolve() == tmp_path / "runs":
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return whole(dir=dir, **options)
+        return whole(suffix, prefix, dir)
 
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
     run(capsys, "run", "first", "-q", "--set", "steps=20")
-    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(tempfile, "mkdtemp", mkdtemp)
     assert run(capsys, "open", "runs") == (0, f"opened {opened[0].removeprefix('file://')}\n", "")
     page = Path(opened[0].removeprefix("file://"))
     assert page.parent.parent == Path(tempfile.gettempdir()).resolve()

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from attnlab.cli import main
-from attnlab.files import locked
+from attnlab.core.store import locked
 
 TINY = ["steps=20", "evaluate_every=10"]
 LEARNED = ["steps=1200", "learning_rate=1e-2", "evaluate_every=200"]
@@ -234,9 +234,7 @@ def test_a_really_full_disk_is_said_and_loses_nothing(capsys, mount, monkeypatch
 def test_a_disk_that_fills_while_running_is_said_and_loses_nothing(capsys, tmp_path, monkeypatch):
     import errno
 
-    from attnlab import files
-
-    whole, written = files.os.fsync, []
+    whole, written = os.fsync, []
 
     def filling(handle):
         written.append(handle)
@@ -244,7 +242,7 @@ def test_a_disk_that_fills_while_running_is_said_and_loses_nothing(capsys, tmp_p
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         whole(handle)
 
-    monkeypatch.setattr(files.os, "fsync", filling)
+    monkeypatch.setattr(os, "fsync", filling)
     status, _, err = run(
         capsys, "run", "sorting", "-q", "--out", str(tmp_path / "r"), "--set", *TINY
     )
@@ -639,3 +637,30 @@ def test_names_in_a_list_are_never_broken(capsys, tmp_path):
 def test_the_doctor_names_what_populations_and_searches_use(capsys):
     found = {each["what"] for each in json.loads(run(capsys, "doctor", "--json")[1])}
     assert {"optuna", "ray", "tensorboard", "mlflow-skinny", "C++ compiler"} <= found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status", "told"),
+    [
+        (["find", "good", "--corpus", "x.txt"], "search", 2, "search is for pretrained models"),
+        (["search", "sorting", "--set", "rank=2"], "tune", 2, "needs a setting to search"),
+        (["search", "sorting"], "tune", 2, "tune needs --set key=value"),
+    ],
+)
+def test_a_command_of_the_version_before_works_and_says_its_new_name(
+    capsys, old, new, status, told
+):
+    found, out, err = run(capsys, *old)
+    hint, error = err.splitlines()
+    assert hint == (
+        f"attnlab {old[0]} is now called attnlab {new}; the old name goes with the next version."
+    )
+    assert (found, out) == (status, "")
+    assert told in error
+
+
+def test_a_search_in_a_corpus_is_no_old_name_even_where_the_model_is_called_as_an_experiment(
+    capsys,
+):
+    for words in (["search", "sorting", "--corpus", "x.txt"], ["search", "good"]):
+        assert "is now called" not in run(capsys, *words)[2]

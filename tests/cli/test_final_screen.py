@@ -11,7 +11,8 @@ from rich.console import Console
 from attnlab.cli import progress as progress_module
 from attnlab.cli.final_screen import _FINDINGS, show_final_screen
 from attnlab.cli.progress import progress
-from attnlab.cli.runs import Estimate
+from attnlab.cli.run_all import Estimate
+from attnlab.draw.sections import ReportContent
 from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.report import Report
@@ -29,7 +30,9 @@ def report_of(name, passed, *, claims=30):
         {},
         all_,
         [],
-        {"subtitle": "what this run found in the end, " * 9},
+        ReportContent(
+            title=name, subtitle="what this run found in the end, " * 9, facts=[], sections=[]
+        ),
         Path("runs") / name,
     )
 

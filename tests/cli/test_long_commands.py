@@ -1,5 +1,5 @@
-"""`look --document` and `find`: what they print and keep is what the library says, and mistakes get
-one sentence."""
+"""`look --document` and `search`: what they print and keep is what the library says, and mistakes
+get one sentence."""
 
 import json
 
@@ -54,7 +54,7 @@ def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
         "--out",
         "book",
     ]
-    whole = summarizer.Summarizer._finish
+    whole = summarizer.Summarizer._write
 
     def stop(self, part, summary, call):
         if part == "layers.1.attention":
@@ -62,7 +62,7 @@ def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
         whole(self, part, summary, call)
 
     with monkeypatch.context() as patch:
-        patch.setattr(summarizer.Summarizer, "_finish", stop)
+        patch.setattr(summarizer.Summarizer, "_write", stop)
         status, _, error = said(capsys, *asked)
     assert status == 130
     assert "--resume" in error
@@ -80,9 +80,9 @@ def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
     assert json.loads(out)["heads"] == document.table()
 
 
-def test_find_prints_and_keeps_what_was_found(capsys):
+def test_search_prints_and_keeps_what_was_found(capsys):
     asked = [
-        "find",
+        "search",
         "llama",
         "--corpus",
         "texts.csv",
@@ -134,16 +134,16 @@ def found_files(folder):
         (["look", "llama", "--document", "book.txt", "--out", "x", "--tiles", "0"], 2, "tiles"),
         (["look", "llama", "words", "--tiles", "3"], 2, "--tiles"),
         (
-            ["find", "llama", "--corpus", "texts.csv", "--measure", "previus"],
+            ["search", "llama", "--corpus", "texts.csv", "--measure", "previus"],
             2,
             "did you mean 'previous'",
         ),
-        (["find", "llama", "--corpus", "none.csv"], 3, "there is no file none.csv"),
-        (["find", "llama", "--corpus", "texts.csv", "--column", "txt"], 2, "did you mean 'text'"),
-        (["find", "llama", "--corpus", "texts.csv", "--resume"], 2, "--resume needs --out"),
-        (["find", "llama", "--corpus", "texts.csv", "--head", "1.9"], 2, "there is no head 1.9"),
-        (["find", "llama"], 2, "corpus"),
-        (["find", "llama", "--corpus", "empty.txt"], 2, "no text that could be read"),
+        (["search", "llama", "--corpus", "none.csv"], 3, "there is no file none.csv"),
+        (["search", "llama", "--corpus", "texts.csv", "--column", "txt"], 2, "did you mean 'text'"),
+        (["search", "llama", "--corpus", "texts.csv", "--resume"], 2, "--resume needs --out"),
+        (["search", "llama", "--corpus", "texts.csv", "--head", "1.9"], 2, "there is no head 1.9"),
+        (["search", "llama"], 2, "corpus"),
+        (["search", "llama", "--corpus", "empty.txt"], 2, "no text that could be read"),
     ],
 )
 def test_mistakes_get_one_sentence_and_a_status(capsys, arguments, status, told):

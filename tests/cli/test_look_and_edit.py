@@ -377,7 +377,7 @@ def test_the_edits_are_listed_with_what_they_are_told(capsys):
 
 def test_a_run_can_be_asked_in_python_as_on_the_command_line(capsys):
     question = attnlab.ask("runs/good", "cab")
-    assert question.trace() == attnlab.ask(attnlab.open_run("runs/good"), "cab").trace()
+    assert question.trace() == attnlab.ask(attnlab.open("runs/good"), "cab").trace()
     found = json.loads(said(capsys, "look", "good", "cab", "--json")[1])[
         "layers.0.attention.weights"
     ]

@@ -237,7 +237,7 @@ def test_a_model_without_a_tokenizer_is_told_what_a_person_who_types_can_do(caps
         ["look", "silent", "a"],
         ["trace", "silent", "a"],
         ["edit", "silent", "a", "--zero-head", "0.1"],
-        ["find", "silent", "--corpus", "silent/texts.txt"],
+        ["search", "silent", "--corpus", "silent/texts.txt"],
     ):
         status, out, err = said(capsys, *arguments)
         assert (status, out) == (3, "")
@@ -269,7 +269,9 @@ def test_what_the_library_says_while_it_opens_is_passed_on_and_no_longer_afterwa
 
 def test_a_pattern_that_no_token_matches_as_a_whole_says_so(capsys, models):
     (models / "texts.txt").write_text("the cat sat on the mat\n")
-    status, out, _ = said(capsys, "find", "gpt2", "--corpus", "texts.txt", "--measure", "token:ca")
+    status, out, _ = said(
+        capsys, "search", "gpt2", "--corpus", "texts.txt", "--measure", "token:ca"
+    )
     assert status == 0
     assert "A pattern must match a whole token" in out
-    assert said(capsys, "find", "gpt2", "--corpus", "texts.txt", "--measure", "token:")[0] == 2
+    assert said(capsys, "search", "gpt2", "--corpus", "texts.txt", "--measure", "token:")[0] == 2

@@ -9,6 +9,7 @@ import pytest
 
 from attnlab.draw import render_page
 
+from .documents import content_of
 from .views import Open
 
 FLAGS = [
@@ -71,5 +72,5 @@ def open_html(browser: Any, tmp_path: Path) -> Iterator[Open]:
 def open_page(open_html: Open) -> Open:
     """Open a document as its page."""
     return lambda document, width=1000, **options: open_html(
-        render_page(document), width, **options
+        render_page(content_of(document)), width, **options
     )

@@ -9,6 +9,9 @@ import math
 import random
 from typing import Any
 
+from attnlab.draw.json_form import from_json
+from attnlab.draw.sections import ReportContent, Section
+
 PAYLOADS = [
     "<script>window.canary = 1</script>",
     "</script><script>window.canary = 2</script>",
@@ -16,6 +19,14 @@ PAYLOADS = [
     "<!--<script>",
     "&lt;b&gt; \u2028 \u2029 ' \" `${window.canary = 4}` $title",
 ]
+
+
+def content_of(document: dict[str, Any]) -> ReportContent:
+    return ReportContent.from_json(document)
+
+
+def section_of(section: dict[str, Any]) -> Any:
+    return from_json(Section, section, "section")
 
 
 def softmax_row(rng: random.Random, length: int, peak: int) -> list[float]:
@@ -103,7 +114,7 @@ def make_document(num_wrong: int = 0, num_steps: int = 15000) -> dict[str, Any]:
             True,
         ),
         ("rows_sum_to_one", "every attention row sums to one", "1.2e-07", "≤ 1e-06", True),
-        ("nothing_looks_ahead", "no weight on a later token", 0.0, "= 0", True),
+        ("nothing_looks_ahead", "no weight on a later token", "0", "= 0", True),
         (
             "needs_both_heads",
             "with either head zeroed it fails on some input",

@@ -9,12 +9,12 @@ import pytest
 from attnlab.draw import render_page
 from attnlab.draw.diagram import lay_out
 
-from .documents import PAYLOADS, make_kinds_document
+from .documents import PAYLOADS, content_of, make_kinds_document, section_of
 from .views import Open
 
 
-def diagram(**changes: Any) -> dict[str, Any]:
-    return make_kinds_document()["sections"][3] | changes
+def diagram(**changes: Any) -> Any:
+    return section_of(make_kinds_document()["sections"][3] | changes)
 
 
 def box(**changes: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def test_hostile_words_in_a_diagram_stay_words() -> None:
         box(x=0, y=0, width=460, height=260, title="".join(PAYLOADS), note=PAYLOADS[2])
     ]
     document["sections"][3]["arrows"][0]["label"] = PAYLOADS[0]
-    html = render_page(document)
+    html = render_page(content_of(document))
     assert "<script>window.canary" not in html
     assert "<img" not in html
-    assert html.count("<script") == render_page(make_kinds_document()).count("<script")
+    assert html.count("<script") == render_page(content_of(make_kinds_document())).count("<script")

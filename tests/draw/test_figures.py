@@ -24,13 +24,24 @@ from attnlab.draw.pictures.look import HUES, shown
 from attnlab.draw.pictures.maps import maps_figure, trace_figure
 from attnlab.errors import WrongUsage
 
-from .documents import make_cross_document, make_document, make_kinds_document, make_trace
+from .documents import (
+    content_of,
+    make_cross_document,
+    make_document,
+    make_kinds_document,
+    make_trace,
+    section_of,
+)
 
 
-def section(kind: str, **changes: Any) -> dict[str, Any]:
+def plain(kind: str, **changes: Any) -> dict[str, Any]:
     return (
         next(each for each in make_kinds_document()["sections"] if each["kind"] == kind) | changes
     )
+
+
+def section(kind: str, **changes: Any) -> Any:
+    return section_of(plain(kind, **changes))
 
 
 def texts(axes: Any) -> list[str]:
@@ -40,7 +51,7 @@ def texts(axes: Any) -> list[str]:
 def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg() -> None:
     document = make_kinds_document()
     document["sections"].append(make_document(num_steps=10)["sections"][1])  # without a figure
-    files = figures.section_figures(document)
+    files = figures.section_figures(content_of(document))
     assert sorted(files) == sorted(
         f"{name}.{kind}" for name in ("parts", "length", "maps", "block") for kind in ("png", "svg")
     )
@@ -49,26 +60,26 @@ def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg() -> None:
             assert content.startswith(b"\x89PNG")
         else:
             assert xml.etree.ElementTree.fromstring(content).tag.endswith("svg")
-    assert files == figures.section_figures(document)
+    assert files == figures.section_figures(content_of(document))
 
 
 def test_a_document_may_lack_its_claims_but_nothing_else() -> None:
     document = make_kinds_document()
-    document["sections"] = [section("diagram")]
+    document["sections"] = [plain("diagram")]
     del document["claims"]
-    assert set(figures.section_figures(document)) == {"block.png", "block.svg"}
+    assert set(figures.section_figures(content_of(document))) == {"block.png", "block.svg"}
     del document["title"]
     with pytest.raises(WrongUsage, match="expected the key 'title'"):
-        figures.section_figures(document)
+        figures.section_figures(content_of(document))
 
 
 def test_without_matplotlib_there_are_no_figures() -> None:
     code = (
         "import sys; sys.modules['matplotlib'] = None\nfrom attnlab.draw.figures import "
-        "is_available, section_figures\nsection = {'kind': 'lines', 'title': '', 'caption': '', "
-        "'x_label': '', 'y_label': '', 'series': []}\nsection['figure'] = 'a'\ndocument = "
-        "{'title': '', 'subtitle': '', 'facts': [], 'claims': [], 'sections': [section]}\n"
-        "assert not is_available()\nassert section_figures(document) == {}\nfrom "
+        "is_available, section_figures\nfrom attnlab.draw.sections import Lines, ReportContent\n"
+        "section = Lines(title='', caption='', x_label='', y_label='', series=[], figure='a')\n"
+        "content = ReportContent(title='', subtitle='', facts=[], sections=[section])\n"
+        "assert not is_available()\nassert section_figures(content) == {}\nfrom "
         "attnlab.draw.pictures.charts import lines_figure\nlines_figure(section)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -159,7 +170,7 @@ def test_two_colours_stand_around_zero_and_none_at_it() -> None:
 
 
 def test_large_maps_hold_no_numbers_and_name_every_few_rows() -> None:
-    one = section("maps")["choices"][0]["maps"][0]
+    one = plain("maps")["choices"][0]["maps"][0]
     names = [str(i) for i in range(64)]
     large = one | {"rows": [[0.5] * 64] * 64, "row_labels": names, "column_labels": names}
     figure = maps_figure(section("maps", choices=[{"label": "", "note": "", "maps": [large]}]))
@@ -171,17 +182,22 @@ def test_the_trace_pictured_is_the_one_asked_for_else_the_first() -> None:
     whole = make_document(num_steps=10)["sections"][3]
     for wanted, title in ((["c", "a", "b"], "c a b →"), (["x"], "a a a →"), (None, "a a a →")):
         changes = {} if wanted is None else {"figure_input": wanted}
-        figure = trace_figure(whole | changes)
+        figure = trace_figure(section_of(whole | changes))
         assert figure.get_suptitle().startswith(title)
         assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["Head 0.0", "Head 0.1"]
     trace = next(each for each in whole["traces"] if each["input"] == ["c", "a", "b"])
-    grid = trace_figure(whole | {"figure_input": ["c", "a", "b"]}).axes[0].images[0].get_array()
+    grid = (
+        trace_figure(section_of(whole | {"figure_input": ["c", "a", "b"]}))
+        .axes[0]
+        .images[0]
+        .get_array()
+    )
     assert grid[2, :3].tolist() == pytest.approx(trace["attention"][0]["rows"][2])
     assert grid.mask[2].tolist() == [False] * 3 + [True] * 3
 
 
 def test_cross_attention_is_pictured_with_its_own_keys() -> None:
-    figure = trace_figure(make_cross_document()["sections"][0])
+    figure = trace_figure(section_of(make_cross_document()["sections"][0]))
     assert [label.get_text() for label in figure.axes[1].get_xticklabels()] == [
         "the",
         "cat",
@@ -191,7 +207,7 @@ def test_cross_attention_is_pictured_with_its_own_keys() -> None:
     assert figure.axes[1].get_title(loc="left") == "Head cross 0.0"
     section = make_cross_document()["sections"][0]
     section["traces"][0]["attention"][1]["site"] = "decoder.layers.0.cross_attention.weights"
-    assert trace_figure(section).axes[1].get_title(loc="left") == "Head cross 0.0"
+    assert trace_figure(section_of(section)).axes[1].get_title(loc="left") == "Head cross 0.0"
 
 
 def test_a_trace_section_without_traces_has_no_figure() -> None:
@@ -199,7 +215,7 @@ def test_a_trace_section_without_traces_has_no_figure() -> None:
     document["sections"] = [
         {"kind": "trace", "title": "", "caption": "", "traces": [], "figure": "attention"}
     ]
-    assert figures.section_figures(document) == {}
+    assert figures.section_figures(content_of(document)) == {}
 
 
 def test_a_diagram_holds_its_boxes_arrows_and_words() -> None:
@@ -228,7 +244,7 @@ def test_hostile_words_are_drawn_as_they_are() -> None:
     lines |= {"x_label": bad, "series": [lines["series"][0] | {"name": bad}]}
     maps["choices"][0]["maps"][0] |= {"title": bad, "row_labels": [bad, "猫", "\N{GRINNING FACE}"]}
     diagram["boxes"][1] |= {"title": bad}
-    files = figures.section_figures(document)
+    files = figures.section_figures(content_of(document))
     for name in ("parts", "length", "maps", "block"):
         root = xml.etree.ElementTree.fromstring(files[f"{name}.svg"])
         words = "".join(root.itertext())
@@ -241,22 +257,22 @@ def test_a_person_s_own_settings_change_nothing() -> None:
     from matplotlib import rc_context
 
     document = make_kinds_document()
-    document["sections"] = [section("lines")]
-    plain = figures.section_figures(document)
+    document["sections"] = [plain("lines")]
+    before = figures.section_figures(content_of(document))
     with rc_context({"axes.facecolor": "red", "font.size": 30, "lines.marker": "x"}):
-        assert figures.section_figures(document) == plain
+        assert figures.section_figures(content_of(document)) == before
 
 
 def test_empty_charts_are_drawn_empty() -> None:
     for empty in (
-        section("lines", series=[], levels=[]),
-        section("bars", groups=[], series=[], levels=[]),
+        plain("lines", series=[], levels=[]),
+        plain("bars", groups=[], series=[], levels=[]),
     ):
         document = make_kinds_document() | {"sections": [empty]}
-        assert len(figures.section_figures(document)) == 2
+        assert len(figures.section_figures(content_of(document))) == 2
     none = [{"name": "", "x": [0, -1], "y": [None, float("inf")]}]
-    document["sections"] = [section("lines", series=none, levels=[], y_log=True)]
-    assert len(figures.section_figures(document)) == 2
+    document["sections"] = [plain("lines", series=none, levels=[], y_log=True)]
+    assert len(figures.section_figures(content_of(document))) == 2
 
 
 def test_text_is_made_safe_in_one_place() -> None:
@@ -319,7 +335,9 @@ def test_between_whole_places_nothing_is_marked() -> None:
 def test_sixteen_large_maps_are_drawn_large_and_four_a_row() -> None:
     rng = random.Random(0)
     trace = make_trace([rng.choice("abc") for _ in range(6)], ["a", "b", "c"], 16, rng)
-    figure = trace_figure({"kind": "trace", "title": "", "caption": "", "traces": [trace]})
+    figure = trace_figure(
+        section_of({"kind": "trace", "title": "", "caption": "", "traces": [trace]})
+    )
     figure.draw_without_rendering()
     maps = [axes for axes in figure.axes if axes.images]
     assert len(maps) == 16

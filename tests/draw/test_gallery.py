@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from attnlab.draw.gallery import render_gallery
+from attnlab.draw.claims import Claim
+from attnlab.draw.gallery import GalleryRun, render_gallery
 from attnlab.errors import WrongUsage
 
 from .documents import PAYLOADS
@@ -16,18 +17,12 @@ PNG = base64.b64decode(
 )
 
 
-def claim(name: str, passed: bool | None = True) -> dict[str, Any]:
-    return {
-        "name": name,
-        "statement": f"{name} is so",
-        "measured": "0.5",
-        "bound": "≤ 1",
-        "passed": passed,
-    }
+def claim(name: str, passed: bool | None = True) -> Claim:
+    return Claim(name, f"{name} is so", "0.5", "≤ 1", passed)
 
 
-def make_run(number: int, **changes: Any) -> dict[str, Any]:
-    return {
+def make_run(number: int, **changes: Any) -> GalleryRun:
+    fields: dict[str, Any] = {
         "name": f"sorting-{number}",
         "href": f"sorting-{number}/report.html",
         "experiment": "sorting",
@@ -37,8 +32,8 @@ def make_run(number: int, **changes: Any) -> dict[str, Any]:
         "started": "2026-01-02T03:04:05",
         "state": "finished",
         "claims": [claim("sorted"), claim("sharp")],
-        "thumbnail": None,
-    } | changes
+    }
+    return GalleryRun(**fields | changes)
 
 
 RUNS = [
@@ -171,32 +166,10 @@ def test_text_of_the_gallery_stands_out_from_its_ground(open_html: Open, scheme:
     assert min(ratios)[0] >= 4.5, min(ratios)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"state": "finnished"},
-            r"runs\[0\].state: expected a known state, got 'finnished'; did you mean 'finished'",
-        ),
-        (
-            {"href": "javascript:alert(1)"},
-            r"href: expected a path relative to the page, got 'javascript:alert",
-        ),
-        ({"href": "//elsewhere.org/x"}, r"href: expected a path relative to the page"),
-        ({"thumbnail": "x.png"}, r"thumbnail: expected the bytes of a PNG or None, got str"),
-        ({"claims": [{"name": "x"}]}, r"claims\[0\]: expected the key 'statement' in a claim"),
-    ],
-)
-def test_a_malformed_run_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(WrongUsage, match=message):
-        render_gallery("Runs", [make_run(0, **changes)])
-
-
-def test_a_run_that_lacks_a_key_is_refused() -> None:
-    run = make_run(0)
-    del run["seed"]
-    with pytest.raises(WrongUsage, match=r"runs\[0\]: expected the key 'seed' in a run"):
-        render_gallery("Runs", [run])
+@pytest.mark.parametrize("href", ["javascript:alert(1)", "//elsewhere.org/x", "/x", "\\\\x"])
+def test_a_link_that_leaves_the_folder_is_refused(href: str) -> None:
+    with pytest.raises(WrongUsage, match="href: expected a path relative to the page"):
+        make_run(0, href=href)
 
 
 def test_tall_pictures_are_cut_below_and_wide_ones_shown_whole(open_html: Open) -> None:

@@ -2,6 +2,7 @@
 without a sound."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from attnlab.draw.long_text_report import (
     write_document,
 )
 from attnlab.draw.page import render_page
-from attnlab.draw.passages import passages_to_html
+from attnlab.draw.sections import Passage, PassageGroup, Passages, ReportContent
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.look.corpus import Corpus, search_corpus
@@ -70,13 +71,19 @@ def found(model):
     return search_corpus(model, corpus, "previous", top=4)
 
 
+def page_of(passage, title):
+    groups = [PassageGroup(title=title, items=[passage])]
+    section = Passages(title="x", caption="", groups=groups)
+    return render_page(ReportContent(title="t", subtitle="", facts=[], sections=[section]))
+
+
 def test_the_report_of_a_document_says_every_heads_numbers(document, weights):
     report = document_report(document)
-    table = next(section for section in report["sections"] if section["kind"] == "table")
-    assert [row[0] for row in table["rows"]] == ["0.0", "0.1", "1.0", "1.1"]
-    column = table["columns"].index("previous")
+    table = report.section("Every head")
+    assert [row[0] for row in table.rows] == ["0.0", "0.1", "1.0", "1.1"]
+    column = table.columns.index("previous")
     before = weights[1][1].diagonal(-1).sum() / LENGTH
-    assert table["rows"][3][column] == pytest.approx(float(before), rel=1e-3)
+    assert table.rows[3][column] == pytest.approx(float(before), rel=1e-3)
     page = render_page(report)
     assert "claims" not in re.sub(r"<style>.*?</style>|<script.*", "", page, flags=re.DOTALL)
 
@@ -122,35 +129,27 @@ def test_the_page_of_a_search_marks_query_and_key(found, tmp_path, open_html):
 
 def test_marks_one_token_beside_are_caught(found):
     report = corpus_report(found)
-    group = report["sections"][0]["groups"][0]
-    example = found.examples(group["title"].removeprefix("Head "))[0]
-    item = group["items"][0]
-    assert (item["tokens"][item["query"]], item["tokens"][item["key"]]) == (
+    group = report.section("Examples").groups[0]
+    example = found.examples(group.title.removeprefix("Head "))[0]
+    item = group.items[0]
+    assert (item.tokens[item.query], item.tokens[item.key]) == (
         example.tokens[example.query],
         example.tokens[example.key],
     )
-    item["query"] = len(item["tokens"])
-    with pytest.raises(WrongUsage, match=r"items\[0\]\.query: expected one of"):
-        render_page(report)
+    with pytest.raises(WrongUsage, match=r"Passage\.query: expected one of"):
+        replace(item, query=len(item.tokens))
 
 
 def test_what_stands_in_a_text_cannot_leave_its_place():
-    item = {"label": "<i>", "tokens": ['<script>"', "&"], "query": 1, "key": 0}
-    section = {
-        "kind": "passages",
-        "title": "x",
-        "caption": "",
-        "groups": [{"title": "<b>", "items": [item]}],
-    }
-    page = render_page({"title": "t", "subtitle": "", "facts": [], "sections": [section]})
-    assert "&lt;script&gt;&quot;" in page
+    page = page_of(Passage(label="<i>", tokens=['<script>"', "&"], query=1, key=0), "<b>")
+    assert "&lt;script&gt;&#34;" in page
     assert "<b>" not in page
     assert "<i>" not in page
 
 
 def test_only_heads_that_were_searched_are_shown(found):
     assert [
-        group["title"] for group in corpus_report(found, heads=["0.1"])["sections"][0]["groups"]
+        group.title for group in corpus_report(found, heads=["0.1"]).section("Examples").groups
     ] == ["Head 0.1"]
     with pytest.raises(WrongUsage, match="was not searched"):
         corpus_report(found, heads=["7.1"])
@@ -158,8 +157,7 @@ def test_only_heads_that_were_searched_are_shown(found):
 
 def test_signs_that_are_not_seen_or_turn_letters_around_are_written_out():
     tokens = ["\u202eevil", "a\nb", "\x00", "👩\u200d🚀", "<script>"]
-    item = {"label": "0.5", "tokens": tokens, "query": 0, "key": 4}
-    page = passages_to_html({"groups": [{"title": "Head 0.0", "items": [item]}]})
+    page = page_of(Passage(label="0.5", tokens=tokens, query=0, key=4), "Head 0.0")
     assert not set(page) & {"\u202e", "\x00"}
     for shown in (r"\u202eevil", r"a\nb", r"\x00", "👩\u200d🚀", "&lt;script&gt;"):
         assert shown in page
@@ -168,6 +166,6 @@ def test_signs_that_are_not_seen_or_turn_letters_around_are_written_out():
 def test_a_pattern_of_ones_own_is_named_in_words(model):
     corpus = Corpus(["1 2 3"], encode=lambda text: [int(each) for each in text.split()])
     assert (
-        corpus_report(search_corpus(model, corpus, "token:w1"))["title"]
+        corpus_report(search_corpus(model, corpus, "token:w1")).title
         == "The weight on tokens that match w1"
     )

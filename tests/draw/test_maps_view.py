@@ -1,78 +1,55 @@
 """Maps of any numbers on the page: cells, shades, blanks, choosing, reading by keyboard."""
 
-import re
-from typing import Any
-
 import pytest
 
 from .documents import make_kinds_document
-from .views import CONTRASTS, Open
-
-
-def cells(page: Any, number: int) -> list[str]:
-    return (
-        page.locator(".map.any")
-        .nth(number)
-        .locator(".weight")
-        .evaluate_all("all => all.map(c => c.title)")
-    )
+from .views import Open, hatched, numbers, read_cell, written
 
 
 def test_every_cell_names_its_row_its_column_and_its_value(open_page: Open) -> None:
     page = open_page(make_kinds_document())
-    assert cells(page, 0)[:4] == [
+    cells = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 0, 1), (1, 1, 1)]
+    assert [read_cell(page, *cell) for cell in cells] == [
         "‘the’, ‘the’: 1",
         "‘the’, ‘cat’: no value",
-        "‘the’, ‘sat’: no value",
         "‘cat’, ‘the’: 0.25",
-    ]
-    assert cells(page, 1) == [
         "‘first’, ‘d0’: −2",
         "‘first’, ‘d1’: 0.5",
-        "‘second’, ‘d0’: 2",
         "‘second’, ‘d1’: no value",
     ]
-    printed = (
-        page.locator(".map.any")
-        .nth(1)
-        .locator(".weight")
-        .evaluate_all("all => all.map(c => c.dataset.brief)")
-    )
-    assert printed == ["−2.00", ".50", "2.00", ""]
+    assert [each["text"] for each in numbers(page, 1)] == ["−2.00", ".50", "2.00", ""]
 
 
 def test_missing_values_are_blank_and_not_zero(open_page: Open) -> None:
     page = open_page(make_kinds_document())
-    first = page.locator(".map.any").first
-    assert first.locator(".weight.blank").count() == 3
-    assert first.locator(".weight.shade").count() == 6
-    assert "blank: no value" in first.locator(".scale").inner_text()
+    found = numbers(page, 0)
+    assert len(found) == 9
+    paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    blank = [each for each in found if each["text"] == ""]
+    assert {f"rgb({each['ground'].replace(',', ', ')})" for each in blank} == {paper}
+    assert len(blank) == 3
+    assert not hatched(page, 0, 0, 1)
+    assert "blank: no value" in page.locator(".scale").first.inner_text()
 
 
-def test_below_zero_is_another_colour_of_the_same_depth(open_page: Open) -> None:
+def test_below_zero_is_another_color_of_the_same_depth(open_page: Open) -> None:
     page = open_page(make_kinds_document())
-    signed = page.locator(".map.any").nth(1).locator(".weight")
-    depths = signed.evaluate_all("all => all.map(c => c.style.getPropertyValue('--w'))")
-    assert depths == ["1", "0.25", "1", ""]
-    kinds = signed.evaluate_all("all => all.map(c => c.className)")
-    assert kinds == [
-        "weight shade minus strong",
-        "weight shade",
-        "weight shade strong",
-        "weight blank",
-    ]
-    colours = signed.evaluate_all("all => all.map(c => getComputedStyle(c).backgroundColor)")
-    assert colours[0] != colours[2]
+    low, weak, high, _ = (
+        [int(part) for part in each["ground"].split(",")] for each in numbers(page, 1)
+    )
+    assert low[0] > low[2]  # warm
+    assert high[0] < high[2]  # cool
+    assert abs(sum(low) - sum(high)) < 60 < sum(weak) - sum(high)
 
 
 def test_another_choice_changes_note_and_maps(open_page: Open) -> None:
     page = open_page(make_kinds_document())
     assert page.locator(".choice-note").inner_text() == "Each word looks back."
-    assert page.locator(".map.any").count() == 2
+    assert page.locator("figure.map").count() == 2
     page.get_by_role("button", name="Next choice").click()
     assert page.locator(".choice-note").inner_text() == "All look everywhere."
-    assert page.locator(".map.any").count() == 1
-    assert cells(page, 0)[0] == "‘the’, ‘the’: 0.3333333"
+    assert page.locator("figure.map").count() == 1
+    assert read_cell(page, 0, 0, 0) == "‘the’, ‘the’: 0.3333333"
     assert page.get_by_role("button", name="Next choice").is_disabled()
     field = page.get_by_label("Show", exact=True)
     field.fill("cat")
@@ -81,12 +58,12 @@ def test_another_choice_changes_note_and_maps(open_page: Open) -> None:
         == "1 choice reads so inside: the cat sat. Enter opens the first."
     )
     field.press("Enter")
-    assert page.locator(".map.any").count() == 2
+    assert page.locator("figure.map").count() == 2
     field.fill("dog")
     message = "“dog” is not among the 2 choices here, for example the cat sat, uniform."
     assert page.locator(".chooser .message").inner_text() == message
     page.locator(".maps-section select").select_option(label="uniform")
-    assert page.locator(".map.any").count() == 1
+    assert page.locator("figure.map").count() == 1
 
 
 def test_one_choice_needs_no_chooser_and_an_empty_note_no_room(open_page: Open) -> None:
@@ -95,21 +72,20 @@ def test_one_choice_needs_no_chooser_and_an_empty_note_no_room(open_page: Open) 
     page = open_page(document)
     assert page.locator(".chooser").count() == 0
     assert not page.locator(".choice-note").is_visible()
-    assert page.locator(".map.any").count() == 2
+    assert page.locator("figure.map").count() == 2
 
 
 def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page: Open) -> None:
     page = open_page(make_kinds_document())
     page.get_by_role("button", name="Next choice").focus()
     page.keyboard.press("Tab")
-    reading = page.locator(".map.any .axes").first
+    reading = page.locator(".map-reading").first
     assert reading.inner_text() == "‘the’, ‘the’: 1"
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
     assert reading.inner_text() == "‘cat’, ‘cat’: 0.75"
     page.keyboard.press("Tab")
-    assert page.locator(".map.any .axes").nth(1).inner_text() == "‘first’, ‘d0’: −2"
-    assert reading.inner_text() == "Rows: query. Columns: key."
+    assert page.locator(".map-reading").nth(1).inner_text() == "‘first’, ‘d0’: −2"
 
 
 def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page: Open) -> None:
@@ -119,14 +95,18 @@ def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page: Op
     document["sections"][2]["choices"][1]["maps"][0] |= wide
     page = open_page(document, width=360)
     page.get_by_role("button", name="Next choice").click()
-    grid = page.locator(".map.any .grid")
-    assert "with-values" not in grid.get_attribute("class")
-    in_sight = "all => all.filter(k => k.checkVisibility({visibilityProperty: true})).length"
-    assert page.locator(".map.any .key").evaluate_all(in_sight) < 60
+    assert numbers(page) == []
+    assert len(written(page)) < 60
     page.get_by_role("button", name="Enlarge weights").click()
-    page.wait_for_selector(".map.any .grid.with-values")
-    assert page.locator(".map.any .weight").first.bounding_box()["width"] >= 25
+    assert {each["text"] for each in numbers(page)} == {".50"}
+    canvas = page.locator("canvas.heatmap")
+    assert float(canvas.get_attribute("data-cell-width")) >= 25
     assert page.evaluate("document.documentElement.scrollWidth") == 360
+    canvas.focus()
+    page.keyboard.press("End")
+    assert page.locator(".map-reading").inner_text() == "‘row’, ‘159’: 0.5"
+    page.get_by_role("button", name="Enlarge weights").click()
+    assert numbers(page) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -143,9 +123,9 @@ def test_numbers_on_both_colours_are_legible_at_every_shade(open_page: Open, sch
         document["sections"][2]["choices"][0]["maps"][0] | shades
     ]
     page = open_page(document, color_scheme=scheme)
-    ratios = [ratio for ratio in page.evaluate(CONTRASTS) if re.match(r"weight shade", ratio[1])]
-    assert len(ratios) == 26
-    assert min(ratios)[0] >= 4.5, sorted(ratios)[:3]
+    found = numbers(page)
+    assert len(found) == 26
+    assert min(each["ratio"] for each in found) >= 4.5, found
 
 
 def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page: Open) -> None:
@@ -158,7 +138,7 @@ def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page: O
     document["sections"][2]["choices"][1]["maps"][0] |= large | {"column_labels": names}
     page = open_page(document, width=360)
     page.get_by_role("button", name="Next choice").click()
-    assert page.locator(".map.any .weight").count() == 40_000
+    assert read_cell(page, 0, 199, 3) == "‘199’, ‘3’: 0.985"
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
@@ -167,18 +147,10 @@ def test_what_blank_cells_mean_is_said_where_it_is_no_missing_value(open_page: O
     section = next(each for each in document["sections"] if each["kind"] == "maps")
     section["choices"][0]["maps"][0]["masked"] = "may not be looked at"
     page = open_page(document)
-    assert cells(page, 0)[1] == "‘the’, ‘cat’: may not be looked at"
-    assert page.locator(".map.any").first.locator(".weight.masked-area").count() > 0
-    assert "may not be looked at" in page.locator(".map.any .scale").first.inner_text()
-    assert "no value" not in page.locator(".map.any .scale").first.inner_text()
-
-
-WIDE = """all => all.filter(cell => cell.dataset.brief && cell.closest('.with-values'))
-  .map(cell => {
-  const style = getComputedStyle(cell), ruler = document.createElement('canvas').getContext('2d');
-  ruler.font = `${style.fontSize} ${style.fontFamily}`;
-  return ruler.measureText(cell.dataset.brief).width / cell.getBoundingClientRect().width;
-})"""
+    assert read_cell(page, 0, 0, 1) == "‘the’, ‘cat’: may not be looked at"
+    assert hatched(page, 0, 0, 1)
+    assert "may not be looked at" in page.locator(".maps .scale").first.inner_text()
+    assert "no value" not in page.locator(".maps .scale").first.inner_text()
 
 
 @pytest.mark.parametrize(("width", "columns"), [(360, 4), (360, 9), (1280, 9), (1280, 12)])
@@ -197,8 +169,9 @@ def test_a_number_never_runs_out_of_its_cell(open_page: Open, width: int, column
         document["sections"][2]["choices"][0]["maps"][0] | large
     ]
     page = open_page(document, width=width)
-    wide = page.locator(".map.any .weight").evaluate_all(WIDE)
-    assert max(wide, default=0.0) < 1.0
+    cell = float(page.locator("canvas.heatmap").first.get_attribute("data-cell-width"))
+    wide = [each["wide"] for each in numbers(page)]
+    assert max(wide, default=0.0) < cell
     assert len(wide) == 3 * columns or columns == 12  # small numbers, rather than none
 
 
@@ -210,11 +183,11 @@ def test_maps_of_a_deep_model_stand_side_by_side(open_page: Open) -> None:
     titles = ["map 0", "a title that takes far more lines than one, or two", "map 2", "map 3"]
     document["sections"][2]["choices"][0]["maps"] = [one | {"title": title} for title in titles]
     page = open_page(document, width=1280)
-    tops = page.locator(".map.any .grid").evaluate_all(
+    tops = page.locator("canvas.heatmap").evaluate_all(
         "all => all.map(map => Math.round(map.getBoundingClientRect().y))"
     )
     assert len(tops) == 4
     assert len(set(tops)) == 1
     page.get_by_role("button", name="Enlarge map 2").click()
-    page.wait_for_selector(".map.any.wide .grid.with-values")
-    assert page.locator(".map.any.wide .grid.with-values").count() == 1
+    assert numbers(page, 0) == []
+    assert len(numbers(page, 2)) > 0

@@ -8,7 +8,7 @@ import pytest
 from attnlab.look.heads import read_head
 
 from .documents import make_cross_document, make_document, make_trace
-from .views import CONTRASTS, Open, first_heatmap, said, shown_weights
+from .views import Open, hatched, numbers, picture, read_cell, said, shown_weights, written
 
 
 def test_steps_by_button_change_the_pictured_weights(open_page: Open) -> None:
@@ -26,7 +26,9 @@ def test_steps_by_button_change_the_pictured_weights(open_page: Open) -> None:
         row = trace["attention"][0]["rows"][step["position"]]
         pictured = [title.rsplit(" ", 1)[1] for title in shown_weights(page)]
         assert pictured == [f"{weight:.3f}" for weight in row] + ["masked"] * (7 - len(row))
-        assert page.locator(".map").first.locator(".row.current").count() == 1
+        assert read_cell(page, 0, 3 + k, 1) == (
+            f"Query {3 + k} ‘{trace['tokens'][3 + k]}’ → key 1 ‘a’: {round(row[1], 5):.7g}"
+        )
         assert page.locator(".token.query").inner_text() == trace["tokens"][3 + k]
         assert page.locator(".token.next").inner_text() == step["choice"]
         assert page.locator(".chances .is-choice .word").inner_text() == step["choice"]
@@ -86,15 +88,15 @@ def test_less_motion_means_no_transitions_and_a_slower_walk(open_page: Open) -> 
 def test_choosing_another_input_changes_everything_pictured(open_page: Open) -> None:
     page = open_page(make_document(num_steps=10))
     field = page.get_by_label("Input", exact=True)
-    before = shown_weights(page), first_heatmap(page), said(page)
+    before = shown_weights(page), picture(page), said(page)
     field.fill("b c, a")
     assert "after b c a SEP" in said(page)
-    by_typing = shown_weights(page), first_heatmap(page), said(page)
+    by_typing = shown_weights(page), picture(page), said(page)
     assert all(one != other for one, other in zip(before, by_typing, strict=True))
     page.get_by_role("button", name="Next input").click()
     assert "after b c b SEP" in said(page)
     page.get_by_role("button", name="Previous input").click()
-    assert (shown_weights(page), first_heatmap(page), said(page)) == by_typing
+    assert (shown_weights(page), picture(page), said(page)) == by_typing
     page.locator(".chooser select").select_option(label="aab")
     assert "after a a b SEP" in said(page)
     assert field.input_value() == "aab"
@@ -137,28 +139,45 @@ def test_wrong_verdicts_are_marked_filtered_and_lead_to_their_trace(open_page: O
 
 def test_masked_keys_are_not_drawn_as_zero(open_page: Open) -> None:
     page = open_page(make_document(num_steps=10))
-    rows = page.locator(".map").first.locator(".row:not(.keys)")
-    assert rows.count() == 6
-    for i in range(6):
-        assert rows.nth(i).locator(".weight").count() == i + 1
-        assert rows.nth(i).locator(".masked-area").count() == (1 if i < 5 else 0)
-    assert "masked" in rows.first.locator(".masked-area").get_attribute("title")
+    for row in range(4):  # later rows are faint
+        for column in range(6):
+            assert hatched(page, 0, row, column) == (column > row), (row, column)
+    assert len(numbers(page)) == 21
+    assert read_cell(page, 0, 0, 1) == "Query 0 ‘c’ may not attend to key 1 ‘b’: masked."
 
 
-def test_cells_of_a_map_can_be_read_by_keyboard(open_page: Open) -> None:
+def test_cells_of_a_map_are_read_by_keyboard_and_their_row_is_its_step(open_page: Open) -> None:
     document = make_document(num_steps=10)
     page = open_page(document)
     page.get_by_role("button", name="Next step").click()
-    page.get_by_role("button", name="Enlarge Head 0.0").focus()
-    page.keyboard.press("Tab")
+    page.locator("canvas.heatmap").first.focus()
+    page.keyboard.press("Home")
     trace = next(t for t in document["sections"][3]["traces"] if t["input"] == ["c", "b", "a"])
-    rows = trace["attention"][0]["rows"]
-    reading = page.locator(".map").first.locator(".axes")
-    assert reading.inner_text() == f"‘a’ at 4 → ‘c’ at 0: {rows[4][0]:.4f}"
+    reading = page.locator(".map-reading").first
+
+    def weight(head: int, row: int, column: int) -> str:
+        return f"{round(trace['attention'][head]['rows'][row][column], 5):.7g}"
+
+    assert reading.inner_text() == f"Query 4 ‘a’ → key 0 ‘c’: {weight(0, 4, 0)}"
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowUp")
-    assert reading.inner_text() == f"‘SEP’ at 3 → ‘b’ at 1: {rows[3][1]:.4f}"
-    assert said(page).startswith("Step 2 of 3")
+    assert reading.inner_text() == f"Query 3 ‘SEP’ → key 1 ‘b’: {weight(0, 3, 1)}"
+    assert said(page).startswith("Step 1 of 3")
+    # The other head is read at the same cell.
+    other = page.locator(".map-reading").nth(1)
+    assert other.inner_text() == f"Query 3 ‘SEP’ → key 1 ‘b’: {weight(1, 3, 1)}"
+    page.keyboard.press("ArrowUp")  # to a letter of the input, where no step begins
+    assert said(page).startswith("Step 1 of 3")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.matches('canvas.heatmap')")
+
+
+def test_a_click_on_a_row_goes_to_its_step(open_page: Open) -> None:
+    page = open_page(make_document(num_steps=10))
+    read_cell(page, 1, 5, 0)
+    page.mouse.down()
+    page.mouse.up()
+    assert said(page).startswith("Step 3 of 3")
 
 
 def test_head_chosen_by_its_name_draws_its_arcs(open_page: Open) -> None:
@@ -197,19 +216,16 @@ def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page: Open) -
 
 def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page: Open) -> None:
     page = open_page(make_cross_document())
-    cross = page.locator(".map").nth(1)
-    assert cross.locator("h4").inner_text().startswith("Head cross 0.0")
-    assert cross.locator(".key").all_inner_texts() == ["the", "cat", "sleeps", "<end>"]
-    assert cross.locator(".masked-area").count() == 0
+    assert page.locator(".map h4").nth(1).inner_text().startswith("Head cross 0.0")
+    assert set(written(page, 1)) > {"the", "cat", "sleeps", "<end>"}
+    assert not hatched(page, 1, 0, 3)
     assert (
         "Head cross 0.0 looks most at ‘cat’, position 1 (0.625)"
         in page.locator(".said + .note").inner_text()
     )
     assert page.locator(".chances li").count() == 13
     assert page.locator(".chances .rest").inner_text().startswith("11 others")
-    assert (
-        page.locator(".map").first.locator(".weight.missing").get_attribute("title").endswith("n/a")
-    )
+    assert "n/a" in [each["text"] for each in numbers(page)]
 
 
 @pytest.mark.slow
@@ -233,10 +249,11 @@ def test_cells_of_a_small_map_are_no_larger_than_those_of_a_wide_one(open_page: 
     document["sections"][0]["traces"][0]["attention"].append(small)
     page = open_page(document, width=1100)
     sizes = [
-        page.locator(".map").nth(i).locator(".weight").first.bounding_box()["width"] for i in (1, 2)
+        float(page.locator("canvas.heatmap").nth(i).get_attribute("data-cell-width"))
+        for i in (1, 2)
     ]
     assert max(sizes) <= 53
-    assert sizes[1] <= 1.1 * sizes[0]
+    assert sizes[1] <= 1.3 * sizes[0]
 
 
 def test_names_in_code_break_after_dots_and_underscores_only(open_page: Open) -> None:
@@ -284,14 +301,7 @@ def test_numbers_of_rows_to_come_are_legible_on_every_shade(open_page: Open, sch
     }
     document["sections"][3]["traces"] = [trace]
     page = open_page(document, color_scheme=scheme)
-    assert page.locator(".row.ahead .weight").count() == 21
-    assert page.locator(".row.ahead").first.evaluate("row => getComputedStyle(row).opacity") == "1"
-    ratios = [
-        ratio for ratio in page.evaluate(CONTRASTS) if ratio[1].strip().startswith("weight shade")
-    ]
-    assert len(ratios) == 22
-    assert min(ratios)[0] >= 4.5, ratios
-    shades = page.locator(".weight").evaluate_all(
-        "all => all.map(c => getComputedStyle(c).backgroundColor)"
-    )
-    assert shades[0] != shades[-1]  # both weigh 1, and the row to come is fainter
+    found = numbers(page)
+    assert len(found) == 22
+    assert min(each["ratio"] for each in found) >= 4.5, found
+    assert found[0]["ground"] != found[-1]["ground"]  # both weigh 1, and the row to come is fainter

@@ -22,9 +22,9 @@ CONTRASTS = """() => {
     }
   };
   const chosen = 'h1, h2, h3, h4, p, dt, dd, td, th, code, button:enabled, li span, output, ' +
-    '.token, .weight, .query-name, .role, .key';
+    '.token, .role, .key';
   return [...document.querySelectorAll(chosen)]
-    .filter(node => node.textContent.trim() || node.dataset.brief)
+    .filter(node => node.textContent.trim())
     .filter(node => node.checkVisibility() && !node.closest('noscript'))
     .map(node => {
       const back = ground(node);
@@ -49,7 +49,80 @@ def said(page: Any) -> str:
     return page.locator(".said").inner_text()
 
 
-def first_heatmap(page: Any) -> list[str]:
-    return (
-        page.locator(".map").first.locator(".weight").evaluate_all("all => all.map(c => c.title)")
+def read_cell(page: Any, number: int, row: int, column: int) -> str:
+    """Point at a cell of a map, and return what is read there."""
+    canvas = page.locator("canvas.heatmap").nth(number)
+    canvas.scroll_into_view_if_needed()
+    box, told = canvas.bounding_box(), canvas.evaluate("node => ({...node.dataset})")
+    page.mouse.move(
+        box["x"] + float(told["left"]) + (column + 0.5) * float(told["cellWidth"]),
+        box["y"] + float(told["top"]) + (row + 0.5) * float(told["cellHeight"]),
     )
+    return str(page.locator(".map-reading").nth(number).inner_text())
+
+
+def picture(page: Any, number: int = 0) -> str:
+    """The pixels of a map, to compare with those of another moment."""
+    return str(page.locator("canvas.heatmap").nth(number).evaluate("node => node.toDataURL()"))
+
+
+PAINTED = """number => new Promise(resolve => {
+  const canvas = document.querySelectorAll('canvas.heatmap')[number];
+  const own = CanvasRenderingContext2D.prototype.fillText;
+  const light = rgb => rgb.map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const below = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const found = [];
+  CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+    if (this.canvas !== canvas) return own.call(this, text, x, y);
+    const at = this.getTransform().transformPoint({x, y});
+    below.drawImage(canvas, at.x, at.y, 1, 1, 0, 0, 1, 1);
+    const ground = [...below.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    const colour = this.fillStyle.match(/\\w\\w/g).map(hex => parseInt(hex, 16));
+    const [a, b] = [light(ground), light(colour)];
+    found.push({text: text.replace(/[\u2068\u2069]/g, ''), ground: ground.join(),
+      isNumber: this.textAlign === 'center' && this.textBaseline === 'middle',
+      wide: this.measureText(text).width,
+      ratio: (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)});
+    return own.call(this, text, x, y);
+  };
+  canvas.dispatchEvent(new PointerEvent('pointerleave'));
+  requestAnimationFrame(() => requestAnimationFrame(() => {
+    CanvasRenderingContext2D.prototype.fillText = own;
+    resolve(found);
+  }));
+})"""  # all words that a map is painted with, and how they stand out from the pixel below
+
+
+def numbers(page: Any, number: int = 0) -> list[dict[str, Any]]:
+    """The numbers in the cells of a map, row by row."""
+    return [each for each in page.evaluate(PAINTED, number) if each["isNumber"]]
+
+
+def written(page: Any, number: int = 0) -> list[str]:
+    """The names beside and above a map, and the titles of its axes."""
+    return [each["text"] for each in page.evaluate(PAINTED, number) if not each["isNumber"]]
+
+
+def hatched(page: Any, number: int, row: int, column: int) -> bool:
+    """Whether a cell shows lines; a weight, also zero, is one flat color."""
+    pixels = (
+        page.locator("canvas.heatmap")
+        .nth(number)
+        .evaluate(
+            """(canvas, [row, column]) => {
+          const copy = document.createElement('canvas');
+          Object.assign(copy, {width: canvas.width, height: canvas.height});
+          const pen = copy.getContext('2d', {willReadFrequently: true});
+          pen.drawImage(canvas, 0, 0);
+          const [left, top, wide, high] = ['left', 'top', 'cellWidth', 'cellHeight']
+            .map(name => Number(canvas.dataset[name]) * devicePixelRatio);
+          const found = pen.getImageData(left + (column + 0.15) * wide, top + (row + 0.1) * high,
+            wide * 0.7, high * 0.15).data;
+          return [...new Set(new Uint32Array(found.buffer))];
+        }""",
+            [row, column],
+        )
+    )
+    return len(pixels) > 1

@@ -80,7 +80,7 @@ BEFORE = [
         op.FreezePattern(layer=0, recording={WEIGHTS: torch.ones(6, 6)}),
         r"must fit \(batch, 4, query, key\); got \(6, 6\)",
     ),
-    (op.FreezePattern(layer=0, recording="/nowhere/at/all"), "could not read"),
+    (op.FreezePattern(layer=0, recording="/nowhere/at/all"), "there is no recording in"),
     (op.ZeroHead(head=0, query="t99"), "say the names with edit"),
 ]
 

@@ -147,23 +147,23 @@ FAULTS = [
     Fault(
         "the wrong row",
         "editor",
-        "index = _index(rows if batch",
-        "index = _index([0 for _ in rows] if rows and batch",
+        "index = _index(rows, heads)",
+        "index = _index(rows and [0 for _ in rows], heads)",
         certified,
         AND_SCORES,
     ),
     # What the comparison with NumPy notices.
     Fault(
         "the query taken for the key",
-        "editor",
-        'coverage.positions("key", keys, ends',
-        'coverage.positions("query", keys, ends',
+        "edits.coverage",
+        'return self._at_positions("key", keys, ends[:, None]',
+        'return self._at_positions("query" if self.edit.query else "key", keys, ends[:, None]',
         in_numpy,
         ("cut_edge",),
     ),
     Fault(
         "no renormalisation",
-        "edits.masks",
+        "edits.attention_edits",
         'return "mask" if self.renormalise else "weights"',
         'object.__setattr__(self, "renormalise", False)\n        return "weights"',
         in_numpy,
@@ -171,7 +171,7 @@ FAULTS = [
     ),
     Fault(
         "renormalised all the same",
-        "edits.masks",
+        "edits.attention_edits",
         'return "mask" if self.renormalise else "weights"',
         'object.__setattr__(self, "renormalise", True)\n        return "mask"',
         in_numpy,
@@ -212,8 +212,8 @@ FAULTS = [
     Fault(
         "the heads of a group laid out as tiles",
         "editor",
-        "value = share_heads(value, self._num_heads[part])",
-        "value = value.repeat(1, self._num_heads[part] // value.shape[1], 1, 1)",
+        "return share_heads(value, self._num_heads[part_of(site)])",
+        "return value.repeat(1, self._num_heads[part_of(site)] // value.shape[1], 1, 1)",
         in_numpy,
         ("zero_value",),
     ),
@@ -227,7 +227,7 @@ FAULTS = [
     ),
     Fault(
         "swapped one way only",
-        "edits.heads",
+        "edits.site_edits",
         "torch.where(context.heads == one, other, one)",
         "torch.full_like(context.heads, other)",
         in_numpy,
@@ -235,7 +235,7 @@ FAULTS = [
     ),
     Fault(
         "uniform over blocked keys too",
-        "edits.patterns",
+        "edits.attention_edits",
         "seen = _visible(context).to(values.dtype)",
         "seen = torch.ones_like(values)",
         in_numpy,
@@ -243,7 +243,7 @@ FAULTS = [
     ),
     Fault(
         "shuffled among blocked keys too",
-        "edits.patterns",
+        "edits.attention_edits",
         "torch.where(seen, by_chance, last)",
         "by_chance",
         in_numpy,
@@ -251,7 +251,7 @@ FAULTS = [
     ),
     Fault(
         "the first key, blocked or not",
-        "edits.patterns",
+        "edits.attention_edits",
         "((seen.cumsum(-1) == 1) & seen)",
         "(torch.arange(seen.shape[-1]).eq(0).expand_as(seen))",
         in_numpy,
@@ -267,7 +267,7 @@ FAULTS = [
     ),
     Fault(
         "temperature upside down",
-        "edits.scores",
+        "edits.attention_edits",
         "values / self.temperature",
         "values * self.temperature",
         in_numpy,
@@ -275,7 +275,7 @@ FAULTS = [
     ),
     Fault(
         "blocked scores edited",
-        "edits.scores",
+        "edits.attention_edits",
         'torch.where(values == float("-inf"), values, changed)',
         "torch.nan_to_num(changed, posinf=1.0, neginf=1.0)",
         in_numpy,
@@ -283,7 +283,7 @@ FAULTS = [
     ),
     Fault(
         "the mask moved the other way",
-        "edits.masks",
+        "edits.attention_edits",
         "device=values.device) - self.by",
         "device=values.device) + self.by",
         in_numpy,
@@ -291,8 +291,8 @@ FAULTS = [
     ),
     Fault(
         "names looked up in the other text",
-        "editor",
-        "self.passes.of(part, is_memory=True) if is_elsewhere else own",
+        "edits.token_history",
+        "self.of(part, is_memory=True) if is_elsewhere else own",
         "own",
         in_numpy,
         ("cut_tokens",),
@@ -307,9 +307,9 @@ FAULTS = [
     # What the other tests notice.
     Fault(
         "the place in the text forgotten under a cache",
-        "editor",
-        "offset = before if text is None else text.offset",
-        "offset = before if text is None else 0",
+        "edits.edit_context",
+        "offset = query_text.offset",
+        "offset = 0",
         generates_alike,
         (numbered(op.CutEdge, query=6, key=2),),
     ),
@@ -340,8 +340,8 @@ FAULTS = [
     Fault(
         "the copy is no copy",
         "editor",
-        "new, asked = value.clone(), []",
-        "new, asked = value, []",
+        "new, edited = value.clone(), []",
+        "new, edited = value, []",
         generates_alike,
         (numbered(op.ScaleSite, site="layers.0.attention.value"),),
     ),
@@ -372,8 +372,8 @@ FAULTS = [
     Fault(
         "the check draws random numbers",
         "edits.checks",
-        "with _random_again(random), torch",
-        "with torch",
+        "with _random_again(call.random), keep_nothing",
+        "with keep_nothing",
         test_certificate.test_the_certificate_leaves_randomness_and_caches_alone,
     ),
     Fault(
@@ -409,14 +409,14 @@ FAULTS = [
     Fault(
         "an edit that changes nothing passes",
         "edits.coverage",
-        "if self.edit.NOTHING and not self.has_changed:\n            return",
+        "if self.edit.NOTHING and not self._has_changed:\n            return",
         "if False:\n            return",
         lost,
         (7,),
     ),
     Fault(
         "scores that are blocked count as changed",
-        "edits.scores",
+        "edits.attention_edits",
         "is_open if chosen is None else is_open & chosen",
         "is_open",
         lost,
@@ -462,7 +462,7 @@ FAULTS = [
     ),
     Fault(
         "rows that sum to one counted as off",
-        "edits.checks",
+        "edits.tally",
         "off = alive & _is_off(weights)",
         "off = alive & ~_is_off(weights)",
         test_certificate.test_a_certificate_tells_what_happened_in_text_and_in_plain_values,

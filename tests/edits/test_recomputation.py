@@ -180,7 +180,7 @@ def test_nothing_is_kept_for_gradients_by_the_passes_that_are_only_compared() ->
 @pytest.mark.parametrize(
     ("old", "new", "case"),
     [
-        ("if output.requires_grad:", "if False:", (False, False)),
+        ("if tensor.requires_grad:", "if False:", (False, False)),
         (
             'f_globals.get("__name__") == "torch.utils.checkpoint"',
             'f_globals.get("__name__") == "torch"',

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -97,12 +98,12 @@ def whole(tmp_path_factory, no_clock):
 
 
 def section(report, title):
-    return next(each for each in report.document["sections"] if each["title"] == title)
+    return next(each for each in report.content.sections if each.title == title)
 
 
 def cells(table, wanted):
     """Return the one row of a table whose named cells are these, by column."""
-    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     (found,) = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
     return found
 
@@ -132,22 +133,22 @@ def test_all_eight_experiments_hold_their_claims(whole):
 def test_each_experiment_alone_gives_its_own_claims_and_sections():
     report = attnlab.run("anatomy", only="normalisation", **TINY)
     assert list(own_claims(report)) == CLAIMS["normalisation"]
-    titles = [each["title"] for each in report.document["sections"]]
+    titles = [each.title for each in report.content.sections]
     assert titles[-2:] == ["Parameters", "Settings"]
     assert titles[0] == "What this run shows"
-    assert report.document["sections"][0]["text"].startswith("Normalisation.")
+    assert report.content.sections[0].text.startswith("Normalisation.")
     assert all(title.startswith("Normalisation") for title in titles[1:-2])
-    assert dict(report.document["facts"])["experiments"] == "normalisation"
+    assert dict(report.content.facts)["experiments"] == "normalisation"
 
 
 def test_every_experiment_has_a_figure_and_a_table_of_numbers(whole):
-    sections = whole.document["sections"]
-    figures = [each["figure"] for each in sections if "figure" in each]
+    sections = whole.content.sections
+    figures = [each.figure for each in sections if getattr(each, "figure", None)]
     assert len(figures) == len(set(figures))
     for part in CLAIMS:
         assert any(figure.startswith(part.replace("_", "-")) for figure in figures)
         word = part.replace("_", " ").capitalize()
-        assert any(each["kind"] == "table" and each["title"].startswith(word) for each in sections)
+        assert any(each.kind == "table" and each.title.startswith(word) for each in sections)
 
 
 def test_the_same_seed_gives_the_same_claims_and_another_seed_others():
@@ -158,7 +159,7 @@ def test_the_same_seed_gives_the_same_claims_and_another_seed_others():
 
 
 def test_a_run_folder_opens_again_with_its_encoder(whole):
-    again = attnlab.open_run(whole.folder)
+    again = attnlab.open(whole.folder)
     assert again.claims == whole.claims
     model = attnlab.load(whole.folder)
     assert isinstance(model, Encoder)
@@ -167,7 +168,7 @@ def test_a_run_folder_opens_again_with_its_encoder(whole):
         torch.testing.assert_close(model(tokens), position.make_encoder("sinusoidal", 0, 0)(tokens))
     assert recording["layers.1.attention.weights"].shape == (1, 4, 6, 6)
     assert [line["claim"] for line in again.metrics] == list(own_claims(whole))
-    json.dumps(again.document, allow_nan=False)
+    json.dumps(again.content.to_json(), allow_nan=False)
 
 
 def test_a_name_that_is_not_one_of_the_eight_is_refused():
@@ -240,7 +241,7 @@ class TestScaling:
             found = whole(width, draws, seed)
             shift = -0.004 * math.log2(width / 128)
             drifted = found[True].entropy._replace(value=found[True].entropy.value + shift)
-            return {**found, True: found[True]._replace(entropy=drifted)}
+            return {**found, True: replace(found[True], entropy=drifted)}
 
         found = failed("scaling", monkeypatch, score_scale, "measure", drifting)
         assert found == ["scaled_weights_do_not_know_the_width"]
@@ -272,8 +273,8 @@ class TestMasking:
     def test_the_maps_show_nothing_above_the_diagonal_and_the_reversed_ones_nothing_below(
         self, whole
     ):
-        for choice in section(whole, "Masking: attention weights and dependence")["choices"]:
-            none, causal, wrong = (torch.tensor(each["rows"]) for each in choice["maps"])
+        for choice in section(whole, "Masking: attention weights and dependence").choices:
+            none, causal, wrong = (torch.tensor(each.rows) for each in choice.maps)
             assert float(none.min()) > 0.0
             assert float(causal.triu(1).abs().max()) == 0.0 == float(wrong.tril(-1).abs().max())
             assert float(causal.tril().sum()) > 0.0
@@ -321,11 +322,11 @@ class TestMaskValue:
 
     def test_float16_refuses_a_number_beyond_its_range_and_no_other_dtype_does(self, whole):
         table = section(whole, "Mask value in numbers")
-        refused = {(row[0], row[1]) for row in table["rows"] if row[2] == "raises"}
+        refused = {(row[0], row[1]) for row in table.rows if row[2] == "raises"}
         assert refused == {("float16", "-1e9")}
         names = [
-            each["name"]
-            for each in section(whole, "Mask value: attention weight on masked keys")["series"]
+            each.name
+            for each in section(whole, "Mask value: attention weight on masked keys").series
         ]
         assert "-1e9 in bfloat16" in names
 
@@ -405,26 +406,26 @@ class TestRank:
 
 class TestHeads:
     def test_two_heads_look_one_and_two_tokens_back(self, whole):
-        choice = section(whole, "Heads: attention weights after training")["choices"][0]
-        assert choice["label"] == "2 heads"
+        choice = section(whole, "Heads: attention weights after training").choices[0]
+        assert choice.label == "2 heads"
         distances = set()
-        for each in choice["maps"]:
-            rows = torch.tensor(each["rows"])
+        for each in choice.maps:
+            rows = torch.tensor(each.rows)
             distances |= {
                 distance for distance in (1, 2) if float(rows.diagonal(-distance)[2:].min()) > 0.8
             }
         assert distances == {1, 2}
 
     def test_no_error_is_given_an_interval_below_0(self, whole):
-        for row in section(whole, "Heads in numbers")["rows"]:
+        for row in section(whole, "Heads in numbers").rows:
             median, low, high = (
                 float(part)
                 for part in row[3].replace("(", "").replace(")", "").split()
                 if part != "to"
             )
             assert 0.0 < low <= median <= high
-        for series in section(whole, "Heads: two relations at once")["series"]:
-            assert min(series["low"]) > 0.0
+        for series in section(whole, "Heads: two relations at once").series:
+            assert min(series.low) > 0.0
 
     def test_the_error_is_that_of_the_task(self):
         x, wanted = two_relations.make_batch(torch.Generator().manual_seed(0))
@@ -472,13 +473,13 @@ class TestHeads:
 class TestPosition:
     def test_only_the_encoder_without_positions_gives_the_same_set(self, whole):
         table = section(whole, "Position in numbers")
-        same = {row[0]: row[-1] for row in table["rows"]}
+        same = {row[0]: row[-1] for row in table.rows}
         assert same == {kind: "yes" if kind == "none" else "no" for kind in same}
         assert len(same) == 6
 
     def test_the_sinusoidal_picture_has_50_positions_and_64_dimensions(self, whole):
         rows = torch.tensor(
-            section(whole, "Position: the sinusoidal encoding")["choices"][0]["maps"][0]["rows"]
+            section(whole, "Position: the sinusoidal encoding").choices[0].maps[0].rows
         )
         assert rows.shape == (50, 64)
         assert rows[0].tolist() == [0.0, 1.0] * 32
@@ -521,7 +522,7 @@ class TestPosition:
 class TestNormalisation:
     def test_the_differences_are_those_of_the_field(self, whole):
         table = section(whole, "Normalisation in numbers: the unbiased formula beside PyTorch's")
-        found = {row[0]: row[-1] for row in table["rows"]}
+        found = {row[0]: row[-1] for row in table.rows}
         assert found[1] == "NaN"
         assert float(found[2]) == pytest.approx(1 - math.sqrt(0.5), abs=1e-3)
         assert 0.01 < float(found[64]) < 0.05
@@ -571,8 +572,8 @@ class TestComplexity:
 
     def test_lengths_double_and_the_fused_kernel_goes_one_further(self, whole):
         table = section(whole, "Complexity in numbers")
-        assert [row[0] for row in table["rows"]] == [32, 64, 128, 256, 512, 1024, 2048]
-        assert [row[4] == "" for row in table["rows"]] == [False] * 6 + [True]
+        assert [row[0] for row in table.rows] == [32, 64, 128, 256, 512, 1024, 2048]
+        assert [row[4] == "" for row in table.rows] == [False] * 6 + [True]
 
     def test_a_crossing_is_where_the_ratio_stays_above_1(self):
         assert crossing([1, 2, 4], [2.0, 0.5, 2.0]) == pytest.approx(2 * 2**0.5)

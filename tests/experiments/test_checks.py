@@ -174,7 +174,7 @@ def trained(layout="sequential", **settings):
     return check_claims([], context.trainings, seed=0)
 
 
-@pytest.mark.parametrize("layout", ["sequential", "batched"])
+@pytest.mark.parametrize("layout", ["sequential", "vmap"])
 def test_a_sound_training_is_as_configured(layout):
     assert [claim.name for claim in trained(layout)] == [TRAINING]
     assert not failed(trained(layout, learning_rate=3e-2, weight_decay=0.1))
@@ -207,7 +207,7 @@ TRAINING_FAULTS = [
         "layouts.update",
         "(rates / (1 - BETAS[0] ** steps))",
         "(1 / steps)",
-        "batched",
+        "vmap",
     ),
     (
         "gradients are not clipped",
@@ -216,7 +216,7 @@ TRAINING_FAULTS = [
         "1e9, foreach",
         "sequential",
     ),
-    ("weights do not decay", "layouts.update", "column(1 - rates * rule.decay)", "1", "batched"),
+    ("weights do not decay", "layouts.update", "column(1 - rates * rule.decay)", "1", "vmap"),
     (
         "every batch is the first",
         "layouts.sequential",

@@ -1,6 +1,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -141,8 +142,10 @@ def test_heads_that_learned_too_little_are_caught(rule, learned, again, monkeypa
     def hurried(design, config, context, **options):
         if design.name != rule:
             return learned[1][design.name]
-        return real(design, short, context, **options)._replace(
-            losses=learned[1][rule].losses, steps=learned[1][rule].steps
+        return replace(
+            real(design, short, context, **options),
+            losses=learned[1][rule].losses,
+            steps=learned[1][rule].steps,
         )
 
     monkeypatch.setattr(workshop, "train_cohort", hurried)
@@ -258,7 +261,7 @@ def test_heads_whose_training_breaks_fail_their_claims_and_nothing_else(tmp_path
         "record_checks",
         "only_the_product_counts",
     }
-    assert attnlab.open_run(tmp_path / "run").html()
+    assert attnlab.open(tmp_path / "run").html()
 
 
 def test_a_run_folder_holds_the_record_and_all_heads(learned):
@@ -277,28 +280,22 @@ def test_a_run_folder_holds_the_record_and_all_heads(learned):
 
 def test_the_eight_panels_stand_side_by_side_with_their_numbers_and_colours_of_their_range(learned):
     report, _ = learned
-    section = report.document["sections"][0]
-    assert [choice["label"] for choice in section["choices"]][::3] == [
+    section = report.content.sections[0]
+    assert [choice.label for choice in section.choices][::3] == [
         "identity: CAB", "copy_first: CAB", "unique: CLS CAC",
     ]  # fmt: skip
-    for choice in section["choices"]:
-        titles = [each["title"].split(":")[0] for each in choice["maps"]]
+    for choice in section.choices:
+        titles = [each.title.split(":")[0] for each in choice.maps]
         names = ("Km", "Qm", "Vm", "K", "Q", "V", "attention", "output")
         assert titles == [f"{name} {who}" for name in names for who in ("by hand", "learned")]
-        for each in choice["maps"]:
-            cells = [cell for row in each["rows"] for cell in row]
-            assert each["low"] <= min(cells) <= max(cells) <= each["high"]
-            assert (
-                each["low"] == min(cells)
-                or each["low"] == -each["high"]
-                or "attention" in each["title"]
-            )
-            if "attention" in each["title"]:
-                assert (each["low"], each["high"]) == (0.0, 1.0)
-                assert [sum(row) for row in each["rows"]] == pytest.approx(
-                    [1.0] * len(each["rows"])
-                )
-    assert section["choices"][0]["maps"][2]["title"] == "Qm by hand: 0 to 14.77"
+        for each in choice.maps:
+            cells = [cell for row in each.rows for cell in row]
+            assert each.low <= min(cells) <= max(cells) <= each.high
+            assert each.low == min(cells) or each.low == -each.high or "attention" in each.title
+            if "attention" in each.title:
+                assert (each.low, each.high) == (0.0, 1.0)
+                assert [sum(row) for row in each.rows] == pytest.approx([1.0] * len(each.rows))
+    assert section.choices[0].maps[2].title == "Qm by hand: 0 to 14.77"
 
 
 def test_the_usual_comparison_refuses_894_inputs_at_5_7_and_none_at_6():
@@ -332,9 +329,7 @@ def test_every_option_works(settings):
 
 
 def test_the_same_seed_gives_the_same_heads_and_another_seed_others():
-    heads = [
-        attnlab.run("handmade", seed=seed, **TINY).document["sections"][0] for seed in (1, 1, 2)
-    ]
+    heads = [attnlab.run("handmade", seed=seed, **TINY).content.sections[0] for seed in (1, 1, 2)]
     assert heads[0] == heads[1]
     assert heads[0] != heads[2]
 
@@ -369,7 +364,7 @@ def test_the_heads_of_a_population_are_those_of_runs_with_their_seeds(rule, posi
             "parameters_counted",
         ]
         assert [each.name for each in concluded.claims][:3] == names
-        assert concluded.document["title"].startswith(f"handmade: {rule}")
+        assert concluded.content.title.startswith(f"handmade: {rule}")
 
 
 def test_what_a_population_is_judged_by_is_what_the_proof_says():

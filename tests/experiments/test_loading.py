@@ -7,7 +7,7 @@ from torch import nn
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.model_loader import is_ours
-from attnlab.pretrained import json_files
+from attnlab.pretrained.open import header
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_a_folder_with_another_config_is_no_run(tmp_path):
 
 def test_a_strangers_folder_is_told_from_a_run_without_reading_it_through(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_bytes(b'{"experiment": [' + b"[]," * 600_000 + b"[]]}")
-    monkeypatch.setattr(json_files.json, "loads", None)  # it would take hundreds of megabytes
+    monkeypatch.setattr(header.json, "loads", None)  # it would take hundreds of megabytes
     assert not is_ours(tmp_path)
     with open(tmp_path / "config.json", "wb") as file:
         file.truncate(2**34)

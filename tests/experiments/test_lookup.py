@@ -52,7 +52,7 @@ def failed(report):
 
 
 def section(report, title):
-    return next(each for each in report.document["sections"] if each["title"] == title)
+    return next(each for each in report.content.sections if each.title == title)
 
 
 def test_every_claim_holds_for_the_table_and_for_new_facts(learned):
@@ -372,7 +372,7 @@ def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed(settings
     by_name = {each.name: each for each in report.claims}
     assert {each.name for each in found.claims} == by_name.keys() - {"control_sees_order", *COMMON}
     assert all(each.passed for each in found.claims)
-    assert found.document["facts"][0] == ["seed", "5"]
+    assert found.content.facts[0] == ("seed", "5")
 
 
 def test_mismatched_pairs_are_counted_by_what_is_said(monkeypatch):
@@ -390,24 +390,24 @@ def test_mismatched_pairs_are_counted_by_what_is_said(monkeypatch):
 
 
 def test_the_report_shows_every_source_and_every_head(learned):
-    assert len(section(learned, "All 72 sources")["items"]) == 72
-    choices = section(learned, "Cross-attention")["choices"]
+    assert len(section(learned, "All 72 sources").items) == 72
+    choices = section(learned, "Cross-attention").choices
     assert len(choices) == 72
-    assert all(len(each["maps"]) == 2 for each in choices)
-    assert len(section(learned, "Every head of every seed")["rows"]) == 4
-    assert len(section(learned, "Every order of the words")["rows"]) == 3
+    assert all(len(each.maps) == 2 for each in choices)
+    assert len(section(learned, "Every head of every seed").rows) == 4
+    assert len(section(learned, "Every order of the words").rows) == 3
     bars = section(learned, "Facts that are new each time")
-    assert bars["groups"] == ["loose", "bound", "ordered"]
-    assert len(section(learned, "A key beside a value that is not its own")["rows"]) == 5
-    opened = section(learned, "Step by step")["traces"][-1][
-        "input"
-    ]  # of inputs equally varied the page takes the last
-    assert " ".join(opened) == choices[0]["label"] == task.EXAMPLE
+    assert bars.groups == ["loose", "bound", "ordered"]
+    assert len(section(learned, "A key beside a value that is not its own").rows) == 5
+    opened = (
+        section(learned, "Step by step").traces[-1].input
+    )  # of inputs equally varied the page takes the last
+    assert " ".join(opened) == choices[0].label == task.EXAMPLE
     assert (
         "heads give more weight to the value than to the key"
-        in section(learned, "What this shows")["text"]
+        in section(learned, "What this shows").text
     )
-    assert len(json.dumps(learned.document)) < 2_000_000
+    assert len(json.dumps(learned.content.to_json())) < 2_000_000
 
 
 def test_the_saved_models_answer_what_a_person_types(learned):
@@ -556,7 +556,7 @@ def test_an_interrupted_run_stops_at_once_and_shows_as_unfinished(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         attnlab.run("lookup", out=tmp_path / "run", observer=Impatient(), **SMALL)
     with pytest.raises(CouldNotRun, match="is unfinished"):
-        attnlab.open_run(tmp_path / "run")
+        attnlab.open(tmp_path / "run")
 
 
 def test_initial_embeddings_of_recall_models_are_small_and_its_own_for_each_seed():

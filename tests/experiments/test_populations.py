@@ -7,13 +7,15 @@ import pytest
 import torch
 
 import attnlab
+from attnlab.core.stats import share_interval
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.intervals import share_interval
 from attnlab.experiments.population import (
     fit,
     heads_sections,
     is_member,
     is_population,
+    open_population,
+    open_run,
     population_claims,
 )
 from attnlab.experiments.population.population_claims import (
@@ -171,7 +173,7 @@ def test_a_member_that_breaks_is_named_and_disturbs_nobody(monkeypatch, tmp_path
     with pytest.raises(
         CouldNotRun, match=r"the training of seed 1 was no longer finite at step 131"
     ):
-        attnlab.open_run(tmp_path / "run" / "1")
+        attnlab.open(tmp_path / "run" / "1")
     assert "Diverged members" in population.html()
     assert population.solved_at[1] is None
 
@@ -184,7 +186,7 @@ def test_when_the_last_that_still_learns_breaks_the_others_are_kept(monkeypatch,
         "steps": 500,
         "evaluate_every": 50,
         "stop_when_solved": True,
-        "layout": "batched",
+        "layout": "vmap",
     }
     alone = attnlab.train_population("sorting", (0, 2), **how)
     first, last = alone.solved_at
@@ -193,16 +195,18 @@ def test_when_the_last_that_still_learns_breaks_the_others_are_kept(monkeypatch,
     population = attnlab.train_population("sorting", (0, 2), out=tmp_path / "run", **how)
     assert list(population.faults) == ["2"]
     fan = next(
-        each for each in population.report.document["sections"] if each.get("figure") == "loss-fan"
+        each
+        for each in population.report.content.sections
+        if getattr(each, "figure", None) == "loss-fan"
     )
-    assert fan["series"][0]["y"][-1] is None
-    assert None not in fan["series"][0]["y"][:-1]
+    assert fan.series[0].y[-1] is None
+    assert None not in fan.series[0].y[:-1]
     for name, value in alone.weights.items():
         assert torch.equal(value[0], population.weights[name][0])
 
 
 def test_an_opened_population_is_the_one_that_was_saved(learned, tmp_path):
-    opened = attnlab.open_population(learned.save(tmp_path / "again"))
+    opened = attnlab.open(learned.save(tmp_path / "again"))
     assert opened.solved_at == learned.solved_at
     assert opened.layout == learned.layout
     assert torch.equal(opened.table("domain_loss"), learned.table("domain_loss"))
@@ -215,7 +219,7 @@ def test_a_member_opens_as_an_ordinary_run(learned):
     path = learned.folder / "9"
     assert is_population(learned.folder)
     assert is_member(path)
-    report = attnlab.open_run(path)
+    report = attnlab.open(path)
     alone = attnlab.run("sorting", seed=9, **{**QUICK, "layout": "auto"})
     assert [each.name for each in report.claims] == [each.name for each in alone.claims[:-1]]
     assert alone.claims[-1].name == "training_is_as_configured"  # what a population has of its own
@@ -228,12 +232,12 @@ def test_a_member_opens_as_an_ordinary_run(learned):
     prompt = torch.tensor([[3, 1, 2, 0]])
     assert torch.equal(model(prompt), report.model(prompt))
     with pytest.raises(WrongUsage, match="no member '99'; it has the seeds 5 to 14"):
-        attnlab.open_run(learned.folder / "99")
+        attnlab.open(learned.folder / "99")
 
 
 def test_a_member_saved_as_a_run_of_its_own_opens_from_there(learned, tmp_path):
-    opened = attnlab.open_run(learned.member(7).save(tmp_path / "7"))
-    assert opened.document["facts"] == learned.member(7).document["facts"]
+    opened = attnlab.open(learned.member(7).save(tmp_path / "7"))
+    assert opened.content.facts == learned.member(7).content.facts
 
 
 def test_the_table_has_a_line_for_each_seed_and_step(learned):
@@ -246,7 +250,7 @@ def test_the_table_has_a_line_for_each_seed_and_step(learned):
 
 
 def test_the_folder_is_an_ordinary_run_too(learned):
-    report = attnlab.open_run(learned.folder)
+    report = open_run(learned.folder)
     assert report.claims == learned.report.claims
     middle = measure_typicality(learned, record_heads(learned)).middle
     prompt = torch.tensor([[3, 1, 2, 0]])
@@ -259,7 +263,7 @@ def test_a_damaged_file_is_one_sentence(learned, tmp_path, name):
     folder = learned.save(tmp_path / "run")
     (folder / name).write_bytes((folder / name).read_bytes()[:100])
     with pytest.raises(CouldNotRun, match=name):
-        attnlab.open_population(folder)
+        attnlab.open(folder)
 
 
 def test_members_that_are_not_there_are_noticed(learned, tmp_path):
@@ -268,15 +272,15 @@ def test_members_that_are_not_there_are_noticed(learned, tmp_path):
     config["population"]["seeds"].append(99)
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(CouldNotRun, match="does not hold the 11 members"):
-        attnlab.open_population(folder)
+        attnlab.open(folder)
 
 
 def test_an_ordinary_run_is_no_population(tmp_path):
     attnlab.run("sorting", out=tmp_path / "one", steps=20, evaluate_every=10)
     with pytest.raises(CouldNotRun, match="a run of one seed, not a population"):
-        attnlab.open_population(tmp_path / "one")
+        open_population(tmp_path / "one")
     with pytest.raises(CouldNotRun, match="not a run folder"):
-        attnlab.open_population(tmp_path / "none")
+        open_population(tmp_path / "none")
 
 
 def test_variants_are_what_they_would_be_as_populations_of_their_own():
@@ -422,7 +426,7 @@ def test_the_fast_recipe_solves_sorting_for_nearly_every_seed(projections):
 
 
 def section(population, title):
-    return next(each for each in population.report.document["sections"] if each["title"] == title)
+    return next(each for each in population.report.content.sections if each.title == title)
 
 
 @pytest.mark.parametrize("name", ["sorting", "lookup", "sentiment", "handmade"])
@@ -435,55 +439,51 @@ def test_every_experiment_says_what_is_learned_and_when_it_counts(name):
 
 
 def test_what_solved_means_stands_at_the_head_of_the_report_and_beside_the_success(learned):
-    assert learned.report.document["sections"][0]["text"] == (
+    assert learned.report.content.sections[0].text == (
         "Sort 3 letters from a to c. Solved means: all 27 inputs answered right at one evaluation."
     )
-    assert "all 27 inputs answered right" in section(learned, "Success rate")["caption"]
+    assert "all 27 inputs answered right" in section(learned, "Success rate").caption
     assert "all 27 inputs answered right" in claim(learned, "most_seeds_solve_it").statement
-    assert section(learned, "Success rate")["from_zero"]
+    assert section(learned, "Success rate").from_zero
 
 
 def test_a_fan_has_one_median_and_two_named_bands(learned):
-    (median,) = section(learned, "Loss")["series"]
-    assert median["name"] == "median"
-    assert [band["name"] for band in median["bands"]] == ["nine in ten members", "the middle half"]
-    wide, narrow = median["bands"]
+    (median,) = section(learned, "Loss").series
+    assert median.name == "median"
+    assert [band.name for band in median.bands] == ["nine in ten members", "the middle half"]
+    wide, narrow = median.bands
     for low, inner_low, middle, inner_high, high in zip(
-        wide["low"], narrow["low"], median["y"], narrow["high"], wide["high"], strict=True
+        wide.low, narrow.low, median.y, narrow.high, wide.high, strict=True
     ):
         assert low <= inner_low <= middle <= inner_high <= high
 
 
 def test_the_loss_is_called_what_it_is():
     population = attnlab.train_population("handmade", range(2), quick=True, steps=100)
-    assert section(population, "Loss")["y_label"] == "mean squared error"
+    assert section(population, "Loss").y_label == "mean squared error"
 
 
 def test_what_may_not_be_looked_at_is_blank_and_never_a_weight_of_zero(learned):
-    (first, *_) = section(learned, "Where heads look, over all seeds")["choices"]
-    assert first["label"] == "Layer 0: groups"
-    rows = first["maps"][0]["rows"]
+    (first, *_) = section(learned, "Where heads look, over all seeds").choices
+    assert first.label == "Layer 0: groups"
+    rows = first.maps[0].rows
     assert [[value is None for value in row] for row in rows] == [
         [key > query for key in range(len(rows))] for query in range(len(rows))
     ]
-    assert "masked" in first["maps"][0]["masked"]
+    assert "masked" in first.maps[0].masked
 
 
 def test_padding_is_left_out_of_the_pictures_of_heads():
     population = attnlab.train_population("lookup", range(2), quick=True, epochs=1, part="fixed")
-    choices = section(population, "Where heads look, over all seeds")["choices"]
-    first, cross = choices[0]["maps"][0], choices[-1]["maps"][0]
-    assert (
-        first["row_labels"]
-        == first["column_labels"]
-        == [f"word {number}" for number in range(1, 6)]
-    )
-    assert cross["row_labels"] == ["start", "answer"]
-    assert cross["column_labels"] == first["column_labels"]
+    choices = section(population, "Where heads look, over all seeds").choices
+    first, cross = choices[0].maps[0], choices[-1].maps[0]
+    assert first.row_labels == first.column_labels == [f"word {number}" for number in range(1, 6)]
+    assert cross.row_labels == ["start", "answer"]
+    assert cross.column_labels == first.column_labels
 
 
 def test_a_question_gets_a_sentence_that_answers_it(learned):
-    answer = section(learned, "Do seeds agree?")["caption"].split("\n\n")[0]
+    answer = section(learned, "Do seeds agree?").caption.split("\n\n")[0]
     assert re.fullmatch(
         r"Layer 0: (Yes, nearly|In part|Hardly|No, no more than chance): paired by what they do, "
         r"their heads are 0\.\d\d apart, shuffled heads 0\.\d\d\.",

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import attnlab
+from attnlab.core.store import locked
+from attnlab.draw.sections import Table
 from attnlab.errors import CouldNotRun
 from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim, read_claims
 from attnlab.experiments.folder import Finished, FolderTaken, RunFolder, list_runs
 from attnlab.experiments.report import Report, open_run
-from attnlab.files import locked
 from attnlab.parts.linear import use_matrix_path
 
 TINY = {"steps": 4, "evaluate_every": 2}
@@ -181,12 +182,12 @@ def test_claims_are_read_back_or_refused_whole():
     assert read_claims([GOOD.to_mapping()]) == (GOOD,)
     assert read_claims([{**GOOD.to_mapping(), "passed": None}]) == (replace(GOOD, passed=None),)
     with pytest.raises(
-        CouldNotRun, match="expected the passed of a claim to be true, false or null; got 1"
+        CouldNotRun, match=r"\[0\].passed: expected True, False or None, got int '1'"
     ):
         read_claims([{**GOOD.to_mapping(), "passed": 1}])
-    with pytest.raises(CouldNotRun, match="expected the name of a claim to be a text; got 7"):
+    with pytest.raises(CouldNotRun, match=r"\[0\].name: expected a string, got int '7'"):
         read_claims([{**GOOD.to_mapping(), "name": 7}])
-    with pytest.raises(CouldNotRun, match="expected claims with name, statement"):
+    with pytest.raises(CouldNotRun, match="expected only known keys, got 'colour'"):
         read_claims([{**GOOD.to_mapping(), "colour": "red"}])
 
 
@@ -208,11 +209,10 @@ def test_tables_are_csv_that_comes_back_whatever_stands_in_a_cell(tmp_path):
 
     awkward = ['a "quoted", word', "two\nlines", "a bare\rreturn", "", "=1+1"]
     report = attnlab.run("sorting", steps=2)
-    table = {"kind": "table", "title": "Awkward, all", "caption": "", "columns": ["cell", "n"]}
-    sections = [*report.document["sections"], {**table, "rows": [[cell, 1.5] for cell in awkward]}]
-    folder = replace(report, document={**report.document, "sections": sections}).save(
-        tmp_path / "run"
-    )
+    rows = [[cell, 1.5] for cell in awkward]
+    table = Table(title="Awkward, all", caption="", columns=["cell", "n"], rows=rows)
+    content = replace(report.content, sections=[*report.content.sections, table])
+    folder = replace(report, content=content).save(tmp_path / "run")
     with (folder / "tables" / "awkward-all.csv").open(newline="") as stream:
         rows = list(csv.reader(stream))
     assert rows == [["cell", "n"], *([cell, "1.5"] for cell in awkward)]
@@ -226,7 +226,7 @@ def test_further_models_and_files_lie_in_the_folder_and_open_again(tmp_path):
         report, _model=report.model, _models={"twin": report.model}, _files={"note.json": b"{}"}
     )
     folder = kept.save(tmp_path / "run")
-    again = attnlab.open_run(folder)
+    again = attnlab.open(folder)
     assert (folder / "note.json").read_bytes() == b"{}"
     for a, b in zip(again.models["twin"].parameters(), again.model.parameters(), strict=True):
         assert torch.equal(a, b)

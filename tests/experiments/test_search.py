@@ -10,8 +10,8 @@ from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import resume
 from attnlab.experiments.registry import find
-from attnlab.experiments.search import open_search, search, tuner
-from attnlab.experiments.search.report import make_document
+from attnlab.experiments.search import open_search, tune, tuner
+from attnlab.experiments.search.report import make_content
 from attnlab.experiments.search.space import dimension_of, read_space
 from attnlab.experiments.search.trial import Trial
 from attnlab.experiments.sweeps import unit
@@ -29,7 +29,7 @@ HOW = {"seeds": range(2), "trials": 7, "layout": "vmap"}
 @pytest.fixture(scope="module")
 def whole():
     """A search that nobody stopped."""
-    return search("sorting", settings=SPACE, **HOW)
+    return tune("sorting", settings=SPACE, **HOW)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_proposal_has_no_more_digits_than_a_person_would_type_and_stays_inside
 )
 def test_a_mistyped_space_gets_a_sentence(settings, sentence):
     with pytest.raises(WrongUsage, match=sentence):
-        search("sorting", settings=settings)
+        tune("sorting", settings=settings)
 
 
 def test_more_seeds_win_and_of_equals_the_smaller_loss():
@@ -105,7 +105,7 @@ def test_every_trial_is_inside_the_space_and_none_is_lost(whole):
     assert {trial.fields["rank"] for trial in whole.trials} <= {1, 2, 3}
     assert whole.best.score == max(trial.score for trial in whole.trials)
     assert whole.report.passed
-    assert whole.best.name in whole.report.document["subtitle"]
+    assert whole.best.name in whole.report.content.subtitle
 
 
 def test_a_trial_that_was_lost_is_noticed(whole, monkeypatch):
@@ -135,18 +135,18 @@ class Stopping(Engine):
 def test_a_search_that_was_stopped_goes_on_to_the_same_trials(call, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(tuner, "make_engine", lambda *_, **__: Stopping(call))
     with pytest.raises(KeyboardInterrupt):
-        search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+        tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     told = 5 * (call - 1)
     assert (tmp_path / "s" / "study.sqlite").is_file()
     assert (tmp_path / "s" / "table.csv").exists() == (told > 0)
     monkeypatch.undo()
-    found = search("sorting", out=tmp_path / "s", resume=True)
+    found = tune("sorting", out=tmp_path / "s", resume=True)
     assert found.trials == whole.trials
     assert open_search(tmp_path / "s").trials == whole.trials
 
 
 def test_values_that_do_not_go_together_are_a_trial_with_a_reason():
-    found = search(
+    found = tune(
         "sorting", settings={"num_heads": "2,4", "steps": "4", "evaluate_every": "2"}, **HOW
     )
     refused = [trial for trial in found.trials if trial.refusal]
@@ -171,36 +171,34 @@ class Failing(Engine):
 
 def test_a_trial_that_cannot_be_trained_keeps_the_others_from_nothing(monkeypatch):
     monkeypatch.setattr(tuner, "make_engine", lambda *_, **__: Failing(2))
-    found = search("sorting", settings=SPACE, **HOW)
+    found = tune("sorting", settings=SPACE, **HOW)
     assert {trial.fields["rank"] for trial in found.trials if trial.refusal} == {2}
     assert {trial.fields["rank"] for trial in found.trials if not trial.refusal} == {1, 3}
     assert "too little memory" in found.html()
     monkeypatch.setattr(tuner, "make_engine", lambda *_, **__: Failing(1, 2, 3))
     with pytest.raises(CouldNotRun, match="too little memory"):
-        search("sorting", settings=SPACE, **HOW)
+        tune("sorting", settings=SPACE, **HOW)
 
 
 def test_going_on_with_another_search_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(tuner, "make_engine", lambda *_, **__: Stopping(1))
     with pytest.raises(KeyboardInterrupt):
-        search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+        tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     with pytest.raises(CouldNotRun, match=r"search.space.rank.ends: \[1, 3\] there, \[1, 4\] here"):
-        search(
-            "sorting", settings={**SPACE, "rank": "1..4"}, out=tmp_path / "s", resume=True, **HOW
-        )
+        tune("sorting", settings={**SPACE, "rank": "1..4"}, out=tmp_path / "s", resume=True, **HOW)
     with pytest.raises(CouldNotRun, match=r"no trial of the search in .* is finished yet"):
         open_search(tmp_path / "s")
     (tmp_path / "s" / "study.sqlite").write_bytes(b"not a data base" * 100)
     with pytest.raises(
         CouldNotRun, match=r"the trials in .*study.sqlite could not be read or written"
     ):
-        search("sorting", out=tmp_path / "s", resume=True)
+        tune("sorting", out=tmp_path / "s", resume=True)
 
 
 def test_without_optuna_it_is_said_what_to_install_and_nothing_is_made(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[optuna\]'"):
-        search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+        tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -214,37 +212,37 @@ def test_the_report_shows_the_best_the_course_and_each_setting():
         Trial(2, {"learning_rate": 0.1, "norm": "rms"}, refusal="no"),
         Trial(3, {"learning_rate": 0.05, "norm": "rms"}, 4, 2, None, 0.6),
     ]
-    document = make_document("sorting", dimensions, fixed, trials, seeds=range(4), facts={})
-    best, course, against_rate, against_norm, table, refused, _ = document["sections"]
-    assert "All of them were drawn at random" in course["caption"]
-    assert [each.get("style") for each in course["series"]] == ["points", "steps"]
-    assert against_rate["series"][0]["style"] == "points"
-    assert "--seed 4 --set learning_rate=0.001 norm=layer steps=20" in best["text"]
-    assert course["series"][1]["y"] == [0.25, 0.75, 0.75]
-    assert (against_rate["series"][0]["x"], against_rate["x_log"]) == ([0.001, 0.01, 0.05], True)
-    (bars,) = against_norm["series"]
-    assert bars["values"] == [0.75, 0.375]
-    assert (bars["low"], bars["high"]) == (
+    document = make_content("sorting", dimensions, fixed, trials, seeds=range(4), facts={})
+    best, course, against_rate, against_norm, table, refused, _ = document.sections
+    assert "All of them were drawn at random" in course.caption
+    assert [each.style for each in course.series] == ["points", "steps"]
+    assert against_rate.series[0].style == "points"
+    assert "--seed 4 --set learning_rate=0.001 norm=layer steps=20" in best.text
+    assert course.series[1].y == [0.25, 0.75, 0.75]
+    assert (against_rate.series[0].x, against_rate.x_log) == ([0.001, 0.01, 0.05], True)
+    (bars,) = against_norm.series
+    assert bars.values == [0.75, 0.375]
+    assert (bars.low, bars.high) == (
         [None, 0.0],
         [None, 1.0],
     )  # of a single trial no interval is known
-    assert against_norm["groups"] == ["layer (1)", "rms (2)"]
+    assert against_norm.groups == ["layer (1)", "rms (2)"]
     many = [Trial(number, trials[0].fields, 4, 1) for number in range(11)]
-    later = make_document("sorting", dimensions, fixed, many, seeds=range(4), facts={})
-    assert "the others learn from those before them" in later["sections"][1]["caption"]
-    assert [row[0] for row in table["rows"]] == [1, 3, 0]
-    assert refused["rows"] == [[2, "learning_rate=0.1 norm=rms", "no"]]
+    later = make_content("sorting", dimensions, fixed, many, seeds=range(4), facts={})
+    assert "the others learn from those before them" in later.sections[1].caption
+    assert [row[0] for row in table.rows] == [1, 3, 0]
+    assert refused.rows == [[2, "learning_rate=0.1 norm=rms", "no"]]
 
 
-def test_the_command_line_searches_and_shows(tmp_path, monkeypatch, capsys):
+def test_the_command_line_tunes_and_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    command = ["search", "sorting", "--trials", "2", "--seeds", "2", "--layout", "vmap", "--json"]
+    command = ["tune", "sorting", "--trials", "2", "--seeds", "2", "--layout", "vmap", "--json"]
     assert main([*command, "--set", *(f"{name}={value}" for name, value in SPACE.items())]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["run"] == "runs/sorting-search"
+    assert found["run"] == "runs/sorting-tune"
     assert [trial["number"] for trial in found["trials"]] == [0, 1]
-    assert main(["show", "sorting-search"]) == 0
-    assert main(["search", "sorting", "--set", "rank=2"]) == 2
+    assert main(["show", "sorting-tune"]) == 0
+    assert main(["tune", "sorting", "--set", "rank=2"]) == 2
     assert "a search needs a setting to search" in capsys.readouterr().err
 
 
@@ -266,12 +264,12 @@ def test_a_search_says_where_its_trials_were_made_and_counts_to_the_last(tmp_pat
 
     monkeypatch.setattr(tuner, "make_engine", lambda *_, **__: Elsewhere(2))
     with pytest.raises(KeyboardInterrupt):
-        search("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+        tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     monkeypatch.undo()
     found = resume(tmp_path / "s", observer=Watching())
     assert (
-        dict(found.report.document["facts"])["computed"]
+        dict(found.report.content.facts)["computed"]
         == "5 trials in 2 processes, 2 trials in this process"
     )
     assert seen[-1] == (7, 7)
-    assert "Solved means: all 27 inputs" in found.report.document["sections"][0]["text"]
+    assert "Solved means: all 27 inputs" in found.report.content.sections[0].text

@@ -1,6 +1,7 @@
 import csv
 import json
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -96,11 +97,11 @@ def undecided(report):
 
 
 def section(report, title):
-    return next(each for each in report.document["sections"] if each["title"] == title)
+    return next(each for each in report.content.sections if each.title == title)
 
 
 def table(report, title):
-    return {row[0]: row[1:] for row in section(report, title)["rows"]}
+    return {row[0]: row[1:] for row in section(report, title).rows}
 
 
 def write(path, rows, name="t.csv"):
@@ -122,20 +123,18 @@ def test_every_claim_of_the_built_in_set_holds_but_the_comparisons_that_four_tex
 
 
 def test_four_test_texts_are_said_to_be_too_few(built_in):
-    assert (
-        "4 distinct test texts are too few to tell" in section(built_in, "Interpretation")["text"]
-    )
+    assert "4 distinct test texts are too few to tell" in section(built_in, "Interpretation").text
 
 
 def test_both_splits_stand_beside_each_other(built_in):
     bars = section(built_in, "Accuracy")
-    assert bars["groups"] == ["split by text (no text shared)", "split by row (leaks)"]
-    assert [each["name"] for each in bars["series"]] == ["mini", "best", *baseline.BASELINES]
-    assert min(each["values"][1] for each in bars["series"]) > 0.9  # memory
+    assert bars.groups == ["split by text (no text shared)", "split by row (leaks)"]
+    assert [each.name for each in bars.series] == ["mini", "best", *baseline.BASELINES]
+    assert min(each.values[1] for each in bars.series) > 0.9  # memory
     assert all(
         low <= value <= high
-        for each in bars["series"]
-        for low, value, high in zip(each["low"], each["values"], each["high"], strict=True)
+        for each in bars.series
+        for low, value, high in zip(each.low, each.values, each.high, strict=True)
     )
 
 
@@ -144,7 +143,7 @@ def test_the_models_beat_the_majority_and_the_weak_baseline_and_lose_to_the_stro
     assert on_file.exit_status == 1
     found = {claim.name: (claim.passed, claim.measured) for claim in on_file.claims}
     assert (found["beats_the_majority"][0], found["best_beats_tfidf_500"][0]) == (True, True)
-    accuracies = {row[1]: row[2] for row in section(on_file, "Accuracies and sizes")["rows"]}
+    accuracies = {row[1]: row[2] for row in section(on_file, "Accuracies and sizes").rows}
     for name, key in (("TF-IDF pairs + LR", "tfidf_pairs"), ("TF-IDF 500 + LR", "tfidf_500")):
         told = found[f"best_beats_{key}"][1]
         assert told.startswith(f"{accuracies['best']} against {accuracies[name]}: ")
@@ -193,7 +192,7 @@ def test_a_gain_of_one_lucky_training_does_not_hold():
 
 
 def test_what_the_numbers_allow_is_said_in_words(on_file):
-    said = section(on_file, "Interpretation")["text"]
+    said = section(on_file, "Interpretation").text
     assert "with 95 % confidence: better." in said
     lost = said.partition("The best model against TF-IDF pairs + LR, the strong baseline: ")[2]
     assert lost.partition(".\n")[0].endswith("with 95 % confidence: worse")
@@ -205,19 +204,17 @@ def test_what_the_numbers_allow_is_said_in_words(on_file):
 
 
 def test_the_report_names_the_file_without_its_folders(on_file, negated):
-    assert dict(on_file.document["facts"])["data"] == "negated.csv"
-    assert negated not in json.dumps(on_file.document)
+    assert dict(on_file.content.facts)["data"] == "negated.csv"
+    assert negated not in json.dumps(on_file.content.to_json())
 
 
 def test_a_best_model_that_is_not_trained_stands_where_it_began_and_training_adds_nothing(negated):
     report = attnlab.run(
         "sentiment", data=negated, **{**LEARNING, "learning_rate": 0.0, "baseline": False}
     )
-    rows = {row[1]: row[2:5] for row in section(report, "Accuracies and sizes")["rows"]}
+    rows = {row[1]: row[2:5] for row in section(report, "Accuracies and sizes").rows}
     assert rows["best"] == rows["best, before training"]
-    told = (
-        section(report, "Interpretation")["text"].partition("Training adds ")[2].partition(".\n")[0]
-    )
+    told = section(report, "Interpretation").text.partition("Training adds ")[2].partition(".\n")[0]
     assert told.startswith("+0.0 points (-")
     assert "no difference that these texts and trainings can show" in told
 
@@ -281,7 +278,7 @@ def test_a_comparison_without_padding_proves_nothing(long_texts, monkeypatch):
 def with_test_texts(arrangement):
     """Put the test texts, with their labels, among the training texts."""
     split = arrangement.split
-    return arrangement._replace(split=split._replace(train=[*split.train, *split.test]))
+    return replace(arrangement, split=split._replace(train=[*split.train, *split.test]))
 
 
 def test_a_vocabulary_that_knows_the_test_texts_is_caught(long_texts, monkeypatch):
@@ -289,9 +286,8 @@ def test_a_vocabulary_that_knows_the_test_texts_is_caught(long_texts, monkeypatc
 
     def leaky(name, config, arrangement, classes):
         prepared = honest(name, config, with_test_texts(arrangement), classes)
-        return prepared._replace(
-            train=encoding.code(arrangement.split.train, prepared.tokenizer, classes)
-        )
+        train = encoding.code(arrangement.split.train, prepared.tokenizer, classes)
+        return replace(prepared, train=train)
 
     monkeypatch.setattr(fit, "prepare", leaky)
     monkeypatch.setattr(classifier, "prepare", leaky)
@@ -307,7 +303,7 @@ def test_an_epoch_chosen_by_the_test_texts_is_caught(long_texts, monkeypatch):
     monkeypatch.setattr(
         fit,
         "make_evaluation",
-        lambda prepared, watched: honest(prepared._replace(validation=prepared.test), watched),
+        lambda prepared, watched: honest(replace(prepared, validation=prepared.test), watched),
     )
     report = attnlab.run("sentiment", data=long_texts, **TINY)
     assert failed(report) == {"test_is_never_seen"}
@@ -322,7 +318,7 @@ def test_ratios_counted_with_the_test_texts_are_caught(long_texts, monkeypatch):
             [*prepared.train.ids, *prepared.test.ids],
             torch.cat((prepared.train.labels, prepared.test.labels)),
         )
-        return honest(prepared._replace(train=train), config, seed, member)
+        return honest(replace(prepared, train=train), config, seed, member)
 
     monkeypatch.setattr(fit, "build", leaky)
     monkeypatch.setattr(classifier, "build", leaky)
@@ -411,7 +407,7 @@ def test_a_mini_that_learns_nothing_does_not_beat_the_majority(negated):
 
 
 def test_every_class_is_judged_and_what_is_taken_for_what_is_shown(on_file):
-    rows = section(on_file, "Class by class")["rows"]
+    rows = section(on_file, "Class by class").rows
     assert [row[:2] for row in rows[:3]] == [
         ["mini", "negative"],
         ["mini", "positive"],
@@ -419,13 +415,11 @@ def test_every_class_is_judged_and_what_is_taken_for_what_is_shown(on_file):
     ]
     assert {row[0] for row in rows} == {"mini", "best", *baseline.BASELINES}
     assert sum(row[5] for row in rows[:2]) == rows[2][5] == 600
-    maps = {
-        each["label"]: each["maps"][0] for each in section(on_file, "Confusion matrix")["choices"]
-    }
+    maps = {each.label: each.maps[0] for each in section(on_file, "Confusion matrix").choices}
     recalls = {(row[0], row[1]): row[3] for row in rows}
     for name, drawn in maps.items():
-        for place, label in enumerate(drawn["row_labels"]):
-            assert f"{drawn['rows'][place][place]:.1%}" == recalls[name, label]
+        for place, label in enumerate(drawn.row_labels):
+            assert f"{drawn.rows[place][place]:.1%}" == recalls[name, label]
 
 
 def test_the_run_folder_holds_both_models_and_their_tokenizers(built_in):
@@ -439,12 +433,12 @@ def test_the_run_folder_holds_both_models_and_their_tokenizers(built_in):
 
 
 def test_a_reopened_run_gives_the_verdict_the_report_shows(built_in):
-    choice = section(built_in, "Attention of mini")["choices"][0]
-    found = registry.trace_run(attnlab.open_run(built_in.folder), choice["label"])
+    choice = section(built_in, "Attention of mini").choices[0]
+    found = registry.trace_run(attnlab.open(built_in.folder), choice.label)
     (step,) = found.steps
     assert step.position is None
-    assert f"{step.choice} with probability {max(step.probabilities):.3f}" in choice["note"]
-    assert len(found.attention) == len(choice["maps"]) == 4
+    assert f"{step.choice} with probability {max(step.probabilities):.3f}" in choice.note
+    assert len(found.attention) == len(choice.maps) == 4
     assert all(abs(sum(row) - 1) < 1e-5 for head in found.attention for row in head.rows)
 
 
@@ -454,7 +448,7 @@ def test_words_that_are_not_known_stand_in_brackets_and_it_is_said_what_that_mea
     assert found.note == inspection.UNKNOWN_WORDS
     assert found.to_mapping()["note"] == inspection.UNKNOWN_WORDS
     assert "note" not in registry.trace_run(built_in, "a film").to_mapping()
-    assert inspection.UNKNOWN_WORDS in section(built_in, "Attention of mini")["caption"]
+    assert inspection.UNKNOWN_WORDS in section(built_in, "Attention of mini").caption
 
 
 def test_a_word_is_known_whatever_punctuation_stands_beside_it(built_in):
@@ -558,7 +552,7 @@ def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed_on_the_s
 
 def test_given_texts_are_looked_into():
     report = attnlab.run("sentiment", show="a warm film | not a zebra", **TINY)
-    assert [each["label"] for each in section(report, "Attention of best")["choices"]] == [
+    assert [each.label for each in section(report, "Attention of best").choices] == [
         "a warm film",
         "not a zebra",
     ]
@@ -640,7 +634,7 @@ def test_an_interrupted_run_ends_at_once(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         attnlab.run("sentiment", out=tmp_path / "run", observer=Impatient(), **TINY)
     with pytest.raises(CouldNotRun, match="is unfinished"):
-        attnlab.open_run(tmp_path / "run")
+        attnlab.open(tmp_path / "run")
 
 
 def test_the_best_model_starts_as_naive_bayes():
@@ -704,7 +698,7 @@ def test_silencing_attention_leaves_the_trained_model_untouched(on_file):
 
 
 def test_the_picture_of_the_model_counts_all_of_its_parameters(built_in):
-    notes = [box["note"] for box in section(built_in, "The model")["boxes"]]
+    notes = [box.note for box in section(built_in, "The model").boxes]
     counted = [
         int(note.split("·")[-1].removesuffix(" parameters").replace(",", ""))
         for note in notes
@@ -714,10 +708,10 @@ def test_the_picture_of_the_model_counts_all_of_its_parameters(built_in):
 
 
 def test_equal_words_are_alike_without_positions_and_less_alike_with_them(built_in):
-    maps = section(built_in, "Token against token with position")["choices"][0]["maps"]
-    assert [each["title"] for each in maps] == [
+    maps = section(built_in, "Token against token with position").choices[0].maps
+    assert [each.title for each in maps] == [
         "tokens alone",
         "positions alone",
         "tokens + positions",
     ]
-    assert all(abs(each["rows"][0][0] - 1) < 1e-4 for each in maps)
+    assert all(abs(each.rows[0][0] - 1) < 1e-4 for each in maps)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnlab.experiments.intervals import is_above
+from attnlab.core.stats import is_above
 from attnlab.experiments.sentiment.classes import class_figures, confusion_matrix
 from attnlab.experiments.sentiment.comparison import difference_interval, in_words, mcnemar, points
 

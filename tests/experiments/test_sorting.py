@@ -121,9 +121,9 @@ def test_a_model_that_peeks_before_its_embedding_is_caught(monkeypatch):
 
 def test_a_long_row_does_not_make_the_page_huge():
     report = attnlab.run("sorting", length=40, letters=20, steps=2, most_judged=100)
-    assert len(json.dumps(report.document)) < 12_000_000
-    assert len(report.document["sections"][0]["traces"]) < 100
-    assert len(report.document["sections"][1]["items"]) == 100
+    assert len(json.dumps(report.content.to_json())) < 12_000_000
+    assert len(report.content.sections[0].traces) < 100
+    assert len(report.content.sections[1].items) == 100
 
 
 def test_the_same_seed_gives_the_same_weights_byte_for_byte(tmp_path):
@@ -144,7 +144,7 @@ def test_a_run_folder_holds_everything_and_opens_again(learned):
         "figures/attention.svg",
     }  # fmt: skip
     assert latest_checkpoint(folder / "checkpoints" / "sorting").facts["step"] == QUICK["steps"]
-    again = attnlab.open_run(folder)
+    again = attnlab.open(folder)
     assert again.claims == learned.claims
     assert again.config["seed"] == 0
     assert again.config["settings"]["projections"] == "gated"
@@ -157,7 +157,7 @@ def test_a_run_folder_holds_everything_and_opens_again(learned):
 def test_a_report_in_memory_is_saved_like_one_from_disk(tmp_path):
     kept = attnlab.run("sorting", **TINY)
     made = attnlab.run("sorting", out=tmp_path / "made", **TINY)
-    saved = attnlab.open_run(kept.save(tmp_path / "saved"))
+    saved = attnlab.open(kept.save(tmp_path / "saved"))
     assert saved.claims == made.claims
     for name in ("model.safetensors", "metrics.jsonl", "report.json"):
         assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "made" / name).read_bytes()
@@ -167,17 +167,15 @@ def test_a_report_in_memory_is_saved_like_one_from_disk(tmp_path):
 def test_the_saved_model_answers_as_the_run_said(learned):
     found = registry.trace_run(learned, "cab")
     assert "".join(step.choice for step in found.steps) == "abc"
-    shown = next(
-        each for each in learned.document["sections"][0]["traces"] if each["input"] == list("cab")
-    )
-    assert [step["choice"] for step in shown["steps"]] == list("abc")
+    shown = next(each for each in learned.content.sections[0].traces if each.input == list("cab"))
+    assert [step.choice for step in shown.steps] == list("abc")
 
 
 def test_the_report_traces_all_27_inputs_with_both_heads(learned):
-    traces = learned.document["sections"][0]["traces"]
-    assert len({"".join(each["input"]) for each in traces}) == 27
-    assert all(len(each["attention"]) == 2 for each in traces)
-    assert all(len(each["steps"]) == 3 for each in traces)
+    traces = learned.content.sections[0].traces
+    assert len({"".join(each.input) for each in traces}) == 27
+    assert all(len(each.attention) == 2 for each in traces)
+    assert all(len(each.steps) == 3 for each in traces)
 
 
 def test_inputs_kept_out_are_in_no_batch_and_in_no_judgement_of_the_training():
@@ -205,9 +203,9 @@ def test_inputs_kept_out_are_claimed_by_themselves_with_their_interval():
     assert held_out.passed is False
     assert (
         "of 20 inputs trained on are answered right; held out of training, 0 of 7"
-        in report.document["subtitle"]
+        in report.content.subtitle
     )
-    titles = [each["title"] for each in report.document["sections"]]
+    titles = [each.title for each in report.content.sections]
     assert titles[1:3] == ["All 20 inputs trained on", "All 7 inputs held out of training"]
     assert "<html" in report.html()
 
@@ -347,7 +345,7 @@ def test_an_interrupted_run_shows_as_unfinished_and_keeps_its_checkpoint(tmp_pat
     with pytest.raises(KeyboardInterrupt):
         attnlab.run("sorting", out=tmp_path / "run", observer=Impatient(), **TINY)
     with pytest.raises(CouldNotRun, match="is unfinished"):
-        attnlab.open_run(tmp_path / "run")
+        attnlab.open(tmp_path / "run")
     assert list_runs(tmp_path)[0]["state"] == "unfinished"
     assert latest_checkpoint(tmp_path / "run" / "checkpoints" / "sorting").facts["step"] == 10
     attnlab.resume(tmp_path / "run")
@@ -380,8 +378,8 @@ def test_damaged_runs_are_listed_as_such(tmp_path):
         "finished",
     ]
     (tmp_path / "good" / "claims.json").write_text(json.dumps([{"name": 1}]))
-    with pytest.raises(CouldNotRun, match="expected claims with name"):
-        attnlab.open_run(tmp_path / "good")
+    with pytest.raises(CouldNotRun, match=r"claims\[0\]: expected the key 'statement'"):
+        attnlab.open(tmp_path / "good")
 
 
 def test_claims_survive_json():

@@ -29,7 +29,7 @@ from attnlab.experiments.sweeps.cells import make_grid, units_of
 from attnlab.experiments.sweeps.engines import Engine, make_engine
 from attnlab.experiments.sweeps.line_process import LineProcess
 from attnlab.experiments.sweeps.outcome import Outcome
-from attnlab.experiments.sweeps.report import make_document
+from attnlab.experiments.sweeps.report import make_content
 from attnlab.experiments.sweeps.unit import Member, Result
 from attnlab.train.faults import NotFinite
 
@@ -296,7 +296,7 @@ def test_a_sweep_remembers_where_each_population_was_computed(monkeypatch, tmp_p
     found = resume(tmp_path / "s")
     assert claims(found) == {"all_there": True, "same_here": True}
     assert "rank=1, 2 seeds" in found.report.claims[1].statement
-    facts = dict(found.report.document["facts"])
+    facts = dict(found.report.content.facts)
     assert facts["computed"] == "1 population in 2 processes, 1 population in this process"
     assert asked == [("local", 2), ("local", 2)]  # as many as began it
 
@@ -590,56 +590,54 @@ def outcome_of(settings, solved, num_seeds=4):
 
 
 def section(document, title):
-    return next(each for each in document["sections"] if each["title"] == title)
+    return next(each for each in document.sections if each.title == title)
 
 
 def test_the_phase_diagram_puts_each_cell_in_its_place():
     outcome = outcome_of({"num_heads": "1..3", "d_model": "4,6"}, solved=[0, 1, 2, 3, 0, 4])
-    document = make_document("sorting", outcome, {}, {})
-    (found,) = section(document, "Where it can be learned")["choices"][0]["maps"]
-    assert (found["row_title"], found["row_labels"]) == ("num_heads", ["1", "2", "3"])
-    assert (found["column_title"], found["column_labels"]) == ("d_model", ["4", "6"])
-    assert found["rows"] == [[0.0, 0.25], [0.5, 0.75], [None, 1.0]]
-    assert (found["low"], found["high"]) == (0.0, 1.0)
-    others = section(document, "What else was measured")["choices"][0]["maps"]
-    steps, loss, accuracy = others[0]["rows"], others[1]["rows"], others[2]["rows"]
+    document = make_content("sorting", outcome, {}, {})
+    (found,) = section(document, "Where it can be learned").choices[0].maps
+    assert (found.row_title, found.row_labels) == ("num_heads", ["1", "2", "3"])
+    assert (found.column_title, found.column_labels) == ("d_model", ["4", "6"])
+    assert found.rows == [[0.0, 0.25], [0.5, 0.75], [None, 1.0]]
+    assert (found.low, found.high) == (0.0, 1.0)
+    others = section(document, "What else was measured").choices[0].maps
+    steps, loss, accuracy = others[0].rows, others[1].rows, others[2].rows
     assert steps == [[None, None], [None, 100.0], [None, 100.0]]
     assert loss == [[0.5, 1.5], [2.5, 3.5], [None, 5.5]]
     assert accuracy[1] == [0.2, 0.3]
-    assert section(document, "Impossible cells")["rows"][0][0] == "num_heads=3 d_model=4"
+    assert section(document, "Impossible cells").rows[0][0] == "num_heads=3 d_model=4"
 
 
 def test_intervals_stand_beside_the_diagram_and_around_the_curves():
-    document = make_document(
+    document = make_content(
         "sorting", outcome_of({"rank": "1..2", "temperature": "0.3,3"}, [0, 4, 2, 1]), {}, {}
     )
-    rows = section(document, "Cells")["rows"]
+    rows = section(document, "Cells").rows
     assert [row[:4] for row in rows][:2] == [[1, 0.3, "0/4", 0.0], [1, 3.0, "4/4", 1.0]]
     assert rows[1][4] == pytest.approx(1 / (1 + 1.959964**2 / 4))  # Wilson at all of four
-    first = section(document, "Success rate, with intervals")["series"][0]
-    assert (first["name"], first["x"], first["y"]) == ("rank 1", [0.3, 3.0], [0.0, 1.0])
-    assert first["low"][1] == rows[1][4]
+    first = section(document, "Success rate, with intervals").series[0]
+    assert (first.name, first.x, first.y) == ("rank 1", [0.3, 3.0], [0.0, 1.0])
+    assert first.low[1] == rows[1][4]
 
 
 def test_one_axis_gives_curves_words_give_bars_and_a_third_axis_a_chooser():
     kinds = {
-        each["kind"]
-        for each in make_document("sorting", outcome_of({"rank": "1..2"}, [0, 4]), {}, {})[
-            "sections"
-        ]
+        each.kind
+        for each in make_content("sorting", outcome_of({"rank": "1..2"}, [0, 4]), {}, {}).sections
     }
     assert kinds == {"lines", "table", "text"}
-    words = make_document("sorting", outcome_of({"norm": "layer,rms"}, [0, 4]), {}, {})
-    assert section(words, "Success rate, with intervals")["groups"] == ["layer", "rms"]
+    words = make_content("sorting", outcome_of({"norm": "layer,rms"}, [0, 4]), {}, {})
+    assert section(words, "Success rate, with intervals").groups == ["layer", "rms"]
     three = {"rank": "1..2", "temperature": "1,3", "norm": "layer,rms"}
-    document = make_document("sorting", outcome_of(three, list(range(4)) * 2), {}, {})
-    choices = section(document, "Where it can be learned")["choices"]
-    assert [choice["label"] for choice in choices] == ["norm=layer", "norm=rms"]
-    assert choices[1]["maps"][0]["rows"] == [[0.25, 0.75], [0.25, 0.75]]
+    document = make_content("sorting", outcome_of(three, list(range(4)) * 2), {}, {})
+    choices = section(document, "Where it can be learned").choices
+    assert [choice.label for choice in choices] == ["norm=layer", "norm=rms"]
+    assert choices[1].maps[0].rows == [[0.25, 0.75], [0.25, 0.75]]
 
 
 def test_the_command_that_a_report_names_makes_the_same_models_again(here, tmp_path):
-    text = section(here.report.document, "Look into a cell")["text"]
+    text = section(here.report.content, "Look into a cell").text
     words = re.search(r"`attnlab run sorting (.*)`$", text)[1].split()
     assert main(
         ["run", "sorting", *words, "--layout", "vmap", "--quiet", "--out", str(tmp_path / "p")]
@@ -690,13 +688,13 @@ def test_the_command_line_sweeps_shows_and_goes_on(tmp_path, monkeypatch, capsys
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["sorting"], "a sweep needs --set key=value with several values"),
+        (["sorting"], "sweep needs --set key=value with several values"),
         (["sorting", "--set", "rank=2"], "a sweep needs a setting with several values"),
         (["sortin", "--set", "rank=1..2"], "did you mean 'sorting'"),
         (["anatomy", "--set", "only=scaling,rank"], "anatomy has no model to train for many seeds"),
         (["sorting", "--set", "rank=1..2", "--seeds", "0"], "--seeds must be at least 1; got 0"),
         (["sorting", "--set", "rank=1..1000", "d_ff=1..1000"], "are too many"),
-        (["sorting", "--resume"], "name its folder: --out DIR --resume"),
+        (["sorting", "--resume"], "--resume needs --out with the folder of one run"),
     ],
 )
 def test_a_mistyped_sweep_gets_a_sentence_and_makes_nothing(
@@ -714,7 +712,7 @@ def test_axes_as_values_are_checked_as_those_as_texts_are():
         axis_of(option, [])
     with pytest.raises(WrongUsage, match="rank must be an integer"):
         axis_of(option, [1, 2.5])
-    with pytest.raises(WrongUsage, match="each seed once"):
+    with pytest.raises(WrongUsage, match="the seed 1 was given twice"):
         sweep("sorting", rank=[1, 2], seeds=[1, 1])
     with pytest.raises(WrongUsage, match="rank was given twice"):
         sweep("sorting", rank=[1, 2], settings={"rank": "1..2"})

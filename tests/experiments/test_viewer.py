@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import attnlab
+from attnlab.draw.sections import ReportContent
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import Claim, Report
 from attnlab.look.questions import Continuation, Verdict
@@ -48,9 +49,9 @@ def report():
         "settings": {},
     }
     described |= {"versions": {}, "model": describe_model(decoder())}
-    document = {"title": "A run of mine", "subtitle": "", "facts": [], "sections": []}
+    content = ReportContent(title="A run of mine", subtitle="", facts=[], sections=[])
     return Report(
-        "sorting", described, (Claim("one", "", "", "", True),), [], document, None, decoder()
+        "sorting", described, (Claim("one", "", "", "", True),), [], content, None, decoder()
     )
 
 

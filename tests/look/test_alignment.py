@@ -1,17 +1,12 @@
-import itertools
-
 import pytest
 import torch
 
-from attnlab.errors import WrongUsage
 from attnlab.look import alignment
 from attnlab.look.alignment import (
     align,
-    assign,
     distances,
     find_groups,
     medoid,
-    separation,
     shuffled,
     to_marks,
 )
@@ -35,32 +30,6 @@ def two_kinds(count, seed=0):
     own = torch.eye(5).expand(count, 4, 5, 5).clone()
     own[count // 2 :] = torch.eye(5).roll(-1, 1)
     return to_marks((5 * own + torch.randn(own.shape, generator=generator(seed))).softmax(-1))
-
-
-@pytest.mark.parametrize("size", range(1, 7))
-def test_the_assignment_is_the_cheapest_of_all(size):
-    for seed in range(20):
-        costs = drawn(size, size, seed=seed)
-        cheapest = min(
-            sum(costs[i, p[i]] for i in range(size)) for p in itertools.permutations(range(size))
-        )
-        found = assign(costs)
-        assert sorted(found) == list(range(size))
-        assert sum(costs[i, found[i]] for i in range(size)) == pytest.approx(
-            float(cheapest), abs=1e-5
-        )
-
-
-def test_an_assignment_of_a_hundred_is_no_longer_wait():
-    assert sorted(assign(drawn(100, 100))) == list(range(100))
-
-
-@pytest.mark.parametrize(
-    "costs", [torch.zeros(2, 3), torch.tensor([[float("nan")]]), torch.tensor([[float("inf")]])]
-)
-def test_costs_that_are_no_square_of_numbers_are_refused(costs):
-    with pytest.raises(WrongUsage, match="a square of finite costs"):
-        assign(costs)
 
 
 def test_distance_is_nothing_between_equals_and_one_where_no_key_is_shared():
@@ -145,14 +114,6 @@ def test_shuffled_heads_do_at_each_query_what_some_head_does_there_on_all_inputs
         own, new = marks[:, places == query].flatten(1), mixed[:, places == query].flatten(1)
         assert sorted(map(tuple, own.tolist())) == sorted(map(tuple, new.tolist()))
     assert not torch.equal(marks, mixed)
-
-
-def test_separation_is_one_for_points_and_nothing_for_a_group_of_one():
-    apart = torch.tensor(
-        [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]
-    )
-    assert separation(apart, torch.tensor([0, 0, 1, 1])) == 1.0
-    assert separation(apart[:2, :2], torch.tensor([0, 1])) == 0.0
 
 
 def test_the_medoid_is_nearest_to_all_others():

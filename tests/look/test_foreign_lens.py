@@ -125,7 +125,9 @@ def test_an_edit_of_the_stream_is_told_as_for_our_own_models():
     model = attach(FAMILIES["gpt2"].build())
     with (
         attnlab.edit(
-            model, attnlab.ScaleSite(site="layers.0.residual_after", factor=2.0), certify=False
+            model,
+            attnlab.edits.ScaleSite(site="layers.0.residual_after", factor=2.0),
+            certify=False,
         ),
         pytest.raises(WrongUsage, match="something else changes the stream"),
     ):

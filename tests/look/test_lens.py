@@ -6,9 +6,11 @@ from tests.edits.effects.checks import check_attribution, close
 from tests.edits.effects.models import KINDS, given, run
 
 from attnlab.errors import WrongUsage
-from attnlab.look import lens as lenses
+from attnlab.look import readout
 from attnlab.look.lens import direct_logits, head_lens, logit_lens
 from attnlab.models import Encoder, EncoderConfig
+from attnlab.parts.norms import LayerNorm, RMSNorm
+from attnlab.seeds import generator
 from attnlab.sites import Hook, hooks_of, installed
 
 
@@ -230,14 +232,29 @@ class Doubled(Hook):
         return 2.0 * value
 
 
+@pytest.mark.parametrize("width", [6, 7])
+@pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
+def test_a_norm_is_held_as_it_is_where_the_sum_has_no_mean(norm, width):
+    """Of a sum of mean 0 the two norms make the same; of its parts they do not."""
+    function = norm(width).double()
+    written = torch.randn(3, 2, 1, width, generator=generator(0, "tests", "held")).double()
+    written[0] -= written.sum(0).mean(-1, keepdim=True)
+    bias = function(torch.zeros_like(written[0]))
+    power = written.sum(0).square().mean(-1, keepdim=True) + function.epsilon
+    parts = written - written.mean(-1, keepdim=True) if norm is LayerNorm else written
+    with torch.no_grad():
+        found = readout._held(function, written, function(written.sum(0)) - bias, bias)
+    close(found, parts / power.sqrt(), torch.float64)
+
+
 def test_values_are_kept_where_the_model_is(monkeypatch):
     """On another device than the processor, what is recorded stays beside what it is multiplied
     with."""
     each = given(4, "decoder")
     asked = []
-    real = lenses.record
+    real = readout.record
     monkeypatch.setattr(
-        lenses,
+        readout,
         "record",
         lambda *given, **told: asked.append(told["keep_on"]) or real(*given, **told),
     )

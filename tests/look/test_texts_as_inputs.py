@@ -10,6 +10,7 @@ pytest.importorskip("tokenizers")
 from tests.pretrained.speaking import saved
 
 import attnlab
+from attnlab.edits.effects import Metric
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
 
@@ -72,7 +73,7 @@ def test_each_row_keeps_its_own_padding_when_inputs_are_repeated_or_parted(model
     assert torch.equal(
         call.rows(slice(1, 2)).options["attention_mask"], padded["attention_mask"][1:]
     )
-    first = attnlab.Metric(lambda logits: logits[:, 0].norm(dim=-1))
+    first = Metric(lambda logits: logits[:, 0].norm(dim=-1))
     both = attnlab.ablate(model, padded, metric=first)
     alone = attnlab.ablate(model, model.inputs("dog"), metric=first)
     torch.testing.assert_close(both.effects[:, 1], alone.effects[:, 0], atol=1e-5, rtol=0)

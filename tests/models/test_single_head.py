@@ -5,6 +5,7 @@ from numpy.testing import assert_array_equal
 
 import attnlab
 from attnlab.draw.figures import section_figures
+from attnlab.draw.sections import ReportContent
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
 from attnlab.parts.numpy_transformer import NumpyTransformer
@@ -111,7 +112,11 @@ def test_the_eight_panels_of_the_reference_can_be_pictured():
     assert maps[7]["column_labels"] == ["sign"]
     assert maps[5]["rows"][1] == [None]
     assert panels.section("Numbered")["choices"][0]["maps"][5]["row_labels"] == ["1", "2"]
-    drawn = section_figures({"title": "Head", "subtitle": "", "facts": [], "sections": [section]})
+    drawn = section_figures(
+        ReportContent.from_json(
+            {"title": "Head", "subtitle": "", "facts": [], "sections": [section]}
+        )
+    )
     assert drawn["panels.png"].startswith(b"\x89PNG")
     assert b"</svg>" in drawn["panels.svg"]
     with pytest.raises(WrongUsage, match="tokens must name each of 2; got 3 names"):

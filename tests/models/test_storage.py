@@ -63,9 +63,9 @@ def damaged(folder, change):
         (lambda w: w.update(extra=torch.zeros(1)), "extra is not of this model"),
         (
             lambda w: w.update({"final_norm.bias": torch.zeros(7)}),
-            r"final_norm.bias is \(7\,\) of F32, expected \(6\,\)",
+            r"final_norm.bias is \(7\,\) of float32, expected \(6\,\)",
         ),
-        (lambda w: w.update({"final_norm.bias": torch.zeros(6).double()}), "of F64, expected"),
+        (lambda w: w.update({"final_norm.bias": torch.zeros(6).double()}), "of float64, expected"),
         (lambda w: w["final_norm.bias"].fill_(float("nan")), "holds NaN or infinity"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_truncated_file_is_refused(size, tmp_path):
     folder = save_model(MODELS[0], tmp_path)
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:size])
-    with pytest.raises(CouldNotRun, match="could not read the weights"):
+    with pytest.raises(CouldNotRun, match=r"could not read .*model\.safetensors"):
         load_model(folder)
 
 
@@ -162,7 +162,7 @@ def test_a_model_that_does_not_fit_the_memory_is_said(tmp_path, monkeypatch):
 def test_a_pickle_is_not_read(tmp_path):
     folder = save_model(MODELS[0], tmp_path)
     torch.save({"x": torch.zeros(1)}, folder / "model.safetensors")
-    with pytest.raises(CouldNotRun, match="could not read the weights"):
+    with pytest.raises(CouldNotRun, match=r"could not read .*model\.safetensors"):
         load_model(folder)
 
 

@@ -46,7 +46,7 @@ def _scores(name: str) -> None:
     each = Tried(FAMILIES[name])
     with attnlab.record(each.model, "*") as recording:
         each.run()
-    same = attnlab.Temperature(site="layers.1.attention", head=0, temperature=1.0)
+    same = attnlab.edits.Temperature(site="layers.1.attention", head=0, temperature=1.0)
     with attnlab.edit(each.model, same), attnlab.record(each.model, "*.scores") as opened:
         each.run()
     query, key = (recording[f"layers.1.attention.{name}"] for name in ("query", "key"))
@@ -65,7 +65,7 @@ def _zeroed(name: str) -> None:
 
 def _value(name: str) -> None:
     each = Tried(FAMILIES[name])
-    with attnlab.edit(each.model, attnlab.ZeroValue(site="layers.1.attention", head=2)):
+    with attnlab.edit(each.model, attnlab.edits.ZeroValue(site="layers.1.attention", head=2)):
         found = each.run()
     assert difference(found, _value_by_hand(each, 2)) <= 1e-5 * float(found.abs().max())
 
@@ -80,7 +80,7 @@ def _streams(name: str) -> None:
 
 def _cross(name: str) -> None:
     each = Tried(FAMILIES[name])
-    edit = attnlab.UniformPattern(site="decoder.layers.1.cross_attention")
+    edit = attnlab.edits.UniformPattern(site="decoder.layers.1.cross_attention")
     with attnlab.edit(each.model, edit, certify=False):
         assert difference(each.run(), each.plain) > 1e-3  # more than opening it changes
 
@@ -92,18 +92,18 @@ def _named(name: str) -> None:
 def _hidden(name: str) -> None:
     each = Tried(FAMILIES[name])
     with attnlab.edit(
-        each.model, attnlab.ZeroSite(site="layers.0.feed_forward.hidden"), certify=False
+        each.model, attnlab.edits.ZeroSite(site="layers.0.feed_forward.hidden"), certify=False
     ):
         assert not torch.equal(each.run(), each.plain)
 
 
 FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
-    ("mask dropped", _lazily, "llama", "registry", 'return "causal"', "return None"),
+    ("mask dropped", _lazily, "llama", "backends.registry", 'return "causal"', "return None"),
     (
         "scale doubled",
         _lazily,
         "llama",
-        "registry",
+        "backends.registry",
         "if scale is None else float(scale)",
         "if scale is None else 2.0 * float(scale)",
     ),
@@ -111,7 +111,7 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         "heads permuted",
         _attached,
         "bert",
-        "registry",
+        "backends.registry",
         "return heads.transpose(1, 2)",
         "return heads.flip(1).transpose(1, 2)",
     ),
@@ -119,7 +119,7 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         "keys of groups tiled",
         _value,
         "llama",
-        "registry",
+        "backends.registry",
         "key, value = share_heads(key, query.shape[1])",
         "key, value = key.repeat(1, query.shape[1] // key.shape[1], 1, 1)",
     ),
@@ -127,7 +127,7 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         "attention passed twice",
         _attached,
         "bert",
-        "registry",
+        "backends.registry",
         "heads: Tensor = point(asked)",
         "heads: Tensor = (point(asked), point(asked))[1]",
     ),
@@ -184,22 +184,22 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _streams,
         "llama",
         "hooks",
-        "total = model.current_pass.stream[path] + new",
-        "total = model.current_pass.stream[path] + 0.0 * new",
+        "total = stream[self._path] + new",
+        "total = stream[self._path] + 0.0 * new",
     ),
     (
         "edited hidden layer discarded",
         _hidden,
         "bert",
         "hooks",
-        'return put(_seen(point, "hidden", hidden, structure.stream))',
-        'return put((_seen(point, "hidden", hidden, structure.stream), hidden)[1])',
+        'return put(seen(self._part("feed_forward"), "hidden", hidden, self._form))',
+        'return put((seen(self._part("feed_forward"), "hidden", hidden, self._form), hidden)[1])',
     ),
     (
         "queries and heads in the order of the product",
         _zeroed,
         "xlnet",
-        "functions",
+        "backends.functions",
         "if func is not torch.einsum or",
         "if True or",
     ),
@@ -207,7 +207,7 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         "the bias of positions forgotten",
         _lazily,
         "t5",
-        "registry",
+        "backends.registry",
         'bias: Tensor | None = options.get("position_bias")',
         "bias: Tensor | None = None",
     ),

@@ -6,9 +6,9 @@ from tests.pretrained.trying import tried
 
 import attnlab
 from attnlab.errors import WrongUsage
-from attnlab.pretrained import family as families
+from attnlab.pretrained import model as families
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.family import Family, register_family
+from attnlab.pretrained.model import Family, register_family
 from attnlab.sites import site_names
 
 pytest.importorskip("transformers")

@@ -20,12 +20,10 @@ from tests.pretrained.folders import (
 )
 
 from attnlab.errors import CouldNotRun
-from attnlab.pretrained import folder, gguf_header, header, json_files
-from attnlab.pretrained.description import clean_description
-from attnlab.pretrained.folder import gguf_file, inspect_folder
-from attnlab.pretrained.gguf_header import read_gguf_header
-from attnlab.pretrained.header import read_header
-from attnlab.pretrained.json_files import parse_object
+from attnlab.pretrained.open import folder, gguf, header
+from attnlab.pretrained.open.folder import clean_description, gguf_file, inspect_folder
+from attnlab.pretrained.open.gguf import read_gguf_header
+from attnlab.pretrained.open.header import parse_object, read_header
 
 
 def test_a_sound_folder_is_described(tmp_path):
@@ -118,8 +116,8 @@ def names(count):
 
 
 LIMITS = [  # what is changed, a value on this side of the limit, one on the other, and what is said
-    (lambda: json_files, "MOST_DEPTH", 3, 2, "nested more than 2 deep"),
-    (lambda: json_files, "MOST_VALUES", 200, 50, "more than 50 values"),
+    (lambda: header, "MOST_DEPTH", 3, 2, "nested more than 2 deep"),
+    (lambda: header, "MOST_VALUES", 200, 50, "more than 50 values"),
     (lambda: header, "MOST_TENSORS", 12, 11, "holds 12 tensors; at most 11"),
     (lambda: header, "MOST_DIMENSIONS", 2, 1, "at most 1 whole numbers"),
     (lambda: header, "MOST_NAME", 46, 45, "no name for a tensor"),
@@ -217,9 +215,9 @@ def written(path: Path, content: bytes) -> Path:
 
 
 def test_the_fuzzing_sees_a_foreign_exception(tmp_path, monkeypatch):
-    monkeypatch.setattr(gguf_header, "MOST_ITEMS", 2**70)
+    monkeypatch.setattr(gguf, "MOST_ITEMS", 2**70)
     monkeypatch.setattr(
-        gguf_header._HeaderReader, "skip", lambda self, count: setattr(self, "at", self.at + count)
+        gguf._HeaderReader, "skip", lambda self, count: setattr(self, "at", self.at + count)
     )
     with pytest.raises((struct.error, OverflowError, MemoryError, IndexError, TypeError)):
         test_whatever_is_changed_in_a_file_nothing_but_our_sentence_is_raised(

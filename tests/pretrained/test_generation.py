@@ -17,7 +17,7 @@ import attnlab.edits as op
 from attnlab.edits.certificate import Certificate
 from attnlab.errors import AttnlabError, WrongUsage
 from attnlab.look.recording import Recording, open_recording
-from attnlab.pretrained import cache_order, registry
+from attnlab.pretrained.backends import registry
 from parts.planting import planted
 
 transformers = pytest.importorskip("transformers")
@@ -361,7 +361,7 @@ def test_a_generation_that_is_interrupted_leaves_nothing_behind(name: str) -> No
     assert torch.equal(again.sequences, plain.sequences)
     assert torch._C._len_torch_function_stack() == 0
     assert not registry.is_replaced()
-    assert not cache_order.is_recording_reorders()
+    assert not registry.is_recording_reorders()
     assert not any("forward" in vars(module) for module in each.foreign.modules())
     after = {
         path: (len(m._forward_hooks), len(m._forward_pre_hooks))
@@ -405,7 +405,7 @@ def test_a_pass_that_is_interrupted_is_not_counted_on() -> None:
     [
         ("pretrained.pass_state", "return order_of(cache)", "return None", "gpt2", 3),
         (
-            "pretrained.cache_order",
+            "pretrained.backends.registry",
             "now if before is None else before[now]",
             "torch.arange(len(now))",
             "gpt2",
@@ -455,9 +455,9 @@ def test_a_planted_fault_in_what_goes_on_from_what_is_noticed(
             "cross",
         ),
         (
-            "edits.editor",
-            "first = 0 if text is None else first_key(",
-            "first = 0 if True else first_key(",
+            "edits.token_history",
+            "return first_key(text.length, num_keys, text.offset)",
+            "return 0",
             "window",
         ),
         (
@@ -478,7 +478,7 @@ def test_a_planted_fault_in_what_goes_on_from_what_is_noticed(
             "self._untouched[cache] = cache",
             "cache",
         ),
-        ("edits.checks", "if editor.passes.is_reordered:", "if False:", "reordered"),
+        ("edits.checks", "if self._editor.history.is_reordered:", "if False:", "reordered"),
         ("pretrained.pass_state", "if not self._depth:", "if False:", "counted"),
         ("pretrained.pass_state", "self._depth -= 1", "self._depth -= 0", "interrupted"),
         (

@@ -55,7 +55,7 @@ def test_queries_are_gone_when_the_next_attention_comes(name):
 
 def test_a_function_that_holds_what_holds_it_is_noticed():
     closed = planted(
-        "attnlab.pretrained.registry",
+        "attnlab.pretrained.backends.registry",
         "(key.shape[1], value.shape[1]) != num_kv_heads",
         "asked and False",
     )

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.text_questions import TextReading
-from attnlab.pretrained.attach import attach
-from attnlab.pretrained.batch_axis import require_batch_first
-from attnlab.pretrained.functions import gathered_order
-from attnlab.pretrained.probe import probe_inputs
-from attnlab.pretrained.registry import is_replaced
+from attnlab.pretrained.attach import attach, require_batch_first
+from attnlab.pretrained.backends.functions import gathered_order
+from attnlab.pretrained.backends.registry import is_replaced
+from attnlab.pretrained.tracing import probe_inputs
 from parts.planting import planted
 
 transformers = pytest.importorskip("transformers")
@@ -524,29 +523,29 @@ FAULTS = [
         check_checkpointing,
         "bloom",
         "hooks",
-        'if backend != "registry"}:',
-        'if backend == "nothing"}:',
+        "self._intercept(place)",
+        'self._intercept("")',
     ),
     (
         check_orders,
         "heads last",
-        "functions",
+        "backends.functions",
         "return key in values and key not in output",
         "return True or key in values",
     ),
     (
         check_orders,
         "keys first",
-        "functions",
+        "backends.functions",
         "return (args[1] if len(args) > 1",
         "return True or (args[1] if len(args) > 1",
     ),
     (
         check_orders,
         "heads folded outside",
-        "batch_axis",
-        "together[path][:rows], alone[path]",
-        "alone[path], alone[path]",
+        "attach",
+        "twice[:rows], heads",
+        "heads, heads",
     ),
 ]
 

@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.pretrained.folders import SHAPES, gguf_bytes, llama, text
 
+from attnlab.core.store import locked
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.files import locked
-from attnlab.pretrained import build, folder, gguf, hub
-from attnlab.pretrained.open_model import open_pretrained
+from attnlab.pretrained.open import build, folder, gguf, hub
+from attnlab.pretrained.open.hub import open_pretrained
 
 transformers = pytest.importorskip("transformers")
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import attnlab
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.registry import is_replaced
+from attnlab.pretrained.backends.registry import is_replaced
 
 pytest.importorskip("transformers")
 
@@ -251,9 +251,9 @@ def test_an_edit_of_cross_attention_moves_the_logits(name: str) -> None:
     assert len(points) == 2
     for point in points:
         for edit in (
-            attnlab.UniformPattern(site=point),
-            attnlab.Temperature(site=point, temperature=3.0),
-            attnlab.ZeroValue(site=point, key=1),
+            attnlab.edits.UniformPattern(site=point),
+            attnlab.edits.Temperature(site=point, temperature=3.0),
+            attnlab.edits.ZeroValue(site=point, key=1),
         ):
             with attnlab.edit(each.model, edit) as certificate:
                 assert difference(each.run(), each.plain) > 1e-3  # more than opening it changes
@@ -292,7 +292,7 @@ def _value_by_hand(each: Tried, head: int) -> Tensor:
 def test_the_value_of_one_query_head_of_a_group_is_its_own(name: str) -> None:
     each = tried(name)
     with attnlab.edit(
-        each.model, attnlab.ZeroValue(site="layers.1.attention", head=2)
+        each.model, attnlab.edits.ZeroValue(site="layers.1.attention", head=2)
     ) as certificate:
         found = each.run()
     assert certificate.failures == []

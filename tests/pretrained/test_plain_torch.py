@@ -16,8 +16,8 @@ import attnlab
 import attnlab.edits as op
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
+from attnlab.pretrained.backends.multi_head import SlowPath
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.multi_head import SlowPath
 from parts.planting import planted
 
 # torch warns of its own fast path, once a process.
@@ -708,49 +708,49 @@ def exactly(named: str, called: str) -> None:
 
 FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     "a mask is read the wrong way round": (
-        "multi_head",
+        "backends.multi_head",
         "return added == 0.0",
         "return added != 0.0",
         lambda: exactly("plain", "blocked"),
     ),
     "what is blocked is added the wrong way round": (
-        "multi_head",
+        "backends.multi_head",
         "masked_fill_(mask,",
         "masked_fill_(~mask,",
         test_the_function_called_by_hand_takes_masks_as_torch_does,
     ),
     "keys of the module's own are left out": (
-        "multi_head",
+        "backends.multi_head",
         "if asked.add_zero_attn:",
         "if False:",
         lambda: exactly("a zero key", "weights"),
     ),
     "only the mask counts": (
-        "multi_head",
+        "backends.multi_head",
         "wide if added is None else added + wide",
         "wide if added is None else added",
         lambda: exactly("plain", "both masks"),
     ),
     "weights are given of all heads": (
-        "multi_head",
+        "backends.multi_head",
         "weights.mean(dim=1) if asked.average_attn_weights else weights",
         "weights",
         lambda: exactly("plain", "weights"),
     ),
     "the fast path is taken in silence": (
-        "functions",
+        "backends.functions",
         'point = self._find("multi-head")',
         "point = None",
         lambda: exactly("plain", "weights"),
     ),
     "keys are projected as values": (
-        "multi_head",
-        "two, three = linear(key, weight",
-        "three, two = linear(key, weight",
+        "backends.multi_head",
+        "query, key, value = _projected(asked)",
+        "query, value, key = _projected(asked)",
         lambda: exactly("plain", "weights"),
     ),
     "axes are not turned": (
-        "hooks",
+        "attention_call",
         'return value.transpose(0, 1) return value[None] if form == "one input" else value',
         'return value\n    return value[None] if form == "one input" else value',
         lambda: test_every_site_of_an_encoder_shows_what_is_computed_there(False, True),
@@ -762,19 +762,19 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
         lambda: check_memory("inference"),
     ),
     "padding is left out where torch computes it": (
-        "multi_head",
+        "backends.multi_head",
         "DisableTorchFunction():",
         "DisableTorchFunction(), torch.no_grad():",
         lambda: check_vectors(wants=True),
     ),
     "the fast path is never compared with": (
-        "ownership",
+        "pass_state",
         "if not isinstance(hook, ModuleHook)}",
         "if hook}",
         lambda: check_told("no gradients", op.ZeroHead(layer=0, head=1)),
     ),
     "an opened attention is rounded to half precision": (
-        "functions",
+        "backends.functions",
         "if dtype in _HALF:",
         "if False:",
         lambda: test_an_opened_attention_of_half_precision_is_computed_in_full("plain", True),
@@ -813,7 +813,11 @@ def test_a_planted_fault_is_noticed(fault: str) -> None:
 def test_without_the_seam_the_model_is_refused() -> None:
     module, given = multi_head("plain")
     with (
-        planted("attnlab.pretrained.functions", 'point = self._find("multi-head")', "point = None"),
+        planted(
+            "attnlab.pretrained.backends.functions",
+            'point = self._find("multi-head")',
+            "point = None",
+        ),
         pytest.raises(CouldNotRun, match=r"was reached 0 times|no attention of this"),
     ):
         attach(module, example=given)

@@ -11,9 +11,9 @@ from attnlab.native.compiler import compiler_name
 from attnlab.parts import fused
 from attnlab.parts.fused import use_attention_path
 from attnlab.parts.linear import matrix_path_probe
-from attnlab.pretrained import registry
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.products import faster_products
+from attnlab.pretrained.backends import registry
+from attnlab.pretrained.speed import faster_products
 from parts.planting import planted
 
 pytest.importorskip("transformers")
@@ -131,7 +131,7 @@ def test_two_of_them_end_in_any_order(models):
 def test_a_planted_fault_is_seen(monkeypatch, old, new, padded):
     model = attach(FAMILIES["gpt2"].build())
     with (
-        planted("attnlab.pretrained.registry", old, new),
+        planted("attnlab.pretrained.backends.registry", old, new),
         pytest.raises((AssertionError, RuntimeError)),
     ):
         check(model, monkeypatch, padded=padded, quick=len(list(model.attention_points())))

@@ -4,6 +4,7 @@ unasked logits.
 Each claim has a planted fault beside it, under which its check must fail.
 """
 
+import gc
 import importlib
 
 import pytest
@@ -13,14 +14,15 @@ pytest.importorskip("transformers")
 import torch
 from tests.pretrained.families import FAMILIES
 
+import attnlab
 from attnlab.edits.effects import Metric, ablate
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.parts.probes import Probe
-from attnlab.pretrained import products
+from attnlab.pretrained import speed as products
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.products import faster_products
+from attnlab.pretrained.speed import faster_products
 
 sweeping = importlib.import_module("attnlab.edits.effects.sweep")
 linears = importlib.import_module("attnlab.parts.linear")
@@ -121,13 +123,13 @@ def test_a_sweep_over_layers_that_are_one_module_equals_edits_one_by_one(models)
 
 def test_the_check_sees_calls_of_a_shared_module_left_out(models, monkeypatch):
     posts = importlib.import_module("attnlab.pretrained.hooks")
-    prepare = posts._Installer.__init__
+    prepare = posts.ForeignHooks.__init__
 
     def forgetful(self, *given):
         prepare(self, *given)
         self._shared = set()
 
-    monkeypatch.setattr(posts._Installer, "__init__", forgetful)
+    monkeypatch.setattr(posts.ForeignHooks, "__init__", forgetful)
     with pytest.raises(AssertionError):
         check_against_edits(models["albert"], "albert")
 
@@ -368,9 +370,45 @@ def test_faster_products_are_refused_where_there_is_no_such_path(models, monkeyp
         products, "matrix_path_probe", lambda: Probe(None, False, "no oneDNN in this torch")
     )
     with (
-        pytest.raises(CouldNotRun, match=r"no oneDNN in this torch. Leave faster_products out"),
+        pytest.raises(
+            CouldNotRun, match=r"no oneDNN in this torch. Leave attnlab.speed\(model\) out"
+        ),
         faster_products(models["gpt2"]),
     ):
         pass
     with pytest.raises(WrongUsage, match="got a str"), faster_products("gpt2"):
         pass
+
+
+def test_speed_is_one_switch_for_both_paths_called_or_within(monkeypatch):
+    from attnlab.parts import fused
+
+    monkeypatch.setattr(linears, "_setting", None)
+    monkeypatch.setattr(fused, "_setting", None)
+    with attnlab.speed(matrix="default", attention="default"):
+        assert (linears._setting, fused._setting) == ("default", "default")
+        choice = attnlab.speed(matrix="onednn")
+        assert (linears._setting, fused._setting) == ("onednn", "default")
+        choice.end()
+        choice.end()  # which changes nothing more
+        assert linears._setting == "default"
+    assert (linears._setting, fused._setting) == (None, None)
+    attnlab.speed(matrix="onednn")  # kept by nobody, and still in use
+    gc.collect()
+    assert linears._setting == "onednn"
+    products._in_use[-1].end()
+    assert linears._setting is None
+
+
+def test_speed_of_a_model_takes_its_faster_products_and_a_mistake_chooses_nothing(models):
+    model = models["gpt2"]
+    with attnlab.speed(model):
+        assert any("forward" in vars(each) for each in model.modules())
+    assert not any("forward" in vars(each) for each in model.modules())
+    with pytest.raises(WrongUsage, match="say what shall be fast"):
+        attnlab.speed()
+    with pytest.raises(WrongUsage, match="got a str"):
+        attnlab.speed("gpt2", matrix="onednn")
+    assert linears._setting is None
+    with pytest.raises(WrongUsage, match="the matrix path must be one of"):
+        attnlab.speed(matrix="mkl")

@@ -97,7 +97,9 @@ def test_a_vector_added_at_a_stream_is_added_by_hand(name: str) -> None:
             each.run()
         width = recording[site].shape[-1]
         vector = torch.randn(width, generator=torch.Generator().manual_seed(1))
-        with attnlab.edit(each.model, attnlab.AddVector(site=site, vector=vector)) as certificate:
+        with attnlab.edit(
+            each.model, attnlab.edits.AddVector(site=site, vector=vector)
+        ) as certificate:
             found = each.run()
         assert certificate.failures == []
         assert not torch.equal(found, each.plain)
@@ -140,7 +142,9 @@ def test_an_edit_at_the_feed_forward_part_reaches_the_output_as_one_by_hand(name
         block = site.rpartition(".")[0].rpartition(".")[0]
         anatomy, number = each.place(block)
         where = SITES[site.removeprefix(f"{block}.")](anatomy)
-        with attnlab.edit(each.model, attnlab.ScaleSite(site=site, factor=0.5)) as certificate:
+        with attnlab.edit(
+            each.model, attnlab.edits.ScaleSite(site=site, factor=0.5)
+        ) as certificate:
             found = each.run()
 
         def halve(value: Tensor, index: int, number: int = number) -> Tensor | None:
@@ -180,6 +184,6 @@ def test_blocks_that_do_not_attend_keep_their_numbers() -> None:
 
 def test_logits_can_be_edited() -> None:
     each = tried("llama")
-    with attnlab.edit(each.model, attnlab.ScaleSite(site="logits", factor=2.0)):
+    with attnlab.edit(each.model, attnlab.edits.ScaleSite(site="logits", factor=2.0)):
         assert torch.equal(each.run(), each.plain * 2.0)
     assert torch.equal(each.plain, logits_of(each.foreign(**each.inputs)))

@@ -11,9 +11,9 @@ from tests.pretrained.speaking import byte_level, made, sentence_piece, word_pie
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.pretrained import token_names
+from attnlab.pretrained import text as token_names
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.token_names import TokenNames
+from attnlab.pretrained.text import TokenNames
 
 
 def named(tokenizer, text):

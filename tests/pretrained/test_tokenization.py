@@ -9,8 +9,8 @@ from tests.pretrained.speaking import byte_level, sentence_piece, word_piece
 
 import attnlab
 from attnlab.errors import CouldNotRun
-from attnlab.pretrained import tokenization
-from attnlab.pretrained.tokenization import tokenized
+from attnlab.pretrained import text as tokenization
+from attnlab.pretrained.text import tokenized
 
 pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")

@@ -16,10 +16,9 @@ from torch.overrides import TorchFunctionMode
 
 import attnlab
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.attention_call import SOFTMAXES
-from attnlab.pretrained.hook_points import BlockPoint
+from attnlab.pretrained.attention_call import SOFTMAXES, BlockPoint
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.probe import probe_inputs
+from attnlab.pretrained.tracing import probe_inputs
 
 __all__ = [
     "Tried",
@@ -273,7 +272,7 @@ def recorded_weights(each: Tried, *, openly: bool) -> list[Tensor]:
 def same(each: Tried) -> list[Any]:
     """Edits that open every attention, and change nothing."""
     return [
-        attnlab.Temperature(site=point, head=head, temperature=1.0)
+        attnlab.edits.Temperature(site=point, head=head, temperature=1.0)
         for point in each.points
         for head in range(each.heads(point))
     ]

@@ -39,7 +39,7 @@ def hook(event: str, details: tuple[Any, ...]) -> None:
 
 def watched(path: str, own_source: str) -> dict[str, Any]:
     """Open one path, and say how that ended and what was seen."""
-    from attnlab.pretrained.open_model import open_pretrained
+    from attnlab.pretrained.open.hub import open_pretrained
 
     SEEN.clear()
     before, modules_before = forgotten_peak(), sum(MODULES)
@@ -94,7 +94,7 @@ def count_modules() -> None:
 
 def own_places() -> tuple[str, str]:
     """Say where a GGUF file is spread out."""
-    from attnlab.pretrained.gguf import gguf_cache
+    from attnlab.pretrained.open.gguf import gguf_cache
 
     return os.path.realpath(gguf_cache()), os.path.join(
         os.path.realpath(tempfile.gettempdir()), "attnlab-gguf-"
@@ -122,7 +122,7 @@ def with_fault(fault: str) -> ExitStack:  # noqa: C901
     """Take one check out."""
     import transformers
 
-    from attnlab.pretrained import build, folder, hub, open_model
+    from attnlab.pretrained.open import build, folder, hub
 
     stack = ExitStack()
 
@@ -144,9 +144,9 @@ def with_fault(fault: str) -> ExitStack:  # noqa: C901
         case "links may lead anywhere":
             change(folder, "_check_entry", lambda entry, root: None)
         case "remote code is trusted":
-            change(open_model, "inspect_folder", trusting)
+            change(hub, "inspect_folder", trusting)
         case "pickles are opened":
-            change(open_model, "inspect_folder", unpickling)
+            change(hub, "inspect_folder", unpickling)
         case "nobody compares":
             change(build, "_compare", lambda *_: ({}, []))
         case "the network is always there":
@@ -167,7 +167,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     import attnlab
-    from attnlab.pretrained.open_model import open_pretrained
+    from attnlab.pretrained.open.hub import open_pretrained
 
     source = os.path.dirname(os.path.dirname(os.path.realpath(attnlab.__file__)))
     with suppress(Exception):

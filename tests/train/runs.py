@@ -11,9 +11,9 @@ import pytest
 
 import attnlab
 from attnlab.cli import main
+from attnlab.core.store import LOCK
 from attnlab.draw import figures
 from attnlab.experiments.folder import is_finished, is_unfinished, list_runs
-from attnlab.files import LOCK
 from attnlab.train.checkpoint import latest_checkpoint
 
 from .tiny import begin, end

@@ -4,15 +4,14 @@ fit."""
 import os
 import random
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import safetensors.torch
 import torch
 
 from attnlab import seeds
+from attnlab.core.store import LOCK, CouldNotWrite, Taken, locked, remove_remains
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.files import LOCK, CouldNotWrite, Taken, locked, remove_remains
 from attnlab.native import compiler_name
 from attnlab.train.checkpoint import Pace, latest_checkpoint, read_checkpoint, write_checkpoint
 
@@ -182,10 +181,7 @@ class TestDamage:
             def __ne__(self, other):
                 return False
 
-        fits = SimpleNamespace(hexdigest=Anything)
-        monkeypatch.setattr(
-            "attnlab.train.checkpoint.hashlib", SimpleNamespace(sha256=lambda content: fits)
-        )
+        monkeypatch.setattr("attnlab.train.checkpoint.digest_of", lambda content: Anything())
         with pytest.raises(AssertionError):
             damage_everything(trained, tmp_path / "damaged", truncations=0, flips=100, swaps=0)
 
@@ -249,7 +245,8 @@ class Reaching(torch.nn.Module):
 def rewritten(folder, change):
     """Write the last checkpoint anew with other contents, under a name that fits: what a stranger
     could hand us."""
-    tensors, facts = read_checkpoint(files(folder)[-1])
+    kept = read_checkpoint(files(folder)[-1])
+    tensors, facts = kept.tensors, kept.facts
     change(tensors, facts)
     for path in files(folder):
         path.unlink()
@@ -455,7 +452,9 @@ class TestTheLock:
 
 
 def test_what_a_killed_writer_left_is_removed_at_the_next_start(trained):
-    (trained / ".000000150-ab.safetensors.x1.part").write_bytes(b"half")
+    (trained / ".000000150-ab.safetensors.x1.part").write_bytes(b"half")  # of a version before
+    (trained / ".000000150-cd.safetensors.x2.part").mkdir()
+    (trained / ".000000150-cd.safetensors.x2.part" / "part").write_bytes(b"")
     (trained / "mine.part").write_bytes(b"whole")
     shutil.copy(
         files(trained)[0], trained / f"000000100-{'0' * 16}.safetensors"

@@ -12,7 +12,7 @@ import torch
 from attnlab.errors import WrongUsage
 from attnlab.experiments import train_population
 from attnlab.experiments.resumption import resume
-from attnlab.experiments.search import search
+from attnlab.experiments.search import tune
 from attnlab.experiments.sweeps import sweep
 from attnlab.train.checkpoint import latest_checkpoint
 from attnlab.train.distributed import ProcessGroup, is_launched, is_writer, joined
@@ -195,7 +195,7 @@ def test_what_is_many_is_not_gone_on_with_by_several_processes(kind, tmp_path, m
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-@pytest.mark.parametrize("make", [train_population, sweep, search])
+@pytest.mark.parametrize("make", [train_population, sweep, tune])
 def test_what_is_many_is_not_begun_by_several_processes(make, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     monkeypatch.setenv("WORLD_SIZE", "2")

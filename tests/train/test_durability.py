@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 
 import attnlab
-from attnlab import files
 from attnlab.cli import main
+from attnlab.core import store
+from attnlab.core.store import LOCK
 from attnlab.errors import CouldNotRun
 from attnlab.experiments import experiment, registry
 from attnlab.experiments.folder import is_finished, list_runs
-from attnlab.files import LOCK
 from attnlab.train.layouts.sequential import Sequential
 
 from .runs import FAILED, SETTINGS, check_readable, check_same, make_whole, output_of, start
@@ -99,41 +99,25 @@ def die_before(owner, name, nth):
 
 def die_within_a_write(nth):
     """Kill this process with half of the nth file written."""
-    whole, calls = os.fdopen, []
+    whole, calls = Path.write_bytes, []
 
-    class Half:
-        def __init__(self, file):
-            self.file = file
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            self.file.close()
-
-        def write(self, content):
-            self.file.write(content[: len(content) // 2])
-            self.file.flush()
-            die()
-
-    def open_(handle, *args, **options):
+    def write(path, content):
         calls.append(1)
-        return (
-            Half(whole(handle, *args, **options))
-            if len(calls) == nth
-            else whole(handle, *args, **options)
-        )
+        if len(calls) == nth:
+            whole(path, content[: len(content) // 2])
+            die()
+        whole(path, content)
 
-    files.os.fdopen = open_
+    Path.write_bytes = write
 
 
 POINTS = {
-    "before the file is opened": lambda nth: die_before(files.tempfile, "mkstemp", nth),
+    "before the file is opened": lambda nth: die_before(store.tempfile, "mkdtemp", nth),
     "with half of it written": die_within_a_write,
-    "before it is synced": lambda nth: die_before(files.os, "fsync", 2 * nth - 1),
-    "before it is renamed": lambda nth: die_before(files.os, "replace", nth),
-    "after it is renamed": lambda nth: die_before(files, "_sync_folder", nth),
-    "before its folder is synced": lambda nth: die_before(files.os, "fsync", 2 * nth),
+    "before it is synced": lambda nth: die_before(store.os, "fsync", 2 * nth - 1),
+    "before it is renamed": lambda nth: die_before(store.os, "replace", nth),
+    "after it is renamed": lambda nth: die_before(store, "_sync_folder", nth),
+    "before its folder is synced": lambda nth: die_before(store.os, "fsync", 2 * nth),
     "while an old one is removed": lambda nth: die_before(Path, "unlink", nth),
 }
 

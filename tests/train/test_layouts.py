@@ -4,6 +4,7 @@ measured to be best."""
 import copy
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,15 +15,14 @@ from attnlab import seeds
 from attnlab.errors import WrongUsage
 from attnlab.experiments.sorting.config import SortingConfig
 from attnlab.experiments.sorting.sorter import build_model, make_draw, make_loss
+from attnlab.simd import interpret
 from attnlab.train import Member, TrainConfig, train_together
-from attnlab.train.layouts import blocks, choose, tape, update, vmap
-from attnlab.train.layouts.batched import batched
+from attnlab.train.layouts import blocks, choose, simd, update, vmap
 from attnlab.train.layouts.choose import choose_layout, ways
 from attnlab.train.layouts.effort import Effort, effort_of
 from attnlab.train.layouts.layout import NotExpressible
 from attnlab.train.layouts.sequential import Sequential
-from attnlab.train.layouts.simd import interpret
-from attnlab.train.layouts.simd.interpret import interpreted
+from attnlab.train.layouts.simd import interpreted
 from attnlab.train.layouts.vmap import vmapped
 
 from .test_simd import (
@@ -41,18 +41,8 @@ MEMBERS = 3
 NEVER = bool  # bool() is False
 
 
-def one_at_a_time(*arguments):
-    return batched(*arguments, width=1, is_compiled=False)
-
-
-def two_at_a_time(*arguments):
-    return batched(*arguments, width=2, is_compiled=False)
-
-
 LAYOUTS = {
     "vmap": vmapped,
-    "batched, one at a time": one_at_a_time,
-    "batched, two at a time": two_at_a_time,
     "lanes without a compiler": interpreted,
 }
 
@@ -94,16 +84,8 @@ def compared(make, case, steps, *, dtype=torch.float64, num=MEMBERS, **fields):
     ]
 
 
-COSTLY = [pytest.param(name, marks=[] if name == "sorter" else pytest.mark.slow) for name in CASES]
-
-
-@pytest.mark.parametrize("name", COSTLY)
-def test_blocks_of_several_take_the_steps_that_members_take_alone(name):
-    assert max(compared(two_at_a_time, CASES[name], 2)[1]) < 1e-12
-
-
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "batched, two at a time"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_takes_the_steps_that_members_take_alone(layout, name):
     assert max(compared(LAYOUTS[layout], CASES[name], 2)[1]) < 1e-12
 
@@ -133,36 +115,6 @@ def test_three_hundred_steps_end_where_members_end_alone(layout, dtype, bound):
     assert weights < bound
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("width", [1, 2])
-def test_three_hundred_compiled_steps_end_where_members_end_alone(width, dtype, bound):
-    def make(*arguments):
-        return batched(*arguments, width=width, is_compiled=True)
-
-    losses, _, weights = compared(make, CASES["sorter"], 300, dtype=dtype)[1]
-    assert losses < bound
-    assert weights < bound
-
-
-@pytest.mark.slow
-def test_compiled_steps_are_the_same_on_several_threads_and_what_they_cannot_be_is_said(
-    monkeypatch,
-):
-    def make(*arguments):
-        return batched(*arguments, width=1, is_compiled=True)
-
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert max(compared(make, CASES["sorter"], 20)[1]) < 1e-12
-
-    def fail(*arguments, **options):
-        raise RuntimeError("no such thing.\nMuch more is said.")
-
-    monkeypatch.setattr("torch._inductor.compile", fail)
-    with pytest.raises(NotExpressible, match=r"PyTorch's compiler failed \(no such thing\)$"):
-        compared(make, CASES["sorter"], 1)
-
-
 def next_token(model, row, factor=1.0):
     return F.cross_entropy(model(row[:, :-1]).transpose(1, 2), row[:, 1:]) * factor
 
@@ -180,9 +132,7 @@ def table(width):
 
 
 SHORT = Case(table(3), next_token, tokens)
-LONG = Case(
-    table(512), next_token, tokens
-)  # so many numbers that each member is updated by a call of its own
+LONG = Case(table(512), next_token, tokens)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -251,15 +201,13 @@ def test_a_training_that_is_told_to_stop_returns_what_is_done(layout):
     assert held.state()["steps"].tolist() == [done] * MEMBERS
 
 
-@pytest.mark.parametrize(
-    "layout", ["batched, one at a time", "batched, two at a time", "lanes without a compiler"]
-)
-def test_blocks_on_several_threads_give_the_same_bits(layout, monkeypatch):
-    monkeypatch.setattr(interpret, "WIDTH", 2)
+def test_blocks_on_several_threads_give_the_same_bits(monkeypatch):
+    monkeypatch.setattr(simd, "WIDTH", 2)
     case, data, found = SHORT, drawn(SHORT.batch, 5, 5), []
     for threads in (1, 3):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        held = LAYOUTS[layout](models_of(case, 5), configs_of(5), case.loss, first_batch(data))
+        held = interpreted(
+            models_of(case, 5), configs_of(5), case.loss, first_batch(data), workers=threads
+        )
         held.advance(data, rates(5, 5), 0, NEVER)
         found.append(held.state())
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
@@ -300,9 +248,8 @@ def one_decay_for_all(monkeypatch):
 
 def moments_without_correction(monkeypatch):
     true = update.State.rows
-    monkeypatch.setattr(
-        update.State, "rows", lambda self, m: true(self, m)._replace(steps=self.steps[m] + 9)
-    )
+    late = lambda self, m, p: replace(true(self, m, p), steps=self.steps[m] + 9)  # noqa: E731
+    monkeypatch.setattr(update.State, "rows", late)
 
 
 def members_in_another_order(monkeypatch):
@@ -334,35 +281,26 @@ def test_a_planted_fault_shows(layout, plant, monkeypatch):
     assert max(compared(LAYOUTS[layout], CASES["sorter"], 2)[1]) > 1e-6
 
 
-def test_an_operation_that_is_not_replayed_would_show(monkeypatch):
-    true = tape.Tape.play
+def test_an_operation_that_is_left_out_would_show(monkeypatch):
+    def forgetful(stages, memory):
+        calls = bound(stages, memory)
+        del calls[len(calls) // 2]
+        return calls
 
-    def play(self):
-        del self._calls[len(self._calls) // 2]
-        true(self)
-
-    monkeypatch.setattr(tape.Tape, "play", play)
-    assert max(compared(one_at_a_time, CASES["sorter"], 2)[1]) > 1e-6
-
-
-def freed_at_once(monkeypatch):
-    true = tape._last_uses
-    monkeypatch.setattr(
-        tape, "_last_uses", lambda graph: {**true(graph), **{node: [node] for node in graph.nodes}}
-    )
+    bound = interpret._bound
+    monkeypatch.setattr(interpret, "_bound", forgetful)
+    assert not max(compared(interpreted, CASES["sorter"], 2)[1]) < 1e-6
 
 
-def lent_twice(monkeypatch):
+def test_gradients_of_the_step_before_would_show(monkeypatch):
+    monkeypatch.setattr(vmap, "cut", lambda rows, shapes: blocks.cut(rows.clone(), shapes))
+    assert not max(compared(vmapped, CASES["sorter"], 2)[1]) < 1e-6
+
+
+def test_memory_that_is_given_away_too_early_would_show(monkeypatch):
     monkeypatch.setattr(interpret, "reads", lambda term: [])  # as if nobody read what was written
-
-
-@pytest.mark.parametrize(
-    ("plant", "make"), [(freed_at_once, one_at_a_time), (lent_twice, interpreted)]
-)
-def test_memory_that_is_given_away_too_early_would_show(plant, make, monkeypatch):
-    plant(monkeypatch)
     try:
-        assert not max(compared(make, CASES["sorter"], 2)[1]) < 1e-6
+        assert not max(compared(interpreted, CASES["sorter"], 2)[1]) < 1e-6
     except RuntimeError as error:  # PyTorch notices some of it
         assert "single memory location" in str(error)  # noqa: PT017
 
@@ -418,7 +356,7 @@ def test_what_only_solo_can_hold_is_held_by_solo(name):
     options = {"noise": [0] * MEMBERS, "example": data}
     configs = configs_of(steps=100_000)
     assert choose_layout(models, configs, loss, **options).name == "sequential"
-    for layout in ("vmap", "batched", "simd"):
+    for layout in ("vmap", "simd"):
         with pytest.raises(
             WrongUsage, match=f"the layout {layout} cannot hold these models: .*{words}"
         ):
@@ -443,9 +381,9 @@ def test_batches_of_many_shapes_are_for_solo():
     assert train_together(members, square).layout == "sequential"
     with pytest.raises(
         WrongUsage,
-        match=r"the layout batched cannot hold these models: the batches differ in shape",
+        match=r"the layout vmap cannot hold these models: the batches differ in shape",
     ):
-        train_together(members, square, layout="batched")
+        train_together(members, square, layout="vmap")
 
 
 def test_batches_that_turn_out_to_be_of_another_shape_are_said():
@@ -454,9 +392,19 @@ def test_batches_that_turn_out_to_be_of_another_shape_are_said():
 
     members = [Member(nn.Linear(2, 2), TrainConfig(steps=100), growing, judge)]
     assert train_together(members, square, layout="vmap").layout == "vmap"
-    for layout in ("batched", "simd"):
-        with pytest.raises(WrongUsage, match=r"batches.*\(3, 2\).*\(4, 2\)"):
-            train_together(members, square, layout=layout, engine="eager")
+    with pytest.raises(WrongUsage, match=r"batches.*\(3, 2\).*\(4, 2\)"):
+        train_together(members, square, layout="simd", engine="eager")
+
+
+def test_the_layout_that_is_gone_is_replaced_and_said():
+    watcher = Watcher()
+    member = Member(
+        nn.Linear(2, 2), TrainConfig(steps=5), lambda f, c: (torch.ones(c, 3, 2),), judge
+    )
+    with pytest.warns(DeprecationWarning, match="The layout batched is gone; vmap is used instead"):
+        found = train_together([member], square, layout="batched", observer=watcher)
+    assert found.layout == "vmap"
+    assert watcher.told[0].startswith("The layout batched is gone")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -484,15 +432,16 @@ SORTING, SMALL, MIDDLE = Effort(46.2, 0.235), Effort(220, 5.11), Effort(6_165, 6
         (SORTING, 1, 15_000, 1, True, ("simd", True)),
         (SORTING, 1_024, 15_000, 1, True, ("simd", True)),
         (SORTING, 64, 15_000, 2, False, ("simd", False)),
-        (SORTING, 1, 15_000, 1, False, ("batched", False)),
+        (SORTING, 1, 15_000, 1, False, ("simd", False)),
         (SORTING, 1, 50, 1, True, ("sequential", False)),
         (SMALL, 64, 15_000, 1, True, ("simd", True)),
-        (SMALL, 1, 100_000, 1, True, ("batched", True)),
-        (SMALL, 64, 15_000, 1, False, ("batched", False)),
+        (SMALL, 1, 15_000, 1, False, ("sequential", False)),
+        (SMALL, 64, 15_000, 1, False, ("vmap", False)),
         (MIDDLE, 1, 100, 1, True, ("sequential", False)),
-        (MIDDLE, 32, 10_000, 2, True, ("batched", True)),
+        (MIDDLE, 32, 10_000, 1, True, ("sequential", False)),
+        (MIDDLE, 32, 10_000, 2, True, ("simd", True)),
         (MIDDLE, 1, 10_000, 1, False, ("sequential", False)),
-        (MIDDLE, 32, 10_000, 2, False, ("batched", False)),
+        (MIDDLE, 32, 10_000, 2, False, ("sequential", False)),
     ],
 )
 def test_the_rule_chooses_what_was_measured_to_be_quickest(
@@ -509,7 +458,7 @@ def test_more_work_is_never_cheaper():
             price = way.seconds(effort, members, 100, 2)
             assert way.seconds(effort, members + 1, 100, 2) >= price
             assert way.seconds(effort, members, 101, 2) > price
-            assert way.seconds(effort._replace(numbers=effort.numbers * 2), members, 100, 2) > price
+            assert way.seconds(replace(effort, numbers=effort.numbers * 2), members, 100, 2) > price
 
 
 def test_work_is_counted_and_the_model_left_as_it_was():
@@ -528,9 +477,8 @@ def chosen(monkeypatch=None, num=64, steps=15_000, **options):
     data = drawn(case.batch, 1, num)
     made = []
     if monkeypatch is not None:
-        monkeypatch.setattr(choose, "tried", lambda layout, *_: layout)
         monkeypatch.setattr(choose, "tried", lambda layout, *args: layout)  # these take no steps
-        for name in ("Simd", "interpreted", "batched", "vmapped"):
+        for name in ("Simd", "interpreted", "vmapped"):
             monkeypatch.setattr(
                 choose, name, lambda *args, name=name, **kw: made.append((name, kw)) or Watcher()
             )
@@ -563,11 +511,10 @@ def test_the_engine_asked_for_is_taken(monkeypatch):
     assert chosen(monkeypatch)[0] == "Simd"
     assert chosen(monkeypatch, engine="eager")[0] == "interpreted"
     assert chosen(monkeypatch, num=1, steps=10, engine="compiled")[0] == "Simd"
-    assert chosen(monkeypatch, layout="batched", engine="compiled")[0] == "batched"
-    assert chosen(layout="sequential", engine="compiled") == (
-        "sequential",
-        ["The layout sequential compiles nothing; it trains as it is."],
-    )
+    for layout, made in (("sequential", "sequential"), ("vmap", "vmapped")):
+        name, told = chosen(monkeypatch, layout=layout, engine="compiled")
+        assert name == made
+        assert told == [f"The layout {layout} compiles nothing; it trains as it is."]
 
 
 def test_what_cannot_be_compiled_is_told_and_the_next_way_taken(monkeypatch):

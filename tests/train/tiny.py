@@ -21,7 +21,6 @@ WAYS = [
     ("vmap", "eager"),
     ("simd", "eager"),
     ("simd", "compiled"),
-    ("batched", "eager"),
 ]
 
 

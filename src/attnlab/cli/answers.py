@@ -1,7 +1,8 @@
 """Answers in the terminal: step by step, before and after an edit, and where heads attend."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +10,11 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from attnlab.cli.terminal import one_line, output
+from attnlab.cli.terminal import make_table, matrix_widths, one_line, output, show_matrix
 
 if TYPE_CHECKING:
     from attnlab.edits.forks import Fork
     from attnlab.look.trace import HeadTrace, Step, Trace
-
-__all__ = ["show_fork", "show_trace", "show_weights"]
 
 _MAX_CANDIDATES = 6  # with their probabilities
 _MAX_HEADS = 16  # shown one by one
@@ -23,8 +22,9 @@ _MAX_TOKENS = 16  # shown for more heads than that
 _MAX_WORDS = 60  # of a text that is written out
 _FIRST_WORDS = 8  # kept at the beginning of a longer one
 _BEST_HEADS = 4  # named for each token
-_WEIGHT_WIDTH = 5  # letters of a weight with its block
 _BLOCKS = " ▁▂▃▄▅▆▇█"
+_LETTERS = {"first": "f", "last": "l", "previous": "p", "self": "s", "next": "n"}
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _LEAST = 0.2  # attention weight on a token for a head to be named
 
 
@@ -33,13 +33,12 @@ def show_trace(trace: "Trace") -> None:
     console = output()
     for number, step in enumerate(trace.steps, 1):
         known = trace.input if step.position is None else trace.tokens[: step.position + 1]
-        head = Text(f"step {number} of {len(trace.steps)}  ", style="dim")
-        choice = Text(f" → {one_line(step.choice)}", style="bold green")
+        head = (f"step {number} of {len(trace.steps)}  ", "dim")
+        choice = (f" → {one_line(step.choice)}", "bold green")
         console.print(Text.assemble(head, _brief(known), choice, _verdict([step])))
         for candidate, probability in _shown(step):
-            is_choice = candidate == step.choice
             bar = "█" * round(probability * 24)
-            style = "bold green" if is_choice else "dim"
+            style = "bold green" if candidate == step.choice else "dim"
             console.print(Text(f"  p({one_line(candidate)}) {probability:.4f} {bar}", style=style))
         _show_heads(trace, known, step.position if step.place is None else step.place)
         console.print()
@@ -80,15 +79,16 @@ def _show_heads(trace: "Trace", known: Sequence[str], place: int | None) -> None
         if len(heads) > _MAX_HEADS:
             console.print(_tokens_table(heads, tokens, place))
         elif heads:
-            for table in _weights_tables(heads, tokens, place, console.width):
-                console.print(table)
+            _show_weights_of(heads, tokens, place)
 
 
 def _tokens_table(heads: "Sequence[HeadTrace]", tokens: Sequence[str], place: int | None) -> Table:
     """Make a row for each token: its mean weight over heads, and the heads with most weight."""
     rows = [_mean_row(each.rows) if place is None else each.rows[place] for each in heads]
     names = [_name(each) for each in heads]
-    table = _plain_table("  token" if place is not None else "  token (average over queries)")
+    table = make_table(
+        "  token" if place is not None else "  token (average over queries)", is_plain=True
+    )
     table.add_column(f"mean weight of {len(heads)} heads", justify="right")
     table.add_column("largest weights", overflow="fold")
     means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
@@ -125,44 +125,28 @@ def _verdict(steps: "Sequence[Step]") -> Text:
     return Text(f"   wrong: {right} is right", style="bold red")
 
 
-def _weights_tables(
-    heads: "Sequence[HeadTrace]", tokens: Sequence[str], position: int | None, room: int
-) -> Iterator[Table | Text]:
-    """Make a table with a row for each head, or transposed tables if the tokens do not fit."""
-    rows = [_mean_row(each.rows) if position is None else each.rows[position] for each in heads]
+def _show_weights_of(
+    heads: "Sequence[HeadTrace]", tokens: Sequence[str], place: int | None
+) -> None:
+    """Print a row for each head, or a column for each where the tokens do not fit."""
     names = [_name(each) for each in heads]
-    title = "  weight on" if position is not None else "  average weight on"
-    if _fits(tokens, max(len(title), *(len(name) + 2 for name in names)), room):
-        table = _plain_table(title)
-        width = max(map(len, tokens), default=0) + 2
-        for token in tokens:
-            table.add_column(token, justify="right", min_width=min(width, 5), no_wrap=True)
-        for name, row in zip(names, rows, strict=True):
-            table.add_row(Text(f"  {name}"), *map(_shaded, row))
-        yield table
+    cells = []
+    for each in heads:
+        row = _mean_row(each.rows) if place is None else each.rows[place]
+        cells.append(list(map(_shaded, row)))
+    title = "  average weight on" if place is None else "  weight on"
+    if _fits(title, tokens, names, cells):
+        show_matrix(title, tokens, names, cells)
         return
-    yield Text(f"{title} (columns: heads)", style="dim")
-    wide = min(2 + max(map(cell_len, tokens)), room // 2)
-    most = max(1, (room - wide) // (2 + max(_WEIGHT_WIDTH, *map(len, names))))
-    for first in range(0, len(names), most):
-        table = _plain_table("")
-        for name in names[first : first + most]:
-            table.add_column(name, justify="right", no_wrap=True)
-        columns = zip(*rows[first : first + most], strict=True)
-        for token, weights in zip(tokens, columns, strict=True):
-            table.add_row(Text(f"  {token}"), *map(_shaded, weights))
-        yield table
+    output().print(Text(f"{title} (columns: heads)", style="dim"))
+    show_matrix("", names, tokens, [list(column) for column in zip(*cells, strict=True)])
 
 
-def _plain_table(title: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1), show_header=True, header_style="dim")
-    table.add_column(title)
-    return table
-
-
-def _fits(tokens: Sequence[str], first: int, room: int) -> bool:
-    """Is there room for a column for each token beside the first column?"""
-    return first + sum(2 + max(cell_len(token), _WEIGHT_WIDTH) for token in tokens) <= room
+def _fits(
+    corner: str, columns: Sequence[str], labels: Sequence[str], cells: Sequence[Sequence[Text]]
+) -> bool:
+    first_width = max(map(cell_len, [corner, *labels])) + 2
+    return first_width + sum(matrix_widths(columns, cells)) <= output().width
 
 
 def _mean_row(rows: Sequence[Sequence[float]]) -> list[float]:
@@ -179,9 +163,7 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
         console.print(Text(f"{question}: no token is chosen; change of the output:", style="bold"))
         console.print(Text(str(fork.certificate), style="dim"))
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2), header_style="dim")
-    for column in ("step", "before", "after", "change"):
-        table.add_column(column, overflow="fold")
+    table = make_table("step", "before", "after", "change", is_plain=True)
     pairs = zip_longest(fork.before.steps, fork.after.steps)
     for number, (before, after) in enumerate(pairs, 1):
         is_same = before is not None and after is not None and before.choice == after.choice
@@ -208,8 +190,6 @@ def show_weights(site: str, facts: Mapping[str, Any]) -> None:
     console = output()
     keys = [one_line(token) for token in facts["key_tokens"]]
     queries = [one_line(token) for token in facts["query_tokens"]]
-    first_width = max(7, *(cell_len(token) + 2 for token in queries))
-    has_room = _fits(keys, first_width, console.width)
     for head in facts["heads"]:
         figures = (
             f"entropy {head['entropy']:.3f} nats, largest weight {head['largest_weight']:.3f} "
@@ -217,19 +197,16 @@ def show_weights(site: str, facts: Mapping[str, Any]) -> None:
         )
         name = Text(one_line(f"head {head_at(site, head['head'])}"), style="bold")
         console.print(name + Text(f"  {figures}", style="dim"))
-        table = _plain_table("  query")
-        if has_room:
-            for key in keys:
-                table.add_column(key, justify="right", min_width=4, no_wrap=True)
-            for token, row in zip(queries, head["rows"], strict=True):
-                table.add_row(Text(f"  {token}"), *map(_shaded, row))
-        else:
-            table.add_column("largest weight on", min_width=4, no_wrap=True)
-            for token, row, key in zip(queries, head["rows"], head["looks_most_at"], strict=True):
+        title, columns = "  query", keys
+        cells = [list(map(_shaded, row)) for row in head["rows"]]
+        if not _fits(title, columns, queries, cells):
+            columns, cells = ["largest weight on"], []
+            for row, key in zip(head["rows"], head["looks_most_at"], strict=True):
                 largest = max((weight for weight in row if weight is not None), default=None)
                 words = "nothing" if largest is None else f"{one_line(key)} ({largest:.2f})"
-                table.add_row(Text(f"  {token}"), Text(words))
-        console.print(table)
+                cells.append([Text(words)])
+        show_matrix(title, columns, queries, cells)
+        console.print()
 
 
 def _choice(step: "Step | None") -> str:
@@ -270,3 +247,36 @@ def _shaded(weight: float | None) -> Text:
     block = _BLOCKS[min(8, math.ceil(8 * weight - 0.5))]
     number = Text(f"{weight:.2f}", style="dim" if weight < 0.05 else "")
     return number + Text(block, style="bright_blue")
+
+
+def show_overview(facts: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print a table for each kind of attention: a row for each layer, a cell for each head."""
+    groups: dict[str, dict[str, list[Text]]] = {}
+    for site, each in facts.items():
+        kind = _LAYER.sub(lambda found: found[0].replace(found[1], "*"), site)
+        groups.setdefault(kind, {})[_layer_of(site)] = [_cell(head) for head in each["heads"]]
+    for kind, layers in groups.items():
+        output().print(Text(kind, style="bold"))
+        most = max(map(len, layers.values()))
+        cells = [[*row, *[Text()] * (most - len(row))] for row in layers.values()]
+        show_matrix("  layer", [str(number) for number in range(most)], list(layers), cells)
+    named = {head["mostly"] for each in facts.values() for head in each["heads"]}
+    words = [f"{letter} {place}" for place, letter in _LETTERS.items() if place in named]
+    legend = "~7: as spread as a uniform weight on 7 tokens; means over queries"
+    if words:
+        legend = f"f67: 67 % of a head's weight on one token ({', '.join(words)} token); {legend}"
+    output().print(Text(legend, style="dim"))
+
+
+def _cell(head: Mapping[str, Any]) -> Text:
+    place = head["mostly"]
+    if place is None:
+        return Text(f"~{math.exp(head['entropy']):.0f}", style="dim")
+    share = head["places"][place]
+    percent = min(round(100 * share), 99)
+    return Text(f"{_LETTERS[place]}{percent:02d}", style="bold" if share >= 0.6 else "")
+
+
+def _layer_of(site: str) -> str:
+    found = _LAYER.search(site)
+    return found[1] if found else site.removesuffix(".weights") or "0"

@@ -1,15 +1,31 @@
-"""The check of this machine: what is installed, what is missing, and how to install it."""
+"""attnlab doctor: what this machine has and lacks, and how to install it."""
 
 import importlib.metadata
 import os
 import platform
 import shutil
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-__all__ = ["Finding", "examine"]
+from rich.text import Text
 
-_NEEDED = {"torch": "2.6", "numpy": "2", "safetensors": "0.5", "rich": "13", "cyclopts": "5"}
+from attnlab.cli.model_doctor import examine_model
+from attnlab.cli.options import AsJson
+from attnlab.cli.terminal import print_json, show_table
+from attnlab.errors import WrongUsage
+
+if TYPE_CHECKING:
+    from attnlab.parts.probes import Probe
+
+_NEEDED = {
+    "torch": "2.6",
+    "numpy": "2",
+    "scipy": "1.15",
+    "safetensors": "0.5",
+    "filelock": "4.2",
+    "rich": "13",
+    "cyclopts": "5",
+}
 _OPTIONAL = {
     "matplotlib": ("figures as PNG and SVG", "pip install 'attnlab[plot]'"),
     "scikit-learn": ("the baseline of sentiment", "pip install 'attnlab[baseline]'"),
@@ -21,12 +37,15 @@ _OPTIONAL = {
         "pip install 'attnlab[hf]'",
     ),
     "gguf": ("pretrained models in GGUF files", "pip install 'attnlab[hf]'"),
-    "optuna": ("attnlab search", "pip install 'attnlab[optuna]'"),
-    "ray": ("sweeps and searches on a cluster", "pip install 'attnlab[ray]'"),
+    "optuna": ("attnlab tune", "pip install 'attnlab[optuna]'"),
+    "ray": ("attnlab sweep and tune on a cluster", "pip install 'attnlab[ray]'"),
     "tensorboard": ("--log tensorboard", "pip install 'attnlab[tensorboard]'"),
     "mlflow-skinny": ("--log mlflow", "pip install 'attnlab[mlflow]'"),
 }
 _FULL_PACKAGES = {"mlflow-skinny": "mlflow"}  # the package that contains it
+
+
+_STYLES = {"good": "green", "optional": "yellow", "missing": "bold red", "note": "dim"}
 
 
 class Finding(NamedTuple):
@@ -36,6 +55,34 @@ class Finding(NamedTuple):
     what: str
     found: str
     advice: str = ""
+
+
+def doctor(
+    model: str | None = None, /, *, ends_in: str | None = None, as_json: AsJson = False
+) -> int:
+    """Check this machine, or how much of a pretrained model can be recorded and edited.
+
+    Parameters
+    ----------
+    model
+        A pretrained model: a folder, a GGUF file or a hub id. Without it, this machine is checked:
+        versions, optional packages, processor, disk.
+    ends_in
+        The model's output layer: none, causal-lm, masked-lm, …; by default the one its files name.
+    as_json
+        Print the findings as JSON.
+    """
+    if model is not None:
+        return examine_model(model, ends_in, as_json=as_json)
+    if ends_in is not None:
+        raise WrongUsage("--ends-in is for a model; name one.")
+    findings = examine()
+    if as_json:
+        print_json([finding._asdict() for finding in findings])
+    else:
+        rows = [(Text(each.state, _STYLES[each.state]), *each[1:]) for each in findings]
+        show_table(["", "what", "found", "advice"], rows)
+    return 3 if any(finding.state == "missing" for finding in findings) else 0
 
 
 def examine() -> list[Finding]:
@@ -52,20 +99,17 @@ def _python() -> Finding:
 def _packages() -> list[Finding]:
     findings = []
     for name, least in _NEEDED.items():
-        version = _version(name)
-        if version is None:
-            findings.append(
-                Finding("missing", name, "not installed", f"pip install '{name}>={least}'")
-            )
-        else:
-            findings.append(Finding("good", name, version))
+        missing = Finding("missing", name, "not installed", f"pip install '{name}>={least}'")
+        findings.append(_installed(name) or missing)
     for name, (purpose, command) in _OPTIONAL.items():
-        version = _version(name) or _version(_FULL_PACKAGES.get(name, name))
-        if version is None:
-            findings.append(Finding("optional", name, "not installed", f"for {purpose}: {command}"))
-        else:
-            findings.append(Finding("good", name, version))
+        missing = Finding("optional", name, "not installed", f"for {purpose}: {command}")
+        findings.append(_installed(name) or missing)
     return findings
+
+
+def _installed(name: str) -> Finding | None:
+    version = _version(name) or _version(_FULL_PACKAGES.get(name, name))
+    return None if version is None else Finding("good", name, version)
 
 
 def _torch() -> list[Finding]:
@@ -76,26 +120,25 @@ def _torch() -> list[Finding]:
     from attnlab.parts.fused import attention_path_probe
     from attnlab.parts.linear import matrix_path_probe
 
-    threads = f"{torch.get_num_threads()} of {os.cpu_count()} processors"
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    probe = matrix_path_probe(fresh=True)
-    if probe.ratio is None:
-        path = f"the default: {probe.reason}"
-    else:
-        taken = "oneDNN is used for large products" if probe.is_taken else "the default is used"
-        path = f"oneDNN takes {probe.ratio:.2f} of the default's time; {taken}"
-    own = attention_path_probe(fresh=True)
-    if own.ratio is None:
-        kernel = f"the default: {own.reason}"
-    else:
-        taken = "it is used for long attentions" if own.is_taken else "the default is used"
-        kernel = f"our kernel takes {own.ratio:.2f} of torch's time; {taken}"
+    matrix = matrix_path_probe(fresh=True)
+    path = _timed(matrix, "oneDNN", "the default's", "oneDNN is used for large products")
+    attention = attention_path_probe(fresh=True)
+    kernel = _timed(attention, "our kernel", "torch's", "it is used for long attentions")
     return [
-        Finding("note", "threads", threads),
+        Finding("note", "threads", f"{torch.get_num_threads()} of {os.cpu_count()} processors"),
         Finding("note", "GPU", device),
         Finding("note", "matrix path", path, "ATTNLAB_MATRIX_PATH=default|onednn|auto"),
         Finding("note", "attention path", kernel, "ATTNLAB_ATTENTION_PATH=default|native|auto"),
     ]
+
+
+def _timed(probe: "Probe", ours: str, theirs: str, when_taken: str) -> str:
+    """Say how much faster one of two paths was, and which one is used."""
+    if probe.ratio is None:
+        return f"the default: {probe.reason}"
+    used = when_taken if probe.is_taken else "the default is used"
+    return f"{ours} takes {probe.ratio:.2f} of {theirs} time; {used}"
 
 
 def _compiler() -> list[Finding]:

@@ -9,17 +9,14 @@ from cyclopts import Parameter
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_fork
 from attnlab.cli.edit_syntax import read_edits
-from attnlab.cli.options import AsJson, Strings
-from attnlab.cli.output_folder import check_new_folder
-from attnlab.cli.prompts import NO_OPTIONS, PretrainedOptions, ask
-from attnlab.cli.runs import print_json
+from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions, Strings
+from attnlab.cli.output_folder import check_new_folder, save_fork
+from attnlab.cli.prompts import ask
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     from attnlab.edits import Edit
     from attnlab.look.questions import Question
-
-__all__ = ["edit", "edits_"]
 
 
 def edit(
@@ -74,11 +71,9 @@ def edit(
     _check_names(question, wanted)
     found = fork(question, *wanted, step=from_step)
     if out is not None:
-        from attnlab.cli.output_folder import save_fork
-
         save_fork(question, found, wanted, out, title=f"{Path(run).name}: {' '.join(words)}")
     if as_json:
-        print_json({"edits": [each.to_json() for each in wanted], **found.to_mapping()})
+        terminal.print_json({"edits": [each.to_json() for each in wanted], **found.to_mapping()})
         return 0
     show_fork(found, [repr(each) for each in wanted])
     if out is not None:
@@ -88,12 +83,10 @@ def edit(
 
 def _check_names(question: "Question", edits: "Sequence[Edit]") -> None:
     """Raise `WrongUsage` where an edit names tokens and the model reads vectors."""
-    from attnlab.edits.targets import has_names, is_all
-
     if question.vocabulary is not None:
         return
     for each in edits:
-        if any(has_names(target) for target in (each.query, each.key) if not is_all(target)):
+        if each.names_tokens:
             (words,) = question.passage().words.values()
             places = ", ".join(f"{place} is {word}" for place, word in enumerate(words))
             raise WrongUsage(
@@ -112,12 +105,13 @@ def edits_(*, as_json: AsJson = False) -> int:
     from attnlab.cli.edit_syntax import dashed
     from attnlab.edits.edit import edit_kinds, own_fields
 
-    rows = [
-        (dashed(name), str(kind.__doc__).partition("\n")[0], " ".join(own_fields(kind)))
-        for name, kind in sorted(edit_kinds().items())
-    ]
+    rows = []
+    for name, kind in sorted(edit_kinds().items()):
+        does = str(kind.__doc__).partition("\n")[0]
+        rows.append((dashed(name), does, " ".join(own_fields(kind))))
     if as_json:
-        print_json([dict(zip(("edit", "does", "settings"), row, strict=True)) for row in rows])
+        names = ("edit", "does", "settings")
+        terminal.print_json([dict(zip(names, row, strict=True)) for row in rows])
         return 0
     terminal.show_table(("edit", "what it does", "settings"), rows)
     terminal.say(

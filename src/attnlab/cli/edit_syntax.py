@@ -11,8 +11,6 @@ from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 if TYPE_CHECKING:
     from attnlab.edits import Edit
 
-__all__ = ["dashed", "parse_edit", "read_edits"]
-
 _EDGE = re.compile(r'(".+"|.+?)-(".+"|-?\d+|-?\d*\.\.-?\d*|[^-]+|-)', re.DOTALL)
 """QUERY-KEY. A key may be a negative number; a key that contains a dash needs quotes."""
 

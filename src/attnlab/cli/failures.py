@@ -8,23 +8,32 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 import cyclopts
 
 from attnlab.cli import terminal
+from attnlab.core.store import CouldNotWrite
 from attnlab.errors import AttnlabError
-from attnlab.files import CouldNotWrite
-
-__all__ = ["Interrupts", "Terminated", "explain", "writing_to"]
 
 _NO_MEMORY = re.compile(
     r"out of memory|not enough memory|(can't|cannot|unable to) (al|re|m)\w+ memory", re.IGNORECASE
 )
 """Torch's messages; on a CPU it has no error class of its own."""
 
-_written: ContextVar[Path | None] = ContextVar("the run folder that is being written", default=None)
+
+@dataclass(frozen=True)
+class Written:
+    """A folder that is being written, and how it is resumed."""
+
+    folder: Path
+    first_file: str
+    command: str
+
+
+_written: ContextVar[Written | None] = ContextVar("the folder that is written", default=None)
 
 
 class Terminated(KeyboardInterrupt):
@@ -77,46 +86,49 @@ class Interrupts:
 
 
 @contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
-    """Name the run folder that is being written, so that `explain` can say how to resume it."""
-    _written.set(folder)
+def writing_to(
+    folder: Path | None, first_file: str = "config.json", command: str = ""
+) -> Iterator[None]:
+    """Name the folder that is being written, so that `explain` can say how to resume it.
+
+    Args:
+        folder: None if nothing is written.
+        first_file: a file that is there as soon as something can be resumed.
+        command: resumes it; by default `attnlab resume FOLDER`.
+    """
+    if folder is not None:
+        again = command or f"attnlab resume {folder}"
+        _written.set(Written(folder, first_file, again))
     yield
     _written.set(None)  # after an error `explain` still needs it
 
 
 def _resume_hint() -> str:
-    folder = _written.get()
+    written = _written.get()
     _written.set(None)
-    if folder is None:
-        return ""
     # The rule of `experiments.folder.is_unfinished`, which is slow to import after an interrupt.
-    is_begun = os.path.isfile(folder / "config.json")
-    if not is_begun or os.path.exists(folder / "claims.json"):
+    if written is None or not os.path.isfile(written.folder / written.first_file):
         return ""
-    return f"the results so far are in {folder}; to go on: attnlab resume {folder}"
+    if os.path.exists(written.folder / "claims.json"):
+        return ""
+    return f"the results so far are in {written.folder}; to go on: {written.command}"
 
 
 def explain(error: BaseException) -> int | None:
     """Print one sentence about an error and return the exit status; None for a bug of ours."""
     hint = _resume_hint()
-    if isinstance(error, KeyboardInterrupt):
-        who, status = ("SIGTERM", 143) if isinstance(error, Terminated) else ("you", 130)
-        sentence = f"stopped by {who}; {hint}" if hint else f"stopped by {who}."
-        return terminal.complain(sentence, status)
-    if isinstance(error, cyclopts.CycloptsError):
-        sentence = " ".join(str(error).split())
-        if isinstance(error, cyclopts.UnusedCliTokensError):
-            sentence += (
-                " Settings are written --set key=value, and an input of several words is one "
-                "argument."
-            )
-        return terminal.complain(sentence if sentence.endswith((".", "?")) else sentence + ".", 2)
+    if isinstance(error, BrokenPipeError):
+        return 0  # the reader has closed our output (`attnlab list | head`)
     if isinstance(error, CouldNotWrite) and hint:
         return terminal.complain(f"{error} T{hint[1:]}", error.exit_status)
     if isinstance(error, AttnlabError):
         return terminal.complain(str(error), error.exit_status)
-    if isinstance(error, BrokenPipeError):
-        return 0  # the reader has closed our output (`attnlab list | head`)
+    if isinstance(error, Terminated):
+        return terminal.complain(f"stopped by SIGTERM{f'; {hint}' if hint else '.'}", 143)
+    if isinstance(error, KeyboardInterrupt):
+        return terminal.complain(f"stopped by you{f'; {hint}' if hint else '.'}", 130)
+    if isinstance(error, cyclopts.CycloptsError):
+        return terminal.complain(_usage(error), 2)
     if isinstance(error, OSError) and error.strerror:
         what = error.filename or "standard input or output"
         return terminal.complain(f"could not use {what}: {error.strerror}.", 3)
@@ -126,3 +138,12 @@ def explain(error: BaseException) -> int | None:
             "there is not enough memory for this; try a smaller model, domain or batch.", 3
         )
     return None
+
+
+def _usage(error: cyclopts.CycloptsError) -> str:
+    sentence = " ".join(str(error).split())
+    if isinstance(error, cyclopts.UnusedCliTokensError):
+        sentence += (
+            " Settings are written --set key=value, and an input of several words is one argument."
+        )
+    return sentence if sentence.endswith((".", "?")) else sentence + "."

@@ -13,8 +13,6 @@ from attnlab.cli.terminal import one_line
 if TYPE_CHECKING:
     from attnlab.experiments.report import Report
 
-__all__ = ["show_final_screen"]
-
 _FINDINGS = {
     "lookup": (
         "loose_at_chance",
@@ -81,7 +79,7 @@ def _finding(report: "Report") -> str:
     for claim in report.claims:
         if claim.name == name and claim.passed:
             return f"{sentence}: {claim.measured}"
-    return str(report.document["subtitle"])
+    return str(report.content.subtitle)
 
 
 def _print_short(line: Text) -> None:

@@ -5,13 +5,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.cli import terminal
-from attnlab.cli.answers import show_weights
-from attnlab.cli.long_text import NO_LONG_TEXT, LongTextOptions, summarize_long_text
-from attnlab.cli.options import AsJson, Strings
-from attnlab.cli.output_folder import check_new_folder
-from attnlab.cli.overview import habits, mostly, show_overview
-from attnlab.cli.prompts import NO_OPTIONS, PretrainedOptions, ask, head_numbers
-from attnlab.cli.runs import print_json
+from attnlab.cli.answers import show_overview, show_weights
+from attnlab.cli.long_text import is_long_text, summarize_long_text
+from attnlab.cli.options import (
+    NO_LONG_TEXT,
+    NO_OPTIONS,
+    AsJson,
+    LongTextOptions,
+    PretrainedOptions,
+    Strings,
+)
+from attnlab.cli.output_folder import check_new_folder, save_recording
+from attnlab.cli.prompts import ask, head_numbers
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -19,9 +24,8 @@ if TYPE_CHECKING:
 
     from attnlab.look import Recording
 
-__all__ = ["look"]
-
 _MAX_HEADS = 16  # shown one by one; more are shown in one table
+_LEAST = 0.3  # share of a head's weight on one position that the table names
 _MAX_WEIGHTS = 1_000_000  # that --json writes out as rows
 
 
@@ -59,11 +63,12 @@ def look(
     as_json
         Print the result as JSON.
     """
+    from attnlab.look.heads import head_at
     from attnlab.look.questions import Verdict, recorded
 
     _check_options(site, head)
     other_options = [*how.given(), "--site"] if site else how.given()
-    if long_text.is_given(run, words, other_options):
+    if is_long_text(long_text, run, words, other_options):
         return summarize_long_text(run, long_text, head=head, out=out, as_json=as_json)
     if out is not None:
         check_new_folder(out)
@@ -71,8 +76,6 @@ def look(
     chosen = {} if head is None else head_numbers(question.model, head)
     recording = recorded(question, list(chosen or site or ["*weights"]))
     if out is not None:
-        from attnlab.cli.output_folder import save_recording
-
         save_recording(recording, out, title=f"{Path(run).name}: {' '.join(words)}")
     if not recording:
         raise WrongUsage(
@@ -86,12 +89,12 @@ def look(
     sites = sorted(recording, key=lambda name: "cross_attention" not in name)
     facts = {name: _facts(recording, name, chosen.get(name), has_rows=has_rows) for name in sites}
     if as_json:
-        print_json(facts)
+        terminal.print_json(facts)
         return 0
     if is_brief:
         show_overview(facts)
         terminal.say(
-            f"one of them: attnlab look {run} … --head {_example_head(facts)}", is_quiet=True
+            f"one of them: attnlab look {run} … --head '{head_at(sites[0], 0)}'", is_quiet=True
         )
     else:
         for name in sites:
@@ -178,18 +181,30 @@ def _head_facts(
     return facts
 
 
-def _example_head(facts: dict[str, Any]) -> str:
-    """Name the head with most weight on one position other than the first, as --head takes it."""
-    from attnlab.look.heads import head_at
+def habits(weights: "Tensor", *, is_own: bool) -> dict[str, float]:
+    """Return a head's mean weight on the first and last key and, in self-attention, near the query.
 
-    candidates = []
-    for site, each in facts.items():
-        for head in each["heads"]:
-            shares = [share for place, share in head["places"].items() if place != "first"]
-            candidates.append((max(shares, default=0.0), site, head["head"]))
-    _, site, number = max(candidates)
-    name = head_at(site, number)
-    return f"'{name}'" if " " in name else name
+    weights (query, key). Only queries for which these positions differ are counted, all if there
+    are none.
+    """
+    queries, keys = weights.shape
+    if not is_own or queries != keys:
+        return {"first": float(weights[:, 0].mean()), "last": float(weights[:, -1].mean())}
+    inner = weights[2:] if queries > 2 else weights
+    first = queries - inner.shape[0]
+    found = {"first": float(inner[:, 0].mean()), "self": float(inner.diagonal(first).mean())}
+    previous = weights.diagonal(-1)[max(first - 1, 0) :]
+    found["previous"] = float(previous.mean()) if queries > 1 else 0.0
+    if queries > 3 and bool((weights.triu(1) > 0).any()):  # no causal mask
+        found["last"] = float(weights[2:-2, -1].mean()) if queries > 4 else 0.0
+        found["next"] = float(weights.diagonal(1)[2:-1].mean()) if queries > 4 else 0.0
+    return found
+
+
+def mostly(places: dict[str, float]) -> str | None:
+    """Name the position with most of a head's weight, if that is at least 30 %."""
+    place = max(places, key=lambda each: places[each])
+    return place if places[place] >= _LEAST else None
 
 
 def _show(name: str, facts: dict[str, Any]) -> None:

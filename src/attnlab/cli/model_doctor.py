@@ -6,99 +6,158 @@ import resource
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from attnlab.cli import terminal
-from attnlab.cli.prompts import open_model
+from attnlab.cli.prompts import is_pretrained, open_model
+from attnlab.cli.resolve_run import find_run
+from attnlab.cli.terminal import print_json, say
+from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     from attnlab.pretrained.model import Pretrained
 
-__all__ = ["examine_model", "show_model"]
-
 _ATTENTION = ("query", "key", "value", "mask", "scores", "weights", "heads", "output")
 _STREAM = ("residual_before", "residual_between", "residual_after")
+_LAYER = re.compile(r"(^|\.)\d+(?=\.|$)")  # the number of one
 _SINK = 1e-3  # share of a row's weight lost to rounding; more than this is a sink
 
 
-def examine_model(name: str, ends_in: str | None = None) -> dict[str, Any]:
-    """Open a pretrained model, which checks its backends, and return the findings."""
+@dataclass(frozen=True)
+class AttentionGroup:
+    """The attentions of one stack and kind with the same backend and numbers of heads.
+
+    calls: in a forward pass. made: how far weights that are computed on demand are from eager
+    ones, at most; None where no layer can. sink: the largest share of a query's weight on a sink.
+    effect: the smallest and the largest effect of ablation on the output.
+    """
+
+    attention: str
+    layers: int
+    heads: int
+    kv_heads: int
+    backend: str
+    calls: list[int]
+    made: float | None
+    made_layers: int
+    sink: float
+    window: str | None
+    effect: list[float] | None
+
+
+@dataclass(frozen=True)
+class ModelFindings:
+    """What was found out about a pretrained model when it was opened.
+
+    bytes: of its parameters. seconds: to open and check it. peak_bytes: of this process. fast_path:
+    how far the output is from that of torch's fast path; None if it has none. sites, missing: kinds
+    of sites, with `*` for the number of a layer; missing are those that our own models have.
+    """
+
+    model: str
+    class_: str
+    source: str
+    notes: list[str]
+    tokenizer: str | None
+    parameters: int
+    bytes: int
+    dtype: str
+    device: str
+    seconds: float
+    peak_bytes: int
+    attentions: list[AttentionGroup]
+    fast_path: float | None
+    sites: list[str]
+    missing: list[str]
+
+
+def examine_model(name: str, ends_in: str | None, *, as_json: bool) -> int:
+    """Open a pretrained model, which checks its backends, and print the findings."""
+    if not is_pretrained(name):
+        raise WrongUsage(
+            f"{find_run(name)} is a run of attnlab, which has every site: attnlab show {name}"
+        )
     started = time.perf_counter()
     model = open_model(name, head=ends_in)
-    seconds = time.perf_counter() - started
-    foreign = model.foreign
-    weights = list(foreign.parameters())
-    return {
-        "model": name,
-        "class": type(foreign).__name__,
-        "source": model.source,
-        "notes": list(model.notes),
-        "tokenizer": None if model.tokenizer is None else type(model.tokenizer).__name__,
-        "parameters": sum(each.numel() for each in weights),
-        "bytes": sum(each.nbytes for each in weights),
-        "dtype": ", ".join(sorted({str(each.dtype).removeprefix("torch.") for each in weights})),
-        "device": ", ".join(sorted({str(each.device) for each in weights})),
-        "seconds": seconds,
-        "peak_bytes": _peak_memory(),
-        "attentions": _groups(model),
-        "fast_path": model.fast_path,
-        "sites": _sites(model),
-        "missing": _missing(model),
-    }
+    found = _findings(name, model, time.perf_counter() - started)
+    if as_json:
+        told = {key.removesuffix("_"): value for key, value in asdict(found).items()}
+        print_json(told)
+    else:
+        _show(found)
+    return 0
 
 
-def show_model(found: dict[str, Any]) -> None:
-    """Print the findings."""
-    terminal.say(
-        f"{found['class']}, {found['parameters']:,} parameters, {found['dtype']}, on "
-        f"{found['device']}"
+def _findings(name: str, model: "Pretrained", seconds: float) -> ModelFindings:
+    from attnlab.sites import site_names
+
+    weights = list(model.foreign.parameters())
+    return ModelFindings(
+        model=name,
+        class_=type(model.foreign).__name__,
+        source=model.source,
+        notes=list(model.notes),
+        tokenizer=None if model.tokenizer is None else type(model.tokenizer).__name__,
+        parameters=sum(each.numel() for each in weights),
+        bytes=sum(each.nbytes for each in weights),
+        dtype=", ".join(sorted({str(each.dtype).removeprefix("torch.") for each in weights})),
+        device=", ".join(sorted({str(each.device) for each in weights})),
+        seconds=seconds,
+        peak_bytes=_peak_memory(),
+        attentions=_groups(model),
+        fast_path=model.fast_path,
+        sites=_without_layers(site_names(model)),
+        missing=_missing(model),
     )
-    terminal.say(f"from {found['source']}; tokenizer: {found['tokenizer'] or 'none'}")
-    for note in found["notes"]:
-        terminal.say(f"note: {note}")
-    for group in found["attentions"]:
-        terminal.say("")
+
+
+def _show(found: ModelFindings) -> None:
+    say(f"{found.class_}, {found.parameters:,} parameters, {found.dtype}, on {found.device}")
+    say(f"from {found.source}; tokenizer: {found.tokenizer or 'none'}")
+    for note in found.notes:
+        say(f"note: {note}")
+    for group in found.attentions:
+        say("")
         _show_group(group)
-    if found["fast_path"] is not None:
-        terminal.say("")
-        terminal.say(
+    say("")
+    if found.fast_path is not None:
+        say(
             "torch's fast path, which a call without gradients takes, cannot be hooked; without it "
-            f"the output is {found['fast_path']:.2g} apart"
+            f"the output is {found.fast_path:.2g} apart"
         )
-    terminal.say("")
-    _show_sites("sites", found["sites"])
-    _show_sites("missing", found["missing"])
-    terminal.say(
-        f"opened and checked in {found['seconds']:.1f} s; weights {_size(found['bytes'])}, "
-        f"the process at most {_size(found['peak_bytes'])}"
+        say("")
+    _show_sites("sites", found.sites)
+    _show_sites("missing", found.missing)
+    say(
+        f"opened and checked in {found.seconds:.1f} s; weights {_size(found.bytes)}, "
+        f"the process at most {_size(found.peak_bytes)}"
     )
 
 
-def _show_group(group: dict[str, Any]) -> None:
+def _show_group(group: AttentionGroup) -> None:
     """Print the findings on a group of attentions, a line for each."""
-    made, effect, layers = group["made"], group["effect"], group["layers"]
-    calls = ", ".join(map(str, group["calls"]))
+    calls = ", ".join(map(str, group.calls))
     lines = {
-        "backend": f"{group['backend']}, {calls} calls in a forward pass",
+        "backend": f"{group.backend}, {calls} calls in a forward pass",
         "weights on demand": "no: only with eager attention",
         "sinks": "none",
-        "window": group["window"] or "none stated",
+        "window": group.window or "none stated",
         "effect of ablation": "not tried",
     }
-    if made is not None:
-        lines["weights on demand"] = (
-            f"{group['made_layers']} of {layers}, off by {made:.1g} at most"
-        )
-    if group["sink"] > _SINK:
-        lines["sinks"] = f"{group['sink']:.1%} of a query's weight at most"
-    if effect is not None:
-        lines["effect of ablation"] = f"{effect[0]:.2g} to {effect[1]:.2g} on the output"
+    if group.made is not None:
+        made = f"{group.made_layers} of {group.layers}, off by {group.made:.1g} at most"
+        lines["weights on demand"] = made
+    if group.sink > _SINK:
+        lines["sinks"] = f"{group.sink:.1%} of a query's weight at most"
+    if group.effect is not None:
+        least, most = group.effect
+        lines["effect of ablation"] = f"{least:.2g} to {most:.2g} on the output"
     shared = ""
-    if group["kv_heads"] != group["heads"]:
-        shared = f" that share {group['kv_heads']} key and value heads"
-    terminal.say(f"{group['attention']}: {layers} layers of {group['heads']} heads{shared}")
+    if group.kv_heads != group.heads:
+        shared = f" that share {group.kv_heads} key and value heads"
+    say(f"{group.attention}: {group.layers} layers of {group.heads} heads{shared}")
     for name, line in lines.items():
-        terminal.say(f"  {name:<20} {line}")
+        say(f"  {name:<20} {line}")
 
 
 def _show_sites(title: str, sites: Sequence[str]) -> None:
@@ -109,44 +168,42 @@ def _show_sites(title: str, sites: Sequence[str]) -> None:
         parts.setdefault(part, []).append(own)
     for part, names in parts.items():
         prefix = f"{part}: " if part else ""
-        terminal.say(f"{title:<8} {prefix}{' '.join(names)}")
+        say(f"{title:<8} {prefix}{' '.join(names)}")
         title = ""  # on the first line alone
 
 
-def _groups(model: "Pretrained") -> list[dict[str, Any]]:
-    """Group attentions of one stack and kind with the same backend and numbers of heads."""
+def _groups(model: "Pretrained") -> list[AttentionGroup]:
     points = dict(model.attention_points())
     groups: dict[tuple[str, str, int, int], list[Any]] = {}
     for each in model.backends:
         layout = points[each.path].layout
-        kind = re.sub(r"(^|\.)\d+(?=\.|$)", r"\1*", each.path)
+        kind = _LAYER.sub(r"\1*", each.path)
         key = (kind, each.backend, layout.num_heads, layout.num_kv_heads)
         groups.setdefault(key, []).append(each)
     found = []
     for (kind, backend, heads, kv_heads), members in groups.items():
         made = [each.made for each in members if each.made is not None]
         effects = [each.effect for each in members if not math.isnan(each.effect)]
-        found.append(
-            {
-                "attention": kind,
-                "layers": len(members),
-                "heads": heads,
-                "kv_heads": kv_heads,
-                "backend": backend,
-                "calls": sorted({each.calls for each in members}),
-                "made": max(made) if made else None,
-                "made_layers": len(made),
-                "sink": max(0.0, 1.0 - min(each.least for each in members)),
-                "window": _window(model, len(members)) if kind.endswith(".attention") else None,
-                "effect": [min(effects), max(effects)] if effects else None,
-            }
+        group = AttentionGroup(
+            attention=kind,
+            layers=len(members),
+            heads=heads,
+            kv_heads=kv_heads,
+            backend=backend,
+            calls=sorted({each.calls for each in members}),
+            made=max(made, default=None),
+            made_layers=len(made),
+            sink=max(0.0, 1.0 - min(each.least for each in members)),
+            window=_window(model) if kind.endswith(".attention") else None,
+            effect=[min(effects), max(effects)] if effects else None,
         )
+        found.append(group)
     return found
 
 
-def _window(model: "Pretrained", layers: int) -> str | None:
+def _window(model: "Pretrained") -> str | None:
     """Return the width of the attention window that the model's config states, or None."""
-    from attnlab.pretrained.text_inputs import text_config
+    from attnlab.pretrained.text import text_config
 
     config = text_config(model.foreign)
     widths = [getattr(config, name, None) for name in ("sliding_window", "window_size")]
@@ -158,13 +215,6 @@ def _window(model: "Pretrained", layers: int) -> str | None:
         narrow = sum("sliding" in str(kind) or kind == "local" for kind in kinds)
         return f"{width:,} in {narrow} of {len(kinds)}" if narrow else None
     return f"{width:,}"
-
-
-def _sites(model: "Pretrained") -> list[str]:
-    """List the kinds of sites, with `*` for the number of a layer."""
-    from attnlab.sites import site_names
-
-    return _without_layers(site_names(model))
 
 
 def _missing(model: "Pretrained") -> list[str]:
@@ -191,7 +241,7 @@ def _missing(model: "Pretrained") -> list[str]:
 
 def _without_layers(names: Iterable[str]) -> list[str]:
     """Replace layer numbers by `*`, and drop repetitions."""
-    return list(dict.fromkeys(re.sub(r"(^|\.)\d+(?=\.)", r"\1*", name) for name in names))
+    return list(dict.fromkeys(_LAYER.sub(r"\1*", name) for name in names))
 
 
 def _peak_memory() -> int:

@@ -1,22 +1,13 @@
-"""Types of options that several commands share."""
+"""Options that several commands share."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import Parameter
-
-__all__ = [
-    "AsJson",
-    "Layout",
-    "OptionalWholeNumber",
-    "Quiet",
-    "Settings",
-    "Strings",
-    "Switch",
-    "WholeNumber",
-]
 
 
 def _whole_number(_: Any, tokens: Sequence[cyclopts.Token]) -> int:
@@ -34,4 +25,98 @@ AsJson = Annotated[bool, Parameter(name="--json", negative="")]
 Quiet = Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")]
 Strings = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
 Settings = Annotated[list[str] | None, Parameter(name="--set", consume_multiple=True, negative="")]
-Layout = Literal["auto", "simd", "batched", "vmap", "sequential"]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Options of the commands that train."""
+
+    layout: Literal["auto", "simd", "vmap", "sequential", "batched"] = "auto"
+    """With several seeds: how models are laid out in memory; auto chooses the fastest."""
+
+    quick: Switch = False
+    """Smaller settings that show the same in less time."""
+
+    resume: Switch = False
+    """Resume the unfinished run in --out, which must have the same settings; `attnlab resume RUN`
+    needs only its folder."""
+
+    as_json: AsJson = False
+    """Print the result as JSON."""
+
+    quiet: Quiet = False
+    """Hide the progress."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class GridOptions(TrainingOptions):
+    """Options of the commands that train many settings."""
+
+    workers: OptionalWholeNumber = None
+    """How many processes on this machine share the work; by default 1, or on resuming as many as at
+    the start."""
+
+    engine: Literal["local", "ray"] | None = None
+    """Where models are trained: local, or ray for a running Ray cluster."""
+
+    address: str | None = None
+    """The address of the cluster: HOST:PORT, or auto for the one on this machine. Tokens are read
+    from RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PretrainedOptions:
+    """Options of look, edit and trace that only pretrained models need."""
+
+    steps: OptionalWholeNumber = None
+    """The most tokens to generate (pretrained models)."""
+
+    target: str | None = None
+    """The right answer: a continuation, an answer, a class, or the words at the masks (pretrained
+    models)."""
+
+    pair: str | None = None
+    """The second text of a pair (pretrained models)."""
+
+    ends_in: str | None = None
+    """The model's output layer: none, causal-lm, masked-lm, …; by default the one its files
+    name."""
+
+    def given(self) -> list[str]:
+        """Name the options that were given, as they are typed."""
+        return _given(self)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class LongTextOptions:
+    """Options of look for a long text."""
+
+    document: Path | None = None
+    """A file with a long text to read instead of an input: every head is summarized, into
+    --out."""
+
+    tiles: OptionalWholeNumber = None
+    """With --document: the most cells on each side of a map (256)."""
+
+    resume: Switch = False
+    """With --document: resume what was interrupted."""
+
+    beyond: Switch = False
+    """With --document: allow a text that exceeds the model's context length."""
+
+    def given(self) -> list[str]:
+        """Name the options that were given, as they are typed."""
+        return _given(self)
+
+
+def _given(options: PretrainedOptions | LongTextOptions) -> list[str]:
+    values = asdict(options).items()
+    return [f"--{name.replace('_', '-')}" for name, value in values if value not in (None, False)]
+
+
+NO_OPTIONS = PretrainedOptions()
+NO_LONG_TEXT = LongTextOptions()

@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnlab.core.store import explained, write_json
 from attnlab.errors import CouldNotRun
-from attnlab.files import explained, write_json
 
 if TYPE_CHECKING:
     from attnlab.edits import Edit
     from attnlab.edits.forks import Fork
     from attnlab.look import Recording
     from attnlab.look.questions import Question
-
-__all__ = ["check_new_folder", "save_fork", "save_recording"]
 
 _KINDS = ("png", "svg", "pdf")
 _MAX_HEADS = 16  # with a figure each; the page shows all

@@ -6,12 +6,10 @@ from pathlib import Path
 
 from attnlab.cli import terminal
 from attnlab.cli.resolve_run import find_run, is_run, runs_in
+from attnlab.core.store import CouldNotWrite
 from attnlab.errors import CouldNotRun
-from attnlab.files import CouldNotWrite
 
-__all__ = ["open_"]
-
-_PAGES = ("report.html", "view.html", "page.html")  # of a long text, of look and edit, of find
+_PAGES = ("report.html", "view.html", "page.html")  # of a long text, of look and edit, of search
 
 
 def open_(run: str, /) -> int:
@@ -21,7 +19,7 @@ def open_(run: str, /) -> int:
     ----------
     run
         A run folder, the name of one in runs/, a folder of runs, such as runs/ itself, or a folder
-        that look, edit or find wrote with --out.
+        that look, edit or search wrote with --out.
     """
     import webbrowser
 

@@ -16,8 +16,6 @@ from attnlab.progress import figures_text
 if TYPE_CHECKING:
     from attnlab.train.observer import Observer
 
-__all__ = ["progress", "waiting"]
-
 _LINE_SECONDS = 30.0  # between two lines on the same phase, without a terminal
 
 

@@ -4,14 +4,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cyclopts import Parameter
-
-from attnlab.cli.options import OptionalWholeNumber
+from attnlab.cli.options import NO_OPTIONS, PretrainedOptions
 from attnlab.cli.progress import waiting
 from attnlab.cli.resolve_run import RUNS, SYSTEMS, find_run, is_run, runs_in
 from attnlab.errors import CouldNotRun, WrongUsage
@@ -23,56 +21,45 @@ if TYPE_CHECKING:
     from attnlab.look.trace import Trace
     from attnlab.pretrained.model import Pretrained
 
-__all__ = [
-    "NO_OPTIONS",
-    "PretrainedOptions",
-    "ask",
-    "head_numbers",
-    "is_pretrained",
-    "only_heads",
-    "open_model",
-    "prompt_model",
-    "refuse_pretrained_options",
-    "require_tokenizer",
-]
+
+class Prompts(NamedTuple):
+    """What a model is asked with."""
+
+    ask: "Callable[[str], Question]"
+    expected: str
+    """What it reads, in words."""
+
+    note: str = ""
+    """Which model of a population answers."""
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class PretrainedOptions:
-    """The options of look, edit and trace that only pretrained models need."""
+def open_prompts(name: str, how: PretrainedOptions) -> Prompts:
+    """Open a run's model, or a pretrained one, that answers inputs.
 
-    steps: Annotated[
-        OptionalWholeNumber, Parameter(help="The most tokens to generate (pretrained models).")
-    ] = None
-    target: Annotated[
-        str | None,
-        Parameter(
-            help="The right answer: a continuation, an answer, a class, or the words at the masks "
-            "(pretrained models)."
-        ),
-    ] = None
-    pair: Annotated[
-        str | None, Parameter(help="The second text of a pair (pretrained models).")
-    ] = None
-    ends_in: Annotated[
-        str | None,
-        Parameter(
-            help="The model's output layer: none, causal-lm, masked-lm, …; by default the one its "
-            "files name."
-        ),
-    ] = None
+    Raises:
+        WrongUsage: options that this model does not take.
+        CouldNotRun: there is neither such a run nor such a model.
+    """
+    if is_pretrained(name):
+        model = open_model(name, head=how.ends_in)
+        return Prompts(lambda text: _question(model, text, how), "a text")
+    from attnlab.experiments import registry
+    from attnlab.experiments.population import open_run
 
-    def given(self) -> list[str]:
-        """Name the options that were given, as they are typed."""
-        return [
-            f"--{name.replace('_', '-')}"
-            for name, value in asdict(self).items()
-            if value is not None
-        ]
-
-
-NO_OPTIONS = PretrainedOptions()
+    given = how.given()
+    if given:
+        raise WrongUsage(f"{' and '.join(given)}: for pretrained models only; {name} is a run.")
+    folder = find_run(name)
+    report = open_run(folder)
+    expected = registry.askable(report).prompt_words(registry.config_of(report))
+    typical = dict(report.content.facts).get("most typical")
+    note = ""
+    if typical is not None:
+        note = (
+            f"{typical} answers, the most typical model of the population; for another: attnlab "
+            f"trace {folder / 'SEED'} …"
+        )
+    return Prompts(lambda text: registry.ask_run(report, text), expected, note)
 
 
 def ask(name: str, words: Sequence[str], how: PretrainedOptions = NO_OPTIONS) -> "Question":
@@ -82,33 +69,25 @@ def ask(name: str, words: Sequence[str], how: PretrainedOptions = NO_OPTIONS) ->
         WrongUsage: no words, or options that this model does not take.
         CouldNotRun: there is neither such a run nor such a model.
     """
-    if is_pretrained(name):
-        if not words:
-            raise WrongUsage("type an input after the model, before any option: a text in quotes.")
-        return prompt_model(open_model(name, head=how.ends_in), words, how)
-    from attnlab.experiments import registry
-    from attnlab.experiments.population import open_run
-
-    report = open_run(find_run(name))
-    expected = registry.askable(report).prompt_words(registry.config_of(report))
+    if not words and is_pretrained(name):
+        raise WrongUsage("type an input after the model, before any option: a text in quotes.")
+    prompts = open_prompts(name, how)
     if not words:
-        raise WrongUsage(f"type an input after the run, before any option: {expected}.")
-    refuse_pretrained_options(name, how)
-    return registry.ask_run(report, " ".join(words))
+        raise WrongUsage(f"type an input after the run, before any option: {prompts.expected}.")
+    return prompts.ask(" ".join(words))
 
 
-def refuse_pretrained_options(name: str, how: PretrainedOptions) -> None:
-    """Raise `WrongUsage` where a run is given options that only pretrained models take."""
-    given = how.given()
-    if given:
-        raise WrongUsage(f"{' and '.join(given)}: for pretrained models only; {name} is a run.")
+def _question(model: "Pretrained", text: str, how: PretrainedOptions) -> "Question":
+    from attnlab.look.text_questions import question_of
+
+    require_tokenizer(model)
+    return question_of(model, text, how.pair, steps=how.steps, target=how.target)
 
 
 def head_numbers(model: "nn.Module", heads: Sequence[str]) -> dict[str, list[int]]:
     """Find heads by names such as 3.5: map each site of weights to the numbers of its heads."""
     from attnlab.edits import ZeroHead
-    from attnlab.edits.where import num_heads
-    from attnlab.look.heads import read_head
+    from attnlab.look.heads import number_of_heads, read_head
 
     if not heads:
         raise WrongUsage("--head needs a head, LAYER.HEAD, such as 0.1.")
@@ -123,11 +102,11 @@ def head_numbers(model: "nn.Module", heads: Sequence[str]) -> dict[str, list[int
         for site in sites:
             part = site.rpartition(".")[0]
             try:
-                numbers = edit.heads_in(num_heads(model, part), part)
+                numbers = edit.heads_in(number_of_heads(model, part), part)
             except WrongUsage:
                 raise WrongUsage(
                     f"there is no head {text}: {part or 'this model'} has "
-                    f"{num_heads(model, part)} heads, from 0."
+                    f"{number_of_heads(model, part)} heads, from 0."
                 ) from None
             found.setdefault(f"{part}.weights" if part else "weights", []).extend(numbers)
     return {site: list(dict.fromkeys(numbers)) for site, numbers in found.items()}
@@ -145,14 +124,6 @@ def only_heads(trace: "Trace", model: "nn.Module", heads: Sequence[str]) -> "Tra
             f"the trace shows none of these heads; it shows those of {known or 'none'}."
         )
     return replace(trace, attention=kept)
-
-
-def prompt_model(model: "Pretrained", words: Sequence[str], how: PretrainedOptions) -> "Question":
-    """Ask a pretrained model for its answer to a text."""
-    from attnlab.look.text_questions import question_of
-
-    require_tokenizer(model)
-    return question_of(model, " ".join(words), how.pair, steps=how.steps, target=how.target)
 
 
 def require_tokenizer(model: "Pretrained") -> None:
@@ -207,19 +178,11 @@ def _similar_name(path: Path) -> str:
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
-class _TellHandler(logging.Handler):
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        super().__init__()
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._tell(record.getMessage())
-
-
 @contextmanager
 def _log_to(tell: Callable[[str], None]) -> Iterator[None]:
     """Pass the library's log messages to `tell`."""
-    log, handler = logging.getLogger("attnlab"), _TellHandler(tell)
+    log, handler = logging.getLogger("attnlab"), logging.Handler()
+    handler.emit = lambda record: tell(record.getMessage())  # type: ignore[method-assign]
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)

@@ -1,17 +1,20 @@
-"""Resolve the name of a run: a path, or the name of a folder in runs/."""
+"""Resolve the folder of a run: one to read, by its path or its name in runs/, or one to write."""
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+from attnlab.cli.failures import writing_to
+from attnlab.cli.progress import progress
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-
-__all__ = ["RUNS", "SYSTEMS", "find_run", "is_run", "runs_in"]
 
 RUNS = Path("runs")
 SYSTEMS = ("lookup", "anatomy", "handmade", "sentiment", "sorting")
 """The names of the experiments, known without importing them."""
 
+_Made = TypeVar("_Made")
 _MEMBER = re.compile(r"(\d+-)?\d{1,19}")
 
 
@@ -71,3 +74,37 @@ def is_run(path: Path) -> bool:
 def runs_in(parent: Path) -> list[str]:
     """List the names of the runs in a folder; empty if there is no such folder."""
     return [each.name for each in parent.iterdir() if is_run(each)] if os.path.isdir(parent) else []
+
+
+def in_run_folder(
+    make: Callable[..., _Made],
+    out: Path | None,
+    name: str,
+    title: str,
+    *,
+    is_quiet: bool,
+    parent: Path = RUNS,
+    left: Callable[[], float] | None = None,
+) -> _Made:
+    """Call `make` with the folder to write and an observer of its progress.
+
+    Args:
+        make: trains and returns the result.
+        out: the folder; None for the first free one of `parent` with this name.
+        name: of the folder; -2, -3, … is added where it is taken.
+        title: of the progress.
+        is_quiet: whether to hide the progress.
+        parent: where the folder is created.
+        left: estimates the seconds until the end of all trainings.
+    """
+    from attnlab.experiments.folder import FolderTaken, free_name
+
+    while True:
+        folder = out or free_name(parent, name)
+        try:
+            with writing_to(folder), progress(title, is_quiet=is_quiet, left=left) as observer:
+                return make(out=folder, observer=observer)
+        except FolderTaken:
+            if out is not None:
+                raise
+            # Another run has just taken this name; nothing was trained yet, so try the next one.

@@ -1,6 +1,7 @@
 """Terminal output: tables, lines, errors. Results go to standard output, the rest to error."""
 
 import io
+import json
 import os
 import re
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -18,36 +21,9 @@ from rich.text import Text
 from attnlab.display import harmless
 
 if TYPE_CHECKING:
-    from attnlab.cli.doctor import Finding
-    from attnlab.configs import Option
     from attnlab.experiments.claims import Claim
     from attnlab.experiments.report import Report
 
-__all__ = [
-    "Writer",
-    "complain",
-    "counted",
-    "errors",
-    "mark",
-    "note",
-    "one_line",
-    "output",
-    "prepare_streams",
-    "read_inputs",
-    "release_streams",
-    "say",
-    "show_all_claims",
-    "show_claims",
-    "show_experiments",
-    "show_findings",
-    "show_report",
-    "show_runs",
-    "show_settings",
-    "show_table",
-]
-
-_MIN_WIDTHS = {1: 14, 2: 4, 5: 10}  # columns of the list of runs that may wrap
-_GAPS = 17  # blanks between the columns of that list
 _STYLES = {True: "green", False: "bold red", None: "yellow"}  # of a claim, by its `passed`
 _LINE_FEED = "␊"
 
@@ -149,35 +125,108 @@ def read_inputs(prompt: str) -> Iterator[str]:
         yield line.strip()
 
 
+class _Table(Table):
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        shown = [one_line(cell) if isinstance(cell, str) else cell for cell in cells]
+        super().add_row(*shown, **options)
+
+
+def make_table(*columns: str, is_plain: bool = False, show_header: bool = True) -> Table:
+    """Make a table with these columns; a plain one has no rule below its header."""
+    table = _Table(
+        box=None if is_plain else box.SIMPLE_HEAD,
+        padding=(0, 1),
+        pad_edge=False,
+        show_header=show_header,
+        header_style="dim",
+    )
+    for column in columns:
+        table.add_column(one_line(column), overflow="fold")
+    return table
+
+
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, unbroken: Sequence[int] = ()
+) -> None:
+    """Print a table.
+
+    Args:
+        columns: their names; without any, no header is printed.
+        rows: a cell for each column.
+        unbroken: numbers of columns that are never wrapped, so that a name in them can be copied;
+            a narrow terminal then wraps whole lines instead.
+    """
+    rows = list(rows)
+    names = columns or [""] * max(map(len, rows), default=0)
+    table, console = make_table(*names, show_header=bool(columns)), output()
+    for row in rows:
+        table.add_row(*row)
+    if unbroken:
+        for number in unbroken:
+            table.columns[number].no_wrap = True
+        unbounded = console.options.update_width(10_000)  # rich never prints wider than its console
+        console.width = max(console.width, Measurement.get(console, unbounded, table).minimum)
+    console.print(table)
+
+
+def show_matrix(
+    corner: str, columns: Sequence[str], labels: Sequence[str], cells: Sequence[Sequence[Text]]
+) -> None:
+    """Print a row of cells for each label, in several tables if the columns need more room."""
+    columns, labels = [one_line(each) for each in columns], [one_line(each) for each in labels]
+    first_width = max(map(cell_len, [corner, *labels])) + 2
+    for part in _parts(matrix_widths(columns, cells), output().width - first_width):
+        table = make_table(corner, is_plain=True)
+        for column in columns[part]:
+            table.add_column(column, justify="right", no_wrap=True)
+        for label, row in zip(labels, cells, strict=True):
+            table.add_row(Text(f"  {label}"), *row[part])
+        output().print(table)
+
+
+def matrix_widths(columns: Sequence[str], cells: Sequence[Sequence[Text]]) -> list[int]:
+    """Return how much room each column of a matrix takes."""
+    widths = []
+    for number, column in enumerate(columns):
+        widths.append(2 + max(cell_len(column), *(row[number].cell_len for row in cells)))
+    return widths
+
+
+def _parts(widths: Sequence[int], room: int) -> Iterator[slice]:
+    """Split columns into parts that fit, of one column at least."""
+    first = used = 0
+    for number, width in enumerate(widths):
+        if used + width > room and number > first:
+            yield slice(first, number)
+            first, used = number, 0
+        used += width
+    yield slice(first, len(widths))
+
+
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print a value as JSON."""
+    sys.stdout.write(json.dumps(value, indent=indent) + "\n")  # ASCII, which every encoding has
+
+
 def show_claims(claims: "Sequence[Claim]") -> None:
-    """Print the claims with their measurements, and how many hold."""
-    console = output()
-    table = _table("", "claim", "measured", "bound")
-    table.columns[1].ratio, table.columns[2].ratio, table.columns[3].ratio = 4, 2, 2
-    table.expand = True
+    """Print what each claim states, what was measured, the bound and whether it holds."""
+    rows: list[list[str | Text]] = []
     for claim in claims:
-        name = Text(one_line(claim.name).replace("_", " "), style="bold")
-        statement = Text(f"\n{one_line(claim.statement)}", style="dim")
-        table.add_row(mark(claim), Text.assemble(name, statement), claim.measured, claim.bound)
-    console.print(table)
-    console.print(counted(claims))
+        name = Text(one_line(claim.name.replace("_", " ")) + "\n", style="bold")
+        claimed = Text.assemble(name, (one_line(claim.statement), "dim"))
+        rows.append([mark(claim), claimed, claim.measured, claim.bound])
+    show_table(["", "claim", "measured", "bound"], rows)
+    output().print(counted(claims))
 
 
-def show_all_claims(runs: "Sequence[tuple[str, Sequence[Claim]]]") -> None:
-    """Print the claims of several runs in one table, and how many hold."""
-    console = output()
-    table = _table("", "experiment", "claim", "measured", "bound")
-    for experiment, claims in runs:
-        for index, claim in enumerate(claims):
-            name = experiment if index == 0 else ""
-            table.add_row(
-                mark(claim), name, claim.name.replace("_", " "), claim.measured, claim.bound
-            )
-        table.add_section()
-    console.print(table)
-    every = [claim for _, claims in runs for claim in claims]
-    if every:
-        console.print(counted(every))
+def show_all_claims(reports: "Sequence[Report]") -> None:
+    """Print the claims of several runs, and how many hold."""
+    every: list[Claim] = []
+    for report in reports:
+        say(report.experiment)
+        show_claims(report.claims)
+        every += report.claims
+    output().print(counted(every))
 
 
 def mark(claim: "Claim") -> Text:
@@ -201,127 +250,47 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
     if not runs:
         say(f"{parent} holds no runs yet; make one with: attnlab run sorting")
         return
-    table = _table("run", "what", "seed", "state", "claims", "started")
-    states = [
-        f"running ({run['writer']})" if run["state"] == "running" else run["state"] for run in runs
-    ]
-    claims = [_claims_text(run) for run in runs]
-    # A wrapped name cannot be copied; a narrow terminal wraps the whole line instead.
-    unwrapped = {
-        0: max(len(run["run"]) for run in runs),
-        3: max(map(len, states)),
-        4: max(map(len, ("claims", *claims))),
-    }
-    for column, width in unwrapped.items():
-        table.columns[column].min_width, table.columns[column].no_wrap = width, True
-    for column, width in _MIN_WIDTHS.items():
-        table.columns[column].min_width = width
-    for run, state, counted in zip(runs, states, claims, strict=True):
-        style = _state_style(run)
-        started = str(run["started"] or "").replace("T", " ").removesuffix("+00:00")
-        seed = "" if run["seed"] is None else str(run["seed"])
-        if seed and run["seeds"] > 1:
-            seed += " …"
-        table.add_row(run["run"], run["what"], seed, Text(state, style=style), counted, started)
-    console = output()
-    # rich never prints wider than its console.
-    console.width = max(console.width, sum(unwrapped.values()) + sum(_MIN_WIDTHS.values()) + _GAPS)
-    console.print(table)
+    rows = [_run_cells(run) for run in runs]
+    columns = ["run", "what", "seed", "state", "claims", "started"]
+    show_table(columns, rows, unbroken=(0, 3, 4))
     for run in runs:
         if run["state"] == "unfinished":
             say(f"to go on  attnlab resume {run['run']}", is_quiet=True)
 
 
-def _state_style(run: Mapping[str, Any]) -> str:
+def _run_cells(run: Mapping[str, Any]) -> list[str | Text]:
+    """Return the cells of a run in a list of runs."""
+    seed = "" if run["seed"] is None else str(run["seed"])
+    if seed and run["seeds"] > 1:
+        seed += " …"
+    state, style = run["state"], "yellow"
     if run["passed"] + run["undecided"] < run["claims"]:
-        return "red"
-    if run["state"] == "finished" and run["passed"] == run["claims"]:
-        return "green"
-    return "yellow"
-
-
-def _claims_text(run: Mapping[str, Any]) -> str:
-    if not run["claims"]:
-        return ""
-    undecided = f", {run['undecided']} undecided" if run["undecided"] else ""
-    return f"{run['passed']}/{run['claims']}{undecided}"
-
-
-def show_experiments(summaries: Mapping[str, str]) -> None:
-    """Print the experiments with what each shows."""
-    table = _table("experiment", "what it shows")
-    for name, summary in summaries.items():
-        table.add_row(name, summary)
-    output().print(table)
-    say(f"attnlab settings {next(iter(summaries))} lists the settings of one", is_quiet=True)
-
-
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table of strings."""
-    table = _table(*columns)
-    for row in rows:
-        table.add_row(*row)
-    output().print(table)
-
-
-def show_settings(name: str, summary: str, options: "Sequence[Option]") -> None:
-    """Print every setting of an experiment: default, allowed values, meaning."""
-    console = output()
-    console.print(Text(f"{name}: {summary}", style="bold"))
-    table = _table("setting", "default", "allowed", "meaning")
-    for each in options:
-        table.add_row(
-            each.name,
-            "none" if each.default is None else str(each.default),
-            each.expected,
-            each.comment,
-        )
-    console.print(table)
-    say(f"attnlab run {name} --set {options[0].name}={options[0].default} …", is_quiet=True)
+        style = "red"
+    elif state == "finished" and run["passed"] == run["claims"]:
+        style = "green"
+    if state == "running":
+        state = f"running ({run['writer']})"
+    claims = f"{run['passed']}/{run['claims']}" if run["claims"] else ""
+    if run["undecided"]:
+        claims += f", {run['undecided']} undecided"
+    started = str(run["started"] or "").replace("T", " ").removesuffix("+00:00")
+    return [run["run"], run["what"], seed, Text(one_line(state), style=style), claims, started]
 
 
 def show_report(report: "Report", folder: Path) -> None:
     """Print a run: facts, claims, parameters, files."""
-    console = output()
-    console.print(Text(one_line(str(report.document["subtitle"])), style="bold"))
-    facts = _table(show_header=False)
-    for name, value in report.document["facts"]:
-        facts.add_row(Text(one_line(str(name)), style="dim"), str(value))
-    console.print(facts)
+    output().print(Text(one_line(str(report.content.subtitle)), style="bold"))
+    facts = report.content.facts
+    show_table([], [[Text(one_line(str(name)), "dim"), str(value)] for name, value in facts])
     show_claims(report.claims)
-    for section in report.document["sections"]:
-        if section["kind"] == "table" and section["title"] == "Parameters":
-            table = _table(*section["columns"])
-            table.columns[-1].justify = "right"
-            for row in section["rows"]:
-                cells = [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row]
-                table.add_row(*cells)
-            console.print(table)
+    for section in report.content.sections:
+        if section.kind == "table" and section.title == "Parameters":
+            show_table(section.columns, [[_number(cell) for cell in row] for row in section.rows])
     if report.folder is None:
         say(f"attnlab open {folder} writes its report", is_quiet=True)
     else:
         say(f"report   {folder / 'report.html'}")
 
 
-def show_findings(findings: "Sequence[Finding]") -> None:
-    """Print the findings of the doctor."""
-    table = _table("", "what", "found", "advice")
-    styles = {"good": "green", "optional": "yellow", "missing": "bold red", "note": "dim"}
-    for each in findings:
-        table.add_row(
-            Text(each.state, style=styles[each.state]), each.what, each.found, each.advice
-        )
-    output().print(table)
-
-
-class _Table(Table):
-    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
-        shown = [one_line(cell) if isinstance(cell, str) else cell for cell in cells]
-        super().add_row(*shown, **options)
-
-
-def _table(*columns: str, show_header: bool = True) -> Table:
-    table = _Table(box=box.SIMPLE_HEAD, show_header=show_header, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(one_line(column), overflow="fold")
-    return table
+def _number(cell: Any) -> str:
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)

@@ -6,17 +6,6 @@ from attnlab.design.proof import Counterexample, Proof, prove
 from attnlab.design.submission import check_record, submission_record
 
 __all__ = [
-    "Counterexample",
-    "Design",
-    "Proof",
-    "ScoreTable",
-    "check_record",
-    "copy_first",
-    "design_for",
-    "gauge_change",
-    "identity",
-    "prove",
-    "score_table",
-    "submission_record",
-    "unique",
-]
+    "Counterexample", "Design", "Proof", "ScoreTable", "check_record", "copy_first", "design_for",
+    "gauge_change", "identity", "prove", "score_table", "submission_record", "unique",
+]  # fmt: skip

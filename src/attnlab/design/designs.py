@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from attnlab.design.subjects import check_widths
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask, vector_task
-
-__all__ = ["Design", "copy_first", "design_for", "identity", "needed_gap", "unique"]
 
 Rows = tuple[tuple[float, ...], ...]
 
@@ -95,35 +93,20 @@ class Design:
             )
         try:
             task = VectorTask(**values["task"])
-            matrices = {
-                name: _rows(np.asarray(values[name], dtype=np.float64))
-                for name in ("Km", "Qm", "Vm")
-            }
-            pos = (
-                None
-                if values["pos"] is None
-                else _rows(np.asarray(values["pos"], dtype=np.float64))
-            )
-            design = cls(
-                task, float(values["tolerance"]), float(values["gain"]), **matrices, pos=pos
-            )
+            Km, Qm, Vm = (_rows(values[name]) for name in ("Km", "Qm", "Vm"))
+            pos = None if values["pos"] is None else _rows(values["pos"])
+            design = cls(task, float(values["tolerance"]), float(values["gain"]), Km, Qm, Vm, pos)
         except (TypeError, ValueError, OverflowError) as error:
             raise WrongUsage(f"this is no design: {' '.join(str(error).split())}") from None
         _check_tolerance(design.tolerance)
         _check_gain(design.gain)
         for name in ("Km", "Qm", "Vm", "pos"):
-            if not all(
-                math.isfinite(value) for row in getattr(design, name) or () for value in row
-            ):
+            rows = getattr(design, name)
+            if rows is not None and not np.isfinite(rows).all():
                 raise WrongUsage(
                     f"the numbers of a design must be finite; those of {name} are not."
                 )
-        reference = design.reference()
-        if reference.input_dim != task.input_dim or reference.Vm.shape[1] != task.output_dim:
-            raise WrongUsage(
-                f"{task.rule} takes vectors {task.input_dim} wide and gives {task.output_dim}; "
-                f"these matrices take {reference.input_dim} and give {reference.Vm.shape[1]}."
-            )
+        check_widths(design.model().matrices(), task)
         return design
 
 
@@ -228,20 +211,13 @@ def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
         Qm = np.vstack([np.zeros((letters, longest)), gain * np.eye(longest)[[0] * longest]])
         Vm = np.vstack([np.eye(letters), np.zeros((longest, letters))])
     else:
-        # CLS stands before the positions
+        # CLS stands before the positions.
         pos = np.vstack([np.zeros((1, longest)), np.eye(longest)])
         width = letters + longest + 1
-        letter, cls, place = (
-            slice(0, letters),
-            letters,
-            slice(letters + 1, width),
-        )  # rows: what a token is made of
         Km, Qm, Vm = np.zeros((width, width)), np.zeros((width, width)), np.zeros((width, 1))
-        by_letter, by_place, by_cls = (
-            slice(0, letters),
-            slice(letters, width - 1),
-            width - 1,
-        )  # columns: channels
+        # Rows: what a token is made of. Columns: channels.
+        letter, cls, place = slice(0, letters), letters, slice(letters + 1, width)
+        by_letter, by_place, by_cls = slice(0, letters), slice(letters, width - 1), width - 1
         Km[letter, by_letter] = np.eye(letters)
         Km[place, by_place] = np.eye(longest)
         Km[cls, by_cls] = 1
@@ -249,15 +225,8 @@ def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
         Qm[place, by_place] = -2 * gain * np.eye(longest)
         Qm[letter, by_cls] = gain / 2
         Vm[letter], Vm[cls] = -1, 1
-    return Design(
-        task,
-        tolerance,
-        float(gain),
-        _rows(Km),
-        _rows(Qm),
-        _rows(Vm),
-        None if pos is None else _rows(pos),
-    )
+    positions = None if pos is None else _rows(pos)
+    return Design(task, tolerance, float(gain), _rows(Km), _rows(Qm), _rows(Vm), positions)
 
 
 def _check_tolerance(tolerance: Any) -> None:
@@ -275,7 +244,8 @@ def _check_gain(gain: Any) -> None:
         raise WrongUsage(f"a gain is a finite number; got {gain!r}.")
 
 
-def _rows(matrix: NDArray[np.float64]) -> Rows:
+def _rows(values: Any) -> Rows:
+    matrix = np.asarray(values, dtype=np.float64)
     if matrix.ndim != 2:
         raise WrongUsage(f"a matrix has rows and columns; got shape {matrix.shape}.")
     return tuple(tuple(row) for row in matrix.tolist())

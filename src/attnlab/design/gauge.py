@@ -7,7 +7,8 @@ what the softmax does not see: a number added to all the keys of a query.
 """
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -17,14 +18,13 @@ from attnlab.models.single_head import Matrices
 from attnlab.shapes import shape_text
 from attnlab.tasks.vectors import VectorTask
 
-__all__ = ["ScoreTable", "gauge_change", "score_table"]
 
-
-class ScoreTable(NamedTuple):
+@dataclass(frozen=True)
+class ScoreTable:
     """A head's scores for every possible query and key: (query, key), NaN where they never meet.
 
-    queries and keys name the rows and columns: `A2` is the letter A at the second place, `A` one at
-    any.
+    queries and keys name the rows and columns: `A2` is the letter A at the second place, `A` the
+    letter at any place.
     """
 
     scores: Tensor
@@ -61,32 +61,25 @@ def score_table(matrices: Matrices, task: VectorTask) -> ScoreTable:
     >>> scores.round(decimals=1).tolist()[0]
     [5.7, -2.8, -2.8]
     """
-    tokens = torch.eye(task.input_dim, dtype=matrices.Km.dtype)
-    if matrices.pos is None:
-        pairs = [(token, -1) for token in range(task.input_dim)]
-        rows = tokens
-    else:
-        # CLS stands at place 0 and nowhere else; letters stand everywhere else.
-        letters = [
-            (token, place)
-            for token in range(task.letters)
-            for place in range(task.has_cls, task.row_length)
-        ]
-        pairs = [*([(task.letters, 0)] if task.has_cls else []), *letters]
-        rows = torch.stack(
-            [torch.cat((tokens[token], matrices.pos[place])) for token, place in pairs]
-        )
+    rows = torch.eye(task.input_dim, dtype=matrices.Km.dtype)
+    pairs = [(token, -1) for token in range(task.input_dim)]
+    if matrices.pos is not None:
+        # CLS is at place 0 and nowhere else; letters are everywhere else.
+        pairs = list(product(range(task.letters), range(task.has_cls, task.row_length)))
+        if task.has_cls:
+            pairs.insert(0, (task.letters, 0))
+        tokens, places = torch.tensor(pairs).unbind(1)
+        rows = torch.cat((rows[tokens], matrices.pos[places]), 1)
     scores = rows @ matrices.Qm @ matrices.Km.T @ rows.T / math.sqrt(matrices.Km.shape[1])
     for query, (token, place) in enumerate(pairs):
         for key, (other, where) in enumerate(pairs):
             if place == where >= 0 and token != other:
                 scores[query, key] = math.nan  # two tokens at one place
     scores = scores - scores.nanmean(1, keepdim=True)
-    names = [
-        task.names[token]
-        + (str(place + (not task.has_cls)) if place >= 0 and token < task.letters else "")
-        for token, place in pairs
-    ]
+    names = []
+    for token, place in pairs:
+        is_placed = place >= 0 and token < task.letters
+        names.append(task.names[token] + (str(place + (not task.has_cls)) if is_placed else ""))
     # what comes out at CLS is ignored
     asked = slice(1 if task.has_cls and matrices.pos is not None else 0, None)
     return ScoreTable(scores[asked], tuple(names[asked]), tuple(names))

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from attnlab.design.designs import Design
 from attnlab.design.subjects import (
     FINE,
+    Answers,
     answers_of,
     arithmetic_of,
     check_parts,
@@ -34,8 +35,6 @@ from attnlab.errors import WrongUsage
 from attnlab.models.single_head import Matrices, SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask, vector_task
-
-__all__ = ["Counterexample", "Proof", "prove"]
 
 Subject = Design | SingleHead | NumpyTransformer | nn.Module | Callable[[Any], Any]
 
@@ -59,9 +58,8 @@ class Counterexample:
     got: tuple[float, ...]
 
     def __str__(self) -> str:
-        expected, got = (
-            " ".join(f"{value:.6g}" for value in values) for values in (self.expected, self.got)
-        )
+        expected = " ".join(f"{value:.6g}" for value in self.expected)
+        got = " ".join(f"{value:.6g}" for value in self.got)
         return (
             f"{self.input}, at {self.token} in place {self.place}: expected {expected}; got {got}"
         )
@@ -125,23 +123,21 @@ class Proof:
         mapping = asdict(self)
         if self.counterexample is not None:
             mapping["counterexample"]["got"] = [_finite(value) for value in self.counterexample.got]
-        return {
-            name: _finite(value) if isinstance(value, float) else value
-            for name, value in mapping.items()
-        }
+        return {name: _finite(value) for name, value in mapping.items()}
 
     def __str__(self) -> str:
         verdict = f"{self.failures:,} of {self.inputs:,} fail"
         if self.holds:
-            all_inputs = f"on all {self.inputs:,} inputs"
-            verdict = (
-                f"proved {all_inputs}" if self.is_sure else f"holds {all_inputs}, but {_UNSURE}"
-            )
+            verdict = f"proved on all {self.inputs:,} inputs"
+            if not self.is_sure:
+                verdict = f"holds on all {self.inputs:,} inputs, but {_UNSURE}"
+        margin = f"  margin        {self.margin:.3g}"
+        if self.rounding is not None:
+            margin += f", rounding at most {self.rounding:.1g}"
         lines = [
             f"{self.task}, {self.criterion}: {verdict}",
             f"  worst error   {self.worst_error:.6g} (at {self.worst_input})",
-            f"  margin        {self.margin:.3g}"
-            + (f", rounding at most {self.rounding:.1g}" if self.rounding is not None else ""),
+            margin,
         ]
         if self.least_right_weight is not None:
             lines.append(f"  right keys    weigh at least {self.least_right_weight:.6f}")
@@ -183,10 +179,8 @@ def prove(
     if dtype is not None and dtype not in FINE:
         raise WrongUsage(f"dtype must be torch.float32 or torch.float64; got {dtype!r}.")
     if isinstance(subject, Design):
-        task, tolerance = (
-            subject.task if task is None else task,
-            subject.tolerance if tolerance is None else tolerance,
-        )
+        task = subject.task if task is None else task
+        tolerance = subject.tolerance if tolerance is None else tolerance
         subject = subject.model(dtype or torch.float64)
     task, tolerance = _asked(task, tolerance)
     subject = _in_arithmetic(subject, dtype)
@@ -194,16 +188,19 @@ def prove(
     if matrices is not None:
         check_widths(matrices, task)
     found = _Tally(task, tolerance)
-    hashed = hashlib.sha256(_header(task, tolerance, arithmetic_of(subject), matrices))
+    dtype, rounding = arithmetic_of(subject), None
+    hashed = hashlib.sha256(_header(task, tolerance, dtype, matrices))
     for ids in task.inputs_by_length():
         vectors, target = task.vectors(ids, torch.float64), task.target(ids, torch.float64)
         for tensor in (vectors, target):
             hashed.update(_bytes(tensor))
         for part in ids.split(_CHUNK):  # type: ignore[no-untyped-call]
             answers = answers_of(subject, task, part)
-            found.add(part, *answers, matrices)
+            found.add(part, answers, matrices)
             if matrices is None:
                 hashed.update(b"outputs" + _bytes(answers.output))
+    if matrices is not None:
+        rounding = _rounding(task, matrices, found.spread, dtype)
     return Proof(
         task=task.rule,
         criterion=_criterion(task, tolerance),
@@ -217,22 +214,19 @@ def prove(
         worst_input=found.worst_input,
         least_right_weight=found.right_weight,
         least_size=found.size if task.rule == "unique" else None,
-        rounding=None
-        if matrices is None
-        else _rounding(task, matrices, found.spread, arithmetic_of(subject)),
-        dtype=str(arithmetic_of(subject)).removeprefix("torch."),
+        rounding=rounding,
+        dtype=str(dtype).removeprefix("torch."),
         digest=hashed.hexdigest(),
     )
 
 
 def _in_arithmetic(subject: Any, dtype: torch.dtype | None) -> Any:
     """Return the subject computing in this dtype (None: as it is), or raise."""
-    if isinstance(subject, type):
-        raise WrongUsage(
-            f"expected a design, a model or a function; got the class {subject.__name__}."
-        )
-    if not callable(subject):
-        raise WrongUsage(f"expected a design, a model or a function; got {type(subject).__name__}.")
+    if isinstance(subject, type) or not callable(subject):
+        got = type(subject).__name__
+        if isinstance(subject, type):
+            got = f"the class {subject.__name__}"
+        raise WrongUsage(f"expected a design, a model or a function; got {got}.")
     if isinstance(subject, nn.Module):
         check_parts(subject, is_cast=dtype is not None and is_head(subject))
     if dtype is not None and is_head(subject):
@@ -265,79 +259,65 @@ class _Tally:
 
     def __init__(self, task: VectorTask, tolerance: float | None) -> None:
         self.task, self.tolerance = task, tolerance
-        self.failures, self.first, self.worst_input = 0, None, ""  # type: tuple[int, Counterexample | None, str]
-        self.error, self.rank, self.clearance, self.size = 0.0, 0.0, math.inf, math.inf
+        self.failures = 0
+        self.first: Counterexample | None = None
+        self.worst_input = ""
+        self.error = self.rank = self.spread = 0.0
+        self.clearance = self.size = math.inf
         self.right_weight: float | None = None
-        self.spread = 0.0
 
-    def add(
-        self, ids: Tensor, output: Tensor, weights: Tensor | None, matrices: Matrices | None
-    ) -> None:
+    def add(self, ids: Tensor, answers: Answers, matrices: Matrices | None) -> None:
         """Judge some inputs."""
-        task = self.task
+        task, output = self.task, answers.output
         error, clearance = task.error(output, ids), task.clearance(output, ids)
-        # Said so that NaN, which compares as False with everything, is wrong.
-        right = (
-            clearance > 0 if self.tolerance is None else (error <= self.tolerance) & (clearance > 0)
-        )
+        right = clearance > 0  # NaN, which compares as False with everything, is wrong
+        if self.tolerance is not None:
+            right &= error <= self.tolerance
         right_rows = right.all(-1)
         self.failures += int((~right_rows).sum())
         if self.first is None and not bool(right_rows.all()):
             row = int((~right_rows).nonzero()[0])
-            self.first = self._counterexample(
-                ids[row], output[row], int((~right[row]).nonzero()[0])
-            )
+            place = int((~right[row]).nonzero()[0])
+            self.first = self._counterexample(ids[row], output[row], place)
         worst = error.amax(-1)
         ranks = worst.nan_to_num(math.inf, math.inf)  # NaN counts as the largest
         row = int((ranks >= ranks.amax() * _ALIKE).nonzero()[0])
         if not self.worst_input or float(ranks[row]) * _ALIKE > self.rank:
-            self.error, self.rank, self.worst_input = (
-                float(worst[row]),
-                float(ranks[row]),
-                task.text(ids[row]),
-            )
+            self.error, self.rank = float(worst[row]), float(ranks[row])
+            self.worst_input = task.text(ids[row])
         self.clearance = _least(self.clearance, clearance)
         counted = task.counted(ids)
         self.size = _least(self.size, output.abs().amax(-1)[counted])
-        if weights is not None:
-            before = math.inf if self.right_weight is None else self.right_weight
-            self.right_weight = _least(before, (weights * task.right_keys(ids)).sum(-1)[counted])
-        if weights is not None and matrices is not None:
-            distance = (
-                _values(task, ids, matrices).unsqueeze(-3) - output.unsqueeze(-2)
-            ).abs()  # query, key, width
-            self.spread = max(
-                self.spread, float((weights.unsqueeze(-1) * distance).sum(-2)[counted].amax())
-            )
+        if answers.weights is None:
+            return
+        before = math.inf if self.right_weight is None else self.right_weight
+        right_weights = (answers.weights * task.right_keys(ids)).sum(-1)
+        self.right_weight = _least(before, right_weights[counted])
+        if matrices is not None:
+            values = _values(task, ids, matrices)
+            distance = (values.unsqueeze(-3) - output.unsqueeze(-2)).abs()  # query, key, width
+            spread = (answers.weights.unsqueeze(-1) * distance).sum(-2)
+            self.spread = max(self.spread, float(spread[counted].amax()))
 
     def _counterexample(self, ids: Tensor, output: Tensor, position: int) -> Counterexample:
-        target = self.task.target(ids.unsqueeze(0), torch.float64)[0, position]
+        target = self.task.target(ids.unsqueeze(0), torch.float64)[0, position].tolist()
         token = self.task.names[int(ids[position])]
-        place = position + (not self.task.has_cls)
-        return Counterexample(
-            self.task.text(ids),
-            place,
-            token,
-            tuple(target.tolist()),
-            tuple(output[position].tolist()),
-        )
+        place, got = position + (not self.task.has_cls), output[position].tolist()
+        return Counterexample(self.task.text(ids), place, token, tuple(target), tuple(got))
 
 
 def _least(before: float, values: Tensor) -> float:
     """Return the least of all, or NaN if there is one (Python's own `min` may lose it)."""
-    return float(
-        torch.cat((values.double().flatten(), torch.tensor([before], dtype=torch.float64))).amin()
-    )
+    known = torch.tensor([before], dtype=torch.float64)
+    return float(torch.cat((values.double().flatten(), known)).amin())
 
 
 def _criterion(task: VectorTask, tolerance: float | None) -> str:
     if tolerance is not None:
         return f"every output within {tolerance:g} of its target"
-    return (
-        "the sign of every output right"
-        if task.rule == "unique"
-        else "the right letter the largest everywhere"
-    )
+    if task.rule == "unique":
+        return "the sign of every output right"
+    return "the right letter the largest everywhere"
 
 
 def _header(
@@ -381,18 +361,15 @@ def _rounding(task: VectorTask, matrices: Matrices, spread: float, dtype: torch.
     """
     spacing = torch.finfo(dtype).eps
     width, size = matrices.Km.shape
-    pos = matrices.pos if matrices.pos is not None else matrices.Km.new_zeros(1, 0)
+    pos = matrices.Km.new_zeros(1, 0) if matrices.pos is None else matrices.pos
     tokens = torch.eye(task.input_dim, dtype=torch.float64)
     pairs = torch.cat((tokens.repeat_interleave(len(pos), 0), pos.abs().repeat(len(tokens), 1)), 1)
-    score = float(((pairs @ matrices.Qm.abs()) @ (pairs @ matrices.Km.abs()).T).amax()) / math.sqrt(
-        size
-    )
+    scores = (pairs @ matrices.Qm.abs()) @ (pairs @ matrices.Km.abs()).T / math.sqrt(size)
     largest_value = float((pairs @ matrices.Vm.abs()).amax())
-    delta = (2 * width + size + 2) * spacing * score
-    return _SLACK * (
-        2 * delta * spread + (2 * task.row_length + width + 4) * spacing * largest_value
-    )
+    delta = (2 * width + size + 2) * spacing * float(scores.amax())
+    sums = (2 * task.row_length + width + 4) * spacing * largest_value
+    return _SLACK * (2 * delta * spread + sums)
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -4,7 +4,8 @@ A head says by its matrices all of what it computes. Of a function, a foreign mo
 a head that computes otherwise, only the answers are known.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,25 +16,14 @@ from attnlab.models.single_head import Matrices, SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask
 
-__all__ = [
-    "FINE",
-    "Answers",
-    "answers_of",
-    "arithmetic_of",
-    "check_parts",
-    "check_widths",
-    "is_head",
-    "matrices_of",
-    "one_line",
-]
-
 FINE = (torch.float32, torch.float64)
 """The arithmetic a proof may be done in: of anything coarser, rounding can exceed the margin."""
 
 _LONGEST_TEXT = 200  # of others, in an error
 
 
-class Answers(NamedTuple):
+@dataclass(frozen=True)
+class Answers:
     """Outputs (inputs, length, output_dim) and weights (inputs, query, key), or None, in
     float64."""
 
@@ -60,15 +50,14 @@ def check_parts(model: nn.Module, *, is_cast: bool) -> None:
 
 def check_widths(matrices: Matrices, task: VectorTask) -> None:
     """Refuse a head that cannot take the inputs of a task."""
-    places = None if matrices.pos is None else len(matrices.pos)
-    takes = len(matrices.Km) - (0 if matrices.pos is None else matrices.pos.shape[1])
-    gives = matrices.Vm.shape[1]
+    places, width = (task.row_length, 0) if matrices.pos is None else matrices.pos.shape
+    takes, gives = len(matrices.Km) - width, matrices.Vm.shape[1]
     if (takes, gives) != (task.input_dim, task.output_dim):
         raise WrongUsage(
             f"{task.rule} takes vectors {task.input_dim} wide and gives {task.output_dim}; these "
             f"matrices take {takes} and give {gives}."
         )
-    if places is not None and places < task.row_length:
+    if places < task.row_length:
         raise WrongUsage(
             f"{task.rule} has inputs of {task.row_length} tokens; this head has {places} positions."
         )
@@ -80,7 +69,9 @@ def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
     Raises:
         WrongUsage: it raises, or its answer is no matrix of real numbers of the right shape.
     """
-    dtype, device = arithmetic_of(subject), _device(subject)
+    dtype, device = arithmetic_of(subject), torch.device("cpu")
+    if isinstance(subject, nn.Module):
+        device = next((each.device for each in subject.parameters()), device)
     if is_head(subject):
         with torch.no_grad():
             found = subject(task.vectors(ids, dtype).to(device))
@@ -111,16 +102,21 @@ def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
                 f"on the input {task.text(row)} expected real numbers; got "
                 f"{one_line(repr(answer))}."
             )
-        _check_shape(tuple(numbers.shape), task, row)
+        got, expected = tuple(numbers.shape), (len(row), task.output_dim)
+        if got != expected:
+            raise WrongUsage(
+                f"on the input {task.text(row)} of the task {task.rule} expected outputs (length, "
+                f"output_dim) = {expected}; got {got}."
+            )
         outputs.append(numbers)
     return Answers(torch.stack(outputs), torch.stack(weights_of) if weights_of else None)
 
 
 def _called(model: nn.Module, vectors: Tensor) -> Any:
     """Call a module with one input; a child of `SingleHead` takes a batch."""
-    return (
-        model(vectors.unsqueeze(0)).output[0] if isinstance(model, SingleHead) else model(vectors)
-    )
+    if isinstance(model, SingleHead):
+        return model(vectors.unsqueeze(0)).output[0]
+    return model(vectors)
 
 
 def _numbers(answer: Any) -> Tensor | None:
@@ -132,21 +128,11 @@ def _numbers(answer: Any) -> Tensor | None:
     return torch.from_numpy(array.astype(np.float64)) if is_real else None
 
 
-def _check_shape(got: tuple[int, ...], task: VectorTask, row: Tensor) -> None:
-    expected = (len(row), task.output_dim)
-    if got != expected:
-        raise WrongUsage(
-            f"on the input {task.text(row)} of the task {task.rule} expected outputs (length, "
-            f"output_dim) = {expected}; got {got}."
-        )
-
-
 def is_head(subject: Any) -> bool:
     """Is the subject a SingleHead, fully described by its matrices?"""
-    is_own = (
-        type(subject).forward is SingleHead.forward if isinstance(subject, SingleHead) else False
-    )
-    return is_own and "forward" not in vars(subject)
+    if not isinstance(subject, SingleHead) or "forward" in vars(subject):
+        return False
+    return type(subject).forward is SingleHead.forward
 
 
 def _is_reference(subject: Any) -> bool:
@@ -159,29 +145,24 @@ def _is_reference(subject: Any) -> bool:
 
 def matrices_of(subject: Any) -> Matrices | None:
     """Return the matrices in float64; None of a subject that shows none."""
+    given: list[Any]
     if is_head(subject):
-        return Matrices(
-            *(None if each is None else each.cpu().double() for each in subject.matrices())  # type: ignore[arg-type]
-        )
-    if not _is_reference(subject):
+        given = list(subject.matrices())
+    elif _is_reference(subject):
+        arrays = (subject.Km, subject.Qm, subject.Vm, subject.pos)
+        given = [None if each is None else torch.from_numpy(each) for each in arrays]
+    else:
         return None
-    given = (subject.Km, subject.Qm, subject.Vm, subject.pos)
-    return Matrices(*(None if each is None else torch.from_numpy(each) for each in given))  # type: ignore[arg-type]
+    doubles: list[Any] = [None if each is None else each.cpu().double() for each in given]
+    return Matrices(*doubles)
 
 
 def arithmetic_of(subject: Any) -> torch.dtype:
     """Return the dtype in which a subject computes; a function is given float64."""
-    if isinstance(subject, nn.Module):
-        return next(
-            (each.dtype for each in subject.parameters() if each.is_floating_point()), torch.float32
-        )
-    return torch.float64
-
-
-def _device(subject: Any) -> torch.device:
-    if isinstance(subject, nn.Module):
-        return next((each.device for each in subject.parameters()), torch.device("cpu"))
-    return torch.device("cpu")
+    if not isinstance(subject, nn.Module):
+        return torch.float64
+    dtypes = (each.dtype for each in subject.parameters() if each.is_floating_point())
+    return next(dtypes, torch.float32)
 
 
 def one_line(text: str) -> str:

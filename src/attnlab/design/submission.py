@@ -31,8 +31,6 @@ from attnlab.models.single_head import Matrices, SingleHead, SingleHeadConfig
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorRule
 
-__all__ = ["METHODS", "check_record", "submission_record"]
-
 METHODS = ("__init__", "forward")
 """The methods that a student writes."""
 
@@ -43,11 +41,8 @@ _CASES: tuple[dict[str, int | None], ...] = (
     {"input_dim": 4, "qk_dim": 8, "v_dim": 1, "pos_dim": 4, "max_seq_len": 5, "length": 5},
     {"input_dim": 2, "qk_dim": 1, "v_dim": 3, "pos_dim": 7, "max_seq_len": 7, "length": 4},
 )
-_LAYERS = {
-    "Km": ("Km", "key"),
-    "Qm": ("Qm", "query"),
-    "Vm": ("Vm", "value"),
-}  # the names that a layer may have
+# The names that a layer may have.
+_LAYERS = {"Km": ("Km", "key"), "Qm": ("Qm", "query"), "Vm": ("Vm", "value")}
 _POSITIONS = ("pos", "positions", "pos_embedding")
 _TOLERANCE = 1e-9
 
@@ -73,11 +68,9 @@ def submission_record(
             or called so.
     """
     if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
-        got = (
-            model_class.__name__
-            if isinstance(model_class, type)
-            else f"a value of type {type(model_class).__name__}"
-        )
+        got = getattr(model_class, "__name__", "")
+        if not isinstance(model_class, type):
+            got = f"a value of type {type(model_class).__name__}"
         raise WrongUsage(
             "expected a class of torch modules, the class itself and not a model made of it; "
             f"got {got}."
@@ -115,9 +108,8 @@ def check_record(record: Any) -> list[str]:
     """
     if not isinstance(record, Mapping) or record.get("form") != _FORM:
         return [f"this is no record of the form {_FORM!r}."]
-    missing = [
-        name for name in ("time", "class", "source", "values", "designs") if name not in record
-    ]
+    needed = ("time", "class", "source", "values", "designs")
+    missing = [name for name in needed if name not in record]
     if missing:
         return [f"the record lacks {', '.join(missing)}."]
     found = _check_head(record)
@@ -180,10 +172,7 @@ def _fill(model: nn.Module, arrays: Mapping[str, NDArray[np.float64]]) -> None:
     """Write the arrays into the layers by name."""
     with torch.no_grad():
         for name, spellings in _LAYERS.items():
-            layer = next(
-                (part for word in spellings if (part := getattr(model, word, None)) is not None),
-                None,
-            )
+            layer = _attribute(model, spellings)
             weight = getattr(layer, "weight", None)
             if not isinstance(weight, Tensor) or getattr(layer, "bias", None) is not None:
                 raise WrongUsage(
@@ -192,16 +181,19 @@ def _fill(model: nn.Module, arrays: Mapping[str, NDArray[np.float64]]) -> None:
                 )
             weight.copy_(torch.from_numpy(arrays[name]).T)
         if "pos" in arrays:
-            table = next(
-                (part for word in _POSITIONS if (part := getattr(model, word, None)) is not None),
-                None,
-            )
+            table = _attribute(model, _POSITIONS)
             table = getattr(table, "weight", table)
             if not isinstance(table, Tensor):
                 raise WrongUsage(
                     f"{type(model).__name__} must have a table of positions named {_POSITIONS[0]}."
                 )
             table.copy_(torch.from_numpy(arrays["pos"]).reshape(table.shape))
+
+
+def _attribute(model: nn.Module, names: Sequence[str]) -> Any:
+    """Return the first of these attributes that the model has; None without any."""
+    found = [getattr(model, name, None) for name in names]
+    return next((each for each in found if each is not None), None)
 
 
 def _source(model_class: type[nn.Module], name: str) -> str | None:
@@ -220,9 +212,10 @@ def _source(model_class: type[nn.Module], name: str) -> str | None:
 
 def _shapes(design: Design) -> dict[str, list[int] | None]:
     matrices = {"Km": design.Km, "Qm": design.Qm, "Vm": design.Vm, "pos": design.pos}
-    return {
-        name: None if rows is None else [len(rows), len(rows[0])] for name, rows in matrices.items()
-    }
+    shapes: dict[str, list[int] | None] = {}
+    for name, rows in matrices.items():
+        shapes[name] = None if rows is None else [len(rows), len(rows[0])]
+    return shapes
 
 
 def _check_head(record: Mapping[str, Any]) -> list[str]:
@@ -271,16 +264,12 @@ def _defines(source: Any, name: str) -> bool:
 
 def _check_tasks(entries: Sequence[Any]) -> list[str]:
     rules = [entry["task"]["rule"] for entry in entries]
-    found = [
-        f"the record lacks a design for {rule}."
-        for rule in get_args(VectorRule)
-        if rule not in rules
-    ]
-    found += [
-        f"the record has more than one design for {rule}."
-        for rule in set(rules)
-        if rules.count(rule) > 1
-    ]
+    found = []
+    for rule in get_args(VectorRule):
+        if rule not in rules:
+            found.append(f"the record lacks a design for {rule}.")
+        elif rules.count(rule) > 1:
+            found.append(f"the record has more than one design for {rule}.")
     return found
 
 
@@ -289,9 +278,8 @@ def _check_value(value: Any, seed: int) -> str | None:
     if not isinstance(value, Mapping) or {name: value.get(name) for name in case} != case:
         return f"case {seed} is not {case}."
     arrays = _arrays(case, seed)
-    expected = NumpyTransformer(arrays["Km"], arrays["Qm"], arrays["Vm"], arrays.get("pos"))(
-        arrays["x"]
-    )
+    x = arrays.pop("x")
+    expected = NumpyTransformer(**arrays)(x)
     try:
         got = np.asarray(value.get("output"), dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -311,9 +299,8 @@ def _check_design(entry: Any) -> str | None:
     if not isinstance(entry, Mapping) or not {"proof", "shapes"} <= set(entry):
         return "a design lacks its shapes or its proof."
     try:
-        design = Design.from_mapping(
-            {name: value for name, value in entry.items() if name not in ("proof", "shapes")}
-        )
+        own = {name: entry[name] for name in entry if name not in ("proof", "shapes")}
+        design = Design.from_mapping(own)
         proof = prove(design)
     except AttnlabError as error:
         return str(error)
@@ -343,15 +330,13 @@ def _check_design(entry: Any) -> str | None:
 def _is_same(stated: Any, found: Any, rounding: float) -> bool:
     """Compare two values of JSON, numbers up to rounding."""
     if isinstance(found, Mapping):
-        is_alike = isinstance(stated, Mapping) and set(stated) == set(found)
-        return is_alike and all(
-            _is_same(stated[name], value, rounding) for name, value in found.items()
-        )
+        if not isinstance(stated, Mapping) or set(stated) != set(found):
+            return False
+        return all(_is_same(stated[name], found[name], rounding) for name in found)
     if isinstance(found, list | tuple):
-        is_alike = isinstance(stated, list | tuple) and len(stated) == len(found)
-        return is_alike and all(
-            _is_same(one, other, rounding) for one, other in zip(stated, found, strict=True)
-        )
+        if not isinstance(stated, list | tuple) or len(stated) != len(found):
+            return False
+        return all(map(_is_same, stated, found, [rounding] * len(found)))
     if isinstance(found, float):
         if isinstance(stated, bool) or not isinstance(stated, int | float):
             return False
@@ -368,22 +353,18 @@ def _measured_gain(design: Design) -> float:
     Scores, less what attention does not see, grow with the gain in proportion; so this holds for
     matrices that were written in another way, too.
     """
-    written = design.with_gain(1.0)
-    tables = [
-        score_table(_placed(each), each.task).scores * math.sqrt(len(each.Km[0]))
-        for each in (design, written)
-    ]
-    own, unit = (table.nan_to_num(0.0) for table in tables)
+    own, unit = _scores(design), _scores(design.with_gain(1.0))
     return float((own * unit).sum() / (unit * unit).sum())
 
 
-def _placed(design: Design) -> Matrices:
-    """Return a design's matrices with positions, adding one channel of zeros if it has none."""
+def _scores(design: Design) -> Tensor:
+    """Return a design's scores before the division, with positions even if it has none."""
     matrices = design.model().matrices()
-    if matrices.pos is not None:
-        return matrices
-    Km, Qm, Vm = (F.pad(matrix, (0, 0, 0, 1)) for matrix in matrices[:3])
-    return Matrices(Km, Qm, Vm, Km.new_zeros(design.task.row_length, 1))
+    if matrices.pos is None:  # one channel of zeros
+        Km, Qm, Vm = (F.pad(matrix, (0, 0, 0, 1)) for matrix in matrices[:3])
+        matrices = Matrices(Km, Qm, Vm, Km.new_zeros(design.task.row_length, 1))
+    scaled = score_table(matrices, design.task).scores * math.sqrt(len(design.Km[0]))
+    return scaled.nan_to_num(0.0)
 
 
 def _short(value: Any) -> str:

@@ -1,17 +1,32 @@
-"""How claims are shown: a mark and a word for each, and how many of them hold.
-
-A claim's `passed` is True, False, or None if the measurement does not decide it.
-"""
+"""Claims: what was stated, measured and required; a mark and a word for each, and how many hold."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from attnlab.draw.markup import plural
-
-__all__ = ["ClaimState", "claim_state", "judge_all", "say_all"]
+from attnlab.draw.numbers import plural
 
 
-class ClaimState(NamedTuple):
+@dataclass(frozen=True)
+class Claim:
+    """One claim; `measured` and `bound` are texts for people.
+
+    `passed` is None where the measurement decides neither for the claim nor against it.
+    """
+
+    name: str
+    statement: str
+    measured: str
+    bound: str
+    passed: bool | None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the claim as plain values for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ClaimState:
     """How a claim's `passed` is shown: CSS class, mark and word."""
 
     style: str
@@ -53,3 +68,16 @@ def say_all(passed: Sequence[bool | None]) -> str:
     else:
         words = f"{passed.count(True):,} {words} {'holds' if total == 1 else 'hold'}"
     return f"{words}, {undecided:,} undecided" if undecided else words
+
+
+def sum_up(claims: Sequence[Claim], without: str) -> ClaimState:
+    """Return how all claims together are shown; `without` are the words if there is none.
+
+    >>> sum_up([Claim("a", "", "", "", True)], "No claims").word
+    '1 of 1 claim holds'
+    """
+    passed = [claim.passed for claim in claims]
+    if not passed:
+        return ClaimState("open", "–", without)
+    state = claim_state(judge_all(passed))
+    return ClaimState(state.style, state.mark, say_all(passed))

@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from attnlab.core.store import write_text
 from attnlab.draw.page import render_page
+from attnlab.draw.sections import Passage, PassageGroup, Passages, ReportContent, Section, Table
 from attnlab.errors import WrongUsage, in_order
-from attnlab.files import write_text
 from attnlab.look.corpus import MEASURES, Example, Found
-
-__all__ = ["corpus_report", "write_corpus_page"]
 
 _HEADS, _EXAMPLES = 12, 10  # shown by default
 _STATISTICS = ("mean", "low", "high", "q05", "median", "q95")
@@ -21,8 +20,8 @@ def corpus_report(
     heads: list[str] | None = None,
     examples: int = _EXAMPLES,
     most_heads: int = _HEADS,
-) -> dict[str, Any]:
-    """Describe the result of a search as a document for `render_page`.
+) -> ReportContent:
+    """Describe the result of a search as a report.
 
     Args:
         found: the result of `search_corpus` or `open_search`.
@@ -37,44 +36,39 @@ def corpus_report(
     if unknown:
         raise WrongUsage(f"the head {unknown[0]} was not searched.")
     words = _words_of(found.measure)
-    counts: list[list[Any]] = [
-        [name, f"{count:,}"] for name, count in found.counts.items() if count
-    ]
-    sections: list[dict[str, Any]] = [
-        {
-            "kind": "passages",
-            "title": "Examples",
-            "caption": "The query is framed; the key with most of the measured weight is filled. "
+    sections: list[Section] = [
+        Passages(
+            title="Examples",
+            caption="The query is framed; the key with most of the measured weight is filled. "
             "Each text gives at most one example.",
-            "groups": [
-                {
-                    "title": f"Head {head}",
-                    "items": [_item(each) for each in found.examples(head)[:examples]],
-                }
+            groups=[
+                PassageGroup(
+                    title=f"Head {head}",
+                    items=[_item(each) for each in found.examples(head)[:examples]],
+                )
                 for head in shown
             ],
-        },
-        {
-            "kind": "table",
-            "title": "Heads",
-            "caption": f"{_capitalized(words)}: mean over all tokens where it is defined, with its "
+        ),
+        Table(
+            title="Heads",
+            caption=f"{_capitalized(words)}: mean over all tokens where it is defined, with its "
             "95 % interval (bootstrap over texts), and quantiles of a sample of tokens.",
-            "columns": ["head", "tokens", "mean", "low", "high", "5 %", "median", "95 %"],
-            "rows": [
+            columns=["head", "tokens", "mean", "low", "high", "5 %", "median", "95 %"],
+            rows=[
                 [row["head"], int(row["count"]), *_rounded(row[name] for name in _STATISTICS)]
                 for row in measured
             ],
-        },
+        ),
     ]
     order = "lowest" if found.lowest else "highest"
     num_texts = found.counts.get("texts read", 0)
     so_far = "" if found.is_done else " so far"
-    return {
-        "title": _capitalized(words),
-        "subtitle": f"{found.model}, {order} first, in {num_texts:,} texts{so_far}.",
-        "facts": counts,
-        "sections": sections,
-    }
+    return ReportContent(
+        title=_capitalized(words),
+        subtitle=f"{found.model}, {order} first, in {num_texts:,} texts{so_far}.",
+        facts=[(name, f"{count:,}") for name, count in found.counts.items() if count],
+        sections=sections,
+    )
 
 
 def write_corpus_page(found: Found, path: Path | str, **options: Any) -> Path:
@@ -83,16 +77,16 @@ def write_corpus_page(found: Found, path: Path | str, **options: Any) -> Path:
     return Path(path)
 
 
-def _item(example: Example) -> dict[str, Any]:
+def _item(example: Example) -> Passage:
     context = example.context()
     places = [place for place, _ in context]
-    return {
-        "label": f"{example.value:.3f} · text {example.text:,}, query {example.query:,}, key "
+    return Passage(
+        label=f"{example.value:.3f} · text {example.text:,}, query {example.query:,}, key "
         f"{example.key:,}",
-        "tokens": [token for _, token in context],
-        "query": places.index(example.query),
-        "key": places.index(example.key),
-    }
+        tokens=[token for _, token in context],
+        query=places.index(example.query),
+        key=places.index(example.key),
+    )
 
 
 def _words_of(measure: str) -> str:

@@ -1,4 +1,4 @@
-"""Figures: sections of a document as PNG and SVG bytes, for a run folder, a paper or a slide.
+"""Figures: sections of a report as PNG and SVG bytes, for a run folder, a paper or a slide.
 
 matplotlib is optional (`pip install attnlab[plot]`) and used without pyplot and without changing
 global settings; `attnlab.draw.pictures` draws each kind of section.
@@ -6,27 +6,17 @@ global settings; `attnlab.draw.pictures` draws each kind of section.
 
 import io
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attnlab.draw.document import check_document
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.diagram import diagram_figure
 from attnlab.draw.pictures.maps import maps_figure, trace_figure
+from attnlab.draw.sections import Bars, Diagram, Figured, Lines, Maps, ReportContent, Traces
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["is_available", "section_figures", "to_files"]
-
-_FIGURES: dict[str, Callable[[Mapping[str, Any]], "Figure"]] = {
-    "lines": lines_figure,
-    "bars": bars_figure,
-    "maps": maps_figure,
-    "diagram": diagram_figure,
-    "trace": trace_figure,
-}
 
 
 def is_available() -> bool:
@@ -38,27 +28,36 @@ def is_available() -> bool:
     return True
 
 
-def section_figures(document: Mapping[str, Any]) -> dict[str, bytes]:
+def section_figures(report: ReportContent) -> dict[str, bytes]:
     """Draw every section that names a `figure`, as `name.png` and `name.svg`.
 
-    Equal documents give equal bytes. The result is empty without matplotlib; a trace section
-    without traces has no figure.
-
-    Args:
-        document: a document as in `attnlab.draw.document`; its claims may be missing.
-
-    Raises:
-        WrongUsage: the document does not have that form.
+    Equal reports give equal bytes. The result is empty without matplotlib; a trace section without
+    traces has no figure.
     """
-    check_document({"claims": [], **document})
     if not is_available():
         return {}
     files: dict[str, bytes] = {}
-    for section in document["sections"]:
-        is_empty = section["kind"] == "trace" and not section["traces"]
-        if "figure" in section and not is_empty:
-            files |= to_files(section["figure"], partial(_FIGURES[section["kind"]], section))
+    for section in report.sections:
+        if isinstance(section, Figured) and section.figure is not None:
+            is_empty = isinstance(section, Traces) and not section.traces
+            if not is_empty:
+                files |= to_files(section.figure, partial(_figure, section))
     return files
+
+
+def _figure(section: Figured) -> "Figure":
+    match section:
+        case Lines():
+            return lines_figure(section)
+        case Bars():
+            return bars_figure(section)
+        case Maps():
+            return maps_figure(section)
+        case Diagram():
+            return diagram_figure(section)
+        case Traces():
+            return trace_figure(section)
+    raise TypeError(type(section))
 
 
 def to_files(name: str, draw: "Callable[[], Figure]") -> dict[str, bytes]:

@@ -14,18 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnlab.core.store import explained, write_text
 from attnlab.draw.attention.figure_files import save_figure
 from attnlab.draw.attention.summaries import draw_long_map, draw_measure
 from attnlab.draw.attention.summary_maps import SummaryMaps
-from attnlab.draw.markup import plural
+from attnlab.draw.numbers import plural
 from attnlab.draw.page import render_page
+from attnlab.draw.sections import Heatmap, MapChoice, Maps, ReportContent, Scalar, Table
 from attnlab.draw.view import write_view
 from attnlab.errors import WrongUsage
-from attnlab.files import explained, write_text
 from attnlab.look.heads import layer_name
 from attnlab.look.long_text import Document
-
-__all__ = ["document_maps", "document_report", "exact_tiles", "write_document"]
 
 _MEASURES = {
     "entropy": "entropy of the weights, in nats",
@@ -79,40 +78,38 @@ def write_document(
     return folder
 
 
-def document_report(document: Document) -> dict[str, Any]:
-    """Describe every head in numbers, as a document for `render_page`."""
+def document_report(document: Document) -> ReportContent:
+    """Describe every head in numbers."""
     rows = document.table()
     if not rows:
         raise WrongUsage(f"the long text in {document.folder} has no summarized layer yet.")
-    facts: list[list[Any]] = [
-        ["Model", document.model],
-        ["Tokens", f"{document.length:,}"],
-        ["Heads", len(rows)],
-        ["Kept for zooming", ", ".join(document.kept) or "none"],
+    facts: list[tuple[str, Scalar]] = [
+        ("Model", document.model),
+        ("Tokens", f"{document.length:,}"),
+        ("Heads", len(rows)),
+        ("Kept for zooming", ", ".join(document.kept) or "none"),
     ]
     if document.unfinished:
-        facts.append(["Layers not done yet", ", ".join(map(layer_name, document.unfinished))])
-    return {
-        "title": "Every head over a long text",
-        "subtitle": "Attention weights of each head, averaged over all tokens, exactly.",
-        "facts": facts,
-        "sections": [
-            {
-                "kind": "maps",
-                "title": "Heads at a glance",
-                "caption": "Rows are layers, columns are heads; means over all queries.",
-                "choices": [_choice(document, name, words) for name, words in _MEASURES.items()],
-            },
-            {
-                "kind": "table",
-                "title": "Every head",
-                "caption": "Means over the queries. Distances count tokens, positive is back; "
+        facts.append(("Layers not done yet", ", ".join(map(layer_name, document.unfinished))))
+    return ReportContent(
+        title="Every head over a long text",
+        subtitle="Attention weights of each head, averaged over all tokens, exactly.",
+        facts=facts,
+        sections=[
+            Maps(
+                title="Heads at a glance",
+                caption="Rows are layers, columns are heads; means over all queries.",
+                choices=[_choice(document, name, words) for name, words in _MEASURES.items()],
+            ),
+            Table(
+                title="Every head",
+                caption="Means over the queries. Distances count tokens, positive is back; "
                 "entropy is in nats.",
-                "columns": ["head", *_MEASURES],
-                "rows": [_table_row(row) for row in rows],
-            },
+                columns=["head", *_MEASURES],
+                rows=[_table_row(row) for row in rows],
+            ),
         ],
-    }
+    )
 
 
 def _table_row(row: Mapping[str, Any]) -> list[Any]:
@@ -218,24 +215,24 @@ def _largest_places(
             return
 
 
-def _choice(document: Document, name: str, words: str) -> dict[str, Any]:
+def _choice(document: Document, name: str, words: str) -> MapChoice:
     values = document.measure(name).tolist()
     finite = [abs(value) for row in values for value in row if value == value]
     high = max(finite) or 1.0
     is_signed = any(value < 0 for row in values for value in row)
-    return {
-        "label": words,
-        "note": "",
-        "maps": [
-            {
-                "title": words,
-                "rows": [[None if value != value else value for value in row] for row in values],
-                "row_labels": [layer_name(part) for part in document.parts],
-                "column_labels": [str(head) for head in range(len(values[0]))],
-                "row_title": "layer",
-                "column_title": "head",
-                "low": -high if is_signed else 0.0,
-                "high": high,
-            }
+    return MapChoice(
+        label=words,
+        note="",
+        maps=[
+            Heatmap(
+                title=words,
+                rows=[[None if value != value else value for value in row] for row in values],
+                row_labels=[layer_name(part) for part in document.parts],
+                column_labels=[str(head) for head in range(len(values[0]))],
+                row_title="layer",
+                column_title="head",
+                low=-high if is_signed else 0.0,
+                high=high,
+            )
         ],
-    }
+    )

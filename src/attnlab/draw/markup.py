@@ -1,84 +1,69 @@
-"""HTML by hand: escaping, data blocks, and pages with a strict content security policy.
+"""Pages from Jinja templates, with every value escaped and a strict content security policy.
 
 All parts of a page are written into it, so it opens from disk and makes no request.
 """
 
 import base64
 import hashlib
-import html
 import json
 import math
-import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
-from string import Template
 from typing import Any
 
-__all__ = ["escape", "make_page", "modules_from", "plural", "to_embedded_json"]
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-_IMPORT = re.compile(r'^import .* from "(\.[^"]+)";$', re.MULTILINE)
-_IMPORTS_AND_EXPORTS = re.compile(
-    r'^(?:import .* from "\.[^"]+";\n|export (?=(?:async )?function|const|let|class))', re.MULTILINE
-)
+from attnlab.draw.bundle import bundle
+from attnlab.draw.numbers import plural
+
+__all__ = ["escape", "make_page", "plural", "to_embedded_json"]
 
 
-def make_page(
-    template: str, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, str]
-) -> str:
-    """Fill a template, with its styles and scripts inlined in the order given.
+def make_page(template: str, styles: Sequence[str], module: str, **values: Any) -> str:
+    """Fill a template, with its styles and the bundle of a module inlined.
 
-    Files are named by their path below `draw/`, those in `report/` by their name. Scripts may be ES
-    modules: joined into one script, they need neither imports nor exports.
+    Files are named by their path below `draw/`, styles in `report/` by their name.
 
     The content security policy allows the hashes of exactly that style and that script.
     """
     style = "\n" + "\n".join(map(_asset, styles))
-    script = "\n" + "\n".join(map(_asset, scripts))
+    script = "\n" + bundle(module)
     policy = (
         f"default-src 'none'; script-src {_hash_of(script)}; style-src {_hash_of(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    page = Template(_asset(template)).substitute(parts, policy=policy, style=style, script=script)
+    page = (
+        _templates()
+        .get_template(template)
+        .render(values, policy=Markup(policy), style=Markup(style), script=Markup(script))
+    )
     # A lone surrogate cannot be written to a file; the reader sees "?" instead of an exception.
     return page.encode("utf-8", "replace").decode("utf-8")
 
 
-def _asset(name: str) -> str:
-    place = resources.files("attnlab.draw") / (name if "/" in name else f"report/{name}")
-    text = place.read_text(encoding="utf-8")
-    return _IMPORTS_AND_EXPORTS.sub("", text) if name.endswith(".js") else text
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("attnlab", "draw"),
+        autoescape=True,
+        finalize=shown_value,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters |= {"plural": plural, "paragraphs": paragraphs}
+    return templates
 
 
-def modules_from(entry: str) -> list[str]:
-    """List an ES module and everything it imports, dependencies first.
+def shown_value(value: Any) -> Any:
+    """Return what a page shows for a scalar.
 
-    Names are paths below `draw/`. Joined in this order they are one script, if no two of them
-    declare the same name at the top; imports are written on one line, from "./" or "../".
-    """
-    found: list[str] = []
-
-    def visit(name: str) -> None:
-        if name in found:
-            return
-        text = (resources.files("attnlab.draw") / name).read_text(encoding="utf-8")
-        for path in _IMPORT.findall(text):
-            visit(posixpath.normpath(posixpath.join(posixpath.dirname(name), path)))
-        found.append(name)
-
-    visit(entry)
-    return found
-
-
-def _hash_of(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def escape(value: Any) -> str:
-    """Write a scalar as HTML text or for a double-quoted attribute.
-
-    >>> escape('<a href="x">'), escape(None), escape(True), escape(0.1234567)
-    ('&lt;a href=&quot;x&quot;&gt;', 'n/a', 'yes', '0.123457')
+    >>> shown_value(None), shown_value(True), shown_value(0.1234567), shown_value(12)
+    ('n/a', 'yes', '0.123457', 12)
     """
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "n/a"
@@ -86,26 +71,37 @@ def escape(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.6g}"
-    return html.escape(str(value))
+    return value
 
 
-def plural(count: int, noun: str) -> str:
-    """Return the noun in the number that the count needs.
+def paragraphs(text: str) -> list[Markup]:
+    """Split a text at blank lines; text between backticks is code that does not wrap.
 
-    >>> plural(1, "claim"), plural(2, "claim")
-    ('claim', 'claims')
+    >>> paragraphs("Run `attnlab doctor`.")
+    [Markup('Run <code class="command">attnlab doctor</code>.')]
     """
-    return noun if count == 1 else f"{noun}s"
+    parts = [part.strip() for part in text.replace("\r\n", "\n").split("\n\n")]
+    code = r'<code class="command">\1</code>'
+    return [Markup(re.sub(r"`([^`\n]+)`", code, str(escape(part)))) for part in parts if part]
 
 
-def to_embedded_json(value: Any) -> str:
+def _asset(name: str) -> str:
+    place = resources.files("attnlab.draw") / (name if "/" in name else f"report/{name}")
+    return place.read_text(encoding="utf-8")
+
+
+def _hash_of(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def to_embedded_json(value: Any) -> Markup:
     """Encode for a `<script type="application/json">` block, which no string inside can close.
 
     >>> to_embedded_json(["</script>", float("nan")])
-    '["\\\\u003c/script\\\\u003e",null]'
+    Markup('["\\\\u003c/script\\\\u003e",null]')
     """
     text = json.dumps(_finite(value), allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def _finite(value: Any) -> Any:

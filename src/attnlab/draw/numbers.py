@@ -8,12 +8,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["are_figures", "cell_words", "column_words", "is_figure", "is_missing", "number_words"]
-
 _NUMBER = re.compile(r"[+−-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _PLAIN_EXPONENT = re.compile(r"-?\d(\.\d+)?e\+0\d")  # "%.1e" of numbers from 1 to below 1e10
 _MAX_DECIMALS = 4  # shared by all numbers of a column
 _MISSING = ("", "n/a", "–", "—", "-")
+
+
+def plural(count: int, noun: str) -> str:
+    """Return the noun in the number that the count needs.
+
+    >>> plural(1, "claim"), plural(2, "claim")
+    ('claim', 'claims')
+    """
+    return noun if count == 1 else f"{noun}s"
 
 
 def number_words(value: float, digits: int = 3) -> str:

@@ -19,49 +19,13 @@
     {'edit': 'CutEdge', 'version': 1, 'query': -1, 'key': ['cat', '2..4']}
 """
 
+from attnlab.edits import attention_edits, site_edits
 from attnlab.edits.application import edit
+from attnlab.edits.attention_edits import *  # noqa: F403
 from attnlab.edits.certificate import Certificate
 from attnlab.edits.edit import Edit, edits_from_json, edits_to_json
-from attnlab.edits.heads import MeanHead, ResampleHead, ScaleHead, SwapHeads, ZeroHead
-from attnlab.edits.masks import CutEdge, CutTokens, RelaxMask, SetMask, ShiftMask
-from attnlab.edits.patterns import (
-    FreezePattern,
-    RedirectToFirst,
-    SetPattern,
-    ShufflePattern,
-    UniformPattern,
-)
-from attnlab.edits.scores import AddToScores, ScaleScores, Temperature
-from attnlab.edits.streams import AddVector, MeanSite, Patch, ScaleSite, ZeroSite, ZeroValue
+from attnlab.edits.site_edits import *  # noqa: F403
 
-__all__ = [
-    "AddToScores",
-    "AddVector",
-    "Certificate",
-    "CutEdge",
-    "CutTokens",
-    "Edit",
-    "FreezePattern",
-    "MeanHead",
-    "MeanSite",
-    "Patch",
-    "RedirectToFirst",
-    "RelaxMask",
-    "ResampleHead",
-    "ScaleHead",
-    "ScaleScores",
-    "ScaleSite",
-    "SetMask",
-    "SetPattern",
-    "ShiftMask",
-    "ShufflePattern",
-    "SwapHeads",
-    "Temperature",
-    "UniformPattern",
-    "ZeroHead",
-    "ZeroSite",
-    "ZeroValue",
-    "edit",
-    "edits_from_json",
-    "edits_to_json",
-]
+__all__ = ["Certificate", "Edit", "edit", "edits_from_json", "edits_to_json"]
+__all__ += attention_edits.__all__
+__all__ += site_edits.__all__

@@ -6,19 +6,18 @@ print(certificate)
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 
 from torch import nn
 
 from attnlab.edits.certificate import Certificate
-from attnlab.edits.checks import Checks
+from attnlab.edits.checks import Checks, backends_of
 from attnlab.edits.edit import Edit
-from attnlab.edits.editor import Editor, Watcher
+from attnlab.edits.editor import Editor
+from attnlab.edits.tally import Tally
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.recording.tokens import Vocabulary, vocabulary_of
 from attnlab.sites import installed
-
-__all__ = ["edit"]
 
 
 @contextmanager
@@ -54,29 +53,54 @@ def edit(
                 f"edit takes a model and edits, such as ZeroHead(head=0); got {each!r:.80}."
             )
     if not edits:
-        raise WrongUsage(
-            "edit needs at least one edit, such as ZeroHead(layer=0, head=1); got none."
-        )
-    checks = Checks(model)
-    names = vocabulary_of(model, vocabulary)
-    editor = Editor(model, edits, names, checks if certify else Watcher())
+        raise WrongUsage("edit needs at least one edit, such as ZeroHead(layer=0, head=1).")
+    certificate = Certificate(backend=backends_of(model))
+    tally = Tally(certificate) if certify else None
+    editor = Editor(model, edits, vocabulary_of(model, vocabulary), tally)
+    certificate.edits = [coverage.change for coverage in editor.coverages]
+    checks = Checks(model, editor, certificate)
     try:
-        with (
-            installed(model, editor),
-            editor.recomputation.watching(model),
-            checks.watching(editor) if certify else nullcontext(),
-        ):
-            yield checks.certificate
+        with ExitStack() as stack:
+            stack.enter_context(installed(model, editor))
+            stack.enter_context(editor.recomputation.watching(model))
+            if certify:
+                stack.enter_context(checks.watching())
+            yield certificate
     finally:
-        checks.concluded(editor.coverages, is_checked=certify, is_due=editor.recomputation.is_due)
+        certificate.not_checked += _not_checked(editor, checks, certify)
     # Reached only where nothing else went wrong inside: another error is never hidden behind this
     # one.
-    failures = [
-        failure for coverage in editor.coverages if (failure := coverage.failure()) is not None
-    ]
+    failures = [failure for each in editor.coverages if (failure := each.failure()) is not None]
     if failures:
         raise WrongUsage("\n  ".join(failures))
-    if checks.certificate.off_target or checks.certificate.identity:
-        raise CouldNotRun(
-            f"these edits are not to be trusted: {'; '.join(checks.certificate.failures)}."
+    if certificate.off_target or certificate.identity:
+        raise CouldNotRun(f"these edits are not to be trusted: {'; '.join(certificate.failures)}.")
+
+
+def _not_checked(editor: Editor, checks: Checks, certify: bool) -> list[str]:
+    """Say what is not known of the edits when they have ended."""
+    found = [
+        f"whether {name!r} is where {coverage.edit!r} passed it by: of some positions, as "
+        "those that a cache held when the edit began, it is unknown what was read"
+        for coverage in editor.coverages
+        for name in sorted(coverage.unknown)
+    ]
+    if editor.recomputation.is_due:
+        found.append(
+            "gradients: activation checkpointing computes edited blocks again in backward(), "
+            "which is refused from now on"
         )
+    if not certify:
+        found.append("all but that the edits landed; say certify=True")
+    elif not checks.certificate.effects and checks.certificate.calls:
+        found.append(
+            "what the edits did to the output: no forward pass came by that began without a "
+            "past, was not compiled, and ended"
+        )
+    elif checks.left_out:
+        found.append(
+            f"what the edits did to the output of {checks.left_out} more forward passes: they "
+            "were compiled, or went on from keys and values that were there before, or whose "
+            "rows were put in another order"
+        )
+    return found

@@ -1,7 +1,8 @@
 """The certificate: what edits did, and what speaks for it.
 
 It reads as a short text (`print(certificate)`) and as plain values (`certificate.to_mapping()`).
-How it is found is in `attnlab.edits.checks`.
+What edits did to each value is counted in `attnlab.edits.tally`; the model is run without them in
+`attnlab.edits.checks`.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -9,8 +10,6 @@ from typing import Any
 
 from attnlab.display import displayed
 from attnlab.look.heads import head_at
-
-__all__ = ["Certificate", "Change", "Effect", "Rows"]
 
 
 @dataclass
@@ -27,9 +26,21 @@ class Change:
     changed: int | None = None
     largest: float | None = None
 
+    def __str__(self) -> str:
+        if not self.calls:
+            return f"{self.edit}: no call"
+        total = sum(self.calls.values())
+        where = next(iter(self.calls)) if len(self.calls) == 1 else f"{len(self.calls)} sites"
+        text = f"{self.edit}: {total} call{'s' * (total != 1)} at {where}"
+        if self.values is not None:
+            text += f", {self.changed:,} of {self.values:,} values changed"
+        if self.largest:
+            text += f", by {self.largest:.3g} at most"
+        return text
+
 
 @dataclass
-class Rows:
+class RowSums:
     """How the rows of weights at one site sum up.
 
     rows: that attend to something · off: that do not sum to one, but to between least and most ·
@@ -45,9 +56,23 @@ class Rows:
     first: tuple[int, ...] | None = None
     because: list[str] = field(default_factory=list)
 
+    def text(self, site: str) -> str:
+        """Write it as a sentence about the weights of this site."""
+        dead = f"; {self.dead:,} look at nothing" if self.dead else ""
+        if not self.off:
+            return f"rows of {site}: all {self.rows:,} sum to one{dead}"
+        row, head, query = self.first or (0, 0, 0)
+        because = ", ".join(self.because)
+        return (
+            f"rows of {site}: {self.off:,} of {self.rows:,} do not sum to one but to "
+            f"{self.least:.3g} to {self.most:.3g}, because of "
+            f"{because or 'what came before (a sink of the model, an edit outside)'}; the first is "
+            f"row {row}, head {head_at(site, head)}, query {query}{dead}"
+        )
+
 
 @dataclass
-class Effect:
+class OutputChange:
     """How far a module's edited output is from the unedited one, over all compared forward passes.
 
     largest, mean: over every value of those passes · passes, values: how many passes, and numbers
@@ -73,6 +98,22 @@ class Effect:
         self.values += values
         self.mean += (mean - self.mean) * values / max(self.values, 1)
 
+    def lines(self, path: str) -> list[str]:
+        """Write it as lines about the output of the module at this path."""
+        where, first = f"output of {path}" if path else "output", ""
+        if self.passes > 1:
+            where, first = f"{where} of {self.passes} forward passes", ", in the first"
+        found = [f"{where}: changed by {self.largest:.3g} at most, {self.mean:.3g} on average"]
+        if self.kernel is not None:
+            found.append(f"  of which open instead of fused attention{first}: {self.kernel:.3g}")
+        if self.fast_path is not None:
+            off = f"of which leaving torch's fast path, which cannot be watched{first}"
+            found.append(f"  {off}: {self.fast_path:.3g}")
+        if self.identity is not None:
+            same = f"the same sites with nothing changed{first}"
+            found.append(f"  {same}: {self.identity:.3g} (must be exactly 0)")
+        return found
+
 
 @displayed
 @dataclass
@@ -88,9 +129,9 @@ class Certificate:
 
     backend: str = "native"
     edits: list[Change] = field(default_factory=list)
-    rows: dict[str, Rows] = field(default_factory=dict)
+    rows: dict[str, RowSums] = field(default_factory=dict)
     off_target: list[str] = field(default_factory=list)
-    effects: dict[str, Effect] = field(default_factory=dict)
+    effects: dict[str, OutputChange] = field(default_factory=dict)
     parameters: tuple[str, str] | None = None
     not_checked: list[str] = field(default_factory=list)
 
@@ -108,7 +149,7 @@ class Certificate:
         """The largest difference that edits made which change nothing; must be exactly 0. None
         where not checked."""
         found = [each.identity for each in self.effects.values() if each.identity is not None]
-        return max(found) if found else None
+        return max(found, default=None)
 
     @property
     def parameters_unchanged(self) -> bool | None:
@@ -138,61 +179,13 @@ class Certificate:
         return {**asdict(self), "calls": self.calls, "holds": self.holds, "failures": self.failures}
 
     def __str__(self) -> str:
-        lines = [f"{len(self.edits)} edit{'s' * (len(self.edits) != 1)}, {self.backend} backend"]
-        for change in self.edits:
-            lines.append(f"  {change.edit}: {_calls(change)}{_changed(change)}")
+        lines = [str(change) for change in self.edits]
         for path, effect in self.effects.items():
-            where = f"output of {path}" if path else "output"
-            where += f" of {effect.passes} forward passes" if effect.passes > 1 else ""
-            first = ", in the first" if effect.passes > 1 else ""
-            lines.append(
-                f"  {where}: changed by {effect.largest:.3g} at most, {effect.mean:.3g} on average"
-            )
-            if effect.kernel is not None:
-                lines.append(
-                    f"    of which open instead of fused attention{first}: {effect.kernel:.3g}"
-                )
-            if effect.fast_path is not None:
-                off = f"of which leaving torch's fast path, which cannot be watched{first}"
-                lines.append(f"    {off}: {effect.fast_path:.3g}")
-            if effect.identity is not None:
-                lines.append(
-                    f"    the same sites with nothing changed{first}: {effect.identity:.3g} "
-                    "(must be exactly 0)"
-                )
-        for site, rows in self.rows.items():
-            lines.append(f"  rows of {site}: {_summed(site, rows)}")
+            lines += effect.lines(path)
+        lines += [rows.text(site) for site, rows in self.rows.items()]
         if self.parameters is not None:
-            lines.append(f"  parameters: {'unchanged' if self.parameters_unchanged else 'CHANGED'}")
-        lines += [f"  not checked: {each}" for each in self.not_checked]
-        lines += [f"  FAILED: {each}" for each in self.failures]
-        return "\n".join(lines)
-
-
-def _calls(change: Change) -> str:
-    if not change.calls:
-        return "no call"
-    total = sum(change.calls.values())
-    sites = list(change.calls)
-    where = sites[0] if len(sites) == 1 else f"{len(sites)} sites"
-    return f"{total} call{'s' * (total != 1)} at {where}"
-
-
-def _changed(change: Change) -> str:
-    if change.values is None:
-        return ""
-    by = "" if not change.largest else f", by {change.largest:.3g} at most"
-    return f", {change.changed:,} of {change.values:,} values changed{by}"
-
-
-def _summed(site: str, rows: Rows) -> str:
-    dead = f"; {rows.dead:,} look at nothing" if rows.dead else ""
-    if not rows.off:
-        return f"all {rows.rows:,} sum to one{dead}"
-    row, head, query = rows.first or (0, 0, 0)
-    because = ", ".join(rows.because) or "what came before (a sink of the model, an edit outside)"
-    return (
-        f"{rows.off:,} of {rows.rows:,} do not sum to one but to {rows.least:.3g} to "
-        f"{rows.most:.3g}, because of {because}; the first is row {row}, head "
-        f"{head_at(site, head)}, query {query}{dead}"
-    )
+            lines.append(f"parameters: {'unchanged' if self.parameters_unchanged else 'CHANGED'}")
+        lines += [f"not checked: {each}" for each in self.not_checked]
+        lines += [f"FAILED: {each}" for each in self.failures]
+        title = f"{len(self.edits)} edit{'s' * (len(self.edits) != 1)}, {self.backend} backend"
+        return "\n  ".join([title, *lines])

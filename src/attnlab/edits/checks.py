@@ -1,4 +1,4 @@
-"""How a certificate is found: what edits did to each value, and the model run again without them.
+"""How a certificate compares outputs: the model is run again without the edits.
 
 After each forward pass the module that was called runs once more, as it does without us, on the
 same inputs, with the same random numbers and in the same gradient mode, with a key/value cache of
@@ -12,249 +12,165 @@ import hashlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.edits.certificate import Certificate, Change, Effect, Rows
-from attnlab.edits.coverage import Coverage
-from attnlab.edits.editor import Editor, Numbers, Watcher
+from attnlab.edits.certificate import Certificate, OutputChange
+from attnlab.edits.editor import Editor
+from attnlab.edits.recomputation import tensors_in
+from attnlab.edits.tally import is_traced
 from attnlab.edits.where import own_name, part_of
 from attnlab.parts.attend import explicit_attention
 from attnlab.parts.cache import Cache
-from attnlab.pretrained.ownership import ModuleHook, do_nothing
+from attnlab.pretrained.pass_state import ModuleHook, do_nothing
 from attnlab.sites import SitedModule, entrances, installed, is_going_back, set_aside
-
-__all__ = ["Checks"]
 
 _OPENED = ("mask", "scores", "weights")
 _MOST_BYTES = 2**31
 """Weights larger than this are not opened only to be checked."""
 
 
-class Checks(Watcher):
-    """Fills a certificate while edits are at work."""
+@dataclass(frozen=True)
+class _Call:
+    """A call of an entrance that has begun: its path, and how it is repeated without the edits."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.certificate = Certificate(backend=_backends(model))
+    path: str
+    given: tuple[Any, Any] | None = None
+    """Arguments and keyword arguments; None where the call is not compared."""
+    random: Any = None
+
+
+class Checks:
+    """Fills a certificate while edits are at work; left_out: passes that could not be compared."""
+
+    def __init__(self, model: nn.Module, editor: Editor, certificate: Certificate) -> None:
+        self.certificate = certificate
+        self.left_out = 0
         self._model = model
-        self._changes: dict[int, Change] = {}
-        self._calls: list[
-            tuple[str, Any]
-        ] = []  # the entrances that are being passed, outermost first
+        self._editor = editor
+        self._calls: list[_Call] = []  # outermost first
         self._is_comparing = False
-        self._left_out = 0  # passes that could not be compared
         self._untouched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         """For each key/value cache what it would hold had the edits not been."""
 
-    def applied(
-        self, coverage: Coverage, site: str, before: Tensor, after: Tensor, chosen: Tensor | None
-    ) -> None:
-        """Count what one edit changed."""
-        if _is_traced():
-            return
-        if id(coverage) not in self._changes:
-            self._changes[id(coverage)] = Change(repr(coverage.edit), coverage.calls)
-        change = self._changes[id(coverage)]
-        after = after.detach().expand(before.shape)
-        differs = _differs(before, after)
-        meant = before.numel() if chosen is None else int(chosen.expand(before.shape).sum())
-        change.values = (change.values or 0) + meant
-        change.changed = (change.changed or 0) + int(differs.sum())
-        change.largest = max(change.largest or 0.0, _largest(before, after))
-        if own_name(site) == "weights" and bool((_is_off(after) & ~_is_off(before)).any()):
-            rows = self.certificate.rows.setdefault(site, Rows())
-            rows.because += [] if change.edit in rows.because else [change.edit]
-        outside = 0 if chosen is None else int((differs & ~chosen).sum())
-        if outside:
-            self._wrong(f"{site}: {outside} values changed that {change.edit} did not mean")
-
-    def left(
-        self,
-        site: str,
-        before: Tensor,
-        after: Tensor,
-        asked: Sequence[tuple[Numbers, Numbers]],
-        visible: Tensor | None,
-    ) -> None:
-        """Check that no other rows and heads changed, and how weights sum up."""
-        if _is_traced():
-            return
-        axes = 2 if after.dim() == 4 else 1  # rows and heads, or rows alone
-        meant = torch.zeros(after.shape[:axes], dtype=torch.bool)
-        for rows, heads in asked:
-            for row in range(after.shape[0]) if rows is None or after.shape[0] == 1 else rows:
-                everywhere = axes == 1 or heads is None or after.shape[1] == 1
-                meant[row, ... if everywhere else heads] = True
-        off = (
-            (_differs(before, after.detach()).flatten(axes).any(-1).cpu() & ~meant)
-            .nonzero()
-            .tolist()
-        )
-        for row, *head in off[:3]:
-            what = f"head {head[0]} of row {row}" if head else f"row {row}"
-            self._wrong(f"{site}: {what} changed, and no edit meant it")
-        if own_name(site) == "weights":
-            self.sums(site, after, visible)
-
-    def sums(self, site: str, weights: Tensor, visible: Tensor | None) -> None:
-        """Count the rows of weights that do not sum to one."""
-        rows = self.certificate.rows.setdefault(site, Rows())
-        sums = weights.detach().sum(-1)
-        alive = (weights.detach() != 0).any(-1) if visible is None else visible.any(-1)
-        off = alive & _is_off(weights)
-        rows.rows += int(alive.sum())
-        rows.dead += int((~alive).sum())
-        if bool(off.any()):
-            least, most = (float(each) for each in sums[off].aminmax())
-            rows.least, rows.most = (
-                min(rows.least, least),
-                max(rows.most, most) if rows.off else most,
-            )
-            rows.off += int(off.sum())
-            rows.first = rows.first or tuple(off.nonzero()[0].tolist())
-
-    def concluded(
-        self, coverages: Sequence[Coverage], *, is_checked: bool, is_due: bool = False
-    ) -> None:
-        """Write down what became of each edit; is_due: `backward()` would compute some again."""
-        self.certificate.edits = [
-            self._changes.get(id(each), Change(repr(each.edit), each.calls)) for each in coverages
-        ]
-        self.certificate.not_checked += [
-            f"whether {name!r} stands where {each.edit!r} passed it by: of some positions, as "
-            "those that a cache held when the edit began, it is unknown what was read"
-            for each in coverages
-            for name in sorted(each.unknown)
-        ]
-        if is_due:
-            self.certificate.not_checked.append(
-                "gradients: activation checkpointing computes edited blocks again in backward(), "
-                "which is refused from now on"
-            )
-        if not is_checked:
-            self.certificate.not_checked.append("all but that the edits landed; say certify=True")
-        elif not self.certificate.effects and any(each.calls for each in coverages):
-            self.certificate.not_checked.append(
-                "what the edits did to the output: no forward pass came by that began without a "
-                "past, was not compiled, and ended"
-            )
-        elif self._left_out:
-            self.certificate.not_checked.append(
-                f"what the edits did to the output of {self._left_out} more forward passes: they "
-                "were compiled, or went on from keys and values that were there before, or whose "
-                "rows were put in another order"
-            )
-
     @contextmanager
-    def watching(self, editor: Editor) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
         """Run every forward pass of the model once more without the edits, and compare."""
         before = _hash(self._model)
         with ExitStack() as stack:
             for path, module in entrances(self._model):
-                for handle in self._hooks(path, module, editor):
+                first = ModuleHook(partial(self._begin, path, module), do_nothing)
+                last = ModuleHook(partial(self._end, path, module), do_nothing)
+                for handle in (
+                    module.register_forward_pre_hook(first, with_kwargs=True),
+                    module.register_forward_hook(last, with_kwargs=True, always_call=True),
+                ):
                     stack.callback(handle.remove)
             try:
                 yield
             finally:
                 self.certificate.parameters = (before, _hash(self._model))
 
-    def _hooks(self, path: str, module: nn.Module, editor: Editor) -> list[Any]:
-        """Note how the module is called, and what came out, for the outermost of the entrances."""
-        sites = [site for site in editor.at if not path or site.startswith(f"{path}.")]
-
-        def before(called: nn.Module, args: Any, kwargs: Any) -> None:
-            # A copy takes the hooks along; and what backward() computes again is no pass of its
-            # own.
-            if self._is_comparing or called is not module or is_going_back():
-                return
-            self._forget(path)  # of a call that was interrupted no end is told
-            state = None
-            if sites and not self._calls:
-                editor.passes.is_reordered = False
-                given = None if _is_traced() else self._without_edits((args, kwargs))
-                state = None if given is None else (*given, _random_state(module))
-                self._left_out += state is None
-            self._calls.append((path, state))
-
-        def after(called: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            if self._is_comparing or called is not module:
-                return
-            state = self._forget(path)
-            if state is not None and output is not None:  # None comes from a pass that broke off
-                if editor.passes.is_reordered:  # the other cache's rows still stand as they did
-                    self._untouched.clear()
-                    self._left_out += 1
-                    return
-                self._is_comparing = True  # the runs to come are not watched
-                try:
-                    self._compare(path, module, editor, sites, state, output)
-                finally:
-                    self._is_comparing = False
-
-        return [
-            module.register_forward_pre_hook(ModuleHook(before, do_nothing), with_kwargs=True),
-            module.register_forward_hook(
-                ModuleHook(after, do_nothing), with_kwargs=True, always_call=True
-            ),
-        ]
-
-    def _forget(self, path: str) -> Any:
-        """Drop the noted call of a module and the calls inside it, and return what was noted."""
-        paths = [each for each, _ in self._calls]
-        if path not in paths:
-            return None
-        state = self._calls[paths.index(path)][1]
-        del self._calls[paths.index(path) :]
-        return state
-
-    def _compare(
-        self,
-        path: str,
-        module: nn.Module,
-        editor: Editor,
-        sites: Sequence[str],
-        state: Any,
-        output: Any,
+    def _begin(
+        self, path: str, module: nn.Module, called: nn.Module, args: Any, kwargs: Any
     ) -> None:
+        """Note how an entrance is called; only the outermost of the edited ones is compared."""
+        # A copy takes the hooks along; and what backward() computes again is no pass of its own.
+        if self._is_comparing or called is not module or is_going_back():
+            return
+        self._forget(path)  # no end is told of a call that was interrupted
+        if self._calls or not self._sites_in(path):
+            self._calls.append(_Call(path))
+            return
+        self._editor.history.is_reordered = False
+        given = None
+        if not is_traced():
+            given = self._without_edits((args, kwargs))
+        self.left_out += given is None
+        self._calls.append(_Call(path, given, _random_state(module)))
+
+    def _end(
+        self, path: str, module: nn.Module, called: nn.Module, args: Any, kwargs: Any, output: Any
+    ) -> None:
+        if self._is_comparing or called is not module:
+            return
+        call = self._forget(path)
+        # None comes from a pass that broke off
+        if call is None or call.given is None or output is None:
+            return
+        if self._editor.history.is_reordered:  # the other cache's rows are still as they were
+            self._untouched.clear()
+            self.left_out += 1
+            return
+        self._is_comparing = True  # the runs to come are not watched
+        try:
+            self._compare(call, module, output)
+        finally:
+            self._is_comparing = False
+
+    def _forget(self, path: str) -> _Call | None:
+        """Drop the noted call of a module and the calls inside it, and return it."""
+        for place, call in enumerate(self._calls):
+            if call.path == path:
+                del self._calls[place:]
+                return call
+        return None
+
+    def _sites_in(self, path: str) -> list[str]:
+        return [site for site in self._editor.at if not path or site.startswith(f"{path}.")]
+
+    def _compare(self, call: _Call, module: nn.Module, output: Any) -> None:
         """Run a module again without the edits, and write down how far what came out is from
         that."""
-        args, kwargs, random = state
-        is_first = path not in self.certificate.effects
-        # the first run fills what is in the others
-        anew = _with_new_cache((args, kwargs)) if is_first else ((), {})
+        assert call.given is not None
 
-        def run(args: Any, kwargs: Any) -> list[Tensor]:
-            with _random_again(random), torch.autograd.graph.saved_tensors_hooks(_let_go, _let_go):
-                return [each.detach() for each in _tensors(module(*args, **kwargs))]
+        def run(given: tuple[Any, Any]) -> list[Tensor]:
+            args, kwargs = given
+            keep_nothing = torch.autograd.graph.saved_tensors_hooks(_let_go, _let_go)
+            with _random_again(call.random), keep_nothing:
+                return [each.detach() for each in tensors_in(module(*args, **kwargs))]
 
-        parts = sorted({part_of(site) for site in sites if own_name(site) in _OPENED})
-        too_large = bool(parts) and editor.largest_attention > _MOST_BYTES
-        effect = self.certificate.effects.setdefault(path, Effect())
+        is_first = call.path not in self.certificate.effects
+        anew = _with_new_cache(call.given)  # the first run fills the caches
+        effect = self.certificate.effects.setdefault(call.path, OutputChange())
         with set_aside(self._model):
             with _unhooked(self._model):
-                bare = run(args, kwargs)
-            effect.add(*_distance(bare[:1], _tensors(output)[:1]))
-            if not is_first:
-                return
-            watched = (
-                run(*_with_new_cache(anew)) if "multi-head" in self.certificate.backend else bare
+                bare = run(call.given)
+            effect.add(*_distance(bare[:1], tensors_in(output)[:1]))
+            if is_first:
+                self._compare_unchanging(call.path, effect, bare, anew, run)
+
+    def _compare_unchanging(
+        self,
+        path: str,
+        effect: OutputChange,
+        bare: list[Tensor],
+        given: tuple[Any, Any],
+        run: Callable[[tuple[Any, Any]], list[Tensor]],
+    ) -> None:
+        """Compare the run without us with one that is opened, and that with edits of nothing."""
+        sites, watched = self._sites_in(path), bare
+        if "multi-head" in self.certificate.backend:
+            watched = run(_with_new_cache(given))
+        effect.fast_path = _distance(bare, watched)[0] or None
+        parts = sorted({part_of(site) for site in sites if own_name(site) in _OPENED})
+        if parts and self._editor.largest_attention > _MOST_BYTES:
+            self.certificate.not_checked.append(
+                "that edits which change nothing change nothing: opening the attention for "
+                f"it takes {self._editor.largest_attention:,} bytes"
             )
-            effect.fast_path = _distance(bare, watched)[0] or None
-            if too_large:
-                self.certificate.not_checked.append(
-                    "that edits which change nothing change nothing: opening the attention for "
-                    f"it takes {editor.largest_attention:,} bytes"
-                )
-            else:
-                with _open(self._model, parts):
-                    plain = run(*_with_new_cache(anew)) if parts else watched
-                    with installed(self._model, editor.unchanging(path)):
-                        same = run(*anew)
-                effect.identity = _distance(plain, same)[0]
-                is_opened = any(own_name(site) in ("scores", "weights") for site in sites)
-                effect.kernel = _distance(watched, plain)[0] if is_opened else None
+            return
+        with _open(self._model, parts):
+            plain = run(_with_new_cache(given)) if parts else watched
+            with installed(self._model, self._editor.unchanging(path)):
+                same = run(given)
+        effect.identity = _distance(plain, same)[0]
+        if any(own_name(site) in ("scores", "weights") for site in sites):
+            effect.kernel = _distance(watched, plain)[0]
 
     def _without_edits(self, given: Any) -> Any:
         """The same arguments with, for each cache, one that no edit has touched; None where there
@@ -277,10 +193,6 @@ class Checks(Watcher):
 
         found = _mapped(given, other)
         return found if is_known else None
-
-    def _wrong(self, what: str) -> None:
-        if what not in self.certificate.off_target:
-            self.certificate.off_target.append(what)
 
 
 @contextmanager
@@ -315,24 +227,6 @@ def _open(model: nn.Module, parts: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def _is_off(weights: Tensor) -> Tensor:
-    """Say which rows do not sum to one, within rounding; NaN does not."""
-    sums = weights.detach().sum(-1)
-    return ~((sums - 1.0).abs() <= (1e-9 if sums.dtype == torch.float64 else 1e-4))
-
-
-def _differs(before: Tensor, after: Tensor) -> Tensor:
-    differs = before.detach() != after
-    return differs & ~(before.isnan() & after.isnan()) if before.is_floating_point() else differs
-
-
-def _largest(before: Tensor, after: Tensor) -> float:
-    if not before.is_floating_point() or not before.numel():
-        return 0.0
-    apart = (after - before.detach()).abs()
-    return float(torch.where(apart.isfinite(), apart, 0.0).max())
-
-
 def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, float, int]:
     """Return the largest and mean difference of some tensors, and their number of values.
 
@@ -351,16 +245,6 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, fl
     return largest, total / max(number, 1), number
 
 
-def _tensors(output: Any) -> list[Tensor]:
-    if isinstance(output, Tensor):
-        return [output]
-    if isinstance(output, dict):
-        output = list(output.values())
-    if not isinstance(output, tuple | list):
-        return []
-    return [tensor for each in output for tensor in _tensors(each)]
-
-
 def _with_new_cache(given: Any) -> Any:
     """The same arguments with another empty cache for each empty cache."""
     return _mapped(given, lambda each: copy.deepcopy(each) if _length(each) == 0 else each)
@@ -370,17 +254,9 @@ def _length(given: Any) -> int | None:
     """How much a cache holds, ours or of transformers; None for what is no cache."""
     if isinstance(given, Cache):
         return given.length
-    return int(given.get_seq_length()) if callable(getattr(given, "get_seq_length", None)) else None
-
-
-def _backends(model: nn.Module) -> str:
-    """How attention reaches the hook points of a model."""
-    return (
-        " and ".join(
-            dict.fromkeys(str(each.backend) for each in model.modules() if hasattr(each, "backend"))
-        )
-        or "native"
-    )
+    if callable(getattr(given, "get_seq_length", None)):
+        return int(given.get_seq_length())
+    return None
 
 
 def _mapped(given: Any, function: Callable[[Any], Any]) -> Any:
@@ -391,19 +267,21 @@ def _mapped(given: Any, function: Callable[[Any], Any]) -> Any:
     return function(given)
 
 
-def _devices(module: nn.Module) -> list[int]:
-    found = {each.device for each in module.parameters() if each.device.type == "cuda"}
-    return sorted(device.index or 0 for device in found)
+def backends_of(model: nn.Module) -> str:
+    """Name the ways in which attention reaches the hook points of a model."""
+    found = [str(each.backend) for each in model.modules() if hasattr(each, "backend")]
+    return " and ".join(dict.fromkeys(found)) or "native"
 
 
-def _random_state(module: nn.Module) -> Any:
-    return torch.get_rng_state(), {
-        index: torch.cuda.get_rng_state(index) for index in _devices(module)
-    }
+def _random_state(module: nn.Module) -> tuple[Tensor, dict[int, Tensor]]:
+    """Return the state of the random numbers on the processor, and on the module's devices."""
+    devices = {each.device for each in module.parameters() if each.device.type == "cuda"}
+    indices = sorted(device.index or 0 for device in devices)
+    return torch.get_rng_state(), {index: torch.cuda.get_rng_state(index) for index in indices}
 
 
 @contextmanager
-def _random_again(state: Any) -> Iterator[None]:
+def _random_again(state: tuple[Tensor, dict[int, Tensor]]) -> Iterator[None]:
     """Draw the numbers that were drawn then, and go on afterwards as if nothing had been drawn."""
     own, others = state
     with torch.random.fork_rng(list(others)):
@@ -413,18 +291,12 @@ def _random_again(state: Any) -> Iterator[None]:
         yield
 
 
-def _is_traced() -> bool:
-    """Are the numbers out of reach now, in a transform of torch.func or a compiled graph?"""
-    return torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
-
-
 def _hash(model: nn.Module) -> str:
     """Return the SHA-256 of all parameters and buffers, with their names."""
     found = hashlib.sha256()
     for name, tensor in model.state_dict(keep_vars=True).items():
         if isinstance(tensor, Tensor) and not tensor.is_meta:
             found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-            found.update(
-                tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-            )
+            values = tensor.detach().cpu().contiguous().reshape(-1)
+            found.update(values.view(torch.uint8).numpy().data)
     return found.hexdigest()

@@ -6,66 +6,58 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from attnlab.edits.certificate import Change
 from attnlab.edits.edit import Edit
-from attnlab.edits.targets import Atom, atoms_of, bounds, ends_of, is_all
+from attnlab.edits.edit_context import Positions
+from attnlab.edits.targets import Atom, Span, atoms_of
 from attnlab.edits.token_history import Text
 from attnlab.errors import WrongUsage
 from attnlab.look.recording.tokens import Vocabulary, name_of
-from attnlab.pretrained.token_names import TokenNames
-
-__all__ = ["Coverage"]
+from attnlab.pretrained.text import TokenNames
 
 
 class Coverage:
     """Which of one edit's targets were found, forward pass by forward pass.
 
-    rule: the edit with its recording open · sites: where it is for · calls: how often each of them
-    passed · unknown: names that were looked for in a text only partly known.
+    rule: the edit with its recording open · sites: where it is for · change: what it did, and how
+    often each site passed · unknown: names that were looked for in a text only partly known.
     """
 
     def __init__(self, edit: Edit, vocabulary: Vocabulary | None) -> None:
         self.edit = edit
         self.rule = edit.opened()
         self.sites: list[str] = []
-        self.calls: dict[str, int] = {}
+        self.change = Change(repr(edit))
         self.unknown: set[str] = set()
-        self.was_for_some = self.has_changed = False
+        self._was_applied = self._has_changed = False
         self._vocabulary = vocabulary
         self._ids: dict[str, list[int]] = {}
-        self._is_loose: set[str] = set()  # names that several ids may go by
-        self._atoms = {
-            axis: atoms_of(axis, target, may_be_named=axis in ("query", "key"))
-            for axis in ("query", "key", "row", "step")
-            if not is_all(target := getattr(edit, axis))
-        }
-        self._met: dict[str, set[Atom]] = {axis: set() for axis in self._atoms}
-        self._most: dict[str, int] = {}
-        for axis in ("query", "key"):
-            for atom in self._atoms.get(axis, ()):
+        self._atoms: dict[str, list[Atom]] = {}
+        self._most: dict[str, int] = {}  # positions, rows or steps there were, by axis
+        for axis in ("step", "row", "query", "key"):
+            atoms = atoms_of(axis, getattr(edit, axis))
+            if atoms:
+                self._atoms[axis] = atoms
+            for atom in atoms:
                 if isinstance(atom, str):
                     self._learn_name(axis, atom)
+        self._met: dict[str, set[Atom]] = {axis: set() for axis in self._atoms}
 
     @property
     def looks_back(self) -> bool:
         """Does this edit depend on the tokens of earlier forward passes?"""
-        ends = (
-            end
-            for axis in ("query", "key")
-            for atom in self._atoms.get(axis, ())
-            for end in ends_of(atom)
-        )
-        return "step" in self._atoms or any(end < 0 for end in ends)
+        is_from_end = any(self.counts_from_end(axis) for axis in ("query", "key"))
+        return "step" in self._atoms or is_from_end
 
     @property
     def reads(self) -> bool:
         """Does this edit depend on the tokens at all?"""
-        return self.looks_back or any(
-            isinstance(atom, str) for atoms in self._atoms.values() for atom in atoms
-        )
+        return self.looks_back or self.edit.names_tokens
 
-    def atoms(self, axis: str) -> list[Atom]:
-        """List the targets along an axis; an empty list means all of it."""
-        return list(self._atoms.get(axis, ()))
+    def counts_from_end(self, axis: str) -> bool:
+        """Are some targets along an axis counted from the end?"""
+        spans = [atom for atom in self._atoms.get(axis, ()) if isinstance(atom, Span)]
+        return any(end < 0 for span in spans for end in span.ends)
 
     def rows(self, batch: int) -> list[int] | None:
         """Return the rows meant, or None for all of them."""
@@ -73,18 +65,73 @@ class Coverage:
             return None
         found: list[int] = []
         for atom in self._atoms["row"]:
-            low, high = bounds(atom, batch)
+            assert isinstance(atom, Span)
+            low, high = atom.within(batch)
             rows = range(max(low, 0), min(high, batch - 1) + 1)
-            if rows:
-                self._met["row"].add(atom)
+            self._note("row", atom, is_met=bool(rows), most=batch)
             found += rows
-        self._most["row"] = max(batch, self._most.get("row", 0))
         return list(dict.fromkeys(found))
 
-    def positions(
-        self, axis: str, positions: Tensor, ends: Tensor, text: Text | None, what: str
-    ) -> Tensor | None:
-        """Say which positions are meant: (rows or 1, queries or 1, positions), or None for all.
+    def chosen(self, at: Positions) -> Tensor | None:
+        """Return which values are targets by position and step, broadcasting; None for all."""
+        if "classes" in at.axes:
+            return self._chosen_pass(at)
+        found = None
+        for each in (self._chosen_queries(at), self._chosen_steps(at), self._chosen_keys(at)):
+            if each is not None:
+                found = each if found is None else found & each
+        return found
+
+    def _chosen_pass(self, at: Positions) -> Tensor | None:
+        if self.edit.query is not None:
+            raise WrongUsage(f"{self.edit!r}: {at.site} has no positions here; leave query= out.")
+        text = at.stack_text
+        if "step" not in self._atoms or text is None:
+            return None
+        return self._in_steps(torch.tensor([[text.number]], device=at.queries.device), text)
+
+    def _chosen_queries(self, at: Positions) -> Tensor | None:
+        if "query" not in self._atoms or not at.has_queries:
+            return None
+        ends = at.queries[-1:] + 1
+        if at.query_text is not None:
+            ends = at.query_text.ends_at(at.queries)
+        found = self._at_positions("query", at.queries, ends, at.query_text, at.site)
+        return _along_queries(found, at)
+
+    def _chosen_steps(self, at: Positions) -> Tensor | None:
+        if "step" not in self._atoms or not at.has_queries:
+            return None
+        text = at.query_text
+        if text is None:
+            raise WrongUsage(
+                f"{self.edit!r}: {at.site} belongs to no stack that says what it reads; leave "
+                "step= out."
+            )
+        steps = torch.tensor(text.steps, device=at.queries.device).index_select(0, at.queries)
+        return _along_queries(self._in_steps(steps, text)[None, None], at)
+
+    def _chosen_keys(self, at: Positions) -> Tensor | None:
+        if "key" not in self._atoms:
+            return None
+        keys, text = at.keys, at.key_text
+        if at.num_read is not None and self.counts_from_end("key"):
+            raise WrongUsage(
+                f"{self.edit!r}: {at.site} holds {len(keys)} keys for {at.num_read} positions, "
+                "so that their end is unknown; count keys from the beginning, or generate "
+                "with a cache that grows."
+            )
+        ends = keys[-1:] + 1
+        if text is not None and text is at.stack_text:
+            ends = text.ends_at(at.queries if at.has_queries else keys)
+        if at.has_queries:
+            return self._at_positions("key", keys, ends[:, None], text, at.site)[:, None]
+        return self._at_positions("key", keys, ends, text, at.site).transpose(1, 2)[:, None]
+
+    def _at_positions(
+        self, axis: str, positions: Tensor, ends: Tensor, text: Text | None, site: str
+    ) -> Tensor:
+        """Say which positions are meant: (rows or 1, queries or 1, positions).
 
         Args:
             axis: "query" or "key".
@@ -92,83 +139,64 @@ class Coverage:
             ends: where the text ended when the query was read first, (queries or 1, 1) for keys,
                 (positions,) for queries; negative numbers count from there.
             text: what was read, for names.
-            what: the site, for messages.
+            site: for messages.
         """
-        if axis not in self._atoms:
-            return None
         chosen = torch.zeros((1, 1, len(positions)), dtype=torch.bool, device=positions.device)
+        most = int(positions[-1]) + 1 if len(positions) else 0
         for atom in self._atoms[axis]:
             if isinstance(atom, str):
-                here = self._named(axis, atom, text, what)[:, None].index_select(-1, positions)
+                here = self._named(atom, text, site)[:, None].index_select(-1, positions)
             else:
                 low, high = (
-                    end if end is None or end >= 0 else ends + end
-                    for end in ((atom, atom) if isinstance(atom, int) else atom)
+                    end if end is None or end >= 0 else ends + end for end in (atom.low, atom.high)
                 )
                 here = torch.ones_like(chosen)
-                here = here if low is None else here & (positions >= low)
-                here = here if high is None else here & (positions <= high)
-            if bool(here.any()):
-                self._met[axis].add(atom)
+                if low is not None:
+                    here = here & (positions >= low)
+                if high is not None:
+                    here = here & (positions <= high)
+            self._note(axis, atom, is_met=bool(here.any()), most=most)
             chosen = chosen | here
-        self._most[axis] = max(
-            int(positions[-1]) + 1 if len(positions) else 0, self._most.get(axis, 0)
-        )
         return chosen
 
-    def steps(self, positions: Tensor, text: Text | None, what: str) -> Tensor | None:
-        """Say which positions belong to the steps meant, (1, 1, positions), or None for all."""
-        if "step" not in self._atoms:
-            return None
-        if text is None:
-            raise WrongUsage(
-                f"{self.edit!r}: {what} belongs to no stack that says what it reads; leave "
-                "step= out."
-            )
-        steps = torch.tensor(text.steps, device=positions.device).index_select(0, positions)
-        return self.passes(steps, text)[None, None]
-
-    def passes(self, steps: Tensor, text: Text) -> Tensor:
+    def _in_steps(self, steps: Tensor, text: Text) -> Tensor:
         """Which of these forward passes, numbered from 0, are targets? -1 came before the edit."""
         chosen = torch.zeros_like(steps, dtype=torch.bool)
         for atom in self._atoms["step"]:
-            low, high = bounds(atom, text.number + 2)
+            assert isinstance(atom, Span)
+            low, high = atom.within(text.number + 2)
             here = (steps + 1 >= max(low, 1)) & (steps + 1 <= high)
-            if bool(here.any()):
-                self._met["step"].add(atom)
+            self._note("step", atom, is_met=bool(here.any()), most=text.number + 1)
             chosen = chosen | here
-        self._most["step"] = max(text.number + 1, self._most.get("step", 0))
         return chosen
 
-    def was_applied(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> None:
+    def _note(self, axis: str, atom: Atom, *, is_met: bool, most: int) -> None:
+        if is_met:
+            self._met[axis].add(atom)
+        self._most[axis] = max(most, self._most.get(axis, 0))
+
+    def note_change(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> None:
         """Note that the edit was applied, and whether it changed a value."""
-        self.was_for_some = True
-        if self.edit.NOTHING and not self.has_changed:
-            self.has_changed = self.edit.has_changed(before, after, chosen)
+        self._was_applied = True
+        if self.edit.NOTHING and not self._has_changed:
+            self._has_changed = self.edit.has_changed(before, after, chosen)
 
     def failure(self) -> str | None:
         """Say what has not landed, or None where all has."""
-        if not self.calls:
-            return (
-                f"{self.edit!r} landed nowhere: no forward pass came by {' or '.join(self.sites)}."
-            )
-        missed = [site for site in self.sites if site not in self.calls]
+        lost, in_part = f"{self.edit!r} landed nowhere:", f"{self.edit!r} landed only in part:"
+        missed = [site for site in self.sites if site not in self.change.calls]
         if missed:
-            return (
-                f"{self.edit!r} landed only in part: no forward pass came by {' or '.join(missed)}."
-            )
-        for axis in ("step", "row", "query", "key"):
-            for atom in self._atoms.get(axis, ()):
+            start = in_part if self.change.calls else lost
+            return f"{start} no forward pass came by {' or '.join(missed)}."
+        for axis, atoms in self._atoms.items():
+            for atom in atoms:
                 if self._is_beyond(axis, atom):
-                    return f"{self.edit!r} landed only in part: {self._missing(axis, atom)}"
+                    return f"{in_part} {self._missing(axis, atom)}"
                 if atom not in self._met[axis]:
-                    return f"{self.edit!r} landed nowhere: {self._missing(axis, atom)}"
-        if not self.was_for_some:
-            return (
-                f"{self.edit!r} landed nowhere: its targets never came together in one forward "
-                "pass."
-            )
-        if self.edit.NOTHING and not self.has_changed:
+                    return f"{lost} {self._missing(axis, atom)}"
+        if not self._was_applied:
+            return f"{lost} its targets never came together in one forward pass."
+        if self.edit.NOTHING and not self._has_changed:
             return f"{self.edit!r} changed nothing: {self.edit.NOTHING}"
         return None
 
@@ -177,46 +205,42 @@ class Coverage:
         most = self._most.get(axis, 0)
         if axis == "step" or isinstance(atom, str) or atom not in self._met[axis]:
             return False
-        return any(not -most <= end < most for end in ends_of(atom))
+        return any(not -most <= end < most for end in atom.ends)
 
     def _missing(self, axis: str, atom: Atom) -> str:
-        most = self._most.get(axis, 0)
         if isinstance(atom, str):
-            return (
-                f"the token {atom!r} was never among the "
-                f"{'queries' if axis == 'query' else 'keys'}."
-            )
-        shown = f"{axis}={atom!r}" if isinstance(atom, int) else f"{axis}='{atom}'"
-        there = {
-            "step": f"there were {most} forward passes (steps 1 to {most})",
-            "row": f"the largest batch had {most} rows (0 to {most - 1})",
-        }.get(axis, f"the longest input had {most} positions (0 to {most - 1})")
-        return f"{shown} was never reached; {there}."
+            side = "queries" if axis == "query" else "keys"
+            return f"the token {atom!r} was never among the {side}."
+        most = self._most.get(axis, 0)
+        there = f"the longest input had {most} positions (0 to {most - 1})"
+        if axis == "step":
+            there = f"there were {most} forward passes (steps 1 to {most})"
+        elif axis == "row":
+            there = f"the largest batch had {most} rows (0 to {most - 1})"
+        return f"{axis}={atom!r} was never reached; {there}."
 
-    def _named(self, axis: str, name: str, text: Text | None, what: str) -> Tensor:
+    def _named(self, name: str, text: Text | None, site: str) -> Tensor:
         """Find a token by name: (rows, positions), True where it is."""
         if text is None:
             raise WrongUsage(
-                f"{self.edit!r}: {what} belongs to no stack that says what it reads; give "
+                f"{self.edit!r}: {site} belongs to no stack that says what it reads; give "
                 "positions."
             )
-        if text.tokens.is_floating_point():
+        tokens = text.tokens
+        if tokens.is_floating_point():
             raise WrongUsage(
                 f"{self.edit!r}: this model reads vectors, which have no names; give positions."
             )
-        if bool((text.tokens < 0).any()):
+        if bool((tokens < 0).any()):
             self.unknown.add(name)
+        if tokens.dim() == 2:
+            return self._is_named(tokens, name)
         # a token of several parts goes by all their names, or by any
-        if text.tokens.dim() == 3 and "+" in name:
-            parts = name.split("+")
-            if len(parts) == text.tokens.shape[-1]:
-                each = [
-                    self._is_named(text.tokens[..., place], part)
-                    for place, part in enumerate(parts)
-                ]
-                return torch.stack(each).all(0)
-        here = self._is_named(text.tokens, name)
-        return here.any(-1) if here.dim() == 3 else here
+        parts = name.split("+")
+        if len(parts) > 1 and len(parts) == tokens.shape[-1]:
+            each = zip(tokens.unbind(-1), parts, strict=True)
+            return torch.stack([self._is_named(ids, part) for ids, part in each]).all(0)
+        return self._is_named(tokens, name).any(-1)
 
     def _is_named(self, tokens: Tensor, name: str) -> Tensor:
         ids = self._ids.get(name)
@@ -224,47 +248,54 @@ class Coverage:
         if ids is None:
             here = {token for token in tokens.flatten().tolist() if token >= 0}
             ids = [token for token in here if name_of(token, self._vocabulary) == name]
-        if name in self._is_loose:
+        if isinstance(self._vocabulary, TokenNames):  # whose names several ids may go by
             there = [token for token in ids if bool((tokens == token).any())]
             if len(there) > 1:
-                names = [name_of(token, self._vocabulary) for token in there]
+                names = " or ".join(repr(name_of(token, self._vocabulary)) for token in there)
                 raise WrongUsage(
-                    f"{self.edit!r}: {name!r} may be {' or '.join(map(repr, names))} here; write "
-                    "what begins with a blank as it stands, or give positions."
+                    f"{self.edit!r}: {name!r} may be {names} here; write what begins with a blank "
+                    "as it stands, or give positions."
                 )
         return torch.isin(tokens, torch.tensor(ids, dtype=tokens.dtype, device=tokens.device))
 
     def _learn_name(self, axis: str, name: str) -> None:
         """Look a name up in the vocabulary."""
-        if self._vocabulary is None:
+        vocabulary = self._vocabulary
+        if vocabulary is None:
             raise WrongUsage(
                 f"{self.edit!r}: {axis}={name!r} is a token's name; say the names with "
                 "edit(..., vocabulary=names)."
             )
-        if callable(self._vocabulary):
+        if callable(vocabulary):
             return
-        if isinstance(self._vocabulary, TokenNames):  # which knows what may be meant
-            self._ids[name] = self._vocabulary.ids_of(name)
-            self._is_loose.add(name)
+        if isinstance(vocabulary, TokenNames):  # which knows what may be meant
+            self._ids[name] = vocabulary.ids_of(name)
             if not self._ids[name]:
-                raise WrongUsage(f"{self.edit!r}: {self._vocabulary.missing(name)}.")
+                raise WrongUsage(f"{self.edit!r}: {vocabulary.missing(name)}.")
             return
-        pairs = (
-            self._vocabulary.items()
-            if isinstance(self._vocabulary, Mapping)
-            else enumerate(self._vocabulary)
-        )
-        names: dict[str, list[int]] = {}
-        for token, each in pairs:
-            names.setdefault(str(each), []).append(token)
-        for each in (name, *name.split("+")):
-            self._ids[each] = names.get(each, [])
-        if not self._ids[name] and not all(self._ids[each] for each in name.split("+")):
-            close = [each for each in names if each.casefold() == name.casefold()]
-            close = close or difflib.get_close_matches(name, names, n=1)
-            guess = (
-                f"did you mean {close[0]!r}?"
-                if close
-                else f"the vocabulary begins {', '.join([*names][:10])}."
+        known: dict[str, list[int]] = {}
+        names = vocabulary if isinstance(vocabulary, Mapping) else dict(enumerate(vocabulary))
+        for token, each in names.items():
+            known.setdefault(str(each), []).append(token)
+        parts = name.split("+")
+        for each in (name, *parts):
+            self._ids[each] = known.get(each, [])
+        if not self._ids[name] and not all(self._ids[part] for part in parts):
+            raise WrongUsage(
+                f"{self.edit!r}: no token is called {name!r}; {_guess(name, list(known))}"
             )
-            raise WrongUsage(f"{self.edit!r}: no token is called {name!r}; {guess}")
+
+
+def _guess(name: str, known: list[str]) -> str:
+    close = [each for each in known if each.casefold() == name.casefold()]
+    close = close or difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"the vocabulary begins {', '.join(known[:10])}."
+
+
+def _along_queries(chosen: Tensor, at: Positions) -> Tensor:
+    """Line up (rows, 1, queries) with a site's axes."""
+    if len(at.axes) == 3:
+        return chosen.reshape(chosen.shape[0], -1, 1)
+    return chosen.reshape(chosen.shape[0], 1, -1, 1)

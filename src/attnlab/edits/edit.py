@@ -1,39 +1,29 @@
 """Edit: what every edit is, a small frozen value with a name, targets, and one rule.
 
 An edit knows no model. `sites` says which of a model's sites it is for; `change` is the rule, a
-pure function of the values at a site (see `Spot` for what it may ask about them). Copying, choosing
-rows, heads and positions, and putting back what was not meant are not its business:
-`attnlab.edits.application` does that, for all edits alike.
+pure function of the values at a site (see `EditContext` for what it may ask about them). Copying,
+choosing rows, heads and positions, and putting back what was not meant are not its business: the
+editor does that, for all edits alike.
 """
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 from torch import Tensor, nn
 
 from attnlab.edits.json_values import live, plain, short
-from attnlab.edits.sources import check_recorded, check_source, opened
-from attnlab.edits.targets import (
-    ALL,
-    Target,
-    atoms_of,
-    counted_from_one,
-    ends_of,
-    has_names,
-    is_all,
-    normal,
-    numbers,
-)
+from attnlab.edits.sources import check_recorded, check_shape, check_source
+from attnlab.edits.targets import ALL, Span, Target, atoms_of, counted_from_one, normal, numbers
 from attnlab.edits.where import find_sites
 from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look import open_recording
 
 if TYPE_CHECKING:
     from attnlab.edits.edit_context import EditContext
-
-__all__ = ["Edit", "edit_kinds", "edits_from_json", "edits_to_json"]
 
 VERSION = 1
 _VERSION_WITH_STEPS = 2  # in version 1 steps were counted from 0
@@ -41,20 +31,15 @@ _TARGETS = ("layer", "site", "head", "query", "key", "row", "step")
 _KINDS: dict[str, type["Edit"]] = {}
 
 
-def own_fields(kind: type["Edit"]) -> list[str]:
-    """List an edit's own fields; required ones end in =, optional ones in [=]."""
-    fields = [field for field in dataclasses.fields(kind) if field.name not in _TARGETS]
-    return [f"{f.name}=" if _is_needed(f) else f"[{f.name}=]" for f in fields]
-
-
 def edit_kinds() -> dict[str, type["Edit"]]:
     """Return every edit there is, by its name."""
     return dict(_KINDS)
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=False)
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Edit:
-    """Base of all edits: where.
+    """Base of all edits: where. A subclass becomes a frozen dataclass of its annotated fields.
 
     Every target is a number, a list, a span such as "2..5" (both ends are in it), or None for all,
     and negative numbers count from the end. Positions may also be tokens' names; for the others
@@ -84,41 +69,49 @@ class Edit:
     """The site's own name; "" for any."""
     NARROWS: ClassVar[tuple[str, ...]] = ("head", "query", "row", "step")
     """Which targets make sense, besides layer and site."""
+    NEEDS: ClassVar[str] = ""
+    """The target that must be written, because all of them are seldom meant; "" for none."""
+    FITS: ClassVar[str] = ""
+    """The field whose tensor must fit the site; "" for none."""
     NOTHING: ClassVar[str] = ""
     """Why it must have been a mistake that it changed no value at all; "" where that may be
     meant."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        dataclass(frozen=True, kw_only=True, repr=False, eq=False)(cls)
         if not cls.__name__.startswith("_"):
             _KINDS[cls.__name__] = cls
 
     def __post_init__(self) -> None:
         """Check the targets, then what the edit itself needs."""
+        kind = type(self).__name__
+        if self.NEEDS == "head" and self.head is None:
+            raise WrongUsage(f"{kind} needs head=: a number, a list of them, or 'all'.")
         if self.site is not None and not (isinstance(self.site, str) and self.site):
-            raise WrongUsage(
-                f"site= is a path or a pattern, such as 'layers.0.attention'; got {self.site!r}."
-            )
+            raise WrongUsage(f"site= is a path such as 'layers.*.attention'; got {self.site!r}.")
         for name in _TARGETS:
-            if name == "site":
-                continue
-            target = normal(name, getattr(self, name))
-            object.__setattr__(self, name, target)
-            if target is None:
-                continue
-            atoms = atoms_of(name, target, may_be_named=name in ("query", "key"))
-            if name == "step" and any(end < 1 for atom in atoms for end in ends_of(atom)):
-                raise WrongUsage(
-                    "step= counts forward passes from 1, and which is the last shows too "
-                    f"late; got {target!r}."
-                )
-            if name not in (*self.NARROWS, "layer"):
-                raise WrongUsage(
-                    f"{type(self).__name__} takes no {name}=; it takes "
-                    f"{', '.join(('layer', 'site', *self.NARROWS))}."
-                )
-        check_source(getattr(self, "recording", None), type(self).__name__)
+            if name != "site":
+                self._normalize(name)
+        if self.NEEDS == "site" and self.site is None:
+            raise WrongUsage(f"{kind} needs site=, such as 'layers.0.residual_after'.")
+        check_source(self._recording, kind)
         self.check()
+
+    def _normalize(self, name: str) -> None:
+        target = normal(name, getattr(self, name))
+        object.__setattr__(self, name, target)
+        atoms = atoms_of(name, target)
+        if name == "step" and any(min(atom.ends) < 1 for atom in atoms if isinstance(atom, Span)):
+            raise WrongUsage(
+                "step= counts forward passes from 1, and which is the last shows too late; got "
+                f"{target!r}."
+            )
+        if atoms and name not in (*self.NARROWS, "layer"):
+            raise WrongUsage(
+                f"{type(self).__name__} takes no {name}=; it takes "
+                f"{', '.join(('layer', 'site', *self.NARROWS))}."
+            )
 
     @property
     def own(self) -> str:
@@ -126,25 +119,41 @@ class Edit:
         return self.AT
 
     @property
+    def _recording(self) -> Any:
+        return getattr(self, "recording", None)
+
+    @property
+    def names_tokens(self) -> bool:
+        """Are some of the positions meant by their tokens' names?"""
+        atoms = [*atoms_of("query", self.query), *atoms_of("key", self.key)]
+        return any(isinstance(atom, str) for atom in atoms)
+
+    @property
     def tells_apart(self) -> set[str]:
         """Does the edit differ between rows or heads, so that a shared mask must be split?"""
-        named = any(not is_all(each) and has_names(each) for each in (self.query, self.key))
-        is_by_row = named or not is_all(self.row)
-        return ({"batch"} if is_by_row else set()) | (set() if is_all(self.head) else {"head"})
+        found = set()
+        if self.names_tokens or self.row is not None:
+            found.add("batch")
+        if self.head is not None:
+            found.add("head")
+        return found
 
     def check(self) -> None:
         """Check the edit's own fields; subclasses with rules define it."""
 
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
         """Check what can be known before any forward pass; children with other rules add them."""
-        check_recorded(model, getattr(self, "recording", None), sites, repr(self))
+        given = getattr(self, self.FITS, None) if self.FITS else None
+        if isinstance(given, Tensor):
+            for site in sites:
+                check_shape(model, site, tuple(given.shape), f"{self!r}: {self.FITS}=")
+        check_recorded(model, self._recording, sites, repr(self))
 
     def opened(self) -> "Edit":
         """Return the edit with its recording open, where it names a folder."""
-        recording = getattr(self, "recording", None)
-        if not isinstance(recording, str):
+        if not isinstance(self._recording, str):
             return self
-        return type(self)(**{**self._told(), "recording": opened(recording)})
+        return type(self)(**{**self._told(), "recording": open_recording(self._recording)})
 
     def sites(self, model: nn.Module) -> list[str]:
         """List the full names of the sites it is for.
@@ -161,6 +170,10 @@ class Edit:
     def change(self, values: Tensor, context: "EditContext") -> Tensor:
         """Return the new values; those outside the targets are put back afterwards."""
         raise NotImplementedError
+
+    def fitted(self, given: Tensor, context: "EditContext") -> Tensor:
+        """Select from the tensor in the field `FITS` what goes with the values in this context."""
+        return context.taken(given, f"{self!r}: {self.FITS}=")
 
     def has_changed(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> bool:
         """Did the edit change any chosen value (None: all)? Asked where `NOTHING` is an error."""
@@ -195,20 +208,24 @@ class Edit:
                 f"and {_VERSION_WITH_STEPS}."
             )
         if version == VERSION and "step" in told:
-            told["step"] = counted_from_one(told["step"])  # version 1 counted from 0
-        known = {field.name for field in dataclasses.fields(kind)}
-        for field in told:
-            if field not in known:
-                raise WrongUsage(f"{name} takes no {field!r}; {did_you_mean(field, known)}")
-        missing = [
-            f"{f.name}=" for f in dataclasses.fields(kind) if _is_needed(f) and f.name not in told
-        ]
-        if missing:
-            raise WrongUsage(f"{name} needs {' and '.join(missing)}; none was given.")
+            told["step"] = counted_from_one(told["step"])
+        kind._check_fields(told)
         try:
             return kind(**{field: live(value) for field, value in told.items()})
         except TypeError as error:
             raise WrongUsage(f"{name} cannot be made of this: {error}.") from None
+        except RecursionError:
+            raise WrongUsage(f"{name} holds lists within lists too deep to be read.") from None
+
+    @classmethod
+    def _check_fields(cls, told: dict[str, Any]) -> None:
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        for field in told:
+            if field not in known:
+                raise WrongUsage(f"{cls.__name__} takes no {field!r}; {did_you_mean(field, known)}")
+        missing = [f"{name}=" for name in known if name not in told and _is_needed(known[name])]
+        if missing:
+            raise WrongUsage(f"{cls.__name__} needs {' and '.join(missing)}; none was given.")
 
     def __repr__(self) -> str:
         told = ", ".join(f"{name}={short(value)}" for name, value in self._told().items())
@@ -222,25 +239,30 @@ class Edit:
 
     def _told(self) -> dict[str, Any]:
         """Everything that is not as it would be anyway, the place first."""
-        fields = {field.name: field.default for field in dataclasses.fields(self)}
-        named = [*_TARGETS, *(name for name in fields if name not in _TARGETS)]
-        told = {
-            name: value
-            for name in named
-            if not _is_default(value := getattr(self, name), fields[name])
-        }
-        return {
-            name: ALL if name in _TARGETS and value is None else value
-            for name, value in told.items()
-        }
+        told = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == self.NEEDS and value is None:
+                told[field.name] = ALL
+            elif not _is_default(value, field.default):
+                told[field.name] = value
+        return told
+
+
+def own_fields(kind: type[Edit]) -> list[str]:
+    """List an edit's own fields; required ones end in =, optional ones in [=]."""
+    fields = [field for field in dataclasses.fields(kind) if field.name not in _TARGETS]
+    return [f"{field.name}=" if _is_needed(field) else f"[{field.name}=]" for field in fields]
 
 
 def _is_needed(field: "dataclasses.Field[Any]") -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    return field.default is dataclasses.MISSING
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    return value is default or (
+    if value is default:
+        return True
+    return (
         isinstance(value, str | int | float) and type(value) is type(default) and value == default
     )
 
@@ -259,21 +281,17 @@ def edits_from_json(text: str | list[Any]) -> list[Edit]:
     """Read the edits that `edits_to_json` wrote, or a list of such objects."""
     if isinstance(text, str):
         try:
-            text = json.loads(text, object_pairs_hook=_once)
+            text = json.loads(text, object_pairs_hook=_each_key_once)
         except (ValueError, RecursionError) as error:
-            raise WrongUsage(
-                f"edits are a JSON list of objects; this is no JSON: {error}."
-            ) from None
+            raise WrongUsage(f"edits are a JSON list; this is no JSON: {error}.") from None
     if not isinstance(text, list):
         raise WrongUsage(f"edits are a JSON list of objects; got a {type(text).__name__}.")
     return [Edit.from_json(form) for form in text]
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    form = dict(pairs)
-    if len(form) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(
-            f"{next(name for name in names if names.count(name) > 1)!r} is there twice"
-        )
-    return form
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    counts = Counter(name for name, _ in pairs)
+    name, times = next(iter(counts.most_common(1)), ("", 1))
+    if times > 1:
+        raise ValueError(f"{name!r} is there twice")
+    return dict(pairs)

@@ -17,8 +17,6 @@ from attnlab.look.questions import Question
 from attnlab.look.trace import Trace
 from attnlab.shapes import require_integer
 
-__all__ = ["Fork", "fork"]
-
 
 @displayed
 @dataclass(frozen=True)
@@ -37,11 +35,8 @@ class Fork:
     certificate: Certificate
 
     def _card(self) -> Card:
-        both = zip_longest(self.before.steps, self.after.steps)
-        rows = [
-            [number, "" if one is None else one.choice, "" if other is None else other.choice]
-            for number, (one, other) in enumerate(both, 1)
-        ]
+        both = zip_longest(_choices(self.before), _choices(self.after), fillvalue="")
+        rows = [[number, *choices] for number, choices in enumerate(both, 1)]
         facts = [("edited from step", self.step), ("parted at step", self.parted_at)]
         return Card("Fork of an answer", facts, ("step", "without edits", "with edits"), rows)
 
@@ -70,9 +65,9 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
     """
     require_integer("step", step)
     before = question.trace()
-    if step > max(1, len(before.steps)):
-        steps = len(before.steps)
-        has = "one step" if steps <= 1 else f"{steps} steps, from 1 to {steps}"
+    last = max(1, len(before.steps))
+    if step > last:
+        has = f"{last} step{'s' * (last > 1)}, from 1 to {last}"
         raise WrongUsage(f"this answer has {has}; got {step}.")
     rest = question.after([each.choice for each in before.steps[: step - 1]])
     with edit(question.model, *edits, vocabulary=question.vocabulary) as certificate:
@@ -83,9 +78,12 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
 
 def _parting(before: Trace, after: Trace) -> int | None:
     """Return the first step, from 1, at which the two answers differ."""
-    pairs = zip(before.steps, after.steps, strict=False)
-    differing = (
-        number for number, (one, other) in enumerate(pairs, 1) if one.choice != other.choice
-    )
-    shorter = min(len(before.steps), len(after.steps)) + 1
-    return next(differing, None if len(before.steps) == len(after.steps) else shorter)
+    both = zip_longest(_choices(before), _choices(after))
+    for number, (one, other) in enumerate(both, 1):
+        if one != other:
+            return number
+    return None
+
+
+def _choices(trace: Trace) -> list[str]:
+    return [step.choice for step in trace.steps]

@@ -6,7 +6,7 @@ theirs. A `backward()` after the edits have ended raises, and so does one of an 
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
 from attnlab.sites import entrances
-
-__all__ = ["Recomputation", "checkpointed_by"]
 
 
 def checkpointed_by() -> str | None:
@@ -34,6 +32,17 @@ def checkpointed_by() -> str | None:
     return None
 
 
+def tensors_in(output: Any) -> list[Tensor]:
+    """List the tensors of what a module gives: one, or several in tuples, lists or mappings."""
+    if isinstance(output, Tensor):
+        return [output]
+    if isinstance(output, Mapping):
+        output = list(output.values())
+    if not isinstance(output, tuple | list):
+        return []
+    return [tensor for each in output for tensor in tensors_in(each)]
+
+
 class Recomputation:
     """Which passes may be computed again under one edit.
 
@@ -42,9 +51,8 @@ class Recomputation:
 
     def __init__(self) -> None:
         self.is_due = self.is_over = False
-        self._backwards: set[int] = (
-            set()
-        )  # torch's numbers of the `backward()` calls of edited passes
+        # torch's numbers of the `backward()` calls of edited passes
+        self._backwards: set[int] = set()
 
     def edited(self, value: Tensor) -> None:
         """Note a value that was edited."""
@@ -73,9 +81,8 @@ class Recomputation:
 
     def _came_out(self, module: nn.Module, args: Any, output: Any) -> None:
         if self.is_due and checkpointed_by() == "forward":
-            self.is_due = (
-                False  # it is told once, and not again by what runs while the error is on its way
-            )
+            # it is told once, and not again by what runs while the error is on its way
+            self.is_due = False
             raise CouldNotRun(
                 f"the whole of this {type(module).__name__} is checkpointed with "
                 "use_reentrant=True, so that it is unknown whether it is computed again "
@@ -84,12 +91,9 @@ class Recomputation:
         self._guard(output)
 
     def _guard(self, output: Any) -> None:
-        if isinstance(output, Tensor):
-            if output.requires_grad:
-                output.register_hook(self._begun)  # type: ignore[no-untyped-call]
-        elif isinstance(output, Mapping | Sequence) and not isinstance(output, str):
-            for each in output.values() if isinstance(output, Mapping) else output:
-                self._guard(each)
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                tensor.register_hook(self._begun)  # type: ignore[no-untyped-call]
 
     def _begun(self, _: Tensor) -> None:
         self._backwards.add(torch._C._current_graph_task_id())

@@ -1,37 +1,54 @@
-"""Where replacement values come from: means, other rows of the batch, recordings."""
+"""Where new values come from: an edit's own fields, means, other rows, recordings."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attnlab.edits.edit_context import EditContext
 from attnlab.edits.where import axes_of, known_sizes, own_name
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.look import open_recording
 from attnlab.parts.heads import share_heads
 from attnlab.seeds import generator
 from attnlab.shapes import shape_text
-
-__all__ = [
-    "Recorded",
-    "average",
-    "check_recorded",
-    "check_shape",
-    "check_source",
-    "donors",
-    "opened",
-    "recorded",
-]
 
 Recorded: TypeAlias = Mapping[str, Tensor] | str
 """A recording, tensors by their sites, or the folder of a recording."""
 
 
-def opened(recording: Recorded | None) -> Mapping[str, Tensor] | None:
-    """Return a recording; a text is the folder in which one was saved."""
-    return open_recording(recording) if isinstance(recording, str) else recording
+def require_finite(name: str, number: object) -> None:
+    """Raise unless this is a finite number that a tensor can hold."""
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    if isinstance(number, float):
+        is_number = math.isfinite(number)
+    elif isinstance(number, int):
+        is_number = is_number and abs(number) < 2**63
+    if not is_number:
+        raise WrongUsage(f"{name}= must be a finite number; got {number!r:.40}.")
+
+
+def as_tensor(name: str, given: Any, *, may_block: bool = False) -> Tensor:
+    """Return a tensor of finite numbers from a tensor, an array, or nested lists.
+
+    may_block: -inf is allowed too.
+    """
+    try:
+        tensor = given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
+    except (TypeError, ValueError, RuntimeError):
+        raise WrongUsage(
+            f"{name}= is a tensor, or nested lists of numbers; got {given!r:.80}."
+        ) from None
+    if tensor.is_complex():
+        raise WrongUsage(f"{name}= must hold real numbers; got {tensor.dtype}.")
+    is_allowed, also = tensor.isfinite(), ""
+    if may_block:
+        is_allowed, also = is_allowed | (tensor == float("-inf")), " or -inf"
+    if tensor.numel() == 0 or not bool(is_allowed.all()):
+        raise WrongUsage(f"{name}= must hold finite numbers{also}; got {tensor!r:.120}.")
+    return tensor
 
 
 def check_source(recording: Any, who: str) -> None:
@@ -41,9 +58,8 @@ def check_source(recording: Any, who: str) -> None:
             f"{who}: recording= is a recording, tensors by their sites, or a "
             f"recording's folder; got a {type(recording).__name__}."
         )
-    if isinstance(recording, dict) and not all(
-        isinstance(value, Tensor) for value in recording.values()
-    ):
+    values = recording.values() if isinstance(recording, dict) else ()
+    if not all(isinstance(value, Tensor) for value in values):
         raise WrongUsage(f"{who}: recording= has to hold tensors, by the names of their sites.")
 
 
@@ -68,11 +84,9 @@ def check_shape(
 ) -> None:
     """Raise if a shape can be seen not to fit a site before the model has read anything."""
     axes, sizes = axes_of(own_name(site)), known_sizes(model, site)
-    fits = (
-        len(shape) == len(axes)
-        if is_recorded and own_name(site) != "logits"
-        else len(shape) <= len(axes)
-    )
+    fits = len(shape) <= len(axes)
+    if is_recorded and own_name(site) != "logits":
+        fits = len(shape) == len(axes)
     for axis, size in zip(reversed(axes), reversed(shape), strict=False):
         fits = fits and (size == sizes.get(axis, size) or (size == 1 and not is_recorded))
     if not fits:
@@ -80,51 +94,40 @@ def check_shape(
         raise WrongUsage(f"{what} for {site} must fit ({known}); got {shape_text(shape)}.")
 
 
-def recorded(context: EditContext, recording: Recorded) -> Tensor:
+def recorded(context: EditContext, recording: Recorded | None) -> Tensor:
     """Return what was recorded at this site, on the right device and of the right dtype."""
     assert isinstance(recording, Mapping)
-    found = (
-        recording[context.site].detach().to(device=context.whole.device, dtype=context.whole.dtype)
-    )
-    if (
-        own_name(context.site) in ("key", "value")
-        and found.dim() == 4
-        and context.whole.shape[1] % found.shape[1] == 0
-    ):
-        return share_heads(found, context.whole.shape[1])
+    whole = context.whole
+    found = recording[context.site].detach().to(device=whole.device, dtype=whole.dtype)
+    is_shared = own_name(context.site) in ("key", "value") and found.dim() == 4
+    if is_shared and whole.shape[1] % found.shape[1] == 0:
+        return share_heads(found, whole.shape[1])
     return found
 
 
-def average(
-    values: Tensor, context: EditContext, over: str, recording: Recorded | None, who: str
-) -> Tensor:
+def average(context: EditContext, over: str, recording: Recorded | None, who: str) -> Tensor:
     """Return the mean over rows, positions or both, broadcasting to the values."""
-    place = -2  # positions stand before the width
     if over != "rows" and "classes" in context.axes:
         raise WrongUsage(f"{who}: {context.site} has no positions here; take over='rows'.")
+    axes = {"all": (0, -2), "rows": (0,), "positions": (-2,)}[over]  # positions precede the width
     if recording is not None:
-        source = recorded(context, recording)
-        if over == "rows":
-            return context.taken(
-                source.mean(0, keepdim=True), f"{who}: the recording's mean", is_recorded=True
-            )
-        mean = source.mean((0, place) if over == "all" else (place,), keepdim=True)
-        return context.taken(mean, f"{who}: the recording's mean")
-    text = context.text
+        mean = recorded(context, recording).mean(axes, keepdim=True)
+        return context.taken(mean, f"{who}: the recording's mean", is_recorded=over == "rows")
+    text, whole = context.text, context.whole
     if over != "rows" and text is not None and text.offset:
         raise WrongUsage(
             f"{who}: under a key/value cache a mean over positions would know only the newest; "
             "take over='rows', the mean of a recording, or generate with use_cache=False."
         )
-    axes = {"all": (0, place), "rows": (0,), "positions": (place,)}[over]
     if text is None or text.real is None or "classes" in context.axes:
-        mean = context.whole.mean(axes, keepdim=True)
+        mean = whole.mean(axes, keepdim=True)
     else:
-        real = text.real[:, None, :, None] if context.whole.dim() == 4 else text.real[:, :, None]
-        mean = torch.where(real, context.whole, 0.0).sum(axes, keepdim=True) / real.sum(
-            axes, keepdim=True
-        ).clamp(min=1)
-    return context.of(mean.expand(context.whole.shape[0], *mean.shape[1:])).expand_as(values)
+        real = text.real[:, :, None]
+        if whole.dim() == 4:
+            real = real[:, None]
+        number = real.sum(axes, keepdim=True).clamp(min=1)
+        mean = torch.where(real, whole, 0.0).sum(axes, keepdim=True) / number
+    return context.of(mean.expand(whole.shape[0], *mean.shape[1:]))
 
 
 def donors(context: EditContext, seed: int, recording: Recorded | None, who: str) -> Tensor:
@@ -134,14 +137,16 @@ def donors(context: EditContext, seed: int, recording: Recorded | None, who: str
     if recording is not None:
         source = recorded(context, recording)
         drawn = torch.randint(source.shape[0], (batch,), generator=chance).to(source.device)
-        return context.taken(
-            source.index_select(0, drawn), f"{who}: the recording", is_recorded=True
-        )
+        return context.taken(source[drawn], f"{who}: the recording", is_recorded=True)
     if batch < 2:
-        raise WrongUsage(
-            f"{who}: another row is needed to take values from; got a batch of {batch}."
-        )
-    order = torch.randperm(batch, generator=chance)
-    partner = torch.empty_like(order)
-    partner[order] = order.roll(1)  # one circle through all rows: none meets itself
-    return context.of(context.whole, partner.to(context.rows.device).index_select(0, context.rows))
+        raise WrongUsage(f"{who}: another row is needed to take values from; got {batch}.")
+    partner = other_rows(batch, chance).to(context.rows.device)
+    return context.of(context.whole, partner[context.rows])
+
+
+def other_rows(number: int, chance: torch.Generator) -> Tensor:
+    """Give each row another row, each once: all around one random circle, (row,)."""
+    order = torch.randperm(number, generator=chance)
+    found = torch.empty_like(order)
+    found[order] = order.roll(1)
+    return found

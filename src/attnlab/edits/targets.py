@@ -9,24 +9,10 @@ heads are known from the model; positions only while it reads.
 import operator
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from attnlab.errors import WrongUsage
-
-__all__ = [
-    "ALL",
-    "Atom",
-    "Span",
-    "Target",
-    "atoms_of",
-    "bounds",
-    "counted_from_one",
-    "ends_of",
-    "has_names",
-    "is_all",
-    "normal",
-    "numbers",
-]
 
 ALL = "all"
 Target: TypeAlias = int | str | Collection[int | str] | None
@@ -36,22 +22,40 @@ _LARGEST = 10**18
 _MOST = 10_000  # things that a list may name
 
 
-class Span(NamedTuple):
-    """Everything from `low` to `high`, both in it; None is an open end."""
+@dataclass(frozen=True)
+class Span:
+    """Everything from `low` to `high`, both in it; None is an open end. A number is its own span.
+
+    >>> Span(3, 3), Span(-3, None)
+    (3, '-3..')
+    """
 
     low: int | None
     high: int | None
 
-    def __str__(self) -> str:
-        return f"{'' if self.low is None else self.low}..{'' if self.high is None else self.high}"
+    @property
+    def ends(self) -> list[int]:
+        """The numbers that are written."""
+        return [end for end in (self.low, self.high) if end is not None]
+
+    def within(self, size: int) -> tuple[int, int]:
+        """Return the first and last of `size` numbers that the span means, from the start.
+
+        >>> Span(-3, None).within(10)
+        (7, 9)
+        """
+        low = 0 if self.low is None else self.low
+        high = size - 1 if self.high is None else self.high
+        return low + size * (low < 0), high + size * (high < 0)
+
+    def __repr__(self) -> str:
+        if self.low == self.high:
+            return repr(self.low)
+        return f"'{self.low}..{self.high}'".replace("None", "")
 
 
-Atom: TypeAlias = int | str | Span
-
-
-def is_all(target: Target) -> bool:
-    """Say whether a target leaves nothing out."""
-    return target is None
+Atom: TypeAlias = Span | str
+"""One number, span or token's name."""
 
 
 def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
@@ -60,82 +64,75 @@ def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
     Raises:
         WrongUsage: it is none of what a target may be, or an empty list.
     """
-    if target is None or (target == ALL and isinstance(target, str) and name not in _NAMED):
-        return None
     if isinstance(target, str):
         if not target:
             raise WrongUsage(f"{name}= is empty; leave it out for all.")
-        return target
-    number = _integer(target)
-    if number is not None:
-        return number
-    if isinstance(target, set | frozenset):
-        target = sorted(target, key=lambda each: (isinstance(each, str), each))
-    if isinstance(target, Sequence) or hasattr(target, "tolist"):
-        listed = tuple(target if isinstance(target, Sequence) else target.tolist())
-        kept = tuple(
-            dict.fromkeys(
-                each if isinstance(each, str) and each else _integer(each) for each in listed
-            )
+        return None if target == ALL and name not in _NAMED else target
+    if target is None:
+        return None
+    kept = list(dict.fromkeys(_number_or_word(name, each) for each in _listed(target)))
+    if not kept or None in kept:
+        also = "a token's name" if name in _NAMED else "'all'"
+        raise WrongUsage(
+            f"{name}= takes a number, a list of numbers, a span such as '2..5', or {also}; got "
+            f"{target!r:.80}."
         )
-        if len(kept) > _MOST:
-            raise WrongUsage(
-                f"{name}= names {len(kept):,} things, the most are {_MOST:,}; say a span such "
-                "as '2..5'."
-            )
-        if kept and None not in kept and (ALL not in kept or name in _NAMED):
-            return kept[0] if len(kept) == 1 else kept  # type: ignore[return-value]
-    also = "a token's name" if name in _NAMED else "'all'"
-    raise WrongUsage(
-        f"{name}= takes a number, a list of numbers, a span such as '2..5', or {also}; got "
-        f"{target!r:.80}."
-    )
+    if len(kept) > _MOST:
+        raise WrongUsage(
+            f"{name}= names {len(kept):,} things, the most are {_MOST:,}; say a span such "
+            "as '2..5'."
+        )
+    return kept[0] if len(kept) == 1 else tuple(kept)  # type: ignore[arg-type]
 
 
-def atoms_of(name: str, target: Target, *, may_be_named: bool) -> tuple[Atom, ...]:
-    """Split a target into numbers, spans and, where allowed, token names."""
-    assert target is not None
-    found: list[Atom] = []
-    for each in (target,) if isinstance(target, int | str) else target:
-        if isinstance(each, int):
-            found.append(each)
-        elif span := _SPAN.fullmatch(each):
-            low, high = (None if end is None else int(end) for end in span.groups())
-            if low is None and high is None:
-                raise WrongUsage(f"{name}='..' has no ends; leave {name}= out for all.")
-            if low is not None and high is not None and (low < 0) == (high < 0) and low > high:
-                raise WrongUsage(
-                    f"{name}={each!r} holds nothing; its first end must not be above its second."
-                )
-            found.append(Span(low, high))
-        elif may_be_named:
-            found.append(each)
-        else:
-            raise WrongUsage(
-                f"{name}= takes numbers, spans such as '2..5', or 'all'; got {each!r:.80}."
-                + (" Head 1 of layer 0 is layer=0, head=1." if name == "head" else "")
-            )
-    return tuple(found)
+def _listed(target: Any) -> Sequence[Any]:
+    """Return what a target names: one thing or several."""
+    if isinstance(target, set | frozenset):
+        return sorted(target, key=lambda each: (isinstance(each, str), each))
+    if hasattr(target, "tolist"):  # a tensor or an array
+        target = target.tolist()
+    return target if isinstance(target, Sequence) else [target]
 
 
-def ends_of(atom: Atom) -> list[int]:
-    """Return the numbers in an atom; a name has none."""
-    if isinstance(atom, Span):
-        return [end for end in atom if end is not None]
-    return [atom] if isinstance(atom, int) else []
+def _number_or_word(name: str, value: Any) -> int | str | None:
+    """Return one item of a target's list; None for what is no such thing."""
+    if isinstance(value, str):
+        return value if value and (value != ALL or name in _NAMED) else None
+    if isinstance(value, bool):
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return number if abs(number) < _LARGEST else None
 
 
-def bounds(atom: Atom, size: int) -> tuple[int, int]:
-    """Return the first and last of `size` numbers that a number or span means, from the start.
+def atoms_of(name: str, target: Target) -> list[Atom]:
+    """Split a target into spans and, among positions, token names; None holds none."""
+    if target is None:
+        return []
+    if isinstance(target, int | str):
+        target = (target,)
+    return [_atom(name, each) for each in target]
 
-    >>> bounds(Span(-3, None), 10)
-    (7, 9)
-    """
-    assert not isinstance(atom, str)
-    low, high = (atom, atom) if isinstance(atom, int) else atom
-    low = 0 if low is None else low
-    high = size - 1 if high is None else high
-    return low + size * (low < 0), high + size * (high < 0)
+
+def _atom(name: str, given: int | str) -> Atom:
+    if isinstance(given, int):
+        return Span(given, given)
+    span = _SPAN.fullmatch(given)
+    if span is None:
+        if name in _NAMED:
+            return given
+        hint = " Head 1 of layer 0 is layer=0, head=1." if name == "head" else ""
+        raise WrongUsage(
+            f"{name}= takes numbers, spans such as '2..5', or 'all'; got {given!r:.80}.{hint}"
+        )
+    low, high = (None if end is None else int(end) for end in span.groups())
+    if low is None and high is None:
+        raise WrongUsage(f"{name}='..' has no ends; leave {name}= out for all.")
+    if low is not None and high is not None and (low < 0) == (high < 0) and low > high:
+        raise WrongUsage(f"{name}={given!r} holds nothing; its first end is above its second.")
+    return Span(low, high)
 
 
 def counted_from_one(target: Any) -> Any:
@@ -151,45 +148,22 @@ def counted_from_one(target: Any) -> Any:
     return target + 1 if isinstance(target, int) else target
 
 
-def has_names(target: Target) -> bool:
-    """Say whether a target holds a token's name."""
-    return any(type(atom) is str for atom in atoms_of("", target, may_be_named=True))
-
-
 def numbers(name: str, target: Target, size: int, where: str) -> list[int]:
     """Return the numbers from 0 to size - 1 that a target names, in its order.
 
     >>> numbers("head", (-1, "0..1"), 4, "layers.0.attention")
     [3, 0, 1]
     """
-    if is_all(target):
+    if target is None:
         return list(range(size))
     found: list[int] = []
-    for atom in atoms_of(name, target, may_be_named=False):
-        low, high = bounds(atom, size)
+    for atom in atoms_of(name, target):
+        assert isinstance(atom, Span)
+        low, high = atom.within(size)
         if not 0 <= low <= high < size:
-            raise WrongUsage(
-                f"{name}={_shown(atom)} is out of range: {where} has {_range(name, size)}."
-            )
+            there = f"{size} {name}s, 0 to {size - 1} (or -{size} to -1)"
+            if size == 1:
+                there = f"one {name}, number 0"
+            raise WrongUsage(f"{name}={atom!r} is out of range: {where} has {there}.")
         found += range(low, high + 1)
     return list(dict.fromkeys(found))
-
-
-def _range(name: str, size: int) -> str:
-    if size == 1:
-        return f"one {name}, number 0"
-    return f"{size} {name}s, 0 to {size - 1} (or -{size} to -1)"
-
-
-def _shown(atom: Any) -> str:
-    return f"'{atom}'" if isinstance(atom, Span) else repr(atom)
-
-
-def _integer(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    try:
-        number = operator.index(value)
-    except TypeError:
-        return None
-    return number if -_LARGEST < number < _LARGEST else None

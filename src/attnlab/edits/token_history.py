@@ -6,17 +6,18 @@ first. So an edit that is told a step, or a position counted from the end, acts 
 and without.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from attnlab.edits.where import own_name
+from attnlab.look.recording.tokens import first_key
 from attnlab.sites import Reading
 
-__all__ = ["Passes", "Text"]
 
-
-class Text(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Text:
     """What one stack has read up to its present pass.
 
     tokens (batch, length) ids, (batch, length, parts), or vectors (batch, length, width); -1 where
@@ -37,8 +38,12 @@ class Text(NamedTuple):
         """How many positions there are."""
         return len(self.steps)
 
+    def ends_at(self, positions: Tensor) -> Tensor:
+        """Return where the text ended when each position was read first."""
+        return torch.tensor(self.ends, device=positions.device).index_select(0, positions)
 
-class Passes:
+
+class TokenHistory:
     """The texts of all stacks, by their paths."""
 
     def __init__(self) -> None:
@@ -50,67 +55,87 @@ class Passes:
     def read(self, stack: str, reading: Reading, *, compare: bool) -> None:
         """Take in what a stack begins to read; `compare` where it matters whether it was read
         before."""
-        before = self._texts.pop(stack, None)  # the one that read last stands last
-        number = 0 if before is None else before.number + 1
         tokens, offset, real, rows = reading
+        nothing = Text(tokens[:, :0], None, (), (), 0, -1)
+        before = self._texts.pop(stack, nothing)  # the one that read last becomes the last
         self.is_reordered = self.is_reordered or rows is not None
-        end = offset + tokens.shape[1]
-        kept = min(offset, before.length) if before is not None else 0
-        if before is not None and offset == 0 and compare and _continues(tokens, before.tokens):
+        kept = min(offset, before.length)
+        if offset == 0 and compare and _continues(tokens, before.tokens):
             kept = before.length
         gap = max(offset - kept, 0)  # read before the edit began
-        steps = (before.steps[:kept] if before is not None else ()) + (-1,) * gap
-        ends = (before.ends[:kept] if before is not None else ()) + (offset,) * gap
-        new = end - kept - gap
+        end = offset + tokens.shape[1]
+        new, number = end - kept - gap, before.number + 1
+        steps = before.steps[:kept] + (-1,) * gap + (number,) * new
+        ends = before.ends[:kept] + (offset,) * gap + (end,) * new
         if offset:
             tokens = torch.cat((_known(before, tokens, offset, rows), tokens), 1)
             real = None  # a cache goes with masks, which say it better
-        self._texts[stack] = Text(
-            tokens, real, steps + (number,) * new, ends + (end,) * new, offset, number
-        )
+        self._texts[stack] = Text(tokens, real, steps, ends, offset, number)
 
     def of(self, part: str, *, is_memory: bool = False) -> Text | None:
         """Return the text behind a part's queries, or (`is_memory`) behind its cross-attention
         keys.
 
-        What stands outside all stacks, as the logits of an encoder–decoder, comes after the one
-        that read last.
+        What lies outside all stacks, as the logits of an encoder–decoder, comes after the one that
+        read last.
         """
-        around = [
-            stack
-            for stack in self._texts
-            if not stack or part == stack or part.startswith(f"{stack}.")
-        ]
+        around = [stack for stack in self._texts if _is_inside(part, stack)]
         if is_memory:
             others = [text for stack, text in self._texts.items() if stack not in around]
             return others[0] if len(others) == 1 else None
         if around:
             return self._texts[max(around, key=len)]
-        inside = [stack for stack in self._texts if not part or stack.startswith(f"{part}.")]
-        return self._texts[inside[-1]] if inside else None
+        inside = [text for stack, text in self._texts.items() if _is_inside(stack, part)]
+        return inside[-1] if inside else None
 
-    def outside(self, path: str) -> "Passes":
+    def of_queries(self, part: str, num_queries: int) -> Text | None:
+        """Return what the queries' stack has read; None where its positions are others."""
+        text = self.of(part)
+        if text is None or text.length - text.offset != num_queries:
+            return None
+        return text
+
+    def of_keys(self, part: str, num_keys: int) -> Text | None:
+        """Return the keys' text: the queries' own, or another stack's; None if neither fits."""
+        own = self.of(part)
+        if own is not None and not is_cross(part) and first_key(own.length, num_keys, own.offset):
+            return own
+        is_elsewhere = is_cross(part) or (own is not None and own.length != num_keys)
+        text = self.of(part, is_memory=True) if is_elsewhere else own
+        if text is None or text.length != num_keys:
+            return None
+        return text
+
+    def first_key(self, part: str, num_keys: int) -> int:
+        """Return the position of the first key: a cache may have let go of those before."""
+        text = self.of(part)
+        if text is None or is_cross(part):
+            return 0
+        return first_key(text.length, num_keys, text.offset)
+
+    def outside(self, path: str) -> "TokenHistory":
         """Return the history of the stacks that are not inside a module."""
-        found = Passes()
-        found._texts = {
-            stack: text
-            for stack, text in self._texts.items()
-            if path and stack != path and not stack.startswith(f"{path}.")
-        }
+        found = TokenHistory()
+        for stack, text in self._texts.items():
+            if not _is_inside(stack, path):
+                found._texts[stack] = text
         return found
 
-    def __len__(self) -> int:
-        return len(self._texts)
+
+def is_cross(part: str) -> bool:
+    """Is this part called a cross-attention?"""
+    return own_name(part).startswith("cross")
+
+
+def _is_inside(path: str, module: str) -> bool:
+    return not module or path == module or path.startswith(f"{module}.")
 
 
 def _continues(tokens: Tensor, before: Tensor) -> bool:
     """Are all earlier tokens read again, followed by new ones? (Beam search reorders rows.)"""
     length = before.shape[1]
-    if (
-        tokens.shape[1] <= length
-        or tokens.shape[0] != before.shape[0]
-        or tokens.shape[2:] != before.shape[2:]
-    ):
+    is_alike = tokens.shape[0] == before.shape[0] and tokens.shape[2:] == before.shape[2:]
+    if tokens.shape[1] <= length or not is_alike:
         return False
     again = tokens[:, :length]
     if torch.equal(again, before):
@@ -119,28 +144,12 @@ def _continues(tokens: Tensor, before: Tensor) -> bool:
     return not tokens.is_floating_point() and bool(is_one_of_them.all())
 
 
-def _known(before: Text | None, tokens: Tensor, offset: int, rows: Tensor | None) -> Tensor:
-    is_there = (
-        before is not None
-        and before.length >= offset
-        and before.tokens.shape[2:] == tokens.shape[2:]
-    )
-    if (
-        rows is not None
-        and before is not None
-        and is_there
-        and _are_within(rows, before.tokens.shape[0])
-    ):
-        return before.tokens[rows.to(before.tokens.device), :offset]
-    if (
-        rows is None
-        and before is not None
-        and is_there
-        and before.tokens.shape[0] == tokens.shape[0]
-    ):
-        return before.tokens[:, :offset]
+def _known(before: Text, tokens: Tensor, offset: int, rows: Tensor | None) -> Tensor:
+    """Return the tokens before a pass; -1 where they are unknown."""
+    batch = before.tokens.shape[0]
+    if before.length >= offset and before.tokens.shape[2:] == tokens.shape[2:]:
+        if rows is None and batch == tokens.shape[0]:
+            return before.tokens[:, :offset]
+        if rows is not None and bool(((rows >= 0) & (rows < batch)).all()):
+            return before.tokens[rows.to(before.tokens.device), :offset]
     return tokens.new_full((tokens.shape[0], offset, *tokens.shape[2:]), -1)
-
-
-def _are_within(rows: Tensor, size: int) -> bool:
-    return bool(((rows >= 0) & (rows < size)).all())

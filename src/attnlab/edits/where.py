@@ -1,16 +1,15 @@
 """Where in a model: which of its sites an edit's `layer` and `site` name."""
 
 import fnmatch
+import itertools
 from collections.abc import Sequence
 
 from torch import nn
 
-from attnlab.edits.targets import Target, is_all, numbers
+from attnlab.edits.targets import Target, numbers
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.look.heads import layer_name
-from attnlab.sites import SITES, site_names
-
-__all__ = ["axes_of", "find_sites", "known_sizes", "num_heads", "own_name", "part_of"]
+from attnlab.look.heads import layer_name, number_of_heads
+from attnlab.sites import SITES, matches
 
 
 def own_name(site: str) -> str:
@@ -21,6 +20,11 @@ def own_name(site: str) -> str:
 def part_of(site: str) -> str:
     """Return the path of the part that owns a site."""
     return site.rpartition(".")[0]
+
+
+def site_of(part: str, own: str) -> str:
+    """Join a part's path and a site's name; the path of a single-part model is empty."""
+    return f"{part}.{own}" if part else own
 
 
 def axes_of(own: str) -> tuple[str, ...]:
@@ -35,34 +39,29 @@ def axes_of(own: str) -> tuple[str, ...]:
     return tuple(word.strip().replace("kv_head", "head") for word in words)
 
 
-def num_heads(model: nn.Module, part: str) -> int:
-    """Return how many heads look in an attention part: (a head by itself is one)."""
-    layout = getattr(model.get_submodule(part), "layout", None)
-    return 1 if layout is None else int(layout.num_heads)
-
-
 def known_sizes(model: nn.Module, site: str) -> dict[str, int]:
     """Return the sizes of a site's axes that are known before the model runs."""
-    part, own = model.get_submodule(part_of(site)), own_name(site)
+    path, own = part_of(site), own_name(site)
+    part, axes = model.get_submodule(path), axes_of(own)
+    sizes: dict[str, int] = {}
+    if "head" in axes and own not in ("key", "value"):
+        sizes["head"] = number_of_heads(model, path)
+    name = "output"
+    if own == "hidden":
+        name = "inner"
+    elif own == "output" and hasattr(part, "outer"):
+        name = "outer"
     # a block's stream is as wide as its attention's output
-    attention = getattr(part, "attention", part)
-    sizes = (
-        {"head": num_heads(model, part_of(site))}
-        if "head" in axes_of(own) and own not in ("key", "value")
-        else {}
-    )
-    config = getattr(part, "config", None)
-    owner = {"hidden": "inner", "output": "outer" if hasattr(part, "outer") else "output"}.get(
-        own, "output"
-    )
-    layer = getattr(attention, owner, None)
-    width = getattr(layer, "out_features", None) or getattr(config, "d_model", None)
+    layer = getattr(getattr(part, "attention", part), name, None)
+    width = getattr(layer, "out_features", None)
+    if width is None:
+        width = getattr(getattr(part, "config", None), "d_model", None)
     if width is not None:
-        sizes |= {"d_model": int(width), "d_ff": int(width)}
+        sizes |= {axis: int(width) for axis in ("d_model", "d_ff") if axis in axes}
     joined = getattr(layer, "in_features", None)
     if own == "heads" and joined is not None:
         sizes["value_width"] = int(joined) // sizes["head"]
-    return {axis: size for axis, size in sizes.items() if axis in axes_of(own)}
+    return sizes
 
 
 def find_sites(
@@ -74,68 +73,59 @@ def find_sites(
         WrongUsage: there are none, a layer is out of range, or a number of a layer does not say
             which attention.
     """
-    names = site_names(model)
-    if not names:
-        raise WrongUsage(
-            f"{type(model).__name__} has no sites: none of its modules is a part of attnlab; "
-            "attnlab.load(model) gives it hook points."
-        )
-    known = [name for name in names if not own or own_name(name) == own]
-    if not known:
-        raise WrongUsage(
-            f"{who}: this model has no {own!r}; "
-            f"{did_you_mean(own, {own_name(name) for name in names})}"
-        )
-    found = known if site is None else _matching(site, known, is_part=bool(own), who=who)
-    if is_all(layer):
+    names = matches("*", model)
+    found = [name for name in names if not own or own_name(name) == own]
+    if not found:
+        kinds = {own_name(name) for name in names}
+        raise WrongUsage(f"{who}: this model has no {own!r}; {did_you_mean(own, kinds)}")
+    if site is not None:
+        found = _matching(site, found, is_part=bool(own), who=who)
+    if layer is None:
         return found
-    placed = {name: number for name in found if (number := _layer_of(name, names)) is not None}
-    if not placed:
-        raise WrongUsage(f"{who}: {', '.join(found)} stands in no layer; leave layer= out.")
-    size = 1 + max(placed.values())
-    chosen = numbers("layer", layer, size, f"{who}: this model")
-    chosen_names = [name for name in found if placed.get(name) in chosen]
+    layers = {name: number for name in found if (number := _layer_of(name, names)) is not None}
+    if not layers:
+        raise WrongUsage(f"{who}: {', '.join(found)} is in no layer; leave layer= out.")
+    chosen = numbers("layer", layer, 1 + max(layers.values()), f"{who}: this model")
+    found = [name for name in found if layers.get(name) in chosen]
     if site is None:
-        for number in chosen:
-            here = [part_of(name) for name in chosen_names if placed[name] == number]
-            if len(here) > 1:
-                heads = ", ".join(f"'{layer_name(part)}.0'" for part in here)
-                raise WrongUsage(
-                    f"{who}: layer {number} is {' and '.join(here)}; say which with site=, or "
-                    f"site='*'; heads are named {heads} and so on."
-                )
-    return chosen_names
+        _check_one_attention_a_layer(found, layers, who)
+    return found
+
+
+def _check_one_attention_a_layer(found: Sequence[str], layers: dict[str, int], who: str) -> None:
+    for number in dict.fromkeys(layers[name] for name in found):
+        here = [part_of(name) for name in found if layers[name] == number]
+        if len(here) > 1:
+            heads = ", ".join(f"'{layer_name(part)}.0'" for part in here)
+            raise WrongUsage(
+                f"{who}: layer {number} is {' and '.join(here)}; say which with site=, or "
+                f"site='*'; heads are named {heads} and so on."
+            )
 
 
 def _matching(site: str, known: Sequence[str], *, is_part: bool, who: str) -> list[str]:
-    names = {name: part_of(name) if is_part else name for name in known}
+    paths = {name: part_of(name) if is_part else name for name in known}
     found = [
         name
-        for name, full in names.items()
-        if fnmatch.fnmatchcase(full, site) or fnmatch.fnmatchcase(full, f"*.{site}")
+        for name, path in paths.items()
+        if fnmatch.fnmatchcase(path, site) or fnmatch.fnmatchcase(path, f"*.{site}")
     ]
     if not found:
-        paths = {full for full in names.values() if full}
-        known = (
-            did_you_mean(site, paths)
-            if paths
-            else "it is one attention by itself; leave site= out."
-        )
-        raise WrongUsage(f"{who}: no site of this model matches {site!r}; {known}")
+        hint = "it is one attention by itself; leave site= out."
+        if any(paths.values()):
+            hint = did_you_mean(site, set(paths.values()) - {""})
+        raise WrongUsage(f"{who}: no site of this model matches {site!r}; {hint}")
     return found
 
 
 def _layer_of(site: str, names: Sequence[str]) -> int | None:
     """Return the number after "layers" in a path, or its first number, or 0."""
     pieces = part_of(site).split(".")
-    numbered = [place for place, piece in enumerate(pieces) if piece.isdecimal()]
-    if numbered:
-        return int(
-            pieces[
-                next(
-                    (place for place in numbered if place and pieces[place - 1] == "layers"),
-                    numbered[0],
-                )
-            ]
-        )
-    return None if any(piece.isdecimal() for name in names for piece in name.split(".")) else 0
+    for before, piece in itertools.pairwise(pieces):
+        if before == "layers" and piece.isdecimal():
+            return int(piece)
+    for piece in pieces:
+        if piece.isdecimal():
+            return int(piece)
+    has_layers = any(piece.isdecimal() for name in names for piece in name.split("."))
+    return None if has_layers else 0

@@ -8,7 +8,7 @@ learning rate models still learn, so accuracy does not show such a fault; these 
 import copy
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,8 +26,6 @@ from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.layout import Loss
 from attnlab.train.members import Member, Trained
 
-__all__ = ["COMMON", "TrainingCheck", "check_claims", "check_training", "nudged", "rate_by_hand"]
-
 COMMON = ("outputs_are_the_formulas", "generation_is_the_formulas", "training_is_as_configured")
 """The names of these claims; a run makes those for which it has a model or a training."""
 
@@ -40,7 +38,8 @@ _SAME = 1e-5  # between numbers computed twice in the same way from the same wei
 AnyTransformer = Decoder | Encoder | EncoderDecoder
 
 
-class TrainingCheck(NamedTuple):
+@dataclass(frozen=True)
+class TrainingCheck:
     """The differences between a training and the same training by hand.
 
     rate: the largest relative difference of a logged learning rate. course: the relative difference
@@ -189,7 +188,10 @@ def _generation_claim(models: Sequence[Decoder | EncoderDecoder], seed: int) -> 
 
 
 def _training_claim(trainings: Sequence[TrainingCheck]) -> Claim:
-    rate, course, kept, alike = (max(column) for column in zip(*trainings, strict=True))
+    rate = max(each.rate for each in trainings)
+    course = max(each.course for each in trainings)
+    kept = max(each.kept for each in trainings)
+    alike = max(each.alike for each in trainings)
     what = "the training"
     if len(trainings) > 1:
         what = f"the first model of each of {len(trainings)} trainings"
@@ -205,7 +207,8 @@ def _training_claim(trainings: Sequence[TrainingCheck]) -> Claim:
     )
 
 
-class _Inputs(NamedTuple):
+@dataclass(frozen=True)
+class _Inputs:
     """Random inputs of a model, (batch, length) each; `real` is False at padding of the source."""
 
     tokens: Tensor

@@ -1,31 +1,12 @@
-"""Claims: a statement of an experiment, what was measured for it, and the bound that decides."""
+"""Claims of an experiment as read from its folder, and how many hold in words."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from attnlab.draw.claims import Claim as Claim
 from attnlab.draw.claims import say_all
-from attnlab.errors import CouldNotRun
-
-__all__ = ["Claim", "read_claims", "verdict"]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One claim; `measured` and `bound` are texts for people.
-
-    `passed` is None where the measurement decides neither for the claim nor against it.
-    """
-
-    name: str
-    statement: str
-    measured: str
-    bound: str
-    passed: bool | None
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the claim as plain values for JSON."""
-        return asdict(self)
+from attnlab.draw.json_form import from_json
+from attnlab.errors import CouldNotRun, WrongUsage
 
 
 def read_claims(values: Any) -> tuple[Claim, ...]:
@@ -34,25 +15,13 @@ def read_claims(values: Any) -> tuple[Claim, ...]:
     Raises:
         CouldNotRun: this is not a list of claims, each with exactly its texts and its `passed`.
     """
-    if not isinstance(values, list) or not values:
-        raise CouldNotRun(f"expected a list of one claim or more; got {str(values)[:60]}.")
-    return tuple(_read_claim(value) for value in values)
-
-
-def _read_claim(value: Any) -> Claim:
-    names = [each.name for each in fields(Claim)]
-    if not isinstance(value, dict) or value.keys() != set(names):
-        raise CouldNotRun(f"expected claims with {', '.join(names)}; got {str(value)[:60]}.")
-    for name in names:
-        if name == "passed":
-            is_right, wanted = isinstance(value[name], bool | None), "true, false or null"
-        else:
-            is_right, wanted = isinstance(value[name], str), "a text"
-        if not is_right:
-            raise CouldNotRun(
-                f"expected the {name} of a claim to be {wanted}; got {str(value[name])[:60]}."
-            )
-    return Claim(**value)
+    try:
+        claims = tuple(from_json(Sequence[Claim], values, "claims"))
+    except WrongUsage as error:
+        raise CouldNotRun(f"{error}.") from None
+    if not claims:
+        raise CouldNotRun("expected a list of one claim or more; got none.")
+    return claims
 
 
 def verdict(claims: Sequence[Claim]) -> str:

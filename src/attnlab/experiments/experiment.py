@@ -4,10 +4,11 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
 
+from attnlab.draw.sections import ReportContent
 from attnlab.experiments.checks import TrainingCheck, check_claims, check_training
 from attnlab.experiments.claims import Claim
 from attnlab.look.questions import Question
@@ -16,21 +17,14 @@ from attnlab.train.distributed import ProcessGroup, is_writer
 from attnlab.train.history import Evaluation
 from attnlab.train.layouts.layout import Loss
 from attnlab.train.loop import Member, Together, Trained, train_together, using_threads
-from attnlab.train.observer import Observer
+from attnlab.train.observer import Observer, Silent
 
-__all__ = [
-    "Askable",
-    "Experiment",
-    "Findings",
-    "Learnable",
-    "Problem",
-    "ProblemDescription",
-    "Run",
-    "all_claims",
-]
+MetricLine = dict[str, Any]
+"""One line of `metrics.jsonl`: a step, and figures by name."""
 
 
-class Findings(NamedTuple):
+@dataclass(frozen=True)
+class Findings:
     """The result of an experiment.
 
     model: the run's main one. models: others by name. files: further small ones for the run's
@@ -39,9 +33,9 @@ class Findings(NamedTuple):
 
     model: nn.Module
     claims: Sequence[Claim]
-    document: Mapping[str, Any]
-    models: Mapping[str, nn.Module] = {}
-    files: Mapping[str, bytes] = {}
+    content: ReportContent
+    models: Mapping[str, nn.Module] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,7 +44,7 @@ class Run:
 
     Attributes:
         seed: of all its randomness.
-        observer: is told of progress, if given.
+        observer: is told of progress.
         start: called once with the untrained model, before anything long begins; it makes the
             folder.
         record: called with each line of metrics.
@@ -61,9 +55,9 @@ class Run:
     """
 
     seed: int
-    observer: Observer | None = None
+    observer: Observer = field(default_factory=Silent)
     start: Callable[[nn.Module], None] = field(default=lambda model: None)
-    record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)
+    record: Callable[[MetricLine], None] = field(default=lambda line: None)
     checkpoints: Path | None = None
     layout: LayoutName = "auto"
     engine: EngineName = "auto"
@@ -72,18 +66,15 @@ class Run:
 
     def stage(self, name: str) -> None:
         """Tell the observer which stage begins."""
-        if self.observer is not None:
-            self.observer.stage(name)
+        self.observer.stage(name)
 
     def tell(self, sentence: str) -> None:
         """Tell the observer what may differ from what was meant."""
-        if self.observer is not None:
-            self.observer.tell(sentence)
+        self.observer.tell(sentence)
 
     def step(self, step: int, steps: int, figures: Mapping[str, float] | None = None) -> None:
         """Tell the observer how far the run is."""
-        if self.observer is not None:
-            self.observer.step(step, steps, figures or {})
+        self.observer.step(step, steps, figures or {})
 
     def train(
         self,
@@ -92,7 +83,7 @@ class Run:
         loss: Loss,
         *,
         stop: Callable[[Sequence[Evaluation]], bool] | None = None,
-        record: Callable[[int, dict[str, Any]], None] | None = None,
+        record: Callable[[int, MetricLine], None] | None = None,
         num_threads: int | None = None,
         has_rows: bool = False,
     ) -> Together:
@@ -127,7 +118,8 @@ class Run:
         return found
 
 
-class ProblemDescription(NamedTuple):
+@dataclass(frozen=True)
+class ProblemDescription:
     """The problem that a model learns, in words for people.
 
     task: what the model does. solved: when it counts as having solved the problem. loss: the name
@@ -140,7 +132,8 @@ class ProblemDescription(NamedTuple):
     meanings: tuple[tuple[str, str], ...] = ()
 
 
-class Problem(NamedTuple):
+@dataclass(frozen=True)
+class Problem:
     """The problem that an experiment's model learns, ready for many members at once.
 
     members: each with its own seed, and config where they differ. loss, stop: as `train_together`

@@ -10,45 +10,28 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 from attnlab.configs import renamed_layout
-from attnlab.draw.document import check_document
-from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.claims import Claim, read_claims
-from attnlab.files import (
+from attnlab.core.store import (
     LOCK,
     Taken,
     check_room,
     explained,
     locked,
+    make_folder,
     read_json,
     read_json_lines,
     remove_remains,
     write_json,
     writer_of,
 )
-
-__all__ = [
-    "Finished",
-    "FolderTaken",
-    "Kind",
-    "RunFiles",
-    "RunFolder",
-    "free_name",
-    "is_finished",
-    "is_unfinished",
-    "kind_of",
-    "list_runs",
-    "read_config",
-    "read_run",
-    "read_to_go_on",
-    "read_unfinished",
-]
-
+from attnlab.draw.sections import ReportContent
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.claims import Claim, read_claims
 
 _LEAST_FREE = 4 * 2**20  # a run of the default size writes about half a megabyte
 _CONFIG = {
@@ -91,11 +74,12 @@ class Finished(CouldNotRun):
         )
 
 
+@dataclass(frozen=True)
 class RunFolder:
-    """A run's folder while it is written, with its config; it is locked until it is closed."""
+    """A run's folder while it is written, with its config; it is locked within the context."""
 
-    def __init__(self, path: Path, config: Mapping[str, Any], lock: ExitStack) -> None:
-        self.path, self.config, self._lock = path, config, lock
+    path: Path
+    config: Mapping[str, Any]
 
     @classmethod
     def begin(
@@ -105,23 +89,24 @@ class RunFolder:
         tell: Callable[[str], None],
         *,
         resume: bool = False,
-    ) -> Self:
+    ) -> AbstractContextManager[Self]:
         """Create the folder, or resume the run in it."""
         return cls.resume(path, config, tell) if resume else cls.create(path, config)
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any]) -> Self:
+    @contextmanager
+    def create(cls, path: Path, config: Mapping[str, Any]) -> Iterator[Self]:
         """Make and lock the folder, and write its `config.json`.
 
         Raises:
             FolderTaken: the folder is not empty; it is left as it is.
             CouldNotRun: it cannot be written.
         """
+        with explained(path):
+            _refuse_taken(path)
+            check_room(path, _LEAST_FREE, "a run")
+        make_folder(path)
         with ExitStack() as stack:
-            with explained(path):
-                _refuse_taken(path)
-                check_room(path, _LEAST_FREE, "a run")
-                path.mkdir(parents=True, exist_ok=True)
             try:
                 stack.enter_context(locked(path))
             except Taken as error:
@@ -129,10 +114,13 @@ class RunFolder:
             _refuse_taken(path)  # another run may have written it before we held the lock
             remove_remains(path)
             write_json(path / "config.json", config)
-            return cls(path, config, stack.pop_all())
+            yield cls(path, config)
 
     @classmethod
-    def resume(cls, path: Path, config: Mapping[str, Any], tell: Callable[[str], None]) -> Self:
+    @contextmanager
+    def resume(
+        cls, path: Path, config: Mapping[str, Any], tell: Callable[[str], None]
+    ) -> Iterator[Self]:
         """Lock the folder of a stopped run, if it is this run; its metrics are written anew.
 
         Args:
@@ -145,14 +133,13 @@ class RunFolder:
                 another run (the message shows every difference).
         """
         read_unfinished(path)
-        with ExitStack() as stack:
-            stack.enter_context(locked(path))
+        with locked(path):
             begun = read_unfinished(path)
             _refuse_another(path, begun, config, tell)
             remove_remains(path)
             with explained(path):
                 (path / "metrics.jsonl").unlink(missing_ok=True)
-            return cls(path, begun, stack.pop_all())
+            yield cls(path, begun)
 
     @property
     def checkpoints(self) -> Path:
@@ -164,21 +151,6 @@ class RunFolder:
         file, text = self.path / "metrics.jsonl", json.dumps(line, allow_nan=False) + "\n"
         with explained(file, len(text)), file.open("a", encoding="utf-8") as stream:
             stream.write(text)
-
-    def close(self) -> None:
-        """Release the lock."""
-        self._lock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def free_name(parent: Path, name: str) -> Path:
@@ -196,7 +168,7 @@ class RunFiles(NamedTuple):
     config: dict[str, Any]
     claims: tuple[Claim, ...]
     metrics: list[dict[str, Any]]
-    document: dict[str, Any]
+    content: ReportContent
 
 
 def read_run(folder: Path) -> RunFiles:
@@ -205,17 +177,17 @@ def read_run(folder: Path) -> RunFiles:
     Raises:
         CouldNotRun: no run is there, it is unfinished, or a file of it is damaged.
     """
-    # os.path answers False where Path would raise, such as for a name too long.
-    if not os.path.isfile(folder / "config.json"):
-        raise CouldNotRun(
-            f"{folder} is not a run folder (it has no config.json); `attnlab list` shows the runs."
-        )
-    config = _read_config(folder / "config.json")
+    config = read_config(folder)
     if config is None:
+        if not _has_config(folder):
+            raise CouldNotRun(
+                f"{folder} is not a run folder (it has no config.json); `attnlab list` shows the "
+                "runs."
+            )
         raise CouldNotRun(
             f"{folder} holds a model, but not a run; load it with attnlab.load(folder)."
         )
-    if not (folder / "claims.json").exists():
+    if not is_finished(folder):
         writer = writer_of(folder)
         if writer is not None:
             raise CouldNotRun(
@@ -226,8 +198,8 @@ def read_run(folder: Path) -> RunFiles:
             f"Resume it with: attnlab resume {folder}"
         )
     claims = _read_claims(folder / "claims.json")
-    document = _read_document(folder / "report.json", claims)
-    return RunFiles(config, claims, read_json_lines(folder / "metrics.jsonl"), document)
+    content = _read_content(folder / "report.json")
+    return RunFiles(config, claims, read_json_lines(folder / "metrics.jsonl"), content)
 
 
 def read_unfinished(folder: Path) -> dict[str, Any]:
@@ -237,11 +209,16 @@ def read_unfinished(folder: Path) -> dict[str, Any]:
         Finished: it is finished.
         CouldNotRun: no run is there.
     """
+    config = _read_begun(folder)
+    if is_finished(folder):
+        raise Finished(folder)
+    return config
+
+
+def _read_begun(folder: Path) -> dict[str, Any]:
     config = read_config(folder)
     if config is None:
         raise CouldNotRun(f"there is no run to resume in {folder}; begin it without --resume.")
-    if is_finished(folder):
-        raise Finished(folder)
     return config
 
 
@@ -258,9 +235,7 @@ def read_to_go_on(folder: Path, kind: Kind, asked: Mapping[str, Any]) -> dict[st
         Finished: it is finished.
         CouldNotRun: no run is there, or another one; the message shows every difference.
     """
-    config = read_config(folder)
-    if config is None:
-        raise CouldNotRun(f"there is no run to resume in {folder}; begin it without --resume.")
+    config = _read_begun(folder)
     if kind_of(config) != kind:
         raise CouldNotRun(
             f"{folder} holds {_described_kind(config)}, not {_ARTICLES[kind]}: resume it with "
@@ -276,10 +251,27 @@ def read_to_go_on(folder: Path, kind: Kind, asked: Mapping[str, Any]) -> dict[st
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """Read the config of a run, finished or not; return None if there is no run."""
+    """Read the config of a run, finished or not; return None for a saved model, or without any."""
+    if not _has_config(folder):
+        return None
     file = folder / "config.json"
+    config = read_json(file)
+    if not isinstance(config, dict):
+        raise CouldNotRun(f"{file} is damaged: expected an object; got {str(config)[:60]}.")
+    if "experiment" not in config:
+        return None
+    for name, kind in _CONFIG.items():
+        if not isinstance(config.get(name), kind):
+            raise CouldNotRun(
+                f"{file} is damaged: expected {name}, of type {kind.__name__}; got "
+                f"{config.get(name)!r}."
+            )
+    return renamed_layout(config)
+
+
+def _has_config(folder: Path) -> bool:
     # os.path answers False where Path would raise, such as for a name too long.
-    return _read_config(file) if os.path.isfile(file) else None
+    return os.path.isfile(folder / "config.json")
 
 
 def kind_of(config: Mapping[str, Any]) -> Kind:
@@ -297,18 +289,18 @@ _ARTICLES: dict[Kind, str] = {
 
 def _described_kind(config: Mapping[str, Any]) -> str:
     kind = kind_of(config)
-    how = f", made with --seeds {_num_seeds(config):,}" if kind != "run" else ""
+    how = "" if kind == "run" else f", made with --seeds {_sizes(config)[0]:,}"
     return f"{_ARTICLES[kind]} of {config['experiment']}{how}"
 
 
 def is_finished(folder: Path) -> bool:
     """Does this folder hold a finished run?"""
-    return os.path.isfile(folder / "config.json") and os.path.exists(folder / "claims.json")
+    return _has_config(folder) and os.path.exists(folder / "claims.json")
 
 
 def is_unfinished(folder: Path) -> bool:
     """Does this folder hold a run that is not finished?"""
-    return os.path.isfile(folder / "config.json") and not os.path.exists(folder / "claims.json")
+    return _has_config(folder) and not os.path.exists(folder / "claims.json")
 
 
 def list_runs(parent: Path) -> list[dict[str, Any]]:
@@ -322,39 +314,41 @@ def list_runs(parent: Path) -> list[dict[str, Any]]:
             f"there is no folder {parent}; runs are made with: attnlab run sorting --out "
             f"{parent}/NAME"
         )
-    folders = [each for each in parent.iterdir() if os.path.isfile(each / "config.json")]
-    found = [described for each in folders if (described := _described(each)) is not None]
-    return sorted(found, key=lambda run: (str(run["started"]), run["run"]))
+    found = [_described(each) for each in parent.iterdir() if _has_config(each)]
+    runs = [run for run in found if run is not None]
+    return sorted(runs, key=lambda run: (str(run["started"]), run["run"]))
 
 
 def _described(folder: Path) -> dict[str, Any] | None:
     """Describe one run folder for a list; return None for a saved model, which is not a run."""
     config: dict[str, Any] | None = {"experiment": "?"}
     claims: tuple[Claim, ...] = ()
+    writer = writer_of(folder)
     try:
-        config = _read_config(folder / "config.json")
+        config = read_config(folder)
         if config is None:
             return None
-        if (folder / "claims.json").exists():
+        if is_finished(folder):
             claims = read_run(folder).claims
             state = "finished"
         else:
-            state = "running" if writer_of(folder) else "unfinished"
+            state = "running" if writer else "unfinished"
     except CouldNotRun:
         state = "damaged"
     assert config is not None
+    seeds, cells = _sizes(config)
     return {
         "run": str(folder),
         "experiment": config.get("experiment"),
         "kind": kind_of(config),
         "what": _what(config),
         "seed": config.get("seed"),
-        "seeds": _num_seeds(config),
-        "members": _num_members(config),
-        "cells": _num_cells(config),
+        "seeds": seeds,
+        "members": seeds * cells if "population" in config else 1,
+        "cells": cells,
         "started": config.get("started"),
         "state": state,
-        "writer": writer_of(folder),
+        "writer": writer,
         "claims": len(claims),
         "passed": sum(claim.passed is True for claim in claims),
         "undecided": sum(claim.passed is None for claim in claims),
@@ -364,40 +358,36 @@ def _described(folder: Path) -> dict[str, Any] | None:
 def _what(config: Mapping[str, Any]) -> str:
     """Describe a run in a few words: its experiment, kind and size."""
     kind, name = kind_of(config), str(config["experiment"])
-    seeds, cells = _num_seeds(config), _num_cells(config)
     if kind == "run":
         return name
-    each = f"{seeds:,} {'seed' if seeds == 1 else 'seeds'}"
-    if kind == "population":
-        return f"{name}, {each}" if cells == 1 else f"{name}, {cells:,} variants × {each}"
-    noun = {"sweep": "cell", "search": "trial"}[kind]
-    return f"{name} {kind}, {cells:,} {noun}{'' if cells == 1 else 's'} × {each}"
+    seeds, settings = _sizes(config)
+    if kind == "population" and settings == 1:
+        return f"{name}, {_counted(seeds, 'seed')}"
+    noun = {"population": "variant", "sweep": "cell", "search": "trial"}[kind]
+    whole = name if kind == "population" else f"{name} {kind}"
+    return f"{whole}, {_counted(settings, noun)} × {_counted(seeds, 'seed')}"
 
 
-def _num_seeds(config: Mapping[str, Any]) -> int:
-    """Return the number of seeds of each setting; an ordinary run has one."""
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _sizes(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of seeds of each setting and the number of settings: variants of a
+    population, cells of a sweep, or trials; 1 and 1 for an ordinary run, or where that is odd."""
+    kind = kind_of(config)
+    if kind == "run":
+        return 1, 1
+    own = config[kind]
     try:
-        kind = kind_of(config)
-        return 1 if kind == "run" else len(config[kind]["seeds"])
-    except (KeyError, TypeError):
-        return 1
-
-
-def _num_cells(config: Mapping[str, Any]) -> int:
-    """Return the number of settings: variants of a population, cells of a sweep, or trials."""
-    try:
-        if "sweep" in config:
-            return math.prod(len(values) for values in config["sweep"]["axes"].values())
-        if "search" in config:
-            return int(config["search"]["trials"])
-        return len(config["population"]["variants"])
+        seeds = len(own["seeds"])
+        if kind == "sweep":
+            return seeds, math.prod(len(values) for values in own["axes"].values())
+        if kind == "search":
+            return seeds, int(own["trials"])
+        return seeds, len(own["variants"])
     except (KeyError, TypeError, ValueError, AttributeError):
-        return 1
-
-
-def _num_members(config: Mapping[str, Any]) -> int:
-    """Return the number of models of a population; 1 for any other kind of run."""
-    return _num_seeds(config) * _num_cells(config) if "population" in config else 1
+        return 1, 1
 
 
 def _refuse_taken(path: Path) -> None:
@@ -416,23 +406,28 @@ def _refuse_another(
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Compare two runs' configs field by field, and refuse a difference that matters."""
-    old, new = dict(_flat(there)), dict(_flat(json.loads(json.dumps(here))))
-    names = [name for name in {**old, **new} if not name.startswith(_WHERE)]
-    different = [name for name in names if old.get(name) != new.get(name)]
-    if "experiment" in different:  # then the settings differ too, which says nothing more
-        different = ["experiment"]
-    shown = {}
-    for name in different:
-        there_and_here = f"{_shown(old, name)} there, {_shown(new, name)} here"
-        shown[name] = f"{name.removeprefix('settings.')}: {there_and_here}"
-    grave = [shown[name] for name in different if name not in _MAY_DIFFER]
+    different = _differences(there, here)
+    grave = [words for name, words in different.items() if name not in _MAY_DIFFER]
     if grave:
         raise CouldNotRun(
             "\n  ".join([f"the run in {path} is another one, and was left as it is:", *grave])
         )
-    slight = [shown[name] for name in different if name != "started"]
-    if slight:
-        tell(f"The last digits may differ ({'; '.join(slight)}).")
+    different.pop("started", None)
+    if different:
+        tell(f"The last digits may differ ({'; '.join(different.values())}).")
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields that differ, each with both values in words."""
+    old, new = dict(_flat(there)), dict(_flat(json.loads(json.dumps(here))))
+    found = {}
+    for name in {**old, **new}:
+        if old.get(name) != new.get(name) and not name.startswith(_WHERE):
+            both = f"{_shown(old, name)} there, {_shown(new, name)} here"
+            found[name] = f"{name.removeprefix('settings.')}: {both}"
+    if "experiment" in found:  # then the settings differ too, which says nothing more
+        return {"experiment": found["experiment"]}
+    return found
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -452,22 +447,6 @@ def _shown(values: Mapping[str, Any], name: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _read_config(file: Path) -> dict[str, Any] | None:
-    """Read a run's config; return None for that of a saved model, which names no experiment."""
-    config = read_json(file)
-    if not isinstance(config, dict):
-        raise CouldNotRun(f"{file} is damaged: expected an object; got {str(config)[:60]}.")
-    if "experiment" not in config:
-        return None
-    for name, kind in _CONFIG.items():
-        if not isinstance(config.get(name), kind):
-            raise CouldNotRun(
-                f"{file} is damaged: expected {name}, of type {kind.__name__}; got "
-                f"{config.get(name)!r}."
-            )
-    return renamed_layout(config)
-
-
 def _read_claims(file: Path) -> tuple[Claim, ...]:
     values = read_json(file)
     try:
@@ -476,15 +455,8 @@ def _read_claims(file: Path) -> tuple[Claim, ...]:
         raise CouldNotRun(f"{file} does not hold a list of claims: {error}") from None
 
 
-def _read_document(file: Path, claims: tuple[Claim, ...]) -> dict[str, Any]:
-    """Read `report.json`, and check it together with the claims of `claims.json`."""
-    document = read_json(file)
+def _read_content(file: Path) -> ReportContent:
     try:
-        if not isinstance(document, dict):
-            raise WrongUsage(f"expected an object; got {str(document)[:60]}")
-        check_document({**document, "claims": [claim.to_mapping() for claim in claims]})
-        if any(len(fact) != 2 for fact in document["facts"]):
-            raise WrongUsage("expected facts to be pairs of name and value")
+        return ReportContent.from_json(read_json(file))
     except WrongUsage as error:
         raise CouldNotRun(f"{file} is damaged: {error}.") from None
-    return document

@@ -1,15 +1,15 @@
 """The gallery: one page over all the runs of a folder, written beside them as `index.html`."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attnlab.draw.gallery import render_gallery
+from attnlab.core.store import write_text
+from attnlab.draw.gallery import GalleryRun, render_gallery
+from attnlab.draw.sections import Figured, ReportContent
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import list_runs, read_run
-from attnlab.files import write_text
-
-__all__ = ["write_gallery"]
 
 
 def write_gallery(parent: Path, page: Path | None = None) -> Path:
@@ -28,34 +28,35 @@ def write_gallery(parent: Path, page: Path | None = None) -> Path:
     return page
 
 
-def _card(run: dict[str, Any], beside: Path) -> dict[str, Any]:
+def _card(run: dict[str, Any], beside: Path) -> GalleryRun:
     folder = Path(run["run"])
     there = Path(os.path.relpath(folder.parent.resolve(), beside.resolve()))
-    card = {
-        "name": folder.name,
-        "href": (there / folder.name / "report.html").as_posix(),
-        "experiment": run["what"],
-        "title": folder.name,
-        "subtitle": "",
-        "seed": "" if run["seed"] is None else run["seed"],
-        "started": str(run["started"] or "").replace("T", " ").removesuffix("+00:00"),
-        "state": run["state"],
-        "claims": [],
-        "thumbnail": None,
-    }
-    if run["state"] == "finished":
-        _, claims, _, document = read_run(folder)
-        card |= {
-            "title": document["title"],
-            "subtitle": document["subtitle"],
-            "claims": [claim.to_mapping() for claim in claims],
-            "thumbnail": _thumbnail(folder, document),
-        }
-    return card
+    card = GalleryRun(
+        name=folder.name,
+        href=(there / folder.name / "report.html").as_posix(),
+        experiment=run["what"],
+        title=folder.name,
+        subtitle="",
+        seed="" if run["seed"] is None else run["seed"],
+        started=str(run["started"] or "").replace("T", " ").removesuffix("+00:00"),
+        state=run["state"],
+    )
+    if run["state"] != "finished":
+        return card
+    files = read_run(folder)
+    return replace(
+        card,
+        title=files.content.title,
+        subtitle=files.content.subtitle,
+        claims=files.claims,
+        thumbnail=_thumbnail(folder, files.content),
+    )
 
 
-def _thumbnail(folder: Path, document: dict[str, Any]) -> bytes | None:
-    """Return the report's first figure as PNG, if there is one."""
-    names = [section["figure"] for section in document["sections"] if "figure" in section]
-    picture = folder / "figures" / f"{names[0]}.png" if names else None
-    return picture.read_bytes() if picture is not None and picture.is_file() else None
+def _thumbnail(folder: Path, content: ReportContent) -> bytes:
+    """Return the report's first figure as PNG; empty if there is none."""
+    for section in content.sections:
+        if isinstance(section, Figured) and section.figure is not None:
+            picture = folder / "figures" / f"{section.figure}.png"
+            return picture.read_bytes() if picture.is_file() else b""
+    return b""

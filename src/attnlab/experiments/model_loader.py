@@ -9,14 +9,10 @@ import torch
 from torch import nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.population.storage import is_member
-from attnlab.experiments.population.storage import load as load_own
-from attnlab.pretrained.json_files import read_object
+from attnlab.pretrained.open.header import read_object
 
 if TYPE_CHECKING:
     from attnlab.pretrained.model import Pretrained
-
-__all__ = ["is_ours", "load", "load_pretrained"]
 
 
 def load(
@@ -81,6 +77,8 @@ def load(
                 f"{model} is a run or model of attnlab's own, for which {' and '.join(given)} "
                 "say nothing."
             )
+        from attnlab.experiments.population.storage import load as load_own
+
         return load_own(model)
     return load_pretrained(
         model,
@@ -99,7 +97,7 @@ def load_pretrained(
 ) -> "Pretrained":
     """Open a pretrained model and give it hook points; arguments as for `load`."""
     from attnlab.pretrained.attach import attach
-    from attnlab.pretrained.open_model import open_pretrained
+    from attnlab.pretrained.open.hub import open_pretrained
 
     opened = open_pretrained(name, **options)
     found = attach(
@@ -112,10 +110,13 @@ def load_pretrained(
 def is_ours(path: Path | str) -> bool:
     """Does this path hold a run, a population's member or a saved model of attnlab's own?"""
     path = Path(path)
-    if is_member(path):
-        return True
     if not os.path.isfile(path / "config.json"):
-        return False
+        if not os.path.isdir(path.parent):
+            return False
+        # Imported only here: loading a pretrained model needs nothing of populations.
+        from attnlab.experiments.population.storage import is_member
+
+        return is_member(path)
     try:
         # The file may be foreign, so its size and depth are bounded.
         config = read_object(path / "config.json")

@@ -12,8 +12,6 @@ from attnlab.experiments.registry import ask_run
 from attnlab.experiments.report import Report
 from attnlab.look.questions import Question
 
-__all__ = ["ask"]
-
 _OPTIONS = ("pair", "steps", "target")
 
 

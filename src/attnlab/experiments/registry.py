@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from attnlab.configs import Config
+from attnlab.core.stats import check_intervals
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.experiment import Askable, Experiment, Run, all_claims
+from attnlab.experiments.experiment import Askable, Experiment, MetricLine, Run, all_claims
 from attnlab.experiments.folder import RunFolder, read_to_go_on
-from attnlab.experiments.intervals import check_intervals
 from attnlab.experiments.report import Report, describe_run, open_run
 from attnlab.look.questions import Question
 from attnlab.look.trace import Trace
@@ -28,20 +28,7 @@ from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.distributed import is_writer, joined
 from attnlab.train.loggers import LoggerName, Loggers, check_loggers, loggers_in
 from attnlab.train.loop import using_threads
-from attnlab.train.observer import Observer
-
-__all__ = [
-    "EXPERIMENTS",
-    "ask_run",
-    "askable",
-    "computing_as",
-    "config",
-    "config_of",
-    "find",
-    "is_askable",
-    "run",
-    "trace_run",
-]
+from attnlab.train.observer import Observer, Silent
 
 EXPERIMENTS = {
     "lookup": ("attnlab.experiments.lookup", "LookupConfig"),
@@ -113,7 +100,7 @@ def run(
     """
     check_intervals()
     experiment = find(name).experiment
-    observer = observer or notebook_bar(name)
+    watch = observer or notebook_bar(name) or Silent()
     stream_seed(seed)
     stated = config(name, settings, quick=quick, **fields)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -125,8 +112,7 @@ def run(
     wanted_loggers = check_loggers(loggers)
 
     def tell(sentence: str) -> None:
-        if observer is not None:
-            observer.tell(sentence)
+        watch.tell(sentence)
 
     with ExitStack() as stack:
         # The numbers of a run must not depend on whether a C++ compiler is there.
@@ -142,7 +128,7 @@ def run(
             stack.enter_context(computing_as(read_to_go_on(path, "run", asked)))
         group = stack.enter_context(joined())
         if group is not None and group.is_writer:
-            tell(f"{group.size} processes take part, as torchrun started them.")
+            watch.tell(f"{group.size} processes take part, as torchrun started them.")
         describe = partial(
             describe_run,
             name,
@@ -156,25 +142,13 @@ def run(
         output = _Output(path if is_writer() else None, resume, wanted_loggers, describe, tell)
         stack.callback(output.close)
         checkpoints = path / "checkpoints" if path is not None and (is_writer() or resume) else None
-        context = Run(
-            seed, observer, output.start, output.record, checkpoints, layout, engine, group
-        )
+        context = Run(seed, watch, output.start, output.record, checkpoints, layout, engine, group)
         findings = experiment.run(stated, context)
-        report = Report(
-            name,
-            output.config,
-            all_claims(findings, context),
-            output.metrics,
-            findings.document,
-            None,
-            findings.model,
-            findings.models,
-            findings.files,
-        )
+        claims = all_claims(findings, context)
+        report = Report.of(name, output.config, findings, claims, output.metrics)
         if output.folder is None:
             return report
-        if observer is not None:
-            observer.stage("writing the report")
+        watch.stage("writing the report")
         report.write(output.folder)
         return open_run(output.folder.path)
 
@@ -196,7 +170,7 @@ class _Output:
         self._logs: Loggers | None = None
         self.folder: RunFolder | None = None
         self.config: Mapping[str, Any] = {}
-        self.metrics: list[dict[str, Any]] = []
+        self.metrics: list[MetricLine] = []
 
     def start(self, model: nn.Module) -> None:
         """Open the folder and the loggers."""
@@ -211,7 +185,7 @@ class _Output:
         self._stack.callback(self._logs.close)
         self.config = self.folder.config
 
-    def record(self, line: dict[str, Any]) -> None:
+    def record(self, line: MetricLine) -> None:
         """Take a line of metrics."""
         if self.folder is not None:
             self.folder.add_metrics(line)

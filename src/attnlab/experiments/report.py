@@ -10,29 +10,30 @@ import json
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy
 import torch
 from torch import nn
 
 from attnlab import __version__
+from attnlab.configs import Fields
+from attnlab.core.store import explained, write_bytes, write_json, write_text
 from attnlab.display import Card, displayed
 from attnlab.draw import figures
 from attnlab.draw.claims import claim_state, judge_all
 from attnlab.draw.page import render_page
+from attnlab.draw.sections import ReportContent, Table
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, verdict
+from attnlab.experiments.experiment import Findings, MetricLine
 from attnlab.experiments.folder import RunFolder, kind_of, read_run
-from attnlab.files import explained, write_bytes, write_json, write_text
 from attnlab.models.storage import describe_model, load_model, save_model, save_weights
 from attnlab.parts.linear import matrix_path_in_use
 from attnlab.train.config import EngineName, LayoutName
-
-__all__ = ["Report", "describe_run", "open_run", "versions"]
 
 
 @displayed
@@ -45,19 +46,41 @@ class Report:
         config: what `config.json` holds: seed, settings, versions, the model's description.
         claims: each with what was measured, and whether it holds.
         metrics: one mapping for each line of `metrics.jsonl`.
-        document: title, facts and sections, the form that `render_page` draws.
+        content: title, facts and sections.
         folder: where it is kept; None while it only lives in memory.
     """
 
     experiment: str
     config: Mapping[str, Any]
     claims: tuple[Claim, ...]
-    metrics: Sequence[Mapping[str, Any]]
-    document: Mapping[str, Any]
+    metrics: Sequence[MetricLine]
+    content: ReportContent
     folder: Path | None = None
     _model: nn.Module | None = field(default=None, repr=False)
     _models: Mapping[str, nn.Module] = field(default_factory=dict, repr=False)
     _files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        experiment: str,
+        config: Mapping[str, Any],
+        findings: Findings,
+        claims: Sequence[Claim],
+        metrics: Sequence[MetricLine],
+    ) -> Self:
+        """Make the report of findings that only live in memory."""
+        return cls(
+            experiment,
+            config,
+            tuple(claims),
+            metrics,
+            findings.content,
+            None,
+            findings.model,
+            findings.models,
+            findings.files,
+        )
 
     @property
     def passed(self) -> bool | None:
@@ -80,26 +103,13 @@ class Report:
         return load_model(self.folder)
 
     def refuse_without_weights(self) -> None:
-        """Refuse a sweep or a search, which keep the results of their models but not the models.
-
-        Raises:
-            WrongUsage: this is one; the message has the command that trains a cell's models again.
-        """
-        kind = kind_of(self.config)
-        if kind in ("sweep", "search"):
-            what = "cell" if kind == "sweep" else "trial"
-            seeds = len(self.config[kind]["seeds"])
-            raise WrongUsage(
-                f"{self.folder or 'this'} holds a {kind}, which keeps no weights; make the models "
-                f"of a {what} with: attnlab run {self.experiment} --seeds {seeds} --set and the "
-                f"{what}'s settings."
-            )
+        """Raise `WrongUsage` if this report has results, but no weights."""
 
     @cached_property
     def figures(self) -> Mapping[str, bytes]:
         """The figures by file name, PNG and SVG; empty where matplotlib was not installed."""
         if self.folder is None:
-            return figures.section_figures(self.document)
+            return figures.section_figures(self.content)
         return {
             path.name: path.read_bytes() for path in sorted((self.folder / "figures").glob("*"))
         }
@@ -115,15 +125,14 @@ class Report:
     def tables(self) -> Mapping[str, str]:
         """Every table of the report as CSV, by file name."""
         return {
-            f"{_slug(section['title'])}.csv": _csv(section)
-            for section in self.document["sections"]
-            if section["kind"] == "table"
+            f"{_slug(section.title)}.csv": _csv(section)
+            for section in self.content.sections
+            if isinstance(section, Table)
         }
 
     def html(self) -> str:
         """The whole report as one self-contained page."""
-        claims = [claim.to_mapping() for claim in self.claims]
-        return render_page({**self.document, "claims": claims})
+        return render_page(replace(self.content, claims=self.claims))
 
     def save(self, folder: Path | str) -> Path:
         """Write everything into a new folder, and return it.
@@ -141,9 +150,7 @@ class Report:
         with explained(folder):
             (folder / "figures").mkdir(exist_ok=True)
             (folder / "tables").mkdir(exist_ok=True)
-        has_weights = self.folder is not None and kind_of(self.config) in ("run", "population")
-        if self._model is not None or has_weights:
-            save_weights(self.model, folder / "model.safetensors")
+        self._write_weights(folder)
         for name, model in self.models.items():
             save_model(model, folder / "models" / name)
         for name, content in self._files.items():
@@ -154,9 +161,13 @@ class Report:
             write_bytes(folder / "figures" / name, content)
         for name, table in self.tables.items():
             write_text(folder / "tables" / name, table)
-        write_json(folder / "report.json", self.document, indent=None)
+        write_json(folder / "report.json", self.content.to_json(), indent=None)
         write_text(folder / "report.html", self.html())
         write_json(folder / "claims.json", [claim.to_mapping() for claim in self.claims])
+
+    def _write_weights(self, folder: Path) -> None:
+        if self._model is not None or self.folder is not None:
+            save_weights(self.model, folder / "model.safetensors")
 
     def _card(self) -> Card:
         facts = [("seed", self.config.get("seed")), ("folder", self.folder)]
@@ -177,16 +188,36 @@ class Report:
         return "\n".join([f"{self.experiment}: {verdict(self.claims)}", *lines])
 
 
+@displayed
+@dataclass(frozen=True, eq=False)
+class ResultsReport(Report):
+    """The report of a sweep or a search, which keep the results of their models alone."""
+
+    def refuse_without_weights(self) -> None:
+        """Raise `WrongUsage` with the command that trains the models of a cell again."""
+        kind = kind_of(self.config)
+        what = "cell" if kind == "sweep" else "trial"
+        seeds = len(self.config[kind]["seeds"])
+        raise WrongUsage(
+            f"{self.folder or 'this'} holds a {kind}, which keeps no weights; make the models "
+            f"of a {what} with: attnlab run {self.experiment} --seeds {seeds} --set and the "
+            f"{what}'s settings."
+        )
+
+    def _write_weights(self, folder: Path) -> None:
+        """Write none."""
+
+
 def _slug(title: str) -> str:
     """Make a title a file name: `Settings, all of them` -> `settings-all-of-them`."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "table"
 
 
-def _csv(section: Mapping[str, Any]) -> str:
+def _csv(table: Table) -> str:
     stream = io.StringIO()
     # All texts are quoted, since a bare \r needs quotes too.
     writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows([section["columns"], *section["rows"]])
+    writer.writerows([table.columns, *table.rows])
     return stream.getvalue()
 
 
@@ -197,8 +228,9 @@ def open_run(folder: Path | str) -> Report:
         CouldNotRun: no run is there, it is unfinished, or a file of it is damaged.
     """
     folder = Path(folder)
-    config, claims, metrics, document = read_run(folder)
-    return Report(config["experiment"], config, claims, metrics, document, folder)
+    config, claims, metrics, content = read_run(folder)
+    kind = ResultsReport if kind_of(config) in ("sweep", "search") else Report
+    return kind(config["experiment"], config, claims, metrics, content, folder)
 
 
 def versions() -> dict[str, str]:
@@ -214,7 +246,7 @@ def versions() -> dict[str, str]:
 def describe_run(
     experiment: str,
     seed: int,
-    settings: Mapping[str, Any],
+    settings: Fields,
     started: str,
     model: nn.Module,
     *,

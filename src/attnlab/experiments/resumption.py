@@ -10,14 +10,12 @@ from attnlab.experiments.folder import read_unfinished
 from attnlab.experiments.population import Population, train_population
 from attnlab.experiments.registry import run
 from attnlab.experiments.report import Report
-from attnlab.experiments.search import Search, search
+from attnlab.experiments.search import Search, tune
 from attnlab.experiments.sweeps import Sweep, sweep
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.distributed import refuse_launched
 from attnlab.train.observer import Observer
-
-__all__ = ["resume"]
 
 
 def resume(
@@ -43,7 +41,7 @@ def resume(
     """
     folder = Path(folder)
     begun = read_unfinished(folder)
-    for kind, make in (("sweep", sweep), ("search", search)):
+    for kind, make in (("sweep", sweep), ("search", tune)):
         if kind in begun:
             return make(
                 begun["experiment"], out=folder, resume=True, workers=workers, observer=observer

@@ -1,6 +1,5 @@
 """`show`: a run, a recording, a trace or bare weights, in a notebook or in the browser."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,18 @@ from attnlab.draw.attention.pattern import CAUSAL, Pattern
 from attnlab.draw.corpus import corpus_report
 from attnlab.draw.long_text_report import document_report
 from attnlab.draw.page import render_page
+from attnlab.draw.sections import ReportContent, ShownTrace, Traces
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, show_page, view_page
 from attnlab.errors import WrongUsage
-from attnlab.experiments.population import Population, open_run
+from attnlab.experiments.opener import open
+from attnlab.experiments.population import Population
 from attnlab.experiments.report import Report
 from attnlab.experiments.search.tuner import Search
 from attnlab.experiments.sweeps.sweep_run import Sweep
-from attnlab.look.corpus import Found, open_search
-from attnlab.look.long_text import Document, open_document
-from attnlab.look.recording import open_recording
+from attnlab.look.corpus import Found
+from attnlab.look.long_text import Document
 from attnlab.look.trace import HeadTrace, Trace
 from attnlab.progress import is_notebook
-
-__all__ = ["show"]
 
 
 def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -> Shown | Path:
@@ -44,7 +42,8 @@ def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -
         WrongUsage: it is nothing that can be shown, or its tokens do not fit.
         CouldNotRun: a folder holds none of these, or is damaged.
     """
-    thing = _opened(Path(thing)) if isinstance(thing, str | Path) else thing
+    if isinstance(thing, str | Path):
+        thing = open(thing)
     if hasattr(thing, "passage") and hasattr(thing, "trace"):
         thing = thing.trace()
     page = _page_of(thing)
@@ -63,17 +62,6 @@ def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -
     return show_page(page)
 
 
-def _opened(folder: Path) -> Any:
-    """Open a recording, long text, corpus search or run by the files in its folder."""
-    if (folder / "recording.json").is_file() or (folder / "recording" / "recording.json").is_file():
-        return open_recording(folder)
-    if (folder / "document.json").is_file():
-        return open_document(folder)
-    if (folder / "search.json").is_file():
-        return open_search(folder)
-    return open_run(folder)
-
-
 def _page_of(thing: Any) -> str | None:
     """Render a report as a page; return None for weights."""
     if isinstance(thing, Report | Population | Sweep | Search):
@@ -88,18 +76,15 @@ def _page_of(thing: Any) -> str | None:
     return render_page(_trace_report(thing)) if has_positions else None
 
 
-def _trace_report(trace: Trace) -> Mapping[str, Any]:
-    told = trace.to_mapping()
-    for step in told["steps"]:
-        step.pop("expected", None)
-    section = {
-        "kind": "trace",
-        "title": "Step by step",
-        "caption": "At each step the model looks back from the last token it knows, and chooses "
+def _trace_report(trace: Trace) -> ReportContent:
+    section = Traces(
+        title="Step by step",
+        caption="At each step the model looks back from the last token it knows, and chooses "
         "the next one.",
-        "traces": [told],
-    }
-    return {"title": "Trace", "subtitle": " ".join(trace.input), "facts": [], "sections": [section]}
+        traces=[ShownTrace.of(trace)],
+    )
+    subtitle = " ".join(trace.input)
+    return ReportContent(title="Trace", subtitle=subtitle, facts=[], sections=[section])
 
 
 def _answers(trace: Trace) -> list[tuple[str, str]]:

@@ -6,18 +6,6 @@ from attnlab.look.summaries import Summarize, Summary, Zoom, head_similarity, su
 from attnlab.look.trace import Trace, trace
 
 __all__ = [
-    "Comparison",
-    "Recording",
-    "Sides",
-    "Summarize",
-    "Summary",
-    "Trace",
-    "Zoom",
-    "head_similarity",
-    "largest_change",
-    "largest_leak",
-    "open_recording",
-    "record",
-    "summarize",
-    "trace",
-]
+    "Comparison", "Recording", "Sides", "Summarize", "Summary", "Trace", "Zoom", "head_similarity",
+    "largest_change", "largest_leak", "open_recording", "record", "summarize", "trace",
+]  # fmt: skip

@@ -15,19 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage
-
-__all__ = [
-    "Groups",
-    "align",
-    "assign",
-    "distances",
-    "find_groups",
-    "medoid",
-    "separation",
-    "shuffled",
-    "to_marks",
-]
+from attnlab.core.stats import assign, mean_silhouette
 
 _LEAST_GROUPED = 10  # heads for each group, below which chance decides
 
@@ -57,55 +45,6 @@ def distances(one: Tensor, other: Tensor) -> Tensor:
     return (1 - overlap).clamp(min=0.0).sqrt()
 
 
-def assign(costs: Tensor) -> list[int]:  # noqa: C901, PLR0912
-    """Assign a column to each row so that the sum of all costs is least: (n, n) -> n columns.
-
-    The Hungarian method by shortest augmenting paths (Jonker and Volgenant 1987), O(n³).
-
-    >>> assign(torch.tensor([[1.0, 2.0, 9.0], [1.0, 5.0, 9.0], [9.0, 9.0, 1.0]]))
-    [1, 0, 2]
-    """
-    size = len(costs)
-    if costs.shape != (size, size) or not bool(torch.isfinite(costs).all()):
-        raise WrongUsage(f"expected a square of finite costs; got the shape {tuple(costs.shape)}.")
-    table = costs.tolist()
-    of_row, of_column = [0.0] * size, [0.0] * size  # prices by which every chosen pair costs 0
-    row_at = [-1] * size
-    for start in range(size):
-        least, before = [float("inf")] * size, [-1] * size
-        done = [False] * size
-        row, last = start, -1
-        while True:
-            nearest = -1
-            for column in range(size):
-                if done[column]:
-                    continue
-                cost = table[row][column] - of_row[row] - of_column[column]
-                if cost < least[column]:
-                    least[column], before[column] = cost, last
-                if nearest < 0 or least[column] < least[nearest]:
-                    nearest = column
-            step = least[nearest]
-            of_row[start] += step
-            for column in range(size):
-                if done[column]:
-                    of_row[row_at[column]] += step
-                    of_column[column] -= step
-                else:
-                    least[column] -= step
-            done[nearest], last = True, nearest
-            row = row_at[nearest]
-            if row < 0:
-                break
-        while last >= 0:  # move the columns along the path to the rows before them
-            row_at[last] = row_at[before[last]] if before[last] >= 0 else start
-            last = before[last]
-    columns = [0] * size
-    for column, row in enumerate(row_at):
-        columns[row] = column
-    return columns
-
-
 def align(marks: Tensor, rounds: int = 10) -> Tensor:
     """Match the heads of all members: marks (member, head, …) -> order (member, head), integers.
 
@@ -133,8 +72,8 @@ class Groups(NamedTuple):
     """Heads in groups.
 
     centres: the number of each group's most typical head, largest group first. of: each head's
-    group, (heads,). separation: of the groups, see `separation`. chance: the largest separation of
-    several shuffles of the heads. tried: the separation for each number of groups.
+    group, (heads,). separation: the mean silhouette of the groups. chance: the largest
+    separation of several shuffles of the heads. tried: the separation for each number of groups.
     """
 
     centres: list[int]
@@ -161,13 +100,13 @@ def find_groups(
     counts = range(2, min(most, len(marks) // _LEAST_GROUPED) + 1)
     apart = distances(marks, marks)
     found = {count: _group(apart, count) for count in counts}
-    tried = {count: separation(apart, of) for count, (_, of) in found.items()}
+    tried = {count: mean_silhouette(apart, of) for count, (_, of) in found.items()}
     best = max(tried, key=lambda count: tried[count], default=1)
     chance = 0.0
     for _ in range(num_shuffles if tried else 0):
         mixed = shuffled(marks, places, generator)
         noise = distances(mixed, mixed)
-        chance = max(chance, *(separation(noise, _group(noise, count)[1]) for count in counts))
+        chance = max(chance, *(mean_silhouette(noise, _group(noise, count)[1]) for count in counts))
     if not tried or tried[best] <= chance:
         one = torch.zeros(len(marks), dtype=torch.int64)
         return Groups([medoid(apart)], one, 0.0, chance, tried)
@@ -187,24 +126,6 @@ def shuffled(marks: Tensor, places: Tensor, generator: torch.Generator) -> Tenso
     """
     draws = torch.rand(len(marks), int(places.max()) + 1, generator=generator).argsort(0)
     return marks.gather(0, draws[:, places].unsqueeze(-1).expand_as(marks))
-
-
-def separation(apart: Tensor, of: Tensor) -> float:
-    """Return the mean silhouette (Rousseeuw 1987) of a grouping: 1 if groups are points, 0 if they
-    overlap.
-
-    Args:
-        apart: distances, (n, n).
-        of: each one's group, (n,); a group of one counts as 0.
-    """
-    member = torch.nn.functional.one_hot(of).to(apart.dtype)
-    sizes = member.sum(0)
-    sums = apart @ member
-    own = sums.gather(1, of.unsqueeze(1)).squeeze(1) / (sizes[of] - 1).clamp(min=1)
-    means = sums / sizes.clamp(min=1)
-    others = means.masked_fill(member.bool() | (sizes == 0), float("inf")).amin(1)
-    silhouette = (others - own) / torch.maximum(others, own).clamp(min=1e-12)
-    return float(torch.where(sizes[of] > 1, silhouette, 0.0).mean())
 
 
 def _group(apart: Tensor, count: int) -> tuple[list[int], Tensor]:

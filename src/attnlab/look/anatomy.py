@@ -1,52 +1,54 @@
-"""The parts of a foreign model that write to the stream which becomes its logits, found in the
-numbers of one small pass.
+"""The anatomy of a model: which parts write to the stream that becomes its logits, in order.
 
 In every block, heads write through a projection and perhaps a norm, and one more part is added; the
 stream itself may be normalized. After the last block come matrices, norms and an activation, and
-the output embedding last. `readout.py` decomposes a logit through them.
+the output embedding last. The anatomy of our own models is known; that of a foreign model is found
+in the numbers of one small pass. `readout.py` decomposes a logit through it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from attnlab.errors import CouldNotRun
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.models.decoder import Decoder
+from attnlab.models.encoder import Encoder
+from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.tracing import FoundAttention, ModelTrace, TracedCall, trace_model
 from attnlab.sites import set_aside
-
-__all__ = [
-    "Anatomy", "Function", "HeadsStep", "NormStep", "PartStep", "anatomy_of", "are_close", "cap_of",
-    "device_of", "reader_of",
-]  # fmt: skip
 
 Function = Callable[[Tensor], Tensor]
 
 _MOST_BEHIND = 5  # the most modules between the last block and the output embedding
 
 
-class HeadsStep(NamedTuple):
+@dataclass(frozen=True)
+class HeadsStep:
     """An attention by its hook point, the projection of its heads, later norms, and a factor."""
 
     point: str
     projection: str
-    norms: tuple[str, ...]
-    factor: float
+    norms: tuple[str, ...] = ()
+    factor: float = 1.0
 
 
-class PartStep(NamedTuple):
+@dataclass(frozen=True)
+class PartStep:
     """Another addition to the stream: the output of a module call, times a factor."""
 
     name: str
     path: str
-    number: int
-    factor: float
+    number: int = 0
+    factor: float = 1.0
 
 
-class NormStep(NamedTuple):
+@dataclass(frozen=True)
+class NormStep:
     """A norm of the whole stream."""
 
     path: str
@@ -55,65 +57,132 @@ class NormStep(NamedTuple):
 _Step = HeadsStep | PartStep | NormStep
 
 
-class Anatomy(NamedTuple):
-    """The steps of all blocks in order, the modules after the last, a factor before the output
-    embedding, and its path.
+@dataclass(frozen=True)
+class Anatomy:
+    """The steps of all blocks in order, the modules after the last, and the output embedding.
 
-    scale: of the logits, None if they are capped · bias: added to them last.
+    behind: names and functions · factor: before the output embedding · reader: its name, read: its
+    function · scale: of the logits, None if they are capped · bias: added to them last.
     """
 
-    steps: list[_Step]
-    behind: list[tuple[str, Function]]
+    steps: Sequence[_Step]
+    behind: Sequence[tuple[str, Function]]
     factor: float
     reader: str
+    read: Function
     scale: float | None
     bias: Tensor | None
 
 
-def anatomy_of(model: Pretrained) -> Anatomy:
-    """Find how the last stack writes to its stream and what reads it, from one small pass.
+def stack_of(model: nn.Module) -> tuple[str, int]:
+    """Return the stack that a lens reads: the prefix of its sites, and its number of blocks.
 
     Raises:
-        CouldNotRun: the model has no output embedding, or a logit is not a sum through matrices and
-            norms.
+        WrongUsage: no lens reads models of this kind.
+        CouldNotRun: a foreign model without an output embedding.
     """
-    reader = reader_of(model)
+    if isinstance(model, Pretrained):
+        _reader_of(model)
+        stack = model.structure.stacks[-1]
+        return f"{stack.name}." if stack.name else "", len(stack.blocks)
+    is_headless = isinstance(model, Encoder) and model.head is None
+    if not isinstance(model, Decoder | EncoderDecoder | Encoder) or is_headless:
+        got = f"{type(model).__name__}{' without classes' if is_headless else ''}"
+        raise WrongUsage(
+            "a lens reads a decoder, an encoder-decoder, an encoder with classes or a pretrained "
+            f"model from attnlab.load; got {got}, which has no read-out."
+        )
+    if isinstance(model, EncoderDecoder):
+        return "decoder.", len(model.decoder.layers)
+    return "", len(model.layers)
+
+
+def anatomy_of(model: nn.Module) -> Anatomy:
+    """Return how the last stack writes to its stream, and what reads it.
+
+    Raises:
+        CouldNotRun: a foreign model has no output embedding, or a logit is not a sum through
+            matrices and norms.
+    """
+    return _traced(model) if isinstance(model, Pretrained) else _own(model)
+
+
+def _own(model: Any) -> Anatomy:
+    """Write down the steps of a model of attnlab."""
+    prefix, _ = stack_of(model)
+    stack = model.decoder if prefix else model
+    steps: list[_Step] = []
+    for index, block in enumerate(stack.layers):
+        for part in ("attention", "cross_attention", "feed_forward"):
+            path = f"{prefix}layers.{index}.{part}"
+            if getattr(block, part) is None:
+                continue
+            if part == "feed_forward":
+                steps.append(PartStep(path, path))
+            else:
+                steps.append(HeadsStep(path, f"{path}.output"))
+            if block.norm_place == "post":
+                steps.append(NormStep(f"{prefix}layers.{index}.norm_{part}"))
+    if stack.final_norm is not None:
+        steps.append(NormStep(f"{prefix}final_norm"))
+    if model.head is None:
+        return Anatomy(steps, [], 1.0, "embedding", stack.embedding.read_out, 1.0, None)
+    return Anatomy(steps, [], 1.0, "head", model.head, 1.0, None)
+
+
+def _traced(model: Pretrained) -> Anatomy:
+    """Find the steps of a foreign model in one small pass."""
+    reader = _reader_of(model)
     example = {name: _moved(each, model) for name, each in model.example.items()}
     with set_aside(model):
         seen = trace_model(model.foreign, example)
-    stack = model.structure.stacks[-1]
-    places = [block.place for block in stack.blocks if block.place]
-    blocks = [_call_at(seen, place.path, place.number) for place in places]
-    if len(blocks) != len(stack.blocks):
-        raise CouldNotRun(
-            f"{model.name} cannot be taken apart: no module of it is a block with its "
-            "residual stream."
-        )
+    blocks = _blocks_of(model, seen)
     own = [call for call in seen.calls if call.path == reader][-1]
     behind, factor = _behind(model, seen, blocks[-1], own)
     scale, bias = _after(model, seen, own)
     steps: list[_Step] = []
-    found = {((each.path, each.number), each.nth): each for each in reversed(seen.attentions)}
-    for index, (structure, block) in enumerate(zip(stack.blocks, blocks, strict=True)):
-        name = f"{stack.name}.layers.{index}" if stack.name else f"layers.{index}"
-        inside = [call for call in seen.calls if block.begun < call.begun < block.ended]
-        attentions = [
-            (f"{name}.{each.name}", found[(each.place.path, each.place.number), each.nth])
-            for each in structure.attentions
-        ]
-        assert block.given is not None
-        way = _way(name, block.given, attentions, inside, block)
-        if way is None:
+    for index, block in enumerate(blocks):
+        found = _block_steps(model, seen, index, block)
+        if found is None:
             raise CouldNotRun(
                 f"{model.name} cannot be taken apart: the output of {block.path} is not the sum of "
                 "its stream, its heads' outputs through one matrix that is a module, and "
                 "one more part. logit_lens reads the stream all the same."
             )
-        steps += way
-    return Anatomy(steps, behind, factor, reader, scale, bias)
+        steps += found
+    read = model.foreign.get_submodule(reader)
+    return Anatomy(steps, behind, factor, reader, read, scale, bias)
 
 
-def reader_of(model: Pretrained) -> str:
+def _blocks_of(model: Pretrained, seen: ModelTrace) -> list[TracedCall]:
+    """Return the calls of the last stack's blocks."""
+    calls = {(call.path, call.number): call for call in seen.calls}
+    stack = model.structure.stacks[-1]
+    places = [block.place for block in stack.blocks if block.place]
+    if len(places) != len(stack.blocks):
+        raise CouldNotRun(
+            f"{model.name} cannot be taken apart: no module of it is a block with its "
+            "residual stream."
+        )
+    return [calls[place.path, place.number] for place in places]
+
+
+def _block_steps(
+    model: Pretrained, seen: ModelTrace, index: int, block: TracedCall
+) -> list[_Step] | None:
+    """Find how one block writes to the stream; None where that is no sum."""
+    name = f"{stack_of(model)[0]}layers.{index}"
+    found = {((each.path, each.number), each.nth): each for each in reversed(seen.attentions)}
+    attentions = []
+    for each in model.structure.stacks[-1].blocks[index].attentions:
+        at = found[(each.place.path, each.place.number), each.nth]
+        attentions.append((f"{name}.{each.name}", at))
+    inside = [call for call in seen.calls if block.begun < call.begun < block.ended]
+    assert block.given is not None
+    return _steps_of(name, block.given, attentions, inside, block)
+
+
+def _reader_of(model: Pretrained) -> str:
     """Return the path of the output embedding."""
     getter = getattr(model.foreign, "get_output_embeddings", None)
     found = getter() if callable(getter) else None
@@ -131,30 +200,8 @@ def _behind(
     model: Pretrained, seen: ModelTrace, last: TracedCall, own: TracedCall
 ) -> tuple[list[tuple[str, Function]], float]:
     """Find the functions from the last block to the output embedding, and a factor before it."""
-    assert last.found is not None
     after = [call for call in seen.calls if last.ended < call.begun < own.begun and _is_leaf(call)]
-
-    def search(
-        value: Tensor, start: int, most: int
-    ) -> tuple[list[tuple[str, Function]], float] | None:
-        factor = _factor(own.given, value)
-        if factor is not None:
-            return [], factor
-        for call in after if most else ():
-            if call.begun < start or call.found is None:
-                continue
-            before: list[tuple[str, Function]] = []
-            if _factor(call.given, value) != 1.0:
-                if _factor(call.given, gelu(value)) != 1.0:
-                    continue
-                before = [("gelu", gelu)]  # some models call it without a module
-            rest = search(call.found, call.begun, most - 1)
-            if rest is not None:
-                module = model.foreign.get_submodule(call.path)
-                return [*before, (call.path, module), *rest[0]], rest[1]
-        return None
-
-    found = search(last.found, last.ended, _MOST_BEHIND)
+    found = _path(model, last, own, after, _MOST_BEHIND)
     if found is None:
         raise CouldNotRun(
             f"{model.name} cannot be taken apart: between its last block and {own.path} there is "
@@ -163,6 +210,29 @@ def _behind(
             "sum of parts. logit_lens reads the stream all the same."
         )
     return found
+
+
+def _path(
+    model: Pretrained, call: TracedCall, own: TracedCall, after: Sequence[TracedCall], left: int
+) -> tuple[list[tuple[str, Function]], float] | None:
+    """Find the way from the output of a call to the output embedding, through at most `left` of the
+    calls after."""
+    assert call.found is not None
+    factor = _factor(own.given, call.found)
+    if factor is not None:
+        return [], factor
+    for later in after:
+        if not left or later.begun < call.ended or later.found is None:
+            continue
+        way: list[tuple[str, Function]] = [(later.path, model.foreign.get_submodule(later.path))]
+        if _factor(later.given, call.found) != 1.0:
+            if _factor(later.given, gelu(call.found)) != 1.0:
+                continue
+            way.insert(0, ("gelu", gelu))  # some models call it without a module
+        rest = _path(model, later, own, after, left - 1)
+        if rest is not None:
+            return [*way, *rest[0]], rest[1]
+    return None
 
 
 def _after(
@@ -188,90 +258,102 @@ def _after(
     )
 
 
-def _way(
+def _steps_of(
     name: str,
     stream: Tensor,
     attentions: Sequence[tuple[str, FoundAttention]],
     inside: Sequence[TracedCall],
     block: TracedCall,
 ) -> list[_Step] | None:
-    """Find the steps from a stream to the block's output."""
+    """Find the steps from a stream to the block's output; None if there are none."""
     if not attentions:
-        return _closing(name, stream, inside, block)
+        return _last_steps(name, stream, inside, block)
     (point, first), *others = attentions
-    for step, taken, onward in _adds(point, first, stream, inside):
-        norms: list[tuple[list[_Step], Tensor]] = [([], onward)]
-        normed = taken.found if taken is not None and _is_leaf(taken) else None
-        if taken is not None and normed is not None and normed.shape == onward.shape:
-            norms.append(([NormStep(taken.path)], normed))
-        for norm, value in norms:
-            rest = _way(name, value, others, inside, block)
-            if rest is not None:
-                return [step, *norm, *rest]
+    for steps, onward in _additions(point, first, stream, inside):
+        rest = _steps_of(name, onward, others, inside, block)
+        if rest is not None:
+            return [*steps, *rest]
     return None
 
 
-def _adds(
+def _additions(
     point: str, attention: FoundAttention, stream: Tensor, inside: Sequence[TracedCall]
-) -> Iterator[tuple[_Step, TracedCall | None, Tensor]]:
-    """List the ways in which an attention may add to the stream: the step, the call that receives
-    the sum, the sum."""
-    if attention.heads is None:
-        return
-    joined = attention.heads.transpose(1, 2).flatten(2)
-    later = [call for call in inside if call.begun > attention.begun]
-    projections = (call for call in later if call.projects and _factor(call.given, joined) == 1.0)
-    projection = next(projections, None)
-    if projection is None or projection.found is None or projection.found.numel() != stream.numel():
-        return
-    later = [call for call in later if call.begun > projection.begun]
-    made: list[tuple[tuple[str, ...], Tensor]] = [((), projection.found)]
-    for call in later:
-        is_norm = _is_leaf(call) and _factor(call.given, projection.found) == 1.0
-        if is_norm and call.found is not None and call.found.numel() == stream.numel():
-            made.append(((call.path,), call.found))
-    for norms, value in made:
-        added = value.reshape(stream.shape)
+) -> Iterator[tuple[list[_Step], Tensor]]:
+    """List the ways in which an attention may add to the stream: the steps, and the stream then.
+
+    The sum is recognized by the call that receives it, which may be a norm of the stream.
+    """
+    made, later = _written(attention, inside, stream)
+    for path, norms, added in made:
         for call in later:
             if call.given is None or call.given.numel() != stream.numel():
                 continue
             factor = _factor(call.given.reshape(stream.shape) - stream, added)
-            if factor:
-                step = HeadsStep(point, projection.path, norms, factor)
-                yield step, call, stream + factor * added
-    for norms, value in made:  # parallel parts: no call receives the sum
-        step = HeadsStep(point, projection.path, norms, 1.0)
-        yield step, None, stream + value.reshape(stream.shape)
+            if not factor:
+                continue
+            step, summed = HeadsStep(point, path, norms, factor), stream + factor * added
+            yield [step], summed
+            if _is_leaf(call) and call.found is not None and call.found.shape == summed.shape:
+                yield [step, NormStep(call.path)], call.found
+    for path, norms, added in made:  # parallel parts: no call receives the sum
+        yield [HeadsStep(point, path, norms)], stream + added
 
 
-def _closing(
+def _written(
+    attention: FoundAttention, inside: Sequence[TracedCall], stream: Tensor
+) -> tuple[list[tuple[str, tuple[str, ...], Tensor]], list[TracedCall]]:
+    """Find what an attention may write, and the calls after its projection.
+
+    What is written is the projection of its heads or a norm of that: the projection's path, the
+    norms, the numbers in the stream's shape.
+    """
+    if attention.heads is None:
+        return [], []
+    joined = attention.heads.transpose(1, 2).flatten(2)
+    later = [call for call in inside if call.begun > attention.begun]
+    projections = [call for call in later if call.projects and _factor(call.given, joined) == 1.0]
+    if not projections:
+        return [], []
+    first = projections[0]
+    projected = first.found
+    if projected is None or projected.numel() != stream.numel():
+        return [], []
+    later = [call for call in later if call.begun > first.begun]
+    made: list[tuple[str, tuple[str, ...], Tensor]] = []
+    made.append((first.path, (), projected.reshape(stream.shape)))
+    for call in later:
+        is_norm = _is_leaf(call) and _factor(call.given, projected) == 1.0
+        if is_norm and call.found is not None and call.found.numel() == stream.numel():
+            made.append((first.path, (call.path,), call.found.reshape(stream.shape)))
+    return made, later
+
+
+def _last_steps(
     name: str, stream: Tensor, inside: Sequence[TracedCall], block: TracedCall
 ) -> list[_Step] | None:
     """Find the last addition, perhaps before a norm, that makes the block's output."""
     assert block.found is not None
     ends: list[tuple[list[_Step], Tensor]] = [([], block.found)]
     for call in inside:
-        is_norm = _is_leaf(call) and call.given is not None and call.given.shape == stream.shape
+        given = call.given
+        is_norm = given is not None and given.shape == stream.shape and _is_leaf(call)
         if is_norm and _factor(call.found, block.found) == 1.0:
-            assert call.given is not None
-            ends.append(([NormStep(call.path)], call.given))
+            assert given is not None
+            ends.append(([NormStep(call.path)], given))
     for norm, end in ends:
         if _factor(end, stream) == 1.0:
             return norm
         for call in inside:
-            if call.found is not None and call.found.numel() == stream.numel():
-                factor = _factor(end - stream, call.found.reshape(stream.shape))
-                if factor:
-                    return [PartStep(f"{name}.feed_forward", call.path, call.number, factor), *norm]
+            if call.found is None or call.found.numel() != stream.numel():
+                continue
+            factor = _factor(end - stream, call.found.reshape(stream.shape))
+            if factor:
+                return [PartStep(f"{name}.feed_forward", call.path, call.number, factor), *norm]
     return None
 
 
 def _is_leaf(call: TracedCall) -> bool:
     return call.ended == call.begun + 1  # nothing was called inside
-
-
-def _call_at(seen: ModelTrace, path: str, number: int) -> TracedCall:
-    return next(call for call in seen.calls if (call.path, call.number) == (path, number))
 
 
 def _factor(found: Any, value: Tensor) -> float | None:
@@ -302,9 +384,10 @@ def cap_of(model: Pretrained) -> float:
     return getattr(config.get_text_config(), "final_logit_softcapping", None) or 0.0
 
 
-def device_of(model: Pretrained) -> torch.device:
+def device_of(model: nn.Module) -> torch.device:
     """Return the device of a model's weights."""
-    return next(model.foreign.parameters()).device
+    foreign = model.foreign if isinstance(model, Pretrained) else model
+    return next(foreign.parameters()).device
 
 
 def _moved(value: Any, model: Pretrained) -> Any:

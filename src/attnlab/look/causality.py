@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from attnlab.sites import Hook, installed
 
-__all__ = ["largest_change", "largest_leak"]
-
 
 def largest_leak(model: nn.Module, tokens: Tensor, *, site: str = "embedding") -> float:
     """Return the largest |d output_ic / d embedding_jk| over all inputs, channels and j > i; NaN is
@@ -81,7 +79,7 @@ class _Leaf(Hook):
 
     def __init__(self, site: str) -> None:
         self.value: Tensor | None = None
-        self._site = site
+        self._site, self.sites = site, (site,)
 
     def wants(self, site: str) -> bool:
         return site == self._site

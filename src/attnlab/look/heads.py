@@ -9,23 +9,13 @@ Without `.5` it is the whole layer. `draw/report/elements.js` writes the same na
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.sites import site_names
-
-__all__ = [
-    "attentions",
-    "chosen_heads",
-    "head_at",
-    "head_name",
-    "layer_name",
-    "number_of_heads",
-    "read_head",
-]
 
 _PLAIN = re.compile(r"(?:(encoder|decoder)\.)?layers\.(\d+)\.attention")
 _CROSS = re.compile(r"(?:decoder\.)?layers\.(\d+)\.cross_attention")
@@ -116,28 +106,39 @@ def chosen_heads(
     sizes = {part: number_of_heads(model, part) for part in parts}
     if names is None:
         return {part: list(range(size)) for part, size in sizes.items()}
+    return heads_named(names, sizes)
+
+
+def heads_named(names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, list[int]]:
+    """Find heads by their names, or all heads of a layer by its name, in parts of these sizes.
+
+    Raises:
+        WrongUsage: an invalid name, or an unknown head.
+    """
     if isinstance(names, str) or not all(isinstance(each, str) for each in names):
         raise WrongUsage(f'heads are named by a list of texts such as ["3.5", "3"]; got {names!r}.')
+    by_name = parts_by_name(sizes)
     found: dict[str, list[int]] = {}
     for name in names:
-        part, heads = _found(name, sizes)
+        layer, _, head = name.rpartition(".")
+        if name in by_name:
+            part, heads = by_name[name], list(range(sizes[by_name[name]]))
+        elif layer not in by_name or not head.isdecimal():
+            raise WrongUsage(
+                f"{name!r} is no head, LAYER.HEAD, and no layer; "
+                f"{did_you_mean(layer or name, by_name)}"
+            )
+        else:
+            part, heads = by_name[layer], [int(head)]
+        if heads[-1] >= sizes[part]:
+            raise WrongUsage(
+                f"there is no head {name}: {part or 'this model'} has {sizes[part]} heads, from 0."
+            )
         found[part] = list(dict.fromkeys([*found.get(part, ()), *heads]))
     return {part: found[part] for part in sizes if part in found}
 
 
-def _found(name: str, sizes: dict[str, int]) -> tuple[str, list[int]]:
-    """Return the part that a name refers to, and which of its heads."""
-    by_name = {layer_name(part): part for part in sizes} | {part: part for part in sizes}
-    if name in by_name:
-        return by_name[name], list(range(sizes[by_name[name]]))
-    layer, _, head = name.rpartition(".")
-    if layer not in by_name or not head.isdecimal():
-        raise WrongUsage(
-            f"{name!r} is no head, LAYER.HEAD, and no layer; {did_you_mean(layer or name, by_name)}"
-        )
-    part = by_name[layer]
-    if int(head) >= sizes[part]:
-        raise WrongUsage(
-            f"there is no head {name}: {part or 'this model'} has {sizes[part]} heads, from 0."
-        )
-    return part, [int(head)]
+def parts_by_name(parts: Iterable[str]) -> dict[str, str]:
+    """Return parts by their short names and by their paths."""
+    parts = list(parts)
+    return {layer_name(part): part for part in parts} | {part: part for part in parts}

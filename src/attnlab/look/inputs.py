@@ -15,8 +15,6 @@ from attnlab.parts.masks import real_positions
 from attnlab.pretrained.model import Pretrained
 from attnlab.shapes import shape_text
 
-__all__ = ["Call", "Inputs", "places_of"]
-
 Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Any] | str | Sequence[str]
 """A tensor, a tuple of them (source, target), or the model's inputs by name (tokens=, real=, mask=
 …); for a pretrained model also a text, or several with the same number of tokens."""
@@ -45,14 +43,7 @@ class Call:
             return inputs
         if isinstance(model, Pretrained) and _is_text(inputs):
             inputs = _read(inputs, model)
-        arguments: tuple[Any, ...] = ()
-        options: dict[str, Any] = {}
-        if isinstance(inputs, Tensor):
-            arguments = (inputs,)
-        elif isinstance(inputs, Mapping):
-            options = dict(inputs)
-        elif isinstance(inputs, Sequence) and not isinstance(inputs, str):
-            arguments = tuple(inputs)
+        arguments, options = _sorted(inputs)
         tensors = [each for each in (*arguments, *options.values()) if isinstance(each, Tensor)]
         if not tensors or len(tensors) < len(arguments):
             raise WrongUsage(
@@ -185,6 +176,17 @@ def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = N
             f"position must be from {-int(ends.min())} to {length - 1}; got {places.tolist()}."
         )
     return found
+
+
+def _sorted(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return inputs in order, and by name."""
+    if isinstance(inputs, Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, Sequence) and not isinstance(inputs, str):
+        return tuple(inputs), {}
+    return (), {}
 
 
 def _numbered(rows: Tensor) -> Tensor:

@@ -19,14 +19,12 @@ from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import Recording, record
 from attnlab.look.recording.tokens import Vocabulary
-from attnlab.look.trace import HeadTrace, Step, Trace, trace, trace_translation
+from attnlab.look.trace import Step, Trace, head_traces, trace, trace_translation
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.models.single_head import SingleHead
-
-__all__ = ["Continuation", "Passage", "Question", "Translation", "Vectors", "Verdict", "recorded"]
 
 
 @displayed
@@ -89,18 +87,25 @@ class Continuation:
 
     def trace(self) -> Trace:
         """Continue, step by step."""
-        options = {"forbidden": self.forbidden, "num_input": self.num_input}
-        found = trace(self.model, self.prompt, self.num_tokens, self.vocabulary, **options)  # type: ignore[arg-type]
+        found = trace(
+            self.model,
+            self.prompt,
+            self.num_tokens,
+            self.vocabulary,
+            forbidden=self.forbidden,
+            num_input=self.num_input,
+        )
         return found[0].judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the prompt."""
-        left = self.num_tokens - len(choices)
-        _check_choices(choices, self.num_tokens)
-        given = self.prompt.shape[1] if self.num_input is None else self.num_input
-        prompt = _extended(self.prompt, choices, self.vocabulary)
-        rest = _after(self.expected, choices)
-        return replace(self, prompt=prompt, num_tokens=left, num_input=given, expected=rest)
+        return replace(
+            self,
+            prompt=extended(self.prompt, _ids_of(choices, self.vocabulary)),
+            num_tokens=steps_left(self.num_tokens, choices),
+            num_input=self.num_input or self.prompt.shape[1],
+            expected=self.expected and self.expected[len(choices) :],
+        )
 
 
 @displayed
@@ -147,10 +152,12 @@ class Translation:
 
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the start."""
-        _check_choices(choices, self.num_tokens)
-        start = _extended(self.start, choices, self.vocabulary)
-        rest = _after(self.expected, choices)
-        return replace(self, start=start, num_tokens=self.num_tokens - len(choices), expected=rest)
+        return replace(
+            self,
+            start=extended(self.start, _ids_of(choices, self.vocabulary)),
+            num_tokens=steps_left(self.num_tokens, choices),
+            expected=self.expected and self.expected[len(choices) :],
+        )
 
 
 @displayed
@@ -191,12 +198,12 @@ class Verdict:
             probabilities = self.model(*passage.arguments, **passage.options).softmax(-1)[0]
         choice = self.classes[int(probabilities.argmax())]
         step = Step(None, tuple(self.classes), tuple(probabilities.tolist()), choice)
-        found = Trace(tuple(self.words), tuple(self.words), (step,), _heads(recording), self.note)
-        return found.judged(self.expected)
+        words, heads = tuple(self.words), head_traces(recording, is_causal=False)
+        return Trace(words, words, (step,), heads, self.note).judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Return the question itself: a verdict has no earlier choices."""
-        _check_choices(choices, 1)
+        steps_left(1, choices)
         return self
 
 
@@ -236,12 +243,12 @@ class Vectors:
             if counts:
                 choice = answers[int(row.argmax())]
                 steps.append(Step(None, answers, tuple(row.tolist()), choice, place=place))
-        words = tuple(self.words)
-        return Trace(words, words, tuple(steps), _heads(recording)).judged(self.expected)
+        words, heads = tuple(self.words), head_traces(recording, is_causal=False)
+        return Trace(words, words, tuple(steps), heads).judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Return the question itself: all answers are given in one pass."""
-        _check_choices(choices, 1)
+        steps_left(1, choices)
         return self
 
 
@@ -262,29 +269,27 @@ def recorded(
     return recording.named(words)
 
 
-def _heads(recording: Mapping[str, Tensor]) -> tuple[HeadTrace, ...]:
-    """Return the weights of every recorded head for the first input, each query over all keys."""
-    return tuple(
-        HeadTrace(site, head, tuple(tuple(row) for row in weights))
-        for site in recording
-        for head, weights in enumerate(recording[site][0].tolist())
-    )
+def steps_left(num_tokens: int, choices: Sequence[str]) -> int:
+    """Return how many steps are left after some choices, at least one unless none was made.
 
-
-def _after(expected: Sequence[str] | None, choices: Sequence[str]) -> Sequence[str] | None:
-    """Return the correct choices that remain."""
-    return None if expected is None else expected[len(choices) :]
-
-
-def _check_choices(choices: Sequence[str], num_tokens: int) -> None:
-    if len(choices) >= num_tokens > 0 and choices:
+    Raises:
+        WrongUsage: none is.
+    """
+    if choices and len(choices) >= num_tokens:
         raise WrongUsage(
             f"this answer has {num_tokens} {'step' if num_tokens == 1 else 'steps'}, from 1 to "
             f"{num_tokens}; it cannot be continued after {len(choices)}."
         )
+    return num_tokens - len(choices)
 
 
-def _extended(tokens: Tensor, choices: Sequence[str], vocabulary: Sequence[str]) -> Tensor:
+def extended(tokens: Tensor, ids: Sequence[int]) -> Tensor:
+    """Append ids to tokens (1, length)."""
+    more = torch.tensor([list(ids)], dtype=tokens.dtype, device=tokens.device)
+    return torch.cat((tokens, more), 1)
+
+
+def _ids_of(choices: Sequence[str], vocabulary: Sequence[str]) -> list[int]:
     names = list(vocabulary)
     for choice in choices:
         if names.count(choice) > 1:
@@ -292,5 +297,4 @@ def _extended(tokens: Tensor, choices: Sequence[str], vocabulary: Sequence[str])
                 f"the vocabulary calls {names.count(choice)} tokens {choice!r}; which one is "
                 "unknown."
             )
-    ids = [names.index(choice) for choice in choices]
-    return torch.cat((tokens, torch.tensor([ids], dtype=tokens.dtype)), -1) if ids else tokens
+    return [names.index(choice) for choice in choices]

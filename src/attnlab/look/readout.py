@@ -1,4 +1,4 @@
-"""How the stream of a foreign model becomes its logits, part by part.
+"""How the residual stream of a model becomes its logits, part by part.
 
 A head writes to the stream through the output projection and perhaps a norm, each block adds one
 more part, and after the last block come norms and matrices, the output embedding last. All of that
@@ -9,12 +9,13 @@ ratio for each number. Anything else on the way is an error that names it.
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.anatomy import (
     Anatomy,
     Function,
@@ -25,126 +26,193 @@ from attnlab.look.anatomy import (
     are_close,
     cap_of,
     device_of,
-    reader_of,
-)  # fmt: skip
-from attnlab.look.inputs import Call
+    stack_of,
+)
+from attnlab.look.heads import head_name
+from attnlab.look.inputs import Call, places_of
 from attnlab.look.recording import Recording, record
+from attnlab.models.encoder import Encoder
+from attnlab.parts.dropout import drops_out
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.tracing import first_tensor
-from attnlab.sites import Hook, installed, set_aside
-
-__all__ = ["ForeignParts", "foreign_parts", "foreign_stages"]
+from attnlab.sites import Hook, installed, set_aside, site_names
 
 
-class ForeignParts(NamedTuple):
-    """The parts of the stream where it is read, and the module that reads it.
+@dataclass(frozen=True)
+class Writer:
+    """A writer to the stream: a part by its path, and the number of its head if it is a head."""
 
-    writers: (part, head or None) · written (writer, row, d_model) · read: linear, to (…, row,
-    vocabulary) · bias (row, vocabulary) · reader: the module's name · logits (row, vocabulary).
+    part: str
+    head: int | None = None
+
+    def __str__(self) -> str:
+        return self.part if self.head is None else f"head {head_name(self.part, self.head)}"
+
+
+@dataclass(frozen=True)
+class StreamParts:
+    """The parts of the stream where it is read, and the function that reads it.
+
+    written (writer, row, d_model) · read: linear, to (…, row, vocabulary) · bias (row, vocabulary)
+    · reader: the function's name · logits (row, vocabulary).
     """
 
-    writers: list[tuple[str, int | None]]
+    writers: list[Writer]
     written: Tensor
-    read: Callable[[Tensor], Tensor]
+    read: Function
     bias: Tensor
     reader: str
     logits: Tensor
 
 
 @torch.no_grad()
-def foreign_stages(
-    model: Pretrained, call: Call, chosen: Callable[[Tensor], Tensor]
+def read_stages(
+    model: nn.Module, call: Call, position: int | Tensor
 ) -> tuple[list[str], list[Tensor]]:
     """Read out the stream of every stage by putting it in the place of the last one: sites, and
-    `chosen` of the logits."""
-    reader_of(model)
-    stack = model.structure.stacks[-1]
-    prefix = f"{stack.name}." if stack.name else ""
-    sites = [f"{prefix}layers.{index}.residual_after" for index in range(len(stack.blocks))]
-    _require(model, [f"{prefix}embedding", *sites])
-    every = [name for name in _all_sites(model) if name.endswith("residual_after")]
-    with record(model, [f"{prefix}embedding", *every], keep_on=device_of(model)) as recording:
+    logits (row, vocabulary)."""
+    prefix, num_blocks = stack_of(model)
+    _check(model, position)
+    stages = [f"{prefix}layers.{index}.residual_after" for index in range(num_blocks)]
+    stages.insert(0, f"{prefix}embedding")
+    _require(model, stages)
+    # Stacks that are read by this one need not be computed again either.
+    blocks = [site for site in site_names(model) if site.endswith("residual_after")]
+    with record(model, [stages[0], *blocks], keep_on=device_of(model)) as recording:
         call(model)
-    known = {site: recording[site] for site in every}
-    stages, found = [f"{prefix}embedding", *sites], []
-    for site in stages:
-        with installed(model, _Supplier({**known, sites[-1]: recording[site]})):
-            found.append(chosen(call(model)))
+    known = {site: recording[site] for site in blocks}
+    found = []
+    with set_aside(model):  # the recorded streams are as edited
+        for site in stages:
+            with installed(model, _Supplier({**known, stages[-1]: recording[site]})):
+                logits = call(model)
+            places = _places(model, call, position, logits)
+            rows = torch.arange(len(logits), device=logits.device)
+            found.append(logits if places is None else logits[rows, places])
     return stages, found
 
 
 @torch.no_grad()
-def foreign_parts(
-    model: Pretrained, call: Call, places_of: Callable[[Tensor], Tensor]
-) -> ForeignParts:
-    """Decompose the stream at one position of each row, which `places_of` finds from the logits."""
+def parts_of_stream(model: nn.Module, call: Call, position: int | Tensor) -> StreamParts:
+    """Decompose the stream at one position of each row, and check that its parts sum to the logits.
+
+    Raises:
+        WrongUsage: they do not, because an edit changes the stream.
+        CouldNotRun: a foreign model whose logits are no sum of parts.
+    """
+    prefix, _ = stack_of(model)
+    _check(model, position)
     anatomy = anatomy_of(model)
-    stack = model.structure.stacks[-1]
-    start = f"{stack.name}.embedding" if stack.name else "embedding"
     heads = [f"{step.point}.heads" for step in anatomy.steps if isinstance(step, HeadsStep)]
+    start = f"{prefix}embedding"
     _require(model, [start, *heads])
-    parts = [step for step in anatomy.steps if isinstance(step, PartStep)]
+    others = [step for step in anatomy.steps if isinstance(step, PartStep)]
     with (
-        _OutputRecorder(model, parts) as kept,
+        _OutputRecorder(_inner(model), others) as kept,
         record(model, [start, *heads], keep_on=device_of(model)) as recording,
     ):
         logits = call(model)
+    place = _Place(logits, _places(model, call, position, logits), call.options.get("real"))
     with set_aside(model):  # its modules are called by themselves, outside of any pass
-        return _decomposed(model, anatomy, start, recording, kept.found, logits, places_of(logits))
+        writers, written = _decomposed(model, anatomy, start, recording, kept.found, place)
+        parts = _read_out(model, anatomy, writers, written, place)
+    _check_sum(parts)
+    return parts
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the stream is read: at `places` (row,), or in the mean over all `real` positions."""
+
+    logits: Tensor
+    places: Tensor | None
+    real: Tensor | None
+
+    @property
+    def rows(self) -> Tensor:
+        return torch.arange(len(self.logits), device=self.logits.device)
+
+    def of(self, value: Tensor) -> Tensor:
+        """Take what is read: (row · position, d_model), in one axis or two -> (row, position,
+        d_model)."""
+        value = value.reshape(len(self.logits), -1, value.shape[-1])
+        return value if self.places is None else value[self.rows, self.places].unsqueeze(1)
+
+    def of_heads(self, heads: Tensor) -> Tensor:
+        """Take what is read: (row, head, position, width), with fewer positions."""
+        return heads if self.places is None else heads[self.rows, :, self.places].unsqueeze(2)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Bring (…, row, position, d_model) to (…, row, d_model), as the model reads it."""
+        if self.places is not None or self.real is None:
+            return x.mean(-2)
+        kept = x.masked_fill(~self.real.unsqueeze(-1), 0.0)
+        return kept.sum(-2) / self.real.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _decomposed(
-    model: Pretrained,
+    model: nn.Module,
     anatomy: Anatomy,
     start: str,
     recording: Recording,
     kept: dict[PartStep, Tensor],
-    logits: Tensor,
-    places: Tensor,
-) -> ForeignParts:
-    rows, module_at = torch.arange(len(logits), device=logits.device), model.foreign.get_submodule
-
-    def at(value: Tensor) -> Tensor:
-        """Take each row's position: (row · position, d_model), in one axis or two -> (row, 1,
-        d_model)."""
-        return value.reshape(len(logits), -1, value.shape[-1])[rows, places].unsqueeze(1)
-
-    writers: list[tuple[str, int | None]] = [(start, None)]
-    written = at(recording[start]).unsqueeze(0)
+    place: _Place,
+) -> tuple[list[Writer], Tensor]:
+    """Return the writers and their parts of the stream where it is read, (writer, row, d_model)."""
+    module_at = _inner(model).get_submodule
+    writers = [Writer(start)]
+    written = place.of(recording[start]).unsqueeze(0)
     for step in anatomy.steps:
         if isinstance(step, NormStep):
-            written = _through(model, step.path, module_at(step.path), written, writers)
+            written = _through(step.path, module_at(step.path), written, writers)
             continue
-        who: list[tuple[str, int | None]]
-        if isinstance(step, HeadsStep):
-            here = recording[f"{step.point}.heads"][rows, :, places].unsqueeze(2)
-            who = [(step.point, head) for head in range(here.shape[1])]
-            added = _through(model, step.point, module_at(step.projection), _alone(here), who)
-            for norm in step.norms:
-                added = _through(model, norm, module_at(norm), added, who)
+        if isinstance(step, PartStep):
+            own, added = [Writer(step.name)], place.of(kept[step]).unsqueeze(0)
         else:
-            who, added = [(step.name, None)], at(kept[step]).unsqueeze(0)
-        writers += who
+            heads = place.of_heads(recording[f"{step.point}.heads"])
+            own = [Writer(step.point, head) for head in range(heads.shape[1])]
+            added = _through(step.point, module_at(step.projection), _alone(heads), own)
+            for norm in step.norms:
+                added = _through(norm, module_at(norm), added, own)
+        writers += own
         written = torch.cat([written, step.factor * added])
     for path, function in anatomy.behind:
-        written = _through(model, path, function, written, writers)
-    written = anatomy.factor * written.squeeze(2)
-    module, at_zero = module_at(anatomy.reader), torch.zeros_like(written[0])
-    bias, logits = module(at_zero), logits[rows, places]
-    plain = module(written.sum(0))
-    ratio = torch.full_like(plain, 1.0 if anatomy.scale is None else anatomy.scale)
-    if anatomy.scale is None:  # capped: the tanh's ratio for each logit is held fixed, too
-        cap = cap_of(model)
-        ratio = torch.where(plain == 0, ratio, cap * torch.tanh(plain / cap) / plain)
-    constant = bias * ratio if anatomy.bias is None else bias * ratio + anatomy.bias
-    return ForeignParts(
-        writers,
-        written,
-        lambda x: (module(x) - module(at_zero)) * ratio,
-        constant,
-        anatomy.reader,
-        logits,
-    )
+        written = _through(path, function, written, writers)
+    return writers, anatomy.factor * place.mean(written)
+
+
+def _read_out(
+    model: nn.Module, anatomy: Anatomy, writers: list[Writer], written: Tensor, place: _Place
+) -> StreamParts:
+    """Return the parts with the linear function from a stream to logits, and its bias."""
+    read, bias = anatomy.read, anatomy.read(torch.zeros_like(written[0]))
+    ratio: float | Tensor = 1.0
+    if anatomy.scale is not None:
+        ratio = anatomy.scale
+    elif isinstance(model, Pretrained):  # capped: the tanh's ratio for each logit is held fixed
+        cap, plain = cap_of(model), read(written.sum(0))
+        ratio = torch.where(plain == 0, 1.0, cap * torch.tanh(plain / cap) / plain)
+    constant = bias * ratio
+    if anatomy.bias is not None:
+        constant = constant + anatomy.bias
+    logits = place.logits
+    if place.places is not None:
+        logits = logits[place.rows, place.places]
+    linear = lambda x: (read(x) - bias) * ratio  # noqa: E731
+    return StreamParts(writers, written, linear, constant, anatomy.reader, logits)
+
+
+def _check_sum(parts: StreamParts) -> None:
+    """Raise unless the parts sum to the logits: an edit changed the stream, or a block is
+    unknown."""
+    found = parts.read(parts.written.sum(0)) + parts.bias
+    size = max(1.0, float(parts.logits.abs().amax()))
+    if float((found - parts.logits).abs().amax()) > torch.finfo(found.dtype).eps ** 0.5 * size:
+        raise WrongUsage(
+            "the parts do not sum to the logits, so a logit cannot be taken apart: something else "
+            "changes the stream. Leave edits of outputs and of the stream first (those of heads "
+            "may stay)."
+        )
 
 
 def _alone(heads: Tensor) -> Tensor:
@@ -157,13 +225,7 @@ def _alone(heads: Tensor) -> Tensor:
     return alone.flatten(-2)
 
 
-def _through(
-    model: Pretrained,
-    name: str,
-    function: Function,
-    written: Tensor,
-    writers: list[tuple[str, int | None]],
-) -> Tensor:
+def _through(name: str, function: Function, written: Tensor, writers: list[Writer]) -> Tensor:
     """Apply a linear function, or one that is linear with its scale held fixed, to every part; its
     bias is one more writer.
 
@@ -177,13 +239,13 @@ def _through(
         scaled = _held(function, written, wanted, bias)
         if scaled is None:
             raise CouldNotRun(
-                f"{model.name} cannot be taken apart: {name}, through which the stream is read, "
+                f"this model cannot be taken apart: {name}, through which the stream is read, "
                 "is neither a matrix nor a norm nor an activation, so a logit is no sum of "
                 "parts. logit_lens reads the stream all the same."
             )
         found = scaled
     if bool((bias != 0).any()):
-        writers.append((f"{name} bias", None))
+        writers.append(Writer(f"{name} bias"))
         found = torch.cat([found, bias.unsqueeze(0)])
     return found
 
@@ -191,19 +253,21 @@ def _through(
 def _held(function: Function, written: Tensor, wanted: Tensor, bias: Tensor) -> Tensor | None:
     """Apply a norm or an activation to each part, with the scale that their sum has; None if it is
     neither."""
+    if bias.shape != written.shape[1:] or bias.shape[-1] < 2:
+        return None
     probe = torch.ones_like(bias)
     probe[..., 1::2] = -1.0
     if probe.shape[-1] % 2:  # still of mean 0 and power 1
         probe[..., -3:] = probe.new_tensor((2**0.5, -(0.5**0.5), -(0.5**0.5)))
-    if bias.shape != written.shape[1:]:
-        return None
     weight = (function(probe) - bias) / probe
-    for is_centred in (False, True):
-        parts = written - written.mean(-1, keepdim=True) if is_centred else written
-        scaled = weight * parts.sum(0)
-        scale = (scaled * wanted).sum(-1, keepdim=True) / scaled.square().sum(-1, keepdim=True)
-        if are_close(scale * scaled, wanted):
-            return scale * weight * parts
+    parts = written
+    if are_close(function(probe + 1.0), function(probe)):  # it takes off the mean
+        parts = written - written.mean(-1, keepdim=True)
+    scaled = weight * parts.sum(0)
+    power = scaled.square().sum(-1, keepdim=True)
+    scale = (scaled * wanted).sum(-1, keepdim=True) / power.masked_fill(power == 0, 1.0)
+    if are_close(scale * scaled, wanted):
+        return scale * weight * parts
     whole, middle = written.sum(0), written.shape[-1] // 2
     half = torch.cat((torch.zeros_like(whole[..., :middle]), whole[..., middle:]), -1)
     if not are_close((function(half) - bias)[..., middle:], wanted[..., middle:]):
@@ -211,26 +275,44 @@ def _held(function: Function, written: Tensor, wanted: Tensor, bias: Tensor) -> 
     return torch.where(whole == 0, 0.0, wanted / whole) * written
 
 
-def _require(model: Pretrained, sites: Sequence[str]) -> None:
-    known = set(_all_sites(model))
-    lacking = [site for site in sites if site not in known]
+def _inner(model: nn.Module) -> nn.Module:
+    return model.foreign if isinstance(model, Pretrained) else model
+
+
+def _check(model: nn.Module, position: int | Tensor) -> None:
+    """Raise where a lens would answer at random, or ignore a position."""
+    if drops_out(model):
+        raise WrongUsage(
+            "the model is in training mode and drops out at random; call model.eval() first."
+        )
+    if isinstance(model, Encoder) and not (isinstance(position, int) and position == -1):
+        raise WrongUsage(
+            "an encoder reads out the mean over its positions, so leave position out; got "
+            f"{position=!r}."
+        )
+
+
+def _places(model: nn.Module, call: Call, position: int | Tensor, logits: Tensor) -> Tensor | None:
+    """Return the place in each row where the stream is read, (row,); None for the mean of all."""
+    if isinstance(model, Encoder):
+        return None
+    return places_of(position, logits.shape[0], logits.shape[1], call.real).to(logits.device)
+
+
+def _require(model: nn.Module, sites: Sequence[str]) -> None:
+    lacking = set(sites) - set(site_names(model))
     if lacking:
-        raise CouldNotRun(f"{model.name} cannot be read half-way: it has no site {lacking[0]}.")
-
-
-def _all_sites(model: Pretrained) -> list[str]:
-    return [
-        f"{path}.{site}" if path else site
-        for path, point in model.named_modules()
-        for site in getattr(point, "sites", ())
-    ]
+        first = min(lacking, key=sites.index)
+        raise CouldNotRun(
+            f"{type(_inner(model)).__name__} cannot be read half-way: it has no site {first}."
+        )
 
 
 class _Supplier(Hook):
     """Supplies the outputs of blocks."""
 
     def __init__(self, known: dict[str, Tensor]) -> None:
-        self._known = known
+        self._known, self.sites = known, frozenset(known)
 
     def supply(self, site: str) -> Tensor | None:
         return self._known.get(site)
@@ -239,14 +321,14 @@ class _Supplier(Hook):
 class _OutputRecorder:
     """Records the outputs of some module calls within a `with`."""
 
-    def __init__(self, model: Pretrained, parts: Sequence[PartStep]) -> None:
+    def __init__(self, model: nn.Module, parts: Sequence[PartStep]) -> None:
         self.found: dict[PartStep, Tensor] = {}
         self._model, self._stack = model, ExitStack()
         self._at = {(part.path, part.number): part for part in parts}
 
     def __enter__(self) -> "_OutputRecorder":
         for path in {path for path, _ in self._at}:
-            module = self._model.foreign.get_submodule(path)
+            module = self._model.get_submodule(path)
             handle = module.register_forward_hook(self._recorder(path))
             self._stack.callback(handle.remove)
         return self

@@ -10,8 +10,6 @@ from torch import Tensor
 from attnlab.errors import WrongUsage
 from attnlab.shapes import shape_text
 
-__all__ = ["blocked_weight", "entropy", "largest_weight", "numerical_rank", "softmax_jacobian_norm"]
-
 
 def entropy(weights: Tensor) -> Tensor:
     """Return the entropy of each row, `-Σ w ln w`: 0 for a single key, ln(keys) for equal weights.

@@ -5,7 +5,7 @@ for each head one row of weights per query, as long as its keys. `trace` is for 
 `trace_translation` for an encoder–decoder, whose cross-attention reads the tokens of the source.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,8 +17,6 @@ from attnlab.look.recording import record
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
-
-__all__ = ["HeadTrace", "Step", "Trace", "trace", "trace_translation"]
 
 
 @dataclass(frozen=True)
@@ -74,17 +72,11 @@ class Trace:
         rows = []
         for number, step in enumerate(self.steps, 1):
             named = zip(step.candidates, step.probabilities, strict=True)
-            largest = max(
-                (probability for name, probability in named if name == step.choice), default=None
-            )
-            rows.append([number, step.choice, largest, step.expected or ""])
+            shares = [share for name, share in named if name == step.choice]
+            rows.append([number, step.choice, max(shares, default=None), step.expected or ""])
         facts = [("read", " ".join(self.input)), ("heads", len(self.attention))]
-        return Card(
-            f"Trace of {len(self.steps)} steps",
-            facts,
-            ("step", "choice", "probability", "expected"),
-            rows,
-        )
+        columns = ("step", "choice", "probability", "expected")
+        return Card(f"Trace of {len(self.steps)} steps", facts, columns, rows)
 
     def judged(self, expected: Sequence[str] | None) -> "Trace":
         """Return the trace with the correct choice of each step, as far as known."""
@@ -134,24 +126,59 @@ def trace(
     allowed = [token for token in range(len(vocabulary)) if token not in set(forbidden)]
     start = prompts.shape[1]
     traces = []
-    candidates = tuple(vocabulary[token] for token in allowed)
     for index, row in enumerate(generation.tokens.tolist()):
+        shares = generation.probabilities[index].tolist()
+        steps = _steps(row, start, shares, allowed, vocabulary)
         names = tuple(vocabulary[token] for token in row)
-        steps = []
-        for step, shares in enumerate(generation.probabilities[index].tolist()):
-            probabilities = tuple(shares[token] for token in allowed)
-            steps.append(Step(start + step - 1, candidates, probabilities, names[start + step]))
-        heads = tuple(
-            HeadTrace(site, head, _causal_rows(weights))
-            for site in recording
-            for head, weights in enumerate(recording[site][index].tolist())
+        traces.append(
+            Trace(names[: num_input or start], names, steps, head_traces(recording, index))
         )
-        traces.append(Trace(names[: num_input or start], names, tuple(steps), heads))
     return traces
 
 
-def _causal_rows(weights: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(keys[: query + 1]) for query, keys in enumerate(weights))
+def _steps(
+    tokens: Sequence[int],
+    start: int,
+    shares: Sequence[Sequence[float]],
+    shown: Sequence[int],
+    vocabulary: Sequence[str],
+) -> tuple[Step, ...]:
+    """Return the steps that chose the tokens from `start` on, with the probabilities of the shown
+    ids."""
+    candidates = tuple(vocabulary[token] for token in shown)
+    steps = []
+    for place in range(start, len(tokens)):
+        probabilities = tuple(shares[place - start][token] for token in shown)
+        steps.append(Step(place - 1, candidates, probabilities, vocabulary[tokens[place]]))
+    return tuple(steps)
+
+
+def head_traces(
+    recording: Mapping[str, Tensor],
+    row: int = 0,
+    *,
+    num_queries: int | None = None,
+    is_causal: bool = True,
+    key_tokens: Mapping[str, tuple[str, ...]] | None = None,
+) -> tuple[HeadTrace, ...]:
+    """Return the attention of every head in a recording of weights, for one input.
+
+    Args:
+        recording: of weights.
+        row: which input.
+        num_queries: how many queries are shown; None for all.
+        is_causal: query i has the keys 0 … i, where it attends to the trace's own tokens.
+        key_tokens: the names of the keys at sites where they are others.
+    """
+    found = []
+    for site in recording:
+        others = (key_tokens or {}).get(site)
+        for head, weights in enumerate(recording[site][row].tolist()):
+            rows = weights[:num_queries]
+            if is_causal and others is None:
+                rows = [keys[: query + 1] for query, keys in enumerate(rows)]
+            found.append(HeadTrace(site, head, tuple(map(tuple, rows)), others))
+    return tuple(found)
 
 
 @torch.no_grad()
@@ -186,25 +213,14 @@ def trace_translation(
     with record(model, patterns) as recording:
         model(sources, generation.tokens[:, :-1])
     shown = range(len(vocabulary)) if candidates is None else candidates
-    tokens = tuple(vocabulary[token] for token in shown)
     start = starts.shape[1]
     traces = []
     for index, row in enumerate(generation.tokens.tolist()):
-        end = row.index(stop, start) + 1 if stop in row[start:] else len(row)
-        names = tuple(vocabulary[token] for token in row[:end])
-        steps = []
-        for place in range(start, end):
-            shares = generation.probabilities[index, place - start].tolist()
-            probabilities = tuple(shares[token] for token in shown)
-            steps.append(Step(place - 1, tokens, probabilities, names[place]))
+        if stop in row[start:]:
+            row = row[: row.index(stop, start) + 1]
+        steps = _steps(row, start, generation.probabilities[index].tolist(), shown, vocabulary)
         words = tuple(source_words[index])
-        heads = []
-        for site in recording:
-            for head, weights in enumerate(recording[site][index].tolist()):
-                seen = weights[: end - 1]
-                if ".cross_attention." in site:
-                    heads.append(HeadTrace(site, head, tuple(map(tuple, seen)), words))
-                else:
-                    heads.append(HeadTrace(site, head, _causal_rows(seen)))
-        traces.append(Trace(words, names, tuple(steps), tuple(heads)))
+        keys = {site: words for site in recording if ".cross_attention." in site}
+        heads = head_traces(recording, index, num_queries=len(row) - 1, key_tokens=keys)
+        traces.append(Trace(words, tuple(vocabulary[token] for token in row), steps, heads))
     return traces

@@ -12,8 +12,6 @@ from attnlab.parts.norms import NormKind
 from attnlab.parts.positions import Alibi, Rotary
 from attnlab.parts.projections import ProjectionKind
 
-__all__ = ["PositionKind", "TransformerConfig", "make_block"]
-
 PositionKind = Literal["none", "sinusoidal", "learned", "concatenated", "rotary", "alibi"]
 
 

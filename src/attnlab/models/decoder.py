@@ -14,8 +14,6 @@ from attnlab.parts.masks import Mask, as_tensor, both, real_positions
 from attnlab.parts.norms import make_norm
 from attnlab.sites import SitedModule
 
-__all__ = ["Decoder", "DecoderConfig"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig(TransformerConfig):

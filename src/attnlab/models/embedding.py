@@ -10,8 +10,6 @@ from attnlab.parts.linear import linear
 from attnlab.parts.positions import ConcatenatedPositions, LearnedPositions, SinusoidalPositions
 from attnlab.shapes import shape_text
 
-__all__ = ["Embedding"]
-
 
 class Embedding(nn.Module):
     """A token's vector with its position, as a config says. Parameter of the tokens:

@@ -19,8 +19,6 @@ from attnlab.parts.norms import make_norm
 from attnlab.shapes import shape_text
 from attnlab.sites import SitedModule
 
-__all__ = ["Encoder", "EncoderConfig", "check_real"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(TransformerConfig):

@@ -16,8 +16,6 @@ from attnlab.parts.masks import Mask, as_tensor, both, real_positions
 from attnlab.parts.norms import make_norm
 from attnlab.sites import SitedModule
 
-__all__ = ["Conditioned", "EncoderDecoder", "EncoderDecoderConfig"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig(TransformerConfig):

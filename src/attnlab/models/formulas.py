@@ -17,8 +17,6 @@ from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.parts.numpy_transformer import Floats, softmax
 
-__all__ = ["decoder_logits", "encoder_decoder_logits", "encoder_output"]
-
 Booleans = NDArray[np.bool_]
 Weights = Mapping[str, Floats]
 """A model's or a part's weights by name, as in its state dict."""

@@ -12,8 +12,6 @@ from attnlab.errors import WrongUsage
 from attnlab.parts.cache import Cache
 from attnlab.shapes import require_integer, shape_text
 
-__all__ = ["Generation", "Predictor", "generate"]
-
 
 class Predictor(Protocol):
     """The interface that generation needs; `Decoder` has it, and `conditioned(source)` of

@@ -11,8 +11,6 @@ from attnlab.models.encoder import EncoderConfig
 from attnlab.models.encoder_decoder import EncoderDecoderConfig
 from attnlab.models.single_head import SingleHeadConfig
 
-__all__ = ["count_from_config", "count_from_model"]
-
 
 def count_from_config(config: TransformerConfig | SingleHeadConfig) -> dict[str, int]:
     """Count the parameters of each part by arithmetic; parts without parameters are left out.

@@ -22,8 +22,6 @@ from attnlab.parts.positions import ConcatenatedPositions
 from attnlab.shapes import shape_text
 from attnlab.sites import SitedModule
 
-__all__ = ["Matrices", "SingleHead", "SingleHeadConfig"]
-
 
 @displayed
 class Matrices(NamedTuple):

@@ -8,28 +8,24 @@ is taken or a single number is read.
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import nn
 
 from attnlab.configs import Config
+from attnlab.core.store import (
+    StoredTensor,
+    make_folder,
+    read_header,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+)
 from attnlab.errors import AttnlabError, CouldNotRun
-from attnlab.files import explained, read_json, write_bytes, write_json
 from attnlab.models.decoder import Decoder, DecoderConfig
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
-
-__all__ = [
-    "MODELS",
-    "build_model",
-    "describe_model",
-    "load_model",
-    "load_weights",
-    "save_model",
-    "save_weights",
-]
 
 MODELS: dict[str, tuple[type[nn.Module], type[Config]]] = {
     "decoder": (Decoder, DecoderConfig),
@@ -38,11 +34,11 @@ MODELS: dict[str, tuple[type[nn.Module], type[Config]]] = {
     "single_head": (SingleHead, SingleHeadConfig),
 }
 
-_NUMBERS = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
+_DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
 }
 
 
@@ -74,13 +70,10 @@ def build_model(description: Any) -> nn.Module:
                 f"{kind!r}."
             )
         dtype_name = description.get("dtype", "float32")
-        dtype = next(
-            (each for each in _NUMBERS.values() if str(each) == f"torch.{dtype_name}"), None
-        )
-        if dtype is None:
+        if not isinstance(dtype_name, str) or dtype_name not in _DTYPES:
             raise CouldNotRun(f"expected a floating-point dtype; got {dtype_name!r}.")
         model_class, config_class = MODELS[kind]
-        return model_class(config_class.from_mapping(config)).to(dtype)
+        return model_class(config_class.from_mapping(config)).to(_DTYPES[dtype_name])
     except AttnlabError as error:
         raise CouldNotRun(f"the model's description is not usable: {error}") from None
 
@@ -88,8 +81,7 @@ def build_model(description: Any) -> nn.Module:
 def save_model(model: nn.Module, folder: Path | str) -> Path:
     """Write `config.json` and `model.safetensors` into a folder, created if needed; return it."""
     folder = Path(folder)
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     save_weights(model, folder / "model.safetensors")
     write_json(folder / "config.json", {"model": describe_model(model)})
     return folder
@@ -128,21 +120,13 @@ def load_model(folder: Path | str) -> nn.Module:
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write a model's parameters and buffers in one step; the same numbers always give the same
     bytes."""
-    write_bytes(
-        path,
-        safetensors.torch.save(
-            {name: value.contiguous() for name, value in model.state_dict().items()}
-        ),
-    )
+    write_tensors(path, model.state_dict())
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load a file's numbers into a model after comparing every name, shape and dtype."""
     _compare(model, path)
-    try:
-        values = safetensors.torch.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise CouldNotRun(f"could not read the weights in {path}: {error}.") from None
+    values = read_tensors(path)
     for name, value in values.items():
         if not bool(torch.isfinite(value).all()):
             raise CouldNotRun(
@@ -152,24 +136,21 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def _compare(model: nn.Module, path: Path) -> None:
-    """Hold the header of a file against a model, name by name; no number is read."""
-    expected = model.state_dict()
-    try:
-        with safetensors.safe_open(str(path), framework="pt") as file:
-            found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  not a mapping
-            differences = [f"{name} is missing" for name in expected if name not in found]
-            differences += [
-                f"{name} is not of this model" for name in found if name not in expected
-            ]
-            for name, stored in found.items():
-                if name in expected:
-                    shape, dtype = tuple(stored.get_shape()), _NUMBERS.get(stored.get_dtype())
-                    if shape != tuple(expected[name].shape) or dtype != expected[name].dtype:
-                        differences.append(
-                            f"{name} is {shape} of {stored.get_dtype()}, expected "
-                            f"{tuple(expected[name].shape)} of {expected[name].dtype}"
-                        )
-    except (OSError, safetensors.SafetensorError) as error:
-        raise CouldNotRun(f"could not read the weights in {path}: {error}.") from None
+    """Compare the header of a file with a model, name by name; no number is read."""
+    found, _ = read_header(path)
+    expected = {
+        name: StoredTensor(str(value.dtype).removeprefix("torch."), tuple(value.shape))
+        for name, value in model.state_dict().items()
+    }
+    differences = [f"{name} is missing" for name in expected if name not in found]
+    for name, stored in found.items():
+        if name not in expected:
+            differences.append(f"{name} is not of this model")
+        elif stored != expected[name]:
+            wanted = expected[name]
+            differences.append(
+                f"{name} is {stored.shape} of {stored.dtype}, expected {wanted.shape} of "
+                f"{wanted.dtype}"
+            )
     if differences:
         raise CouldNotRun(f"{path} does not fit its config: {'; '.join(differences)}.")

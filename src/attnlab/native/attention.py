@@ -16,8 +16,6 @@ from torch import Tensor
 
 from attnlab.native.compiler import NotCompiled, compiled, vectors
 
-__all__ = ["FAR", "LARGEST_SCORE", "LOG2_E", "Telling", "attend_rows", "library"]
-
 FAR = 2**30
 """Further than any key."""
 LOG2_E = 1.4426950408889634

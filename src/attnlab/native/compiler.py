@@ -19,8 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["NotCompiled", "compiled", "compiler_name", "vector_bytes", "vectors"]
-
 _FLAGS = (
     "-std=c++17", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
     "-fPIC", "-shared", "-Wno-psabi",

@@ -29,20 +29,6 @@ from attnlab.parts.fused import native_output, takes_native
 from attnlab.parts.masks import Mask, as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes
 
-__all__ = [
-    "Attention",
-    "attend",
-    "attention_scores",
-    "attention_weights",
-    "explicit_attention",
-    "goes_native",
-    "is_explicit",
-    "outside_autocast",
-    "surely_finite",
-    "trusted_numbers",
-    "weighted_values",
-]
-
 # Magnitudes above this can overflow a product of two, even when it is blocked afterwards: such
 # tensors take the explicit path, which never computes with what it blocks.
 _LARGEST_TAME = 1e15

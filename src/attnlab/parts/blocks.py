@@ -18,8 +18,6 @@ from attnlab.parts.masks import Mask
 from attnlab.parts.norms import NormKind, make_norm
 from attnlab.sites import SitedModule
 
-__all__ = ["Block", "NormPlace"]
-
 NormPlace = Literal["pre", "post", "none"]
 
 

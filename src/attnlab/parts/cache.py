@@ -9,8 +9,6 @@ from torch import Tensor
 
 from attnlab.errors import WrongUsage
 
-__all__ = ["Cache", "LayerCache"]
-
 
 class LayerCache:
     """Keys and values of one attention part, (batch, kv_head, key, width), growing along the key

@@ -7,8 +7,6 @@ A function, not a module: a probability of 0, the usual case here, then costs no
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["dropped", "drops_out"]
-
 
 def dropped(x: Tensor, probability: float, *, is_training: bool) -> Tensor:
     """Drop numbers of any shape in training; return x itself otherwise."""

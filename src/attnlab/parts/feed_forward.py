@@ -15,8 +15,6 @@ from attnlab.parts.dropout import dropped
 from attnlab.parts.linear import Linear
 from attnlab.sites import SitedModule
 
-__all__ = ["ActivationKind", "FeedForward"]
-
 ActivationKind = Literal["relu", "gelu", "swiglu"]
 
 

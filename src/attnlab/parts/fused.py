@@ -28,15 +28,6 @@ from attnlab.native import attention
 from attnlab.native.compiler import compiler_name
 from attnlab.parts.probes import Probe, compared, recalled, remember
 
-__all__ = [
-    "AttentionPath",
-    "attention_path_in_use",
-    "attention_path_probe",
-    "native_output",
-    "takes_native",
-    "use_attention_path",
-]
-
 AttentionPath = Literal["auto", "default", "native"]
 
 _FEWEST_KEYS = _FEWEST_QUERIES = (

@@ -26,15 +26,6 @@ from attnlab.parts.projections import Projection, ProjectionKind, make_projectio
 from attnlab.shapes import require_integer, shape_text
 from attnlab.sites import AttentionCall, OutputPlace, SitedModule
 
-__all__ = [
-    "MultiHeadAttention",
-    "attend_at",
-    "join_heads",
-    "multi_head_attention",
-    "share_heads",
-    "split_heads",
-]
-
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """(..., length, head · head_width) -> (..., head, length, head_width)."""

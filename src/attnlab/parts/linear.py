@@ -23,16 +23,6 @@ from torch.autograd import forward_ad
 from attnlab.errors import WrongUsage
 from attnlab.parts.probes import Probe, compared, recalled, remember
 
-__all__ = [
-    "Linear",
-    "MatrixPath",
-    "Probe",
-    "linear",
-    "matrix_path_in_use",
-    "matrix_path_probe",
-    "use_matrix_path",
-]
-
 MatrixPath = Literal["auto", "default", "onednn"]
 
 _SMALLEST_FLOPS = 5e7  # below this the call costs more than the faster product saves

@@ -16,22 +16,6 @@ from torch import Tensor
 from attnlab.errors import WrongUsage
 from attnlab.shapes import require_integer
 
-__all__ = [
-    "Mask",
-    "anti_causal_mask",
-    "as_tensor",
-    "block_mask",
-    "both",
-    "causal_mask",
-    "cut_edges",
-    "either",
-    "padding_mask",
-    "prefix_mask",
-    "real_positions",
-    "refuse_zeros_and_ones",
-    "sliding_window_mask",
-]
-
 Mask: TypeAlias = Tensor | Literal["causal"] | None
 
 

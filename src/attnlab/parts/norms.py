@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 
-__all__ = ["LayerNorm", "NormKind", "RMSNorm", "layer_norm", "make_norm", "rms_norm"]
-
 NormKind = Literal["layer", "rms"]
 
 

@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 
-__all__ = ["Floats", "NumpyTransformer", "Panels", "softmax"]
-
 Floats = NDArray[np.float64]
 
 _ORDINARY = 1e-9  # a panel whose numbers are nearer to each other than this is called constant
@@ -30,9 +28,9 @@ class Panels(NamedTuple):
     Km and Qm (width, qk_dim) · Vm (width, v_dim) · K and Q (length, qk_dim) · V (length, v_dim) ·
     attention (query, key) · output (length, v_dim)
 
-    To picture them, hand their section to `attnlab.draw.figures.section_figures({"title": …,
-    "subtitle": …, "facts": [], "sections": [panels.section("One head")]})`, which gives
-    `panels.png` and `panels.svg`.
+    To picture them, put their section into a report: `ReportContent.from_json({"title": …,
+    "subtitle": …, "facts": [], "sections": [panels.section("One head")]})`. `section_figures` of
+    `attnlab.draw.figures` gives its `panels.png` and `panels.svg`.
 
     >>> sharp = [[6.0, 0.0], [0.0, 6.0]]
     >>> head = NumpyTransformer(Km=sharp, Qm=sharp, Vm=[[1.0], [-1.0]])

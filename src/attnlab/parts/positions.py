@@ -14,18 +14,6 @@ from attnlab.errors import WrongUsage
 from attnlab.parts.masks import Mask, as_tensor
 from attnlab.shapes import require_integer
 
-__all__ = [
-    "Alibi",
-    "ConcatenatedPositions",
-    "LearnedPositions",
-    "Rotary",
-    "SinusoidalPositions",
-    "alibi_bias",
-    "alibi_slopes",
-    "rotate",
-    "sinusoidal_positions",
-]
-
 
 def sinusoidal_positions(
     length: int, width: int, *, offset: int = 0, dtype: torch.dtype = torch.float32

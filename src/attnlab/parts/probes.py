@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["Probe", "compared", "machine", "recalled", "remember"]
-
 WORTH_IT = 0.95
 """Another way is taken when it needs less than this share of the default's time."""
 

@@ -14,14 +14,6 @@ from attnlab.errors import WrongUsage
 from attnlab.parts.linear import Linear, linear
 from attnlab.shapes import require_integer
 
-__all__ = [
-    "FactorisedProjection",
-    "Projection",
-    "ProjectionKind",
-    "factorised_weight",
-    "make_projection",
-]
-
 ProjectionKind = Literal["dense", "gated", "strict"]
 
 

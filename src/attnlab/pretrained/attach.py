@@ -1,24 +1,37 @@
-"""Attach hook points to a foreign model: it is traced and verified first."""
+"""Attach hook points to a foreign model: it is traced and its structure read, and every model is
+verified before it is returned.
+
+Recording must leave the output equal to the bit, and so must explicit attention without an edit;
+every attention must reach its hook point once in a pass; an edit at any hook point must reach the
+output; and weights computed later from queries and keys must be those of the model's own explicit
+attention, otherwise they are never computed so.
+
+The axis of the batch is verified on a batch of two. An attention function of transformers has a
+fixed order of axes; a call of `scaled_dot_product_attention` or of a softmax has not. Heads before
+inputs, (head, batch, query, width), or heads and inputs joined the other way round, (head · batch,
+query, width), look the same as ours in a batch of one, and would be addressed wrongly.
+"""
 
 import inspect
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
-from attnlab.pretrained.batch_axis import require_batch_first
-from attnlab.pretrained.family import Family, family_of, require_visited
-from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.ownership import uncompiled
-from attnlab.pretrained.probe import probe_inputs
+from attnlab.parts.attend import attention_scores, attention_weights, explicit_attention
+from attnlab.parts.heads import share_heads
+from attnlab.pretrained.attention_call import AttentionPoint
+from attnlab.pretrained.backends.multi_head import SlowPath
+from attnlab.pretrained.model import Family, Pretrained, family_of
+from attnlab.pretrained.pass_state import uncompiled
 from attnlab.pretrained.structure import find_structure
-from attnlab.pretrained.tracing import first_tensor, trace_model
-from attnlab.pretrained.verify import verify
-from attnlab.sites import SitedModule
-
-__all__ = ["attach"]
+from attnlab.pretrained.tracing import Inputs, first_tensor, inside, probe_inputs, trace_model
+from attnlab.sites import AttentionCall, Hook, SitedModule, installed, site_names
 
 
 def attach(
@@ -26,7 +39,7 @@ def attach(
     *,
     tokenizer: Any = None,
     name: str = "",
-    example: Mapping[str, Any] | Sequence[Any] | None = None,
+    example: Inputs | Sequence[Any] | None = None,
     family: Family | None = None,
 ) -> Pretrained:
     """Give a model hook points at every attention, block and stack that tracing finds in it.
@@ -65,7 +78,7 @@ def _attached(
     foreign: nn.Module,
     tokenizer: Any,
     name: str,
-    example: Mapping[str, Any] | Sequence[Any] | None,
+    example: Inputs | Sequence[Any] | None,
     family: Family | None,
 ) -> Pretrained:
     with uncompiled(foreign):
@@ -77,21 +90,10 @@ def _attached(
             inputs = probe_inputs(foreign) if example is None else _named(foreign, example)
             trace = trace_model(foreign, inputs)
         has_logits = isinstance(trace.output, Mapping) and "logits" in trace.output
-        output = trace.output["logits"] if has_logits else None
-        output = first_tensor(trace.output) if output is None else output
-        if output is None or output.dim() == 0:
-            raise CouldNotRun(
-                f"{name or type(foreign).__name__} returns "
-                f"{'no tensor' if output is None else 'a single number'}, which does not show "
-                "the effect of an edit inside; have it return logits or vectors, (batch, length, "
-                "width)."
-            )
-        if bool(output.isnan().any()):
-            raise CouldNotRun(
-                f"{name or type(foreign).__name__} gives NaN for a small input, which hides the "
-                "effect of every edit; are its weights whole? In half precision, try "
-                "dtype='float32'."
-            )
+        output = first_tensor(trace.output)
+        if has_logits and trace.output["logits"] is not None:
+            output = trace.output["logits"]
+        _require_numbers(name or type(foreign).__name__, output)
         is_both = bool(getattr(getattr(foreign, "config", None), "is_encoder_decoder", False))
         structure = find_structure(trace, is_encoder_decoder=is_both)
         family = family_of(foreign) if family is None else family
@@ -106,6 +108,21 @@ def _attached(
         if family is not None:
             require_visited(model, family, inputs)
         return model
+
+
+def _require_numbers(name: str, output: Tensor | None) -> None:
+    """Raise unless a model's output can show the effect of an edit."""
+    if output is None or output.dim() == 0:
+        kind = "no tensor" if output is None else "a single number"
+        raise CouldNotRun(
+            f"{name} returns {kind}, which does not show the effect of an edit inside; have it "
+            "return logits or vectors, (batch, length, width)."
+        )
+    if bool(output.isnan().any()):
+        raise CouldNotRun(
+            f"{name} gives NaN for a small input, which hides the effect of every edit; are its "
+            "weights whole? In half precision, try dtype='float32'."
+        )
 
 
 @contextmanager
@@ -125,7 +142,7 @@ def _explained(foreign: nn.Module, name: str, what: str) -> Iterator[None]:
         ) from None
 
 
-def _named(foreign: nn.Module, example: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+def _named(foreign: nn.Module, example: Inputs | Sequence[Any]) -> dict[str, Any]:
     """Return an example as inputs by name."""
     if isinstance(example, Mapping):
         return dict(example)
@@ -148,3 +165,309 @@ def _named(foreign: nn.Module, example: Mapping[str, Any] | Sequence[Any]) -> di
             "cannot be told apart."
         )
     return dict(named)
+
+
+@torch.no_grad()
+def require_visited(model: Pretrained, family: Family, inputs: Inputs) -> None:
+    """Raise unless one pass visits every site of a family exactly once."""
+    counter = _Recorder(*family.sites)
+    with installed(model, counter):
+        model(**inputs)
+    for site in filter(counter.wants, site_names(model)):
+        if counter.counts.get(site, 0) != 1:
+            raise WrongUsage(
+                f"family {family.model_type!r}: {site} is visited {counter.counts.get(site, 0)} "
+                "times in one pass, not once; name a module that each block calls once."
+            )
+
+
+_CHECKED = (".weights", ".heads")
+_ROWS = 32  # attentions that are zeroed in one batch
+_FEW = 2  # tokens: enough to show the effect of a zeroed attention
+
+
+@dataclass(frozen=True)
+class PointCheck:
+    """The verification of one attention.
+
+    path: of its hook point · backend: how it reaches it · calls: how often in one pass · made: the
+    largest difference of weights computed later from the model's own, None where they cannot be ·
+    least: the least sum of a row of weights (below 1 where a sink takes the rest) · effect: of zero
+    heads there on the output.
+    """
+
+    path: str
+    backend: str
+    calls: int
+    made: float | None
+    least: float
+    effect: float
+
+
+class _Recorder(Hook):
+    """Records what passes the sites with some endings, and how often.
+
+    With `opens` it is an editor that changes nothing, which makes attention explicit.
+    """
+
+    def __init__(self, *ends: str, opens: bool = False) -> None:
+        self.changes, self.ends = opens, ends
+        self.values: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = {}
+        self.calls: dict[str, AttentionCall] = {}
+
+    def wants(self, site: str) -> bool:
+        return f".{site}".endswith(self.ends)
+
+    def visit(self, site: str, value: Tensor) -> Tensor:
+        self.values[site] = value
+        self.counts[site] = self.counts.get(site, 0) + 1
+        return value
+
+    def watch(self, part: str, call: AttentionCall) -> None:
+        self.calls[part] = call
+
+
+class _Zeroer(Hook):
+    """Zeroes the heads of each attention in one row of `number`, or in all rows where the row is
+    None."""
+
+    def __init__(self, rows: Mapping[str, int | None], number: int = 0) -> None:
+        self._rows, self._number, self.sites = rows, number, list(rows)
+
+    def wants(self, site: str) -> bool:
+        return site in self._rows
+
+    def visit(self, site: str, value: Tensor) -> Tensor:
+        row = self._rows[site]
+        if row is None:
+            return torch.zeros_like(value)
+        if value.shape[0] != self._number:  # the rows are something else, as windows of a picture
+            return value
+        value = value.clone()
+        value[row] = 0.0
+        return value
+
+
+@torch.no_grad()
+def verify(model: Pretrained, inputs: Inputs) -> tuple[PointCheck, ...]:
+    """Test every hook point, and set which weights may be computed later.
+
+    Raises:
+        CouldNotRun: recording changes the output, an attention does not reach its hook point, or an
+            edit does not reach the output.
+    """
+    points = dict(model.attention_points())
+    for point in points.values():
+        point.is_lazy = point.backend != "softmax"
+    if not any(point.backend == "multi-head" for point in points.values()):
+        return _verified(model, points, inputs)
+    model.fast_path = _fast_path(model, inputs)
+    with SlowPath():
+        return _verified(model, points, inputs)
+
+
+def _fast_path(model: Pretrained, inputs: Inputs) -> float | None:
+    """Return the largest difference of the user's own call from a hooked one, with and without
+    gradients; None without any.
+
+    Where torch needs no gradients it computes whole layers in one kernel, inside which no hook
+    reaches.
+
+    Raises:
+        CouldNotRun: the two differ although torch's fast path is not taken.
+    """
+    apart = []
+    for wants_gradients in (False, True):
+        with torch.set_grad_enabled(wants_gradients):
+            own = model(**inputs).detach()
+            with SlowPath():
+                slow = model(**inputs).detach()
+            with installed(model, _Recorder(*_CHECKED)):
+                recorded = model(**inputs).detach()  # with torch's zeros at padding
+                with SlowPath():
+                    _require_same(slow, model(**inputs).detach(), model, "recording")
+            apart.append(
+                None if torch.equal(own, recorded) else float((own - recorded).abs().max())
+            )
+    return max((each for each in apart if each is not None), default=None)
+
+
+def _verified(
+    model: Pretrained, points: Mapping[str, AttentionPoint], inputs: Inputs
+) -> tuple[PointCheck, ...]:
+    plain = model(**inputs)
+    recorder, opener = _Recorder(*_CHECKED), _Recorder(*_CHECKED, opens=True)
+    with installed(model, recorder):  # with hooks at every site there is
+        recorded = model(**inputs)
+    if not torch.equal(plain, recorded):
+        if not torch.equal(plain, model(**inputs)):
+            raise CouldNotRun(
+                f"{model.name} gives another output each time, which hides the effects of edits."
+            )
+        _require_same(plain, recorded, model, "recording")
+    opener.sites = [path + end for path in points for end in _CHECKED]
+    with model.while_hooked(opener.sites):  # installed once for the passes to come
+        with explicit_attention():  # no hook of ours: only the backends
+            explicit = model(**inputs)
+        with installed(model, opener):
+            _require_same(explicit, model(**inputs), model, "explicit attention")
+        effects = _effects(model, inputs)
+    return tuple(
+        _point_check(model, path, point, recorder, opener, effects.get(path, math.nan))
+        for path, point in points.items()
+    )
+
+
+def _effects(model: Pretrained, inputs: Inputs) -> dict[str, float]:
+    """Measure the effect of zeroing each attention: each in one row of a batch, compared with an
+    unedited row."""
+    paths = [path for path, point in model.attention_points() if "heads" in point.sites]
+    if not hasattr(model.foreign, "config"):  # the batch axis of its inputs is unknown
+        return {path: _effect_alone(model, path, inputs) for path in paths}
+    found, short = {}, _shortened(inputs)
+    for start in range(0, len(paths), _ROWS):
+        some = paths[start : start + _ROWS]
+        # The first row and the last are not edited: they differ by rounding.
+        batch = {name: _rows(each, len(some) + 2) for name, each in short.items()}
+        rows = {f"{path}.heads": row for row, path in enumerate(some, 1)}
+        apart = [0.0] * (len(some) + 2)
+        try:
+            with installed(model, _Zeroer(rows, len(some) + 2)):
+                output = model(**batch)
+            if len(output) == len(apart):
+                apart = (output - output[:1]).flatten(1).abs().amax(1).tolist()
+        except (RuntimeError, ValueError, TypeError, IndexError):
+            pass  # it takes no such batch: one by one below
+        for path, effect in zip(some, apart[1:-1], strict=True):
+            found[path] = effect if effect > 4 * apart[-1] else _effect_alone(model, path, inputs)
+    return found
+
+
+def _shortened(inputs: Inputs) -> Inputs:
+    """Cut token ids to their first few, if there is no other input whose size must fit."""
+    sizes = {name: each for name, each in inputs.items() if isinstance(each, Tensor)}
+    if not set(sizes) <= {"input_ids", "decoder_input_ids"}:
+        return inputs
+    return {**inputs, **{name: each[:, :_FEW] for name, each in sizes.items()}}
+
+
+def _effect_alone(model: Pretrained, path: str, inputs: Inputs) -> float:
+    named = model.arguments(**inputs)
+    plain = _tensors(model.foreign(**named))
+    with installed(model, _Zeroer({f"{path}.heads": None})):
+        zeroed = _tensors(model.foreign(**named))
+    effect = max(float((one - other).abs().max()) for one, other in zip(zeroed, plain, strict=True))
+    if not effect > 0.0:
+        raise CouldNotRun(
+            f"{path} of {model.name}: its heads were zeroed, and the output did not change."
+        )
+    return effect
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    """List all tensors of an output, those of poolers and of other streams included."""
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() and output.numel() else []
+    return [tensor for each in inside(output) for tensor in _tensors(each)]
+
+
+def _rows(value: Any, number: int) -> Any:
+    """Repeat the first row of an input."""
+    if not isinstance(value, Tensor) or value.dim() < 2:
+        return value
+    return value[:1].expand(number, *value.shape[1:])
+
+
+def _point_check(
+    model: Pretrained,
+    path: str,
+    point: AttentionPoint,
+    recorder: _Recorder,
+    opener: _Recorder,
+    effect: float,
+) -> PointCheck:
+    weights, made = opener.values.get(f"{path}.weights"), None
+    calls = int(weights is not None)
+    if "heads" in point.sites:
+        calls = recorder.counts.get(f"{path}.heads", 0)
+    if calls != 1 or weights is None:
+        raise CouldNotRun(
+            f"{path} of {model.name} was reached {calls} times in one pass by the backend "
+            f"{point.backend!r}, not once; its attention cannot be told from others."
+        )
+    if point.is_lazy:
+        call = recorder.calls[path]
+        key = share_heads(call.key, call.query.shape[1])
+        scores = attention_scores(call.query, key, call.mask, scale=call.scale)  # type: ignore[arg-type]
+        found = attention_weights(scores)
+        is_half = weights.dtype in (torch.float16, torch.bfloat16)
+        bound = 3e-2 if is_half or call.query.dtype != found.dtype else 1e-4
+        made = math.inf
+        if found.shape == weights.shape:
+            made = float((found - weights).abs().max())
+        if not made <= bound:
+            point.is_lazy, made = False, None
+    return PointCheck(path, point.backend, calls, made, float(weights.sum(-1).min()), effect)
+
+
+def _require_same(plain: Tensor, found: Tensor, model: Pretrained, what: str) -> None:
+    if not torch.equal(plain, found):
+        raise CouldNotRun(
+            f"{what} changes the output of {model.name} by "
+            f"{float((found - plain).abs().max()):.2g}; it must be exactly 0."
+        )
+
+
+_BACKENDS = ("sdpa", "softmax")
+
+
+@torch.no_grad()
+def require_batch_first(model: Pretrained, inputs: Inputs) -> None:
+    """Raise unless every attention found at torch's functions has its batch on the first axis.
+
+    Models whose inputs do not begin with the batch, or cannot be put into a batch of two, pass.
+    """
+    paths = [
+        path
+        for path, point in model.attention_points()
+        if point.backend in _BACKENDS and "heads" in point.sites
+    ]
+    if not paths:
+        return
+    first = {name: each[:1] if _has_rows(each) else each for name, each in inputs.items()}
+    both = {
+        name: torch.cat((each, each.flip(-1))) if _has_rows(each) else each
+        for name, each in first.items()
+    }
+    try:
+        one, two = model(**first), model(**both)
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        return  # it takes no other batch
+    if two.shape[0] != 2 * one.shape[0] or not _are_close(two[: one.shape[0]], one):
+        return
+    alone, together = _Recorder(".heads"), _Recorder(".heads")
+    with installed(model, alone):
+        model(**first)
+    with installed(model, together):
+        model(**both)
+    for path in paths:
+        heads, twice = alone.values[f"{path}.heads"], together.values[f"{path}.heads"]
+        rows = heads.shape[0]
+        if twice.shape[0] != 2 * rows or not _are_close(twice[:rows], heads):
+            raise CouldNotRun(
+                f"{path} of {model.name} has its axes in another order than (batch, head, query, "
+                "key or width): with two inputs its first half is not the first input, so heads "
+                "would be taken for inputs."
+            )
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 1
+
+
+def _are_close(one: Tensor, other: Tensor) -> bool:
+    size = float(other.abs().max()) if other.numel() else 0.0
+    return one.shape == other.shape and torch.allclose(
+        one.float(), other.float(), rtol=1e-3, atol=1e-4 * max(size, 1.0)
+    )

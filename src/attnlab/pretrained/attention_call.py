@@ -4,20 +4,26 @@ If no hook wants scores or weights, or only reads them and they can be computed 
 own fused kernel runs. If a hook may edit them, the model's own explicit attention runs and its
 softmax is intercepted, so that every family keeps its own arithmetic (soft-capped scores, sinks,
 position biases) to the last bit.
+
+Hook points are parts without weights that represent the attentions, blocks and stacks of a foreign
+model. A tree of them is built beside the foreign model, under our names: `layers.3.attention`,
+`decoder.layers.0.cross_attention`. So recordings, edits and sweeps work on them as on our own
+parts. A backend brings the foreign model's values to a hook point and takes the result back.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from attnlab.errors import CouldNotRun
 from attnlab.parts.attend import is_explicit
+from attnlab.parts.heads import HeadLayout
 from attnlab.parts.masks import Mask, as_tensor
 from attnlab.sites import AttentionCall, OutputPlace, SitedModule
-
-__all__ = ["SOFTMAXES", "ForeignAttention", "MaskEdit", "hooked_attention", "hooked_softmax"]
 
 SOFTMAXES = (
     torch.softmax,
@@ -28,7 +34,8 @@ SOFTMAXES = (
 _SUBTRACTIONS = (torch.sub, torch.subtract, torch.Tensor.sub, torch.Tensor.__sub__)
 
 
-class ForeignAttention(NamedTuple):
+@dataclass(frozen=True)
+class ForeignAttention:
     """The arguments of one attention in a foreign model, and the functions that compute it.
 
     query (batch, head, query, width) · key, value (batch, kv_head, key, width) · mask, scale: as
@@ -48,7 +55,8 @@ class ForeignAttention(NamedTuple):
     is_native: bool = False
 
 
-class MaskEdit(NamedTuple):
+@dataclass(frozen=True)
+class MaskEdit:
     """A mask that was edited at the hook point; `is_changed` False: the model's own is used."""
 
     mask: Mask = None
@@ -109,7 +117,8 @@ def _edited_mask(point: SitedModule, mask: Mask, query: Tensor, key: Tensor) -> 
     return MaskEdit() if found is tensor else MaskEdit(found, True)
 
 
-class _Lowered(NamedTuple):
+@dataclass(frozen=True)
+class _Lowered:
     """Scores from which a number for each row was subtracted, as some models do before the
     softmax."""
 
@@ -133,13 +142,7 @@ class _SoftmaxMode(TorchFunctionMode):
         self._point, self._num_keys, self._may_be_dead = point, num_keys, may_be_dead
         self._lowered: _Lowered | None = None
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: Any = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Intercept a softmax, and note a subtraction that may come before it."""
         kwargs = kwargs or {}
         if func in SOFTMAXES:
@@ -218,3 +221,139 @@ def _edited_scores(found: Tensor, given: Tensor, shown: Tensor, num_keys: int) -
     is_dead = (found == float("-inf")).all(-1, keepdim=True)
     scores = torch.where(was_dead & is_dead, given[..., :num_keys], found.to(given.dtype))
     return scores if given.shape[-1] == num_keys else torch.cat((scores, given[..., num_keys:]), -1)
+
+
+class AttentionPoint(SitedModule):
+    """The hook point of one attention in a foreign model.
+
+    Args:
+        sites: the sites that the backend shows.
+        backend: how the attention reaches the hook point: "registry", "sdpa", "softmax" or
+            "multi-head".
+        num_heads, num_kv_heads: heads of the queries, and of the keys and values.
+        is_cross: keys and values come from another sequence than the queries.
+
+    `is_lazy` says whether weights can be computed later from queries, keys and the mask;
+    verification sets it.
+    """
+
+    is_lazy = False
+
+    def __init__(
+        self,
+        sites: Sequence[str],
+        *,
+        backend: str,
+        num_heads: int,
+        num_kv_heads: int,
+        is_cross: bool = False,
+    ) -> None:
+        super().__init__()
+        self.sites = tuple(sites)
+        self.layout = HeadLayout(num_heads, num_kv_heads)
+        self.backend, self.is_cross = backend, is_cross
+
+    def forward(self, asked: ForeignAttention) -> Tensor:
+        """Compute one attention; return its heads' outputs, (batch, head, query, width)."""
+        self.check_heads(asked.query.shape[1])
+        return hooked_attention(self, asked, is_cross=self.is_cross, is_lazy=self.is_lazy)
+
+    def check_heads(self, number: int) -> None:
+        """Raise if a hook is installed and the number of heads is not the one that was traced."""
+        if number != self.layout.num_heads and self.wants(*self.sites):
+            raise CouldNotRun(
+                f"an attention of {self.layout.num_heads} heads has {number} in this pass, so "
+                "what was taken for its heads is something else (positions, or inputs): "
+                "heads must be the second axis of the input of the softmax or of "
+                "scaled_dot_product_attention, (batch, head, query, key or width)."
+            )
+
+    def extra_repr(self) -> str:
+        """Return the text of this part in `print(model)`."""
+        num_heads, num_kv_heads = self.layout
+        shared = "" if num_heads == num_kv_heads else f" over {num_kv_heads}"
+        return f"{num_heads} heads{shared}, backend {self.backend}"
+
+
+class FeedForwardPoint(SitedModule):
+    """The hook point of a block's feed-forward part."""
+
+    sites = ("hidden", "output")
+
+
+class BlockPoint(SitedModule):
+    """The hook point of one block: an attention, perhaps a cross-attention, a feed-forward part,
+    the residual stream."""
+
+    def __init__(self, sites: Sequence[str], parts: dict[str, SitedModule]) -> None:
+        super().__init__()
+        self.sites = tuple(sites)
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+
+class StackPoint(SitedModule):
+    """The hook point of a stack of blocks that reads one sequence: an encoder, a decoder.
+
+    called: the foreign model's module that runs it, if there is one.
+    """
+
+    sites = ("embedding",)
+
+    def __init__(self, layers: Sequence[BlockPoint], called: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self._called = (called,)  # in a tuple, so that it is no submodule of this one
+
+    @property
+    def entrance(self) -> nn.Module:
+        """The module of the foreign model that runs the stack."""
+        return self._called[0] or self
+
+
+def seen(part: SitedModule, site: str, value: Tensor, form: str) -> Tensor:
+    """Show a value at a site as (batch, length, width); return the result in the value's own
+    form."""
+    given = turned(value, form)
+    found = part.visit(site, given)
+    return value if found is given else turned_back(found, form)
+
+
+def turned(value: Tensor, form: str) -> Tensor:
+    """Reshape the stream of plain torch to (batch, length, width)."""
+    if form == "length first":
+        return value.transpose(0, 1)
+    return value[None] if form == "one input" else value
+
+
+def turned_back(value: Tensor, form: str) -> Tensor:
+    """Give the stream of plain torch its own axes again."""
+    if form == "length first":
+        return value.transpose(0, 1)
+    return value[0] if form == "one input" else value
+
+
+def stream_of(args: Any, kwargs: dict[str, Any]) -> tuple[Tensor, Callable[[Tensor], Any]]:
+    """Return the stream among a module's arguments, and a function that replaces it."""
+    index = next((place for place, each in enumerate(args) if isinstance(each, Tensor)), None)
+    if index is not None:
+        return args[index], lambda new: ((*args[:index], new, *args[index + 1 :]), kwargs)
+    name = "hidden_states"
+    if name not in kwargs:
+        name = next(name for name, each in kwargs.items() if isinstance(each, Tensor))
+    return kwargs[name], lambda new: (args, {**kwargs, name: new})
+
+
+def with_value(output: Any, new: Tensor, found: Tensor) -> Any:
+    """Replace the tensor `found` in a module's output."""
+    if new is found:
+        return output
+    if isinstance(output, Tensor):
+        return new
+    if isinstance(output, tuple | list):
+        index = next(place for place, each in enumerate(output) if each is found)
+        changed = (*output[:index], new, *output[index + 1 :])
+        return changed if isinstance(output, tuple) else list(changed)
+    name = next(name for name, each in output.items() if each is found)
+    output[name] = new
+    return output

@@ -1,110 +1,147 @@
 """Torch's hooks in a foreign model, and backends at its attention, that bring values to the hook
 points and return what goes on through the model.
 
-They are installed only while a hook of ours is; closing the exit stack removes them all.
+They are installed only while a hook of ours is, and only where it asks for a site: one head needs
+its own attention, and what says which tokens are read. Closing the exit stack removes them all.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 
 from attnlab.errors import CouldNotRun
-from attnlab.pretrained.cache_order import reorders_recorded
-from attnlab.pretrained.functions import Functions
-from attnlab.pretrained.hook_points import AttentionPoint, BlockPoint, FeedForwardPoint
-from attnlab.pretrained.multi_head import left_out
-from attnlab.pretrained.ownership import ModuleHook, do_nothing, exclusive, uncompiled
-from attnlab.pretrained.pass_state import PassState, StackReader
-from attnlab.pretrained.registry import attentions_hooked
+from attnlab.pretrained.attention_call import (
+    AttentionPoint,
+    BlockPoint,
+    seen,
+    stream_of,
+    turned,
+    turned_back,
+    with_value,
+)
+from attnlab.pretrained.backends.functions import Functions
+from attnlab.pretrained.backends.multi_head import left_out
+from attnlab.pretrained.backends.registry import attentions_hooked, reorders_recorded
+from attnlab.pretrained.pass_state import (
+    ForeignModel,
+    ModuleHook,
+    StackReader,
+    do_nothing,
+    exclusive,
+    hooks_hidden,
+    uncompiled,
+)
 from attnlab.pretrained.structure import (
     AttentionStructure,
     BlockStructure,
-    ModelStructure,
     ModuleCall,
     StackStructure,
 )
-from attnlab.pretrained.tracing import first_tensor
+from attnlab.pretrained.tracing import first_tensor, tensor_of
 from attnlab.sites import SitedModule
 
-__all__ = ["install_hooks"]
+_STREAMS = ("residual_between", "residual_after_cross")
 
 
-class HookedModel(Protocol):
-    """The part of a pretrained model that this file needs."""
-
-    foreign: nn.Module
-    structure: ModelStructure
-
-    @property
-    def current_pass(self) -> PassState:
-        """The state of this thread's pass."""
-        ...
-
-    def get_submodule(self, target: str) -> nn.Module:
-        """Return a hook point by its path."""
-        ...
-
-    def wants(self, *sites: str, to_change: bool = False) -> bool:
-        """Does a hook want a site of the model itself?"""
-        ...
-
-    def visit(self, site: str, value: Tensor) -> Tensor:
-        """Show a value at a site of the model itself."""
-        ...
-
-
-def install_hooks(model: HookedModel, stack: ExitStack) -> None:
-    """Install all hooks in a foreign model; closing the stack removes them.
+class ForeignHooks:
+    """Torch's hooks in a foreign model; closing the exit stack removes them.
 
     Raises:
-        WrongUsage: hooks for other hook points are installed in it.
+        WrongUsage: hooks for other hook points are installed in the model.
     """
-    places = {each.place.path for _, each in model.structure.attentions}
-    stack.enter_context(exclusive({model.foreign.get_submodule(path) for path in places}))
-    stack.enter_context(uncompiled(model.foreign))
-    installer = _Installer(model, stack)
-    installer.root()
-    for path, module in model.foreign.named_modules():
-        if isinstance(module, nn.TransformerEncoder):
-            installer.padding(path, module)
-    for each in model.structure.stacks:
-        installer.stack(each)
-    finders: dict[nn.Module, Callable[[nn.Module], AttentionPoint | None]] = {}
-    for path, attention in model.structure.attentions:
-        place = attention.place.path
-        if attention.backend == "registry":
-            find = partial(installer.find, "registry", place)
-            finders[model.foreign.get_submodule(place)] = find
-        installer.attention(path, attention)
-    installer.intercept_attentions()
-    installer.finish()
-    if finders:
-        stack.enter_context(attentions_hooked(finders))
-    stack.enter_context(reorders_recorded())
 
-
-class _Installer:
-    """Installs torch's hooks in a foreign model; closing the stack removes them."""
-
-    def __init__(self, model: HookedModel, stack: ExitStack) -> None:
+    def __init__(self, model: ForeignModel, stack: ExitStack) -> None:
         self._model, self._stack = model, stack
+        self._asked: set[str] | None = set()  # sites, and the parts that own them; None: all
         self._points: dict[tuple[str, ModuleCall, int], AttentionPoint] = {}
-        self._most: dict[tuple[str, ModuleCall], int] = {}
-        self._asked: dict[str, int] = {}
+        self._most: dict[tuple[str, ModuleCall], int] = {}  # attentions in one call
+        self._calls: dict[str, int] = {}  # calls of each named module in one pass
+        self._attentions: set[str] = set()  # modules whose attention is asked for
+        self._numbered: set[str] = set()
+        self._intercepted: set[str] = set()
+        self._unread: set[str] = set()  # stacks without a hooked block, read at their end
         self._first: dict[ModuleCall, list[Callable[..., Any]]] = {}
         self._last: dict[ModuleCall, list[Callable[..., Any]]] = {}
-        self._functions = any(each.backend != "registry" for _, each in model.structure.attentions)
-        self._shared: set[str] = set()  # paths of modules that one pass calls more than once
-        for structure in model.structure.stacks:
-            for block in structure.blocks:
-                self._shared.update(each.path for each in block.places if each.number)
+        self._now = self._first, self._last
+        for path, attention in model.structure.attentions:
+            point = model.get_submodule(path)
+            assert isinstance(point, AttentionPoint)
+            backend, place, nth = attention.backend, attention.place, attention.nth
+            self._points[backend, place, nth] = point
+            self._most[backend, place] = max(self._most.get((backend, place), 0), nth + 1)
+        for each in model.structure.stacks:
+            for block in each.blocks:
+                for place in block.places:
+                    self._calls[place.path] = max(self._calls.get(place.path, 0), place.number + 1)
+        self._shared = {path for path, calls in self._calls.items() if calls > 1}
+        self._has_encoder = "encoder" in model.structure.names
+        self._places = {place.path for _, place, _ in self._points}
+        stack.enter_context(exclusive({model.foreign.get_submodule(path) for path in self._places}))
+        stack.enter_context(uncompiled(model.foreign))
+        self._root()
+        for path, module in model.foreign.named_modules():
+            if isinstance(module, nn.TransformerEncoder):
+                self._padding(path, module)
+        for each in model.structure.stacks:
+            self._around(each)
+        stack.enter_context(reorders_recorded())
 
-    def root(self) -> None:
+    def install(self, sites: Collection[str] | None) -> None:
+        """Install what these sites need beside what is installed already; None for all sites."""
+        if self._asked is None or (sites is not None and self._asked.issuperset({*sites, ""})):
+            return
+        if sites is None:
+            self._asked = None
+        else:
+            self._asked |= {"", *sites, *(site.rpartition(".")[0] for site in sites)}
+        self._first, self._last, self._unread = {}, {}, set()
+        finders: dict[nn.Module, Callable[[nn.Module], AttentionPoint | None]] = {}
+        for structure in self._model.structure.stacks:
+            self._blocks(structure)
+            for path, attention in structure.attentions:
+                place = attention.place.path
+                if place in self._attentions or not self._asks(path):
+                    continue
+                self._attentions.add(place)
+                if attention.backend == "registry":
+                    module = self._model.foreign.get_submodule(place)
+                    finders[module] = partial(self._find, place)
+                else:
+                    # Gradient checkpointing runs an attention once more outside of its model.
+                    self._intercept(place)
+        if finders:
+            self._stack.enter_context(attentions_hooked(finders))
+        self._now = self._first, self._last  # in one step: another thread may be in a pass
+        needed = self._attentions | {place.path for place in (*self._first, *self._last)}
+        for path in sorted((needed | self._inside_functions()) - self._numbered):
+            self._number(path)
+
+    def _asks(self, part: str, *sites: str) -> bool:
+        """Is one of a part's sites asked for; any at all, where none is named?"""
+        if self._asked is None:
+            return True
+        if not sites:
+            return part in self._asked
+        return any((f"{part}.{site}" if part else site) in self._asked for site in sites)
+
+    def _inside_functions(self) -> set[str]:
+        """Return the named modules inside attentions at torch's functions.
+
+        Softmaxes in them belong to them, not to the module around, and are counted apart.
+        """
+        found: set[str] = set()
+        for backend, place, _ in self._points:
+            if backend != "registry" and place.path in self._attentions:
+                prefix = f"{place.path}." if place.path else ""
+                found.update(path for path in self._calls if path.startswith(prefix))
+        return found
+
+    def _root(self) -> None:
         """Hook the beginning and the end of the model's forward pass."""
         model = self._model
 
@@ -112,8 +149,8 @@ class _Installer:
             model.current_pass.begin()
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-            is_wanted = any(point.wants(*point.sites) for point in self._points.values())
-            if is_wanted and not model.current_pass.hooked:
+            state = model.current_pass
+            if state.ran and not state.hooked and self._wants_attention():
                 raise CouldNotRun(
                     f"no attention of this {type(module).__name__} reached its hook point in this "
                     "pass: it is computed in another way than when the model was traced, as after "
@@ -128,34 +165,54 @@ class _Installer:
 
         self._hook("", before, after)
 
-    def stack(self, structure: StackStructure) -> None:
-        """Hook the modules around a stack, and each of its blocks."""
-        model, point = self._model, self._model.get_submodule(structure.name)
-        assert isinstance(point, SitedModule)
+    def _wants_attention(self) -> bool:
+        return any(point.wants(*point.sites) for point in self._points.values())
+
+    def _around(self, structure: StackStructure) -> None:
+        """Hook the modules around a stack, whose arguments say what it reads."""
+        model = self._model
         shared: set[str] = set()
         for other in model.structure.stacks:
             if other is not structure:
                 shared.update(other.around)
+        innermost = structure.module_in(model.foreign)
         for path in structure.around:
             module = model.foreign.get_submodule(path)
+            if path in shared or isinstance(module, nn.ModuleList | nn.ModuleDict):
+                continue
             reader = StackReader(module, is_plain=not hasattr(model.foreign, "config"))
 
             def before(_: nn.Module, args: Any, kwargs: Any, reader: StackReader = reader) -> None:
                 model.current_pass.read(structure.name, reader.inputs(args, kwargs))
 
-            def after(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-                memory = first_tensor(output) if structure.name == "encoder" else None
+            def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+                found = first_tensor(output)
+                if structure.name in self._unread and module is innermost and found is not None:
+                    self._announce(structure, found)
+                memory = found if structure.name == "encoder" else None
                 model.current_pass.returned(structure.name, output, memory)
 
-            if path not in shared:
-                self._hook(path, before, after)
-            if self._functions:
-                self._intercept(module)
-        for index, block in enumerate(structure.blocks):
-            path = ".".join(filter(None, (structure.name, f"layers.{index}")))
-            self._block(structure.name, point, path, index, block)
+            self._hook(path, before, after)
+        if any(each.backend != "registry" for _, each in structure.attentions):
+            # Also where no attention is asked for: it keeps torch's modules off their fast path.
+            for path in structure.around:
+                self._intercept(path)
 
-    def padding(self, path: str, encoder: nn.TransformerEncoder) -> None:
+    def _announce(self, structure: StackStructure, hidden: Tensor) -> None:
+        """Tell the hooks what a stack reads, and first what the encoder before it has read."""
+        model, form = self._model, structure.blocks[0].stream
+        point = model.get_submodule(structure.name)
+        assert isinstance(point, SitedModule)
+        if structure.name == "decoder" and self._has_encoder:
+            encoder = model.get_submodule("encoder")
+            assert isinstance(encoder, SitedModule)
+            model.current_pass.remind(structure.name, "encoder", encoder)
+        is_turned = form == "length first" and not hasattr(model.foreign, "config")
+        model.current_pass.announce(
+            structure.name, point, turned(hidden, form), is_turned=is_turned
+        )
+
+    def _padding(self, path: str, encoder: nn.TransformerEncoder) -> None:
         """Write the zeros at padding that an encoder of plain torch writes without hooks."""
         model = self._model
 
@@ -163,7 +220,10 @@ class _Installer:
             modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
             others = [each for each in modes if not isinstance(each, Functions)]
             # With another function mode torch leaves its fast path by itself.
-            model.current_pass.left_out = None if others else left_out(encoder, *args, **kwargs)
+            model.current_pass.left_out = None
+            if not others:
+                with hooks_hidden(encoder):
+                    model.current_pass.left_out = left_out(encoder, *args, **kwargs)
 
         def after(_: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
             lengths, model.current_pass.left_out = model.current_pass.left_out, None
@@ -176,18 +236,9 @@ class _Installer:
         self._hook(path, before, do_nothing)
         self._hook(f"{path}.layers.{len(encoder.layers) - 1}".lstrip("."), do_nothing, after)
 
-    def attention(self, path: str, structure: AttentionStructure) -> None:
-        """Register an attention's hook point under the module call that computes it."""
-        point = self._model.get_submodule(path)
-        assert isinstance(point, AttentionPoint)
-        backend, place, nth = structure.backend, structure.place, structure.nth
-        self._points[backend, place, nth] = point
-        self._most[backend, place] = max(self._most.get((backend, place), 0), nth + 1)
-        self._asked[place.path] = max(self._asked.get(place.path, 0), place.number + 1)
-
-    def find(self, backend: str, path: str, _: nn.Module) -> AttentionPoint | None:
-        """Return the hook point of a module's next attention."""
-        return self._point(backend, ModuleCall(path, self._model.current_pass.number(path)))
+    def _find(self, path: str, _: nn.Module) -> AttentionPoint | None:
+        """Return the hook point of a module's next attention in the registry."""
+        return self._point("registry", ModuleCall(path, self._model.current_pass.number(path)))
 
     def _point(self, backend: str, place: ModuleCall) -> AttentionPoint | None:
         """Return the hook point of the next attention in the present call of a module, counting it.
@@ -198,7 +249,8 @@ class _Installer:
         Raises:
             CouldNotRun: a call with several attentions has more than when it was traced.
         """
-        number = self._model.current_pass.count(backend, place)
+        state = self._model.current_pass
+        number = state.count(backend, place)
         most = self._most.get((backend, place), 0)
         if number >= most > 0 and backend != "softmax":  # other softmaxes are counted too
             points = [self._points[backend, place, each] for each in range(most)]
@@ -210,32 +262,19 @@ class _Installer:
                 )
             number = number % most
         point = self._points.get((backend, place, number))
-        self._model.current_pass.hooked += point is not None
+        state.hooked += point is not None
         return point
 
-    def intercept_attentions(self) -> None:
-        """Turn the backend at torch's functions on in attentions that run outside of their model.
-
-        Gradient checkpointing does that: it computes a block once more in the backward pass.
-        """
-        for path in {place.path for backend, place, _ in self._points if backend != "registry"}:
-            self._intercept(self._model.foreign.get_submodule(path))
-
-    def finish(self) -> None:
-        """Install the hooks at all module calls that were named."""
-        calls = dict(self._asked)
-        for place in (*self._first, *self._last):
-            calls[place.path] = max(calls.get(place.path, 0), place.number + 1)
-        for path in sorted(calls):
-            self._number(path, calls[path])
-
-    def _number(self, path: str, calls: int) -> None:
+    def _number(self, path: str) -> None:
         """Count the calls of a module, and run the functions that are registered for each."""
-        model = self._model
+        model, calls = self._model, self._calls[path]
+        self._numbered.add(path)
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            number = model.current_pass.call(path, calls)
-            for each in self._first.get(ModuleCall(path, number), ()):
+            state = model.current_pass
+            number = state.call(path, calls)
+            state.ran += path in self._attentions
+            for each in self._now[0].get(ModuleCall(path, number), ()):
                 args, kwargs = each(args, kwargs)
             return args, kwargs
 
@@ -243,107 +282,74 @@ class _Installer:
             number = model.current_pass.end(path)
             if output is None:  # the call broke off
                 return None
-            for each in self._last.get(ModuleCall(path, number), ()):
+            for each in self._now[1].get(ModuleCall(path, number), ()):
                 output = each(output)
             return output
 
         self._hook(path, before, after, always=True)
 
-    def _block(
-        self, stack: str, at: SitedModule, path: str, index: int, structure: BlockStructure
-    ) -> None:
-        model, point = self._model, self._model.get_submodule(path)
+    def _blocks(self, structure: StackStructure) -> None:
+        """Register the functions at all blocks of a stack that are asked for.
+
+        The first of them tells what the stack reads. If there is none, the other half of an
+        encoder–decoder is read at its end, another stack at its first block.
+        """
+        asked = []
+        for index, path in enumerate(structure.paths):
+            own = {path, *(f"{path}.{name}" for name in structure.blocks[index].parts)}
+            if self._asked is None or not own.isdisjoint(self._asked):
+                asked.append(index)
+        has_end = structure.module_in(self._model.foreign) is not None
+        if not asked and has_end and structure.name in ("encoder", "decoder"):
+            self._unread.add(structure.name)
+            return
+        reader = 0
+        if asked and not self._asks(structure.name, "embedding"):
+            reader = asked[0]
+        for index in {reader, *asked}:
+            self._block(structure, index, reads=index == reader)
+
+    def _read(self, stack: StackStructure, index: int, args: Any, kwargs: Any) -> Any:
+        """Tell what a stack reads where its first hooked block begins, and show the embedding."""
+        hidden, put = stream_of(args, kwargs)
+        self._announce(stack, hidden)
+        if index > 0 or not self._asks(stack.name, "embedding"):
+            return args, kwargs
+        point = self._model.get_submodule(stack.name)
+        assert isinstance(point, SitedModule)
+        return put(seen(point, "embedding", hidden, stack.blocks[0].stream))
+
+    def _block(self, stack: StackStructure, index: int, *, reads: bool) -> None:
+        """Register the functions at one block's modules that are asked for."""
+        path, structure = stack.paths[index], stack.blocks[index]
+        point = self._model.get_submodule(path)
         assert isinstance(point, BlockPoint)
         if structure.place is None:
             return
-
-        def enter(args: Any, kwargs: Any) -> Any:
-            hidden, put = _hidden(args, kwargs)
-            if index == 0:
-                if stack == "decoder" and "encoder" in model.structure.names:
-                    encoder = model.get_submodule("encoder")
-                    assert isinstance(encoder, SitedModule)
-                    model.current_pass.remind(stack, "encoder", encoder)
-                is_turned = structure.stream == "length first" and not hasattr(
-                    model.foreign, "config"
-                )
-                model.current_pass.announce(
-                    stack, at, _turned(hidden, structure.stream), is_turned=is_turned
-                )
-                hidden = _seen(at, "embedding", hidden, structure.stream)
-            hidden = _seen(point, "residual_before", hidden, structure.stream)
-            model.current_pass.stream[path] = hidden
-            return put(hidden)
-
-        def leave(output: Any) -> Any:
-            # Kept for all blocks, the streams of a long text would take most of the memory.
-            model.current_pass.stream.pop(path, None)
-            known = point.supplied("residual_after")
-            found = first_tensor(output)
-            assert found is not None
-            shown = found if known is None else _turned_back(known, structure.stream)
-            return _with(output, _seen(point, "residual_after", shown, structure.stream), found)
-
-        self._before(structure.place, enter)
-        if structure.end is not None:
-            self._after(structure.end, leave)
-        if structure.gives != "other":
+        has_streams, is_left = self._asks(path, *_STREAMS), self._asks(path, "residual_after")
+        block = _BlockHooks(self._model, path, point, structure, has_streams=has_streams)
+        if reads:
+            self._before(structure.place, partial(self._read, stack, index))
+        if has_streams or self._asks(path, "residual_before"):
+            self._before(structure.place, block.enter)
+        if structure.end is not None and (has_streams or is_left):
+            self._after(structure.end, block.leave)
+        if is_left:
             self._skip(structure.place, point, structure)
         for each in structure.attentions:
-            self._stream(path, point, each, structure.stream)
-        if "feed_forward" in dict(point.named_children()):
-            self._feed_forward(point.get_submodule("feed_forward"), structure)
+            is_shown = has_streams or self._asks(f"{path}.{each.name}", "output")
+            if each.adds is not None and is_shown:
+                self._after(each.adds, partial(block.attention_added, each))
+                if has_streams and isinstance(each.after, ModuleCall):
+                    self._after(each.after, partial(block.normed, each))
+        if self._asks(f"{path}.feed_forward"):
+            self._feed_forward(block, structure)
 
-    def _stream(
-        self, path: str, block: BlockPoint, structure: AttentionStructure, form: str
-    ) -> None:
-        """Hook the module whose output an attention adds to the residual stream, and the one that
-        returns the sum."""
-        model, point = self._model, block.get_submodule(structure.name)
-        site = "residual_after_cross" if structure.name.startswith("cross") else "residual_between"
-        assert isinstance(point, SitedModule)
-        if structure.adds is None:
-            return
-
-        def added(output: Any) -> Any:
-            found = first_tensor(output)
-            assert found is not None
-            new = _seen(point, "output", found, form)
-            if structure.after == "sum" and block.is_hooked and path in model.current_pass.stream:
-                total = model.current_pass.stream[path] + new
-                shown = _seen(block, site, total, form)
-                new = new if shown is total else new + (shown - total)
-                model.current_pass.stream[path] = shown
-            return _with(output, new, found)
-
-        self._after(structure.adds, added)
-        if isinstance(structure.after, ModuleCall):
-
-            def normed(output: Any) -> Any:
-                found = first_tensor(output)
-                assert found is not None
-                model.current_pass.stream[path] = _seen(block, site, found, form)
-                return _with(output, model.current_pass.stream[path], found)
-
-            self._after(structure.after, normed)
-
-    def _feed_forward(self, point: nn.Module, structure: BlockStructure) -> None:
-        assert isinstance(point, FeedForwardPoint)
-        if structure.down is not None and "hidden" in point.sites:
-
-            def inside(args: Any, kwargs: Any) -> Any:
-                hidden, put = _hidden(args, kwargs)
-                return put(_seen(point, "hidden", hidden, structure.stream))
-
-            self._before(structure.down, inside)
-        if structure.adds is not None and "output" in point.sites:
-
-            def added(output: Any) -> Any:
-                found = first_tensor(output)
-                assert found is not None
-                return _with(output, _seen(point, "output", found, structure.stream), found)
-
-            self._after(structure.adds, added)
+    def _feed_forward(self, block: "_BlockHooks", structure: BlockStructure) -> None:
+        if structure.down is not None:
+            self._before(structure.down, block.hidden)
+        if structure.adds is not None:
+            self._after(structure.adds, block.feed_forward_added)
 
     def _skip(self, place: ModuleCall, point: BlockPoint, structure: BlockStructure) -> None:
         """Skip the inside of a block whose result a hook supplies.
@@ -351,7 +357,8 @@ class _Installer:
         Layers that share a module are never skipped: its calls are told apart by counting them.
         """
         module = self._model.foreign.get_submodule(place.path)
-        if "forward" in vars(module) or any(each.path in self._shared for each in structure.places):
+        is_shared = any(each.path in self._shared for each in structure.places)
+        if structure.gives == "other" or "forward" in vars(module) or is_shared:
             return
         forward, model = module.forward, self._model
 
@@ -360,14 +367,18 @@ class _Installer:
             if known is None:
                 return forward(*args, **kwargs)
             model.current_pass.hooked += 1
-            known = _turned_back(known, structure.stream)
+            known = turned_back(known, structure.stream)
             return (known,) if structure.gives == "one" else known
 
         module.forward = ModuleHook(known_or_run, forward)
         self._stack.callback(vars(module).pop, "forward", None)
 
-    def _intercept(self, module: nn.Module) -> None:
+    def _intercept(self, path: str) -> None:
         """Turn the backend at torch's functions on while a module runs."""
+        if path in self._intercepted:
+            return
+        self._intercepted.add(path)
+        module = self._model.foreign.get_submodule(path)
         own, forward, model = vars(module).get("forward"), module.forward, self._model
 
         def intercepted(*args: Any, **kwargs: Any) -> Any:
@@ -383,7 +394,7 @@ class _Installer:
     def _find_here(self, backend: str) -> AttentionPoint | None:
         """Return the hook point of the next attention in the innermost running module."""
         place = self._model.current_pass.innermost
-        if place is None or place.path not in self._asked:
+        if place is None or place.path not in self._places:
             return None
         return self._point(backend, place)
 
@@ -412,48 +423,74 @@ class _Installer:
             self._stack.callback(each.remove)
 
 
-def _seen(part: SitedModule, site: str, value: Tensor, form: str) -> Tensor:
-    """Show a value at a site as (batch, length, width); return the result in the value's own
-    form."""
-    given = _turned(value, form)
-    found = part.visit(site, given)
-    return value if found is given else _turned_back(found, form)
+class _BlockHooks:
+    """What is shown of one block where its modules are called."""
+
+    def __init__(
+        self,
+        model: ForeignModel,
+        path: str,
+        point: BlockPoint,
+        structure: BlockStructure,
+        *,
+        has_streams: bool,
+    ) -> None:
+        self._model, self._path, self._point = model, path, point
+        self._form, self._has_streams = structure.stream, has_streams
+        self._parts = dict(point.named_children())
+
+    def enter(self, args: Any, kwargs: Any) -> Any:
+        """Show the residual stream that the block reads."""
+        hidden, put = stream_of(args, kwargs)
+        hidden = seen(self._point, "residual_before", hidden, self._form)
+        if self._has_streams:
+            self._model.current_pass.stream[self._path] = hidden
+        return put(hidden)
+
+    def leave(self, output: Any) -> Any:
+        """Show the residual stream that the block returns."""
+        # Kept for all blocks, the streams of a long text would take most of the memory.
+        self._model.current_pass.stream.pop(self._path, None)
+        known, found = self._point.supplied("residual_after"), tensor_of(output)
+        shown = found if known is None else turned_back(known, self._form)
+        return with_value(output, seen(self._point, "residual_after", shown, self._form), found)
+
+    def attention_added(self, attention: AttentionStructure, output: Any) -> Any:
+        """Show what an attention adds to the stream and, where no module returns it, the sum."""
+        found, stream = tensor_of(output), self._model.current_pass.stream
+        new = seen(self._part(attention.name), "output", found, self._form)
+        if attention.after == "sum" and self._path in stream and self._point.is_hooked:
+            total = stream[self._path] + new
+            shown = seen(self._point, _stream_after(attention), total, self._form)
+            new = new if shown is total else new + (shown - total)
+            stream[self._path] = shown
+        return with_value(output, new, found)
+
+    def normed(self, attention: AttentionStructure, output: Any) -> Any:
+        """Show the stream after an attention where a module returns it."""
+        found = tensor_of(output)
+        shown = seen(self._point, _stream_after(attention), found, self._form)
+        self._model.current_pass.stream[self._path] = shown
+        return with_value(output, shown, found)
+
+    def hidden(self, args: Any, kwargs: Any) -> Any:
+        """Show the hidden layer of the feed-forward part."""
+        hidden, put = stream_of(args, kwargs)
+        return put(seen(self._part("feed_forward"), "hidden", hidden, self._form))
+
+    def feed_forward_added(self, output: Any) -> Any:
+        """Show what the feed-forward part adds to the stream."""
+        found = tensor_of(output)
+        return with_value(
+            output, seen(self._part("feed_forward"), "output", found, self._form), found
+        )
+
+    def _part(self, name: str) -> SitedModule:
+        part = self._parts[name]
+        assert isinstance(part, SitedModule)
+        return part
 
 
-def _turned(value: Tensor, form: str) -> Tensor:
-    """Reshape the stream of plain torch to (batch, length, width)."""
-    if form == "length first":
-        return value.transpose(0, 1)
-    return value[None] if form == "one input" else value
-
-
-def _turned_back(value: Tensor, form: str) -> Tensor:
-    if form == "length first":
-        return value.transpose(0, 1)
-    return value[0] if form == "one input" else value
-
-
-def _hidden(args: Any, kwargs: dict[str, Any]) -> tuple[Tensor, Callable[[Tensor], Any]]:
-    """Return the stream among a module's arguments, and a function that replaces it."""
-    index = next((place for place, each in enumerate(args) if isinstance(each, Tensor)), None)
-    if index is not None:
-        return args[index], lambda new: ((*args[:index], new, *args[index + 1 :]), kwargs)
-    name = "hidden_states"
-    if name not in kwargs:
-        name = next(name for name, each in kwargs.items() if isinstance(each, Tensor))
-    return kwargs[name], lambda new: (args, {**kwargs, name: new})
-
-
-def _with(output: Any, new: Tensor, found: Tensor) -> Any:
-    """Replace the tensor `found` in a module's output."""
-    if new is found:
-        return output
-    if isinstance(output, Tensor):
-        return new
-    if isinstance(output, tuple | list):
-        index = next(place for place, each in enumerate(output) if each is found)
-        changed = (*output[:index], new, *output[index + 1 :])
-        return changed if isinstance(output, tuple) else list(changed)
-    name = next(name for name, each in output.items() if each is found)
-    output[name] = new
-    return output
+def _stream_after(attention: AttentionStructure) -> str:
+    """Return the site of the stream after an attention."""
+    return "residual_after_cross" if attention.name.startswith("cross") else "residual_between"

@@ -6,35 +6,91 @@
 
 While one of our hooks is installed, torch's hooks in the foreign model and a backend at its
 attention bring the values of every call to the hook points; afterwards they are removed.
+
+Families name the sites in the blocks of one type of model where tracing cannot find them:
+
+    register_family(Family("granite", attention="self_attn.o_proj", down="mlp.down_proj",
+    feed_forward="mlp"))
+
+They are seldom needed: tracing finds most sites from the numbers of one pass. It leaves out those
+that it cannot verify, such as an output that the model scales before it is added to the stream.
 """
 
 import inspect
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from attnlab.errors import WrongUsage
-from attnlab.pretrained.hook_points import AttentionPoint, BlockPoint, FeedForwardPoint, StackPoint
-from attnlab.pretrained.hooks import install_hooks
-from attnlab.pretrained.ownership import hooks_hidden, remove_copied_hooks
-from attnlab.pretrained.pass_state import PassState
-from attnlab.pretrained.predictor import ForeignPredictor
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.pretrained.attention_call import (
+    AttentionPoint,
+    BlockPoint,
+    FeedForwardPoint,
+    StackPoint,
+)
+from attnlab.pretrained.hooks import ForeignHooks
+from attnlab.pretrained.pass_state import ForeignModel, PassState, hooks_hidden, remove_copied_hooks
 from attnlab.pretrained.structure import (
     AttentionStructure,
     BlockStructure,
     ModelStructure,
-    StackStructure,
+    ModuleCall,
 )
-from attnlab.pretrained.text_inputs import text_config, text_inputs
-from attnlab.pretrained.token_names import TokenNames
+from attnlab.pretrained.text import TokenNames, text_config, text_inputs
 from attnlab.pretrained.tracing import first_tensor
 from attnlab.sites import SitedModule
 
-__all__ = ["Pretrained"]
+
+class ForeignPredictor:
+    """One generation of a foreign model.
+
+    Args:
+        model: with hook points.
+        reads: the name of its argument for the generated tokens.
+        given: its other arguments, such as the source of an encoder–decoder.
+
+    Raises:
+        WrongUsage: the model does not generate.
+    """
+
+    def __init__(self, model: "Pretrained", reads: str, given: dict[str, Any]) -> None:
+        can_generate = getattr(model.foreign, "can_generate", None)
+        if "logits" not in model.sites or (callable(can_generate) and not can_generate()):
+            raise WrongUsage(
+                f"{model.name}, a {type(model.foreign).__name__}, does not choose one token "
+                "after another."
+            )
+        self._model, self._reads, self._given = model, reads, given
+        self._past: Any = None
+        self._read: Tensor | None = None
+
+    def __call__(self, tokens: Tensor, *, cache: object = None) -> Tensor:
+        """Return the logits, (batch, positions, vocabulary), the last of them of the next token.
+
+        tokens: all of them without a cache; with one, those since the last call.
+        """
+        options = {**self._given, **self._model.last_alone(1)}
+        if cache is None:
+            found: Tensor = self._model(**{self._reads: tokens}, **options)
+            return found
+        self._read = tokens if self._read is None else torch.cat((self._read, tokens), 1)
+        new = tokens if self._past is not None else self._read
+        output = self._model.foreign(
+            **{self._reads: new}, past_key_values=self._past, use_cache=True, **options
+        )
+        self._past = output.get("past_key_values")  # None: the model reads all tokens each time
+        memory = output.get("encoder_last_hidden_state")
+        if memory is not None:
+            self._given = {**self._given, "encoder_outputs": (memory,)}
+        logits: Tensor = output["logits"]
+        return logits
+
 
 _PADDING = ("src_key_padding_mask", "key_padding_mask")
 """Arguments by which modules of plain torch take padding: True where it is."""
@@ -42,7 +98,7 @@ _PADDING = ("src_key_padding_mask", "key_padding_mask")
 _INPUTS = ("query", "key", "value", "mask")
 
 
-class Pretrained(SitedModule):
+class Pretrained(ForeignModel):
     """A foreign model and its hook points. `foreign` is the model itself, untouched.
 
     Called with token ids (batch, length), with (source, target) ids, or with the foreign model's
@@ -74,7 +130,7 @@ class Pretrained(SitedModule):
         for stack in structure.stacks:
             blocks = [_block_point(block) for block in stack.blocks]
             if stack.name:
-                self.add_module(stack.name, StackPoint(blocks, self._module_around(stack)))
+                self.add_module(stack.name, StackPoint(blocks, stack.module_in(foreign)))
             else:
                 self.layers = nn.ModuleList(blocks)
                 sites.append("embedding")
@@ -88,7 +144,7 @@ class Pretrained(SitedModule):
         self.example: Mapping[str, Any] = {}
         """The small inputs by which the model was traced and verified."""
         self._depth, self._lock, self._hooked = 0, threading.Lock(), ExitStack()
-        self._own = threading.local()
+        self._foreign_hooks: ForeignHooks | None = None
         self._takes = {
             each.name: each.kind for each in inspect.signature(foreign.forward).parameters.values()
         }
@@ -196,14 +252,6 @@ class Pretrained(SitedModule):
         """The foreign model: direct calls and `generate` start there."""
         return self.foreign
 
-    def _module_around(self, stack: StackStructure) -> nn.Module | None:
-        """Return the innermost module around a stack that can be called."""
-        for path in reversed(stack.around):
-            module = self.foreign.get_submodule(path)
-            if path and not isinstance(module, nn.ModuleList | nn.ModuleDict):
-                return module
-        return None
-
     def attention_points(self) -> Iterator[tuple[str, AttentionPoint]]:
         """List the hook points of all attentions with their paths."""
         for path, module in self.named_modules():
@@ -211,26 +259,44 @@ class Pretrained(SitedModule):
                 yield path, module
 
     @contextmanager
-    def while_hooked(self) -> Iterator[None]:
-        """Keep hooks in the foreign model while the `with` lasts."""
+    def while_hooked(self, sites: Collection[str] | None = None) -> Iterator[None]:
+        """Keep hooks in the foreign model while the `with` lasts.
+
+        sites: where; None for those that the hooks installed here are about.
+        """
         with self._lock:
             self._depth += 1
-            if self._depth == 1:
-                try:
+            try:
+                if self._depth == 1:
                     self._own = threading.local()
-                    install_hooks(self, self._hooked)
-                except BaseException:
-                    self._depth -= 1
-                    self._hooked.close()
-                    raise
+                    self._foreign_hooks = ForeignHooks(self, self._hooked)
+                if self._foreign_hooks is not None:
+                    self._foreign_hooks.install(self._asked_sites() if sites is None else sites)
+            except BaseException:
+                self._release()
+                raise
         try:
             yield
         finally:
             with self._lock:
-                self._depth -= 1
-                if not self._depth:
-                    self._hooked.close()
-                    self._own = threading.local()  # releases the tensors of the last pass
+                self._release()
+
+    def _release(self) -> None:
+        """Remove the hooks from the foreign model after the last `while_hooked`."""
+        self._depth -= 1
+        if not self._depth:
+            self._hooked.close()
+            self._foreign_hooks = None
+            self._own = threading.local()  # releases the tensors of the last pass
+
+    def _asked_sites(self) -> set[str] | None:
+        """Return the sites that our hooks are about; None for all, also where there is no hook."""
+        found: set[str] = set()
+        for path, hook in self._installed:
+            if hook.sites is None:
+                return None
+            found.update(site.removeprefix(f"{path}.") for site in hook.sites)
+        return found if self._installed else None
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -249,7 +315,7 @@ class Pretrained(SitedModule):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a copy, which has no hooks."""
         state = {**super().__getstate__(), "_depth": 0}
-        for name in ("_lock", "_own", "_hooked"):
+        for name in ("_lock", "_own", "_hooked", "_foreign_hooks"):
             del state[name]
         return state
 
@@ -257,15 +323,8 @@ class Pretrained(SitedModule):
         """Restore a copy, with a lock and a pass state of its own."""
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._lock, self._own, self._hooked = threading.Lock(), threading.local(), ExitStack()
+        self._foreign_hooks = None
         remove_copied_hooks(self.foreign)
-
-    @property
-    def current_pass(self) -> PassState:
-        """The state of this thread's pass."""
-        found: PassState | None = getattr(self._own, "current_pass", None)
-        if found is None:
-            found = self._own.current_pass = PassState()
-        return found
 
 
 def _block_point(block: BlockStructure) -> BlockPoint:
@@ -302,3 +361,100 @@ def _attention_point(attention: AttentionStructure) -> AttentionPoint:
         num_kv_heads=attention.num_kv_heads,
         is_cross=attention.name.startswith("cross"),
     )
+
+
+@dataclass(frozen=True)
+class Family:
+    """Paths of modules within a block; None leaves it to tracing.
+
+    Args:
+        model_type: as in `config.json`.
+        attention, cross_attention: the modules whose outputs are `attention.output` and
+            `cross_attention.output`.
+        down: the projection of the hidden layer back to d_model; its input is
+            `feed_forward.hidden`.
+        feed_forward: the module whose output is `feed_forward.output`.
+    """
+
+    model_type: str
+    attention: str | None = None
+    cross_attention: str | None = None
+    down: str | None = None
+    feed_forward: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.model_type, str) and self.model_type):
+            raise WrongUsage(
+                "a family is named by the model_type of config.json, such as 'gpt2'; got "
+                f"{self.model_type!r}."
+            )
+
+    def corrected(self, structure: ModelStructure, foreign: nn.Module) -> ModelStructure:
+        """Return a traced structure with the family's modules.
+
+        Raises:
+            WrongUsage: a block has no such module, or no block has any.
+        """
+        stacks = [
+            replace(each, blocks=tuple(self._block(block, foreign) for block in each.blocks))
+            for each in structure.stacks
+        ]
+        if not any(block.place is not None for each in stacks for block in each.blocks):
+            raise WrongUsage(
+                f"family {self.model_type!r}: tracing found no blocks in this model to name "
+                "paths in."
+            )
+        return ModelStructure(tuple(stacks))
+
+    @property
+    def sites(self) -> list[str]:
+        """The ends of the names of the sites that it defines."""
+        named = {
+            ".attention.output": self.attention,
+            ".cross_attention.output": self.cross_attention,
+            ".feed_forward.hidden": self.down,
+            ".feed_forward.output": self.feed_forward,
+        }
+        return [site for site, path in named.items() if path is not None]
+
+    def _block(self, block: BlockStructure, foreign: nn.Module) -> BlockStructure:
+        if block.place is None:
+            return block
+        names = {
+            name for name, _ in foreign.get_submodule(block.place.path).named_modules() if name
+        }
+
+        def place(path: str) -> ModuleCall:
+            assert block.place is not None
+            if path not in names:
+                raise WrongUsage(
+                    f"family {self.model_type!r}: the block {block.place.path} has no module "
+                    f"{path!r}; {did_you_mean(path, names)}"
+                )
+            return ModuleCall(f"{block.place.path}.{path}", block.place.number)
+
+        def attention(each: AttentionStructure) -> AttentionStructure:
+            path = self.cross_attention if each.name.startswith("cross") else self.attention
+            return each if path is None else replace(each, adds=place(path))
+
+        found = replace(block, attentions=tuple(attention(each) for each in block.attentions))
+        if self.down is not None:
+            found = replace(found, down=place(self.down))
+        if self.feed_forward is not None:
+            found = replace(found, adds=place(self.feed_forward))
+        return found
+
+
+_FAMILIES: dict[str, Family] = {}
+
+
+def register_family(family: Family) -> None:
+    """Use a family for all models of its type that are opened from now on, in this process."""
+    if not isinstance(family, Family):
+        raise WrongUsage(f"a family is a Family(model_type, …); got a {type(family).__name__}.")
+    _FAMILIES[family.model_type] = family
+
+
+def family_of(foreign: nn.Module) -> Family | None:
+    """Return the family registered for a model's type, or None."""
+    return _FAMILIES.get(str(getattr(getattr(foreign, "config", None), "model_type", "")))

@@ -1,25 +1,133 @@
 """The state of one pass of a foreign model while it runs: what each stack reads, and which modules
-are running."""
+are running. And its hooks: one owner at a time, none in compiled code, none in copies.
+"""
 
 import inspect
+import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from attnlab.pretrained.cache_order import order_of
-from attnlab.pretrained.structure import ModuleCall
+from attnlab.errors import WrongUsage
+from attnlab.pretrained.backends.registry import order_of
+from attnlab.pretrained.structure import ModelStructure, ModuleCall
 from attnlab.pretrained.tracing import inside
 from attnlab.sites import SitedModule
 
-__all__ = ["PassState", "StackInputs", "StackReader"]
+_lock = threading.Lock()
+_taken: "weakref.WeakSet[nn.Module]" = weakref.WeakSet()  # attentions that have hooks of ours
 
 
-class StackInputs(NamedTuple):
+def remove_copied_hooks(copied: nn.Module) -> None:
+    """Remove from a copy what the original's hooks became in it: hooks that do nothing, its own
+    forward."""
+    for module in copied.modules():
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for key in [key for key, function in hooks.items() if function is do_nothing]:
+                del hooks[key]
+        own = vars(module).get("forward")
+        if own is not None and own == type(module).forward.__get__(module):
+            del module.forward
+
+
+@contextmanager
+def exclusive(attentions: Collection[nn.Module]) -> Iterator[None]:
+    """Reserve these modules for one set of hook points: a second set would not see the edits of the
+    first."""
+    with _lock:
+        if any(module in _taken for module in attentions):
+            raise WrongUsage(
+                "this model, or a part of it, was given hook points twice, and hooks are installed "
+                "at the others; load it once, and record and edit through that."
+            )
+        _taken.update(attentions)
+    try:
+        yield
+    finally:
+        with _lock:
+            _taken.difference_update(attentions)
+
+
+@contextmanager
+def uncompiled(foreign: nn.Module) -> Iterator[None]:
+    """Run modules that were compiled in place as they were written: compiled code takes no
+    hooks."""
+    compiled = [module for module in foreign.modules() if module._compiled_call_impl is not None]
+    before = [module._compiled_call_impl for module in compiled]
+    for module in compiled:
+        module._compiled_call_impl = None
+    try:
+        yield
+    finally:
+        for module, call in zip(compiled, before, strict=True):
+            module._compiled_call_impl = call
+
+
+@contextmanager
+def hooks_hidden(foreign: nn.Module) -> Iterator[None]:
+    """Take our hooks and forwards out of a model within the `with`, so that it runs as it does
+    without us.
+
+    Hooks of others stay. torch's modules take their fast path only if they have no hook.
+    """
+    taken: list[tuple[nn.Module, str, Any]] = []
+    for module in foreign.modules():
+        for name in ("_forward_pre_hooks", "_forward_hooks"):
+            hooks = vars(module)[name]
+            if not hooks:
+                continue
+            others = {key: hook for key, hook in hooks.items() if not isinstance(hook, ModuleHook)}
+            if len(others) < len(hooks):
+                taken.append((module, name, hooks))
+                setattr(module, name, OrderedDict(others))
+        forward = vars(module).get("forward")
+        if isinstance(forward, ModuleHook):
+            taken.append((module, "forward", forward))
+            module.forward = forward.original
+    try:
+        yield
+    finally:
+        for module, name, value in taken:
+            setattr(module, name, value)  # the same object, to which the hooks' handles refer
+
+
+class ModuleHook:
+    """A hook or a `forward` of ours in a foreign module; a copy of the module gets the original
+    back."""
+
+    def __init__(self, function: Callable[..., Any], instead: Callable[..., Any]) -> None:
+        update_wrapper(self, instead, updated=())
+        self._function, self._instead = function, instead
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call our function."""
+        return self._function(*args, **kwargs)
+
+    @property
+    def original(self) -> Callable[..., Any]:
+        """The function that all our hooks replaced."""
+        return self._instead.original if isinstance(self._instead, ModuleHook) else self._instead
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Give a copy the original."""
+        return deepcopy(self._instead, memo)
+
+
+def do_nothing(*_: Any) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True)
+class StackInputs:
     """The inputs of a stack: ids (batch, length), real (batch, length), and the number of earlier
     tokens.
 
@@ -99,7 +207,7 @@ class PassState:
     def __init__(self) -> None:
         self.stream: dict[str, Tensor] = {}
         self.left_out: list[int] | None = None
-        self.hooked = 0
+        self.hooked = self.ran = 0
         self._inputs: dict[str, StackInputs] = {}
         self._caches: dict[str, weakref.ref[Any]] = {}  # the cache of each stack's last pass
         self._text: tuple[Tensor, Tensor | None] | None = None  # the last input: tokens, real
@@ -113,7 +221,7 @@ class PassState:
     def begin(self) -> None:
         """Discard the state of a pass that failed."""
         if not self._depth:
-            self.hooked = 0
+            self.hooked = self.ran = 0
             self._calls.clear()
             self._counts.clear()
             self._running.clear()
@@ -235,3 +343,22 @@ class PassState:
     def innermost(self) -> ModuleCall | None:
         """The innermost running module, of those with hooks."""
         return self._running[-1] if self._running else None
+
+
+class ForeignModel(SitedModule):
+    """A foreign model with hook points, as its hooks know it: its modules and the present pass."""
+
+    foreign: nn.Module
+    structure: ModelStructure
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own = threading.local()
+
+    @property
+    def current_pass(self) -> PassState:
+        """The state of this thread's pass."""
+        found: PassState | None = getattr(self._own, "current_pass", None)
+        if found is None:
+            found = self._own.current_pass = PassState()
+        return found

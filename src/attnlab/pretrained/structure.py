@@ -7,23 +7,14 @@ path and a number.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained.tracing import FoundAttention, ModelTrace, TracedCall
-
-__all__ = [
-    "AttentionStructure",
-    "BlockStructure",
-    "ModelStructure",
-    "ModuleCall",
-    "StackStructure",
-    "find_structure",
-]
 
 
 class ModuleCall(NamedTuple):
@@ -34,7 +25,8 @@ class ModuleCall(NamedTuple):
     number: int = 0
 
 
-class AttentionStructure(NamedTuple):
+@dataclass(frozen=True)
+class AttentionStructure:
     """One attention: its name in the block, where it is computed, and how the residual stream goes
     on after it.
 
@@ -54,7 +46,8 @@ class AttentionStructure(NamedTuple):
     after: ModuleCall | str | None
 
 
-class BlockStructure(NamedTuple):
+@dataclass(frozen=True)
+class BlockStructure:
     """One block.
 
     place: the module that receives the stream, None where no module is the block · end: the module
@@ -81,8 +74,14 @@ class BlockStructure(NamedTuple):
             found += [each.place, each.adds, after]
         return [each for each in found if each is not None]
 
+    @property
+    def parts(self) -> list[str]:
+        """The names of the parts in the block."""
+        return [*(each.name for each in self.attentions), "feed_forward"]
 
-class StackStructure(NamedTuple):
+
+@dataclass(frozen=True)
+class StackStructure:
     """One stack of blocks, and the paths of the modules around it, whose arguments say what it
     reads."""
 
@@ -90,8 +89,30 @@ class StackStructure(NamedTuple):
     blocks: tuple[BlockStructure, ...]
     around: tuple[str, ...]
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the hook points of the blocks."""
+        prefix = f"{self.name}." if self.name else ""
+        return [f"{prefix}layers.{index}" for index in range(len(self.blocks))]
 
-class ModelStructure(NamedTuple):
+    def module_in(self, foreign: nn.Module) -> nn.Module | None:
+        """Return the innermost module around the stack that can be called, or None."""
+        for path in reversed(self.around):
+            module = foreign.get_submodule(path)
+            if path and not isinstance(module, nn.ModuleList | nn.ModuleDict):
+                return module
+        return None
+
+    @property
+    def attentions(self) -> Iterator[tuple[str, AttentionStructure]]:
+        """Every attention with the path of its hook point."""
+        for path, block in zip(self.paths, self.blocks, strict=True):
+            for each in block.attentions:
+                yield f"{path}.{each.name}", each
+
+
+@dataclass(frozen=True)
+class ModelStructure:
     """All stacks of a model."""
 
     stacks: tuple[StackStructure, ...]
@@ -105,9 +126,7 @@ class ModelStructure(NamedTuple):
     def attentions(self) -> Iterator[tuple[str, AttentionStructure]]:
         """Every attention with the path of its hook point."""
         for stack in self.stacks:
-            for index, block in enumerate(stack.blocks):
-                for each in block.attentions:
-                    yield ".".join(filter(None, (stack.name, f"layers.{index}", each.name))), each
+            yield from stack.attentions
 
 
 Block = tuple[TracedCall | None, list[FoundAttention]]
@@ -191,7 +210,8 @@ def _alternating(blocks: Sequence[Block], trace: ModelTrace) -> tuple[BlockStruc
         whole = replace(first, ended=block.ended, found=block.found, gives="other")
         joined = _block_structure(whole, inside, trace)
         # A sum that is computed between the modules is returned by none of them.
-        found.append(joined._replace(end=None if joined.adds is None else _place(block)))
+        end = None if joined.adds is None else _place(block)
+        found.append(replace(joined, end=end))
         first, inside = None, []
     return tuple(found)
 
@@ -327,7 +347,32 @@ def _attention_names(attentions: Sequence[FoundAttention]) -> list[str]:
     return names
 
 
-class _Added(NamedTuple):
+class _Target:
+    """A tensor that others are compared with, many of them: its size and first value are kept."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values.detach().float()
+        self._size = float(self._values.abs().max()) if values.numel() else 0.0
+        self._first = float(self._values.flatten()[0]) if values.numel() else 0.0
+
+    def is_close(self, other: Any) -> bool:
+        """Does another value hold the same numbers, perhaps in another shape?"""
+        if not isinstance(other, Tensor) or not other.is_floating_point():
+            return False
+        if other.numel() != self._values.numel():
+            return False
+        within = 1e-5 * max(self._size, 1e-6)
+        if other.numel():
+            apart = abs(float(other.detach().flatten()[0]) - self._first)
+            if apart > 2 * (within + 1e-4 * abs(self._first)):
+                return False
+        # Some blocks join the batch and the length into one axis.
+        other = other.reshape(self._values.shape).float()
+        return torch.allclose(other, self._values, rtol=1e-4, atol=within)
+
+
+@dataclass(frozen=True)
+class _Added:
     """An addition to the stream: the call whose output was added, the sum, and the call that
     received the sum, if any."""
 
@@ -347,7 +392,8 @@ def _adds(
         if attention.heads is None:
             return None
         joined = attention.heads.transpose(1, 2).flatten(2)
-        first = next((i for i, call in enumerate(after) if _is_close(call.given, joined)), None)
+        target = _Target(joined)
+        first = next((i for i, call in enumerate(after) if target.is_close(call.given)), None)
     if first is None:
         return None
     candidates = [
@@ -357,8 +403,9 @@ def _adds(
     ]
     for call in candidates:
         total = stream + call.found  # type: ignore[operator]
+        target = _Target(total)
         for each in after:
-            if each.begun > call.begun and _is_close(each.given, total):
+            if each.begun > call.begun and target.is_close(each.given):
                 return _Added(call, total, each)
     if not candidates:
         return None
@@ -399,12 +446,13 @@ def _closes(stream: Tensor, calls: Sequence[TracedCall], block: TracedCall) -> T
     for call in calls:
         if call.found is None or call.found.numel() != stream.numel():
             continue
-        total = stream + call.found.reshape(stream.shape)
-        if _is_close(block.found, total):
+        total = _Target(stream + call.found.reshape(stream.shape))
+        if total.is_close(block.found):
             return call
-        norms = [each for each in calls if each.begun > call.begun and _is_close(each.given, total)]
-        if any(each.found is not None and _is_close(block.found, each.found) for each in norms):
-            return call
+        for each in calls:
+            is_norm = each.begun > call.begun and total.is_close(each.given)
+            if is_norm and each.found is not None and _Target(each.found).is_close(block.found):
+                return call
     return None
 
 
@@ -413,18 +461,13 @@ def _down(last: TracedCall, calls: Sequence[TracedCall]) -> TracedCall | None:
     a norm."""
     for call in reversed(calls):
         made = call.found if call.projects else None
-        if made is not None and any(_is_close(each, made) for each in (last.found, last.given)):
+        if made is None:
+            continue
+        target = _Target(made)
+        if target.is_close(last.found) or target.is_close(last.given):
             return call
     return None
 
 
 def _place(call: TracedCall) -> ModuleCall:
     return ModuleCall(call.path, call.number)
-
-
-def _is_close(one: Any, other: Tensor) -> bool:
-    if not isinstance(one, Tensor) or one.numel() != other.numel() or not one.is_floating_point():
-        return False
-    one = one.reshape(other.shape)  # some blocks join the batch and the length into one axis
-    size = float(other.detach().abs().max()) if other.numel() else 0.0
-    return torch.allclose(one.float(), other.float(), rtol=1e-4, atol=1e-5 * max(size, 1e-6))

@@ -5,8 +5,11 @@ Nothing is known by name. Attentions are where the attention function is called,
 is multiplied with values; what is called a block, an output projection or the inside of a
 feed-forward part follows from which numbers come out of what, and is left out where that is
 ambiguous.
+
+Without an example the small input is made from the model's config.
 """
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,19 +19,21 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from attnlab import seeds
+from attnlab.errors import WrongUsage
 from attnlab.pretrained.attention_call import SOFTMAXES
-from attnlab.pretrained.functions import (
-    PRODUCTS,
+from attnlab.pretrained.backends.functions import (
     SDPA,
     gathered_order,
     gathers,
     is_over_keys,
-    operands_of,
+    made_of,
 )
-from attnlab.pretrained.multi_head import MULTI_HEAD
-from attnlab.pretrained.registry import calls_watched
+from attnlab.pretrained.backends.multi_head import MULTI_HEAD
+from attnlab.pretrained.backends.registry import calls_watched
 
-__all__ = ["FoundAttention", "ModelTrace", "TracedCall", "first_tensor", "inside", "trace_model"]
+Inputs = Mapping[str, Any]
+"""The inputs of a foreign model by their names."""
 
 
 @dataclass
@@ -85,7 +90,7 @@ class ModelTrace:
 
 
 @torch.no_grad()
-def trace_model(model: nn.Module, inputs: Mapping[str, Any]) -> ModelTrace:
+def trace_model(model: nn.Module, inputs: Inputs) -> ModelTrace:
     """Run a model once and record its module calls and attentions."""
     batch = next((each.shape[0] for each in inputs.values() if _has_rows(each)), 1)
     tracer = _Tracer(model, batch)
@@ -215,15 +220,9 @@ class _FunctionTracer(TorchFunctionMode):
     def __init__(self, tracer: _Tracer) -> None:
         super().__init__()
         self._tracer = tracer
-        self._weights: list[tuple[Tensor, tuple[int, ...], int, int]] = []
+        self._weights: list[tuple[Tensor, tuple[int, ...], int]] = []
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: Any = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         tracer = self._tracer
         if tracer.is_inside:
@@ -242,14 +241,9 @@ class _FunctionTracer(TorchFunctionMode):
         if func in SOFTMAXES and isinstance(output, Tensor) and output.dim() in (3, 4):
             nth = tracer.count("softmax")
             if is_over_keys(output, args, kwargs):
-                self._weights.append((output, tuple(output.shape), output.data_ptr(), nth))
-        elif func in PRODUCTS and isinstance(output, Tensor):
-            if func is torch.einsum and not gathers(args[0]):
-                return output
-            order = gathered_order(func, args)
-            self._multiplied(args, output if order is None else output.permute(order))
-        elif isinstance(output, Tensor):
-            self._follow(args, output)
+                self._weights.append((output, tuple(output.shape), nth))
+        elif self._weights and isinstance(output, Tensor):
+            self._follow(func, args, output)
         return output
 
     def _multi_head(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -269,25 +263,18 @@ class _FunctionTracer(TorchFunctionMode):
         found.is_length_first = not getattr(self._tracer.module(), "batch_first", False)
         return func(*args, **kwargs)
 
-    def _follow(self, args: Any, output: Tensor) -> None:
-        """Follow weights through dropout, conversion and reshaping."""
-        if not self._weights:
-            return
-        weights, shape, _, nth = self._weights[-1]
-        is_made_of_them = any(each is weights for each in operands_of(args))
-        if is_made_of_them and output.numel() == weights.numel() and output.is_floating_point():
-            self._weights[-1] = (output, shape, output.data_ptr(), nth)
-
-    def _multiplied(self, args: Any, output: Tensor) -> None:
-        if not self._weights:
-            return
-        weights, shape, place, nth = self._weights[-1]
-        operands = operands_of(args)
-        if not operands:
-            return
-        if operands[0].data_ptr() != place or operands[0].numel() != weights.numel():
+    def _follow(self, func: Callable[..., Any], args: Any, output: Tensor) -> None:
+        """Follow weights until they are multiplied with values."""
+        weights, shape, nth = self._weights[-1]
+        made = made_of(weights, func, args, output)
+        if made == "moved" and output.is_floating_point():
+            self._weights[-1] = (output, shape, nth)
+        is_other = func is torch.einsum and not gathers(args[0])
+        if made != "gathered" or is_other:
             return
         self._weights.clear()
+        order = gathered_order(func, args)
+        output = output if order is None else output.permute(order)
         found = self._tracer.unfolded(output.reshape(*shape[:-1], output.shape[-1]))
         keys = found.new_empty((*found.shape[:2], shape[-1], 0))
         self._tracer.add("softmax", found, keys, nth=nth).heads = found
@@ -304,7 +291,17 @@ def first_tensor(output: Any) -> Tensor | None:
     """Return a tensor, or the first of a tuple, a list or a mapping."""
     if isinstance(output, Tensor):
         return output
-    return next((each for each in inside(output) if isinstance(each, Tensor)), None)
+    for each in inside(output):
+        if isinstance(each, Tensor):
+            return each
+    return None
+
+
+def tensor_of(output: Any) -> Tensor:
+    """Return the tensor that a module certainly returns."""
+    found = first_tensor(output)
+    assert found is not None
+    return found
 
 
 def _has_rows(value: Any) -> bool:
@@ -317,3 +314,82 @@ def _is_one(output: Any) -> bool:
 
 def _kept(value: Any) -> Tensor | None:
     return value.detach().clone() if isinstance(value, Tensor) else None
+
+
+_LENGTH, _TARGET_LENGTH = 11, 7  # two lengths, so that a cross-attention shows by its shape
+
+
+def probe_inputs(model: nn.Module) -> dict[str, Any]:
+    """Return inputs for `model(**inputs)`: token ids, and a picture, sound or a target if it takes
+    them.
+
+    Raises:
+        WrongUsage: the config does not say what the model takes; give `example=`.
+    """
+    takes = inspect.signature(model.forward).parameters
+    config = getattr(model, "config", None)
+    source = seeds.generator(0, "pretrained", "probe")
+    main = getattr(model, "main_input_name", "input_ids")
+    inputs: dict[str, Any] = {}
+    if main == "pixel_values" and config is not None:
+        inputs[main] = _picture(config, source)
+    elif main == "input_features" and config is not None:
+        length = 2 * _setting(config, "max_source_positions", 16)
+        inputs[main] = torch.randn(
+            1, _setting(config, "num_mel_bins", 80), length, generator=source
+        )
+    elif main == "input_values":
+        inputs[main] = torch.randn(1, 4000, generator=source)
+    elif main in takes or "input_ids" in takes:
+        inputs["input_ids"] = _ids(config, _LENGTH, source)
+        vision = getattr(config, "vision_config", None)
+        if "pixel_values" in takes and vision is not None and _is_dual(model):
+            inputs["pixel_values"] = _picture(vision, source)
+    else:
+        raise WrongUsage(
+            f"{type(model).__name__} takes ({', '.join(takes)}), and its config does not say what "
+            "these are; give an example of its inputs: attnlab.load(model, example={...})."
+        )
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in takes:
+        inputs["decoder_input_ids"] = _ids(config, _TARGET_LENGTH, source)
+    if "use_cache" in takes:
+        inputs["use_cache"] = False
+    device = next((each.device for each in model.parameters()), torch.device("cpu"))
+    dtype = next(
+        (each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32
+    )
+    return {name: _moved(each, device, dtype) for name, each in inputs.items()}
+
+
+def _is_dual(model: nn.Module) -> bool:
+    """Do text and picture have encoders of their own, as in CLIP?"""
+    return hasattr(model, "vision_model") and hasattr(model, "text_model")
+
+
+def _picture(config: Any, source: torch.Generator) -> Tensor:
+    size = _setting(config, "image_size", 32)
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return torch.randn(1, _setting(config, "num_channels", 3), height, width, generator=source)
+
+
+def _ids(config: Any, length: int, source: torch.Generator) -> Tensor:
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    size = _setting(text, "vocab_size", 2)
+    special: set[Any] = set()
+    for name in ("pad", "bos", "eos"):  # several tokens may end a text, as in instruct models
+        token = getattr(text, f"{name}_token_id", None)
+        special.update(token if isinstance(token, list | tuple) else [token])
+    size = min(size, 1000)
+    usual = [token for token in range(size) if token not in special] or list(range(size))
+    return torch.tensor(usual)[torch.randint(len(usual), (1, length), generator=source)]
+
+
+def _setting(config: Any, name: str, otherwise: Any) -> Any:
+    found = getattr(config, name, None)
+    return otherwise if found is None else found
+
+
+def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.to(device, dtype) if value.is_floating_point() else value.to(device)

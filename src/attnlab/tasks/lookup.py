@@ -23,29 +23,6 @@ from torch import Tensor
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.shapes import require_integer
 
-__all__ = [
-    "EOS",
-    "EXAMPLE",
-    "FACTS",
-    "MAX_LENGTH",
-    "PAD",
-    "SOS",
-    "VOCABULARY",
-    "Batch",
-    "Split",
-    "all_sources",
-    "answer",
-    "key_of",
-    "make_batch",
-    "make_split",
-    "parse",
-    "permutations",
-    "sample",
-    "target_input",
-    "target_output",
-    "words",
-]
-
 VOCABULARY = (
     "[PAD]", "[SOS]", "[EOS]", "COLOR", "NAME", "ITEM", "RED", "BLUE", "GREEN", "ALICE", "BOB",
     "CHAIR", "QUERY", "FIND",

@@ -32,8 +32,6 @@ from torch import Tensor
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.shapes import require_integer
 
-__all__ = ["MOST_FACTS", "Facts", "RecallTask", "Variant"]
-
 Variant = Literal["loose", "bound", "ordered"]
 
 MOST_FACTS = 32

@@ -17,8 +17,6 @@ from torch import Tensor
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.shapes import require_integer
 
-__all__ = ["SEPARATOR", "Rule", "SequenceTask"]
-
 Rule = Literal["sort", "reverse", "copy", "add", "induction"]
 
 SEPARATOR = 0

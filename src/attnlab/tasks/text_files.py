@@ -16,8 +16,6 @@ from typing import Any, Literal, NamedTuple
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.tasks.texts import SPLITS
 
-__all__ = ["Columns", "read_texts"]
-
 _DELIMITERS = {";": "';'", ",": "','", "|": "'|'", "\t": "tab"}  # how each is written as a setting
 
 

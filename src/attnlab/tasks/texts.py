@@ -19,18 +19,6 @@ import torch
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.tasks.tokenizers import clean
 
-__all__ = [
-    "Collection",
-    "LabelledText",
-    "Split",
-    "letters_of",
-    "shared_texts",
-    "split_by_row",
-    "split_by_text",
-    "split_given",
-    "tidied",
-]
-
 SPLITS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev", "development"),

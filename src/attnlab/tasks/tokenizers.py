@@ -20,21 +20,6 @@ from typing import Any, ClassVar, Literal, Protocol, get_args
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.shapes import require_integer
 
-__all__ = [
-    "CLS",
-    "PAD",
-    "SPECIALS",
-    "UNK",
-    "PartTokenizer",
-    "Splits",
-    "SubwordTokenizer",
-    "TextTokenizer",
-    "WordTokenizer",
-    "clean",
-    "open_tokenizer",
-    "words_of",
-]
-
 PAD, UNK, CLS = 0, 1, 2
 SPECIALS = ("<PAD>", "<UNK>", "<CLS>")
 """The names of ids 0, 1 and 2. No word is one of them: words are in lower case, and `<pad>` in a

@@ -21,8 +21,6 @@ from torch import Tensor
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.shapes import require_integer
 
-__all__ = ["PADDING", "VectorRule", "VectorTask", "vector_task"]
-
 VectorRule = Literal["identity", "copy_first", "unique"]
 
 PADDING = -1

@@ -1,8 +1,6 @@
 """Twenty film verdicts, ten for and ten against: enough to watch a text classifier, not to judge
 one."""
 
-__all__ = ["VERDICTS"]
-
 VERDICTS: tuple[tuple[str, str], ...] = (
     ("a warm and funny film with a wonderful cast", "positive"),
     ("I laughed, I cried, and I want to see it again", "positive"),

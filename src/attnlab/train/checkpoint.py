@@ -10,32 +10,28 @@ weights so far, each (member, …); `history.*` is the history so far; plain val
 metadata as JSON.
 """
 
-import hashlib
 import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import safetensors
-import safetensors.torch
 from torch import Tensor
 
 from attnlab.configs import renamed_layout
+from attnlab.core.store import (
+    digest_of,
+    explained,
+    pack,
+    read_header,
+    read_tensors,
+    remove_remains,
+    write_bytes,
+)
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.files import explained, remove_remains, write_bytes
-
-__all__ = [
-    "MOST_THREADS",
-    "Checkpoint",
-    "Pace",
-    "latest_checkpoint",
-    "read_checkpoint",
-    "tidy",
-    "write_checkpoint",
-]
 
 MOST_THREADS = 4_096
 
@@ -45,7 +41,8 @@ _SECONDS = 5.0
 _MOST_SHARE = 0.02  # of the time may go into checkpoints
 
 
-class Checkpoint(NamedTuple):
+@dataclass(frozen=True)
+class Checkpoint:
     """The contents of a checkpoint file."""
 
     tensors: dict[str, Tensor]
@@ -97,11 +94,8 @@ def write_checkpoint(
         CouldNotWrite: the disk is full, or the folder may not be written; the checkpoints before
             are untouched.
     """
-    content = safetensors.torch.save(
-        {name: value.contiguous() for name, value in tensors.items()},
-        metadata={"facts": json.dumps(dict(facts))},
-    )
-    path = folder / f"{step:09d}-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
+    content = pack(tensors, {"facts": json.dumps(dict(facts))})
+    path = folder / f"{step:09d}-{digest_of(content)[:16]}.safetensors"
     write_bytes(path, content)
     files = _files(folder)
     # One of a later step is from a training that went on from an earlier one, because the later was
@@ -118,25 +112,18 @@ def read_checkpoint(path: Path) -> Checkpoint:
         CouldNotRun: it cannot be read, or is not what was written.
     """
     match = _NAME.fullmatch(path.name)
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise CouldNotRun(
-            f"could not read the checkpoint {path}: {error.strerror or error}."
-        ) from None
-    if match is None or hashlib.sha256(content).hexdigest()[:16] != match[2]:
+    if match is None or digest_of(path)[:16] != match[2]:
         raise CouldNotRun(
             f"the checkpoint {path} is damaged: its content does not fit the digest in its name."
         )
+    _, metadata = read_header(path)
     try:
-        tensors = safetensors.torch.load(content)
-        length = int.from_bytes(content[:8], "little")
-        facts = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["facts"])
+        facts = json.loads(metadata["facts"])
         if not isinstance(facts, dict):
             raise ValueError("its facts are no object")
-    except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
+    except (ValueError, KeyError, RecursionError) as error:
         raise CouldNotRun(f"{path} is no checkpoint of a training: {str(error)[:200]}.") from None
-    return Checkpoint(tensors, renamed_layout(facts))
+    return Checkpoint(read_tensors(path), renamed_layout(facts))
 
 
 def latest_checkpoint(

@@ -2,6 +2,7 @@
 used."""
 
 import hashlib
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,8 +18,6 @@ from attnlab.train.config import LayoutName, TrainConfig
 from attnlab.train.history import History
 from attnlab.train.layouts.layout import Batches
 from attnlab.train.schedule import marks_until
-
-__all__ = ["describe_training", "read_history", "versions"]
 
 
 def versions() -> dict[str, str]:
@@ -37,15 +36,12 @@ def describe_training(
             digest.update(
                 tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
             )
+    fields: dict[str, Any] = {}
     mappings = [config.to_mapping() for config in configs]
-    fields = {name: [mapping[name] for mapping in mappings] for name in mappings[0]}
-    return {
-        "members": len(configs),
-        "configs": {
-            name: values[0] if len(set(values)) == 1 else values for name, values in fields.items()
-        },
-        "data": digest.hexdigest()[:16],
-    }
+    for name in mappings[0]:
+        values = [mapping[name] for mapping in mappings]
+        fields[name] = values[0] if len(set(values)) == 1 else values
+    return {"members": len(configs), "configs": fields, "data": digest.hexdigest()[:16]}
 
 
 def read_history(
@@ -67,7 +63,7 @@ def read_history(
     Raises:
         CouldNotRun: it is of another training, or does not fit; nothing was taken over.
     """
-    tensors, facts = checkpoint
+    tensors, facts = checkpoint.tensors, checkpoint.facts
     try:
         found = _differences(facts, description)
         if found:
@@ -114,16 +110,14 @@ def _wrong_fact(checkpoint: Checkpoint, config: TrainConfig) -> str | None:
         return f"is_compiled is {facts['is_compiled']!r}"
     if checkpoint.threads is None:
         return f"threads is {facts['threads']!r}"
-    return (
-        None
-        if facts["layout"] in get_args(LayoutName)
-        else f"there is no layout {facts['layout']!r}"
-    )
+    if facts["layout"] not in get_args(LayoutName):
+        return f"there is no layout {facts['layout']!r}"
+    return None
 
 
 def _wrong_state(checkpoint: Checkpoint, config: TrainConfig) -> str | None:
     """Return what is impossible in a state at this step; None if nothing is."""
-    tensors, facts = checkpoint
+    tensors, facts = checkpoint.tensors, checkpoint.facts
     step, updates, is_alive = facts["step"], tensors["steps"], tensors["is_alive"].bool()
     noted, judged = marks_until(config, step)
     moments = ["first", "second"] if config.optimiser == "adamw" else []
@@ -132,17 +126,17 @@ def _wrong_state(checkpoint: Checkpoint, config: TrainConfig) -> str | None:
             return f"{part} is missing"
     if moments and bool((updates != step)[is_alive].any()):
         return f"steps is {_short(updates.tolist())}, expected {step}"
-    learned = [name for name in tensors if name.partition(".")[0] in moments]
-    bad = next((name for name in learned if not _is_finite(tensors[name][is_alive])), None)
-    if bad is not None:
-        return f"{bad} is not finite"
+    for name, tensor in tensors.items():
+        if name.partition(".")[0] in moments and not _is_finite(tensor[is_alive]):
+            return f"{name} is not finite"
     since = step - (noted[-1] if noted else 0)
     found = len(tensors["since_note"]) if "since_note" in tensors else 0
     if found != since:
         return f"since_note is of {found} steps, expected {since}"
-    dead = (~is_alive).nonzero().flatten().tolist()
-    broken = next((member for member in dead if facts["ends"][member] is None), None)
-    return None if broken is None else f"member {broken} broke, but not when"
+    for member, alive in enumerate(is_alive.tolist()):
+        if not alive and facts["ends"][member] is None:
+            return f"member {member} broke, but not when"
+    return None
 
 
 def _is_finite(tensor: Tensor) -> bool:
@@ -151,17 +145,13 @@ def _is_finite(tensor: Tensor) -> bool:
 
 def _wrong_course(history: History, step: int, config: TrainConfig) -> str | None:
     """Return what is impossible in a history that leads to this step; None if nothing is."""
-    for name, found, expected in zip(
-        ("logged", "judged"),
-        (history.steps, history.judged_steps),
-        marks_until(config, step),
-        strict=True,
-    ):
-        if found != expected:
-            return f"{name} is {_short(found)}, expected {_short(expected)}"
-    for member, (end, fault, own) in enumerate(
-        zip(history.ends, history.faults, history.evaluations, strict=True)
-    ):
+    noted, marks = marks_until(config, step)
+    if history.steps != noted:
+        return f"logged is {_short(history.steps)}, expected {_short(noted)}"
+    if history.judged_steps != marks:
+        return f"judged is {_short(history.judged_steps)}, expected {_short(marks)}"
+    for member, own in enumerate(history.evaluations):
+        end, fault = history.ends[member], history.faults[member]
         if not (end is None or (type(end) is int and 0 <= end <= step)):
             return f"the end of member {member} is {_short(end)}"
         if not (fault is None or (isinstance(fault, str) and end is not None)):
@@ -173,43 +163,52 @@ def _wrong_course(history: History, step: int, config: TrainConfig) -> str | Non
             return f"a figure of member {member} is not finite"
     if all(fault is not None for fault in history.faults):
         return "all members broke"
-    return None if all(map(_is_finite, history.rates)) else "a rate is not finite"
+    if not all(map(_is_finite, history.rates)):
+        return "a rate is not finite"
+    return None
 
 
 def _wrong_tensor(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -> str | None:
     """Return the first tensor that is missing, unknown, or of another shape."""
-    own = models[0].state_dict()
-    parameters = [name for name, _ in models[0].named_parameters()]
     for part in ("model", "first", "second", "best"):
-        held = [name.removeprefix(f"{part}.") for name in tensors if name.startswith(f"{part}.")]
-        if held or part == "model":
-            missing = next((name for name in parameters if name not in held), None)
-            if missing is not None:
-                return f"{part}.{missing} is missing"
-        for name in held:
-            if name not in own:
-                return f"the models have no {name}"
-            found, expected = tensors[f"{part}.{name}"], own[name]
-            shape = (len(models), *expected.shape)
-            if found.shape != shape or found.dtype != expected.dtype:
-                return (
-                    f"{part}.{name} is {tuple(found.shape)} of {found.dtype}, expected {shape} of "
-                    f"{expected.dtype}"
-                )
+        wrong = _wrong_weights(part, tensors, models)
+        if wrong is not None:
+            return wrong
     for name, tensor in tensors.items():
         if name in ("steps", "is_alive") and tensor.shape != (len(models),):
             return f"{name} is {tuple(tensor.shape)}, expected ({len(models)},)"
         if name == "since_note" and (tensor.dim() != 2 or tensor.shape[1] != len(models)):
             return f"since_note is {tuple(tensor.shape)}, expected (steps, {len(models)})"
-    return next(
-        (f"{name} is missing" for name in ("steps", "is_alive") if name not in tensors), None
-    )
+    for name in ("steps", "is_alive"):
+        if name not in tensors:
+            return f"{name} is missing"
+    return None
+
+
+def _wrong_weights(
+    part: str, tensors: Mapping[str, Tensor], models: Sequence[nn.Module]
+) -> str | None:
+    own = models[0].state_dict()
+    held = [name.removeprefix(f"{part}.") for name in tensors if name.startswith(f"{part}.")]
+    if held or part == "model":
+        for name, _ in models[0].named_parameters():
+            if name not in held:
+                return f"{part}.{name} is missing"
+    for name in held:
+        if name not in own:
+            return f"the models have no {name}"
+        found, expected = tensors[f"{part}.{name}"], own[name]
+        shape = (len(models), *expected.shape)
+        if found.shape != shape or found.dtype != expected.dtype:
+            return (
+                f"{part}.{name} is {tuple(found.shape)} of {found.dtype}, expected {shape} of "
+                f"{expected.dtype}"
+            )
+    return None
 
 
 def _tensors(batches: Batches) -> Iterable[Tensor]:
-    return (
-        (tensor for batch in batches for tensor in batch) if isinstance(batches, list) else batches
-    )
+    return itertools.chain(*batches) if isinstance(batches, list) else batches
 
 
 def _short(value: Any) -> str:

@@ -30,8 +30,6 @@ from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.train.history import Evaluation, plain
 from attnlab.train.layouts.layout import Batch
 
-__all__ = ["ProcessGroup", "is_launched", "is_writer", "joined", "refuse_launched"]
-
 _LOST = re.compile(r"gloo|nccl|connect|socket|broken pipe|process ?group", re.IGNORECASE)
 """How torch words it; gloo has no error class of its own."""
 

@@ -11,8 +11,6 @@ from attnlab.errors import CouldNotRun
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.layouts.layout import Loss
 
-__all__ = ["NotFinite", "first_not_finite"]
-
 
 class NotFinite(CouldNotRun):
     """The loss of every member of a training is no longer finite."""

@@ -1,5 +1,6 @@
 """The history of each member of a training: its loss over time, and its evaluations."""
 
+import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from attnlab.display import displayed
 
-__all__ = ["Evaluation", "History", "plain", "summary"]
+_NUMBERS = ("losses", "norms", "rates")
 
 
 class Evaluation(NamedTuple):
@@ -73,10 +74,11 @@ class History:
 
     def lines(self, member: int) -> list[dict[str, Any]]:
         """Return a member's lines of metrics, in order."""
-        rows = self._numbers()[member].tolist() if self.steps else []
-        return [
-            line for time, numbers in enumerate(rows) for line in self._lines(time, member, numbers)
-        ]
+        found: list[dict[str, Any]] = []
+        if self.steps:
+            for time, numbers in enumerate(self._numbers()[member].tolist()):
+                found += self._lines(time, member, numbers)
+        return found
 
     def lines_of(self, time: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the lines of one note: (member, line), member by member."""
@@ -104,17 +106,15 @@ class History:
         """Return the history as tensors and plain values, for a file."""
         names = self.figures()
         counts = [len(own) for own in self.evaluations]
-        tensors = {
-            f"history.{name}": torch.stack(kept)
-            for name, kept in zip(("losses", "norms", "rates"), self._kept(), strict=True)
-            if kept
-        }
+        tensors = {}
+        for name, kept in zip(_NUMBERS, self._kept(), strict=True):
+            if kept:
+                tensors[f"history.{name}"] = torch.stack(kept)
         if any(counts):
-            flat = [evaluation for own in self.evaluations for evaluation in own]
+            flat = list(itertools.chain(*self.evaluations))
+            scores = [each.score for each in flat]
             figures = [[each.figures[name] for name in names] for each in flat]
-            tensors["history.scores"] = torch.tensor(
-                [each.score for each in flat], dtype=torch.float64
-            )
+            tensors["history.scores"] = torch.tensor(scores, dtype=torch.float64)
             tensors["history.figures"] = torch.tensor(figures, dtype=torch.float64)
         facts = {
             "logged": self.steps,
@@ -136,13 +136,11 @@ class History:
         history = cls(len(facts["ends"]))
         history.steps, history.judged_steps = list(facts["logged"]), list(facts["judged"])
         counts, num_members, names = facts["judgements"], history.num_members, facts["figures"]
-        for name, kept in zip(("losses", "norms", "rates"), history._kept(), strict=True):
+        shape = (len(history.steps), num_members)
+        for name, kept in zip(_NUMBERS, history._kept(), strict=True):
             if history.steps:
                 stacked = tensors[f"history.{name}"]
-                if (
-                    stacked.shape != (len(history.steps), num_members)
-                    or stacked.dtype != torch.float64
-                ):
+                if stacked.shape != shape or stacked.dtype != torch.float64:
                     raise ValueError(
                         f"history.{name} has the shape {tuple(stacked.shape)} of {stacked.dtype}"
                     )
@@ -152,17 +150,15 @@ class History:
             raise ValueError("the history is of another number of members")
         if any(counts):
             scores, figures = (tensors[f"history.{name}"] for name in ("scores", "figures"))
-            if not sum(counts) == len(scores) == len(figures) or max(counts) > len(
-                history.judged_steps
-            ):
+            is_known = max(counts) <= len(history.judged_steps)
+            if not (is_known and sum(counts) == len(scores) == len(figures)):
                 raise ValueError("the evaluations do not fit their number")
             if (scores.dtype, figures.dtype) != (torch.float64, torch.float64):
                 raise ValueError("the evaluations are not of torch.float64")
-            flat = iter(
-                Evaluation(tuple(score), dict(zip(names, values, strict=True)))
-                for score, values in zip(scores.tolist(), figures.tolist(), strict=True)
-            )
-            history.evaluations = [[next(flat) for _ in range(count)] for count in counts]
+            rows = zip(scores.tolist(), figures.tolist(), strict=True)
+            for own, count in zip(history.evaluations, counts, strict=True):
+                for score, values in itertools.islice(rows, count):
+                    own.append(Evaluation(tuple(score), dict(zip(names, values, strict=True))))
         return history
 
     def _kept(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
@@ -192,18 +188,16 @@ class History:
 def plain(found: Evaluation, members: Sequence[int] | None = None) -> list[Evaluation]:
     """Convert an evaluation's tensors to numbers: of one model or, from (member, …), of each
     member."""
-    scores, figures = list(found.score), list(found.figures.values())
-    if members is None:
-        columns = [[float(value)] for value in (*scores, *figures)]
-    else:
-        columns = [
-            torch.as_tensor(value).double()[list(members)].tolist() for value in (*scores, *figures)
-        ]
-    names = list(found.figures)
-    return [
-        Evaluation(tuple(row[: len(scores)]), dict(zip(names, row[len(scores) :], strict=True)))
-        for row in zip(*columns, strict=True)
-    ]
+    columns = []
+    for value in (*found.score, *found.figures.values()):
+        numbers = torch.as_tensor(value, dtype=torch.float64)
+        columns.append([float(numbers)] if members is None else numbers[list(members)].tolist())
+    count = len(found.score)
+    evaluations = []
+    for row in zip(*columns, strict=True):
+        figures = dict(zip(found.figures, row[count:], strict=True))
+        evaluations.append(Evaluation(tuple(row[:count]), figures))
+    return evaluations
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:

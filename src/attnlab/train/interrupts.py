@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Held", "held_back"]
-
 
 class Held:
     """The signal that is held back, if one came."""

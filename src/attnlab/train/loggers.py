@@ -22,8 +22,6 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 
-__all__ = ["Logger", "LoggerName", "Loggers", "Measured", "check_loggers", "loggers_in", "measured"]
-
 LoggerName = Literal["tensorboard", "mlflow"]
 
 _PLACES: dict[LoggerName, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow.db"}

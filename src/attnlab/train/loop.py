@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
+from attnlab.core.store import check_room, explained, locked
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.files import check_room, explained, locked
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.checkpoint import Checkpoint, Pace, latest_checkpoint, tidy, write_checkpoint
 from attnlab.train.compatibility import describe_training, read_history, versions
-from attnlab.train.config import EngineName, LayoutName, TrainConfig
+from attnlab.train.config import EngineName, LayoutName, TrainConfig, present_layout
 from attnlab.train.distributed import ProcessGroup
 from attnlab.train.faults import NotFinite, first_not_finite
 from attnlab.train.history import Evaluation, History, plain, summary
@@ -32,11 +32,13 @@ from attnlab.train.layouts.distributed import Distributed
 from attnlab.train.layouts.layout import Batches, Layout, Loss, Progress
 from attnlab.train.layouts.sequential import batch_of
 from attnlab.train.layouts.vmap import over_members
-from attnlab.train.members import Draw, Judge, Member, Together, Trained, common_config
+from attnlab.train.members import Draw as Draw
+from attnlab.train.members import Judge, common_config
+from attnlab.train.members import Member as Member
+from attnlab.train.members import Together as Together
+from attnlab.train.members import Trained as Trained
 from attnlab.train.observer import Observer, Silent
 from attnlab.train.schedule import Schedule, span_at
-
-__all__ = ["Draw", "Member", "Together", "Trained", "train", "train_together", "using_threads"]
 
 
 def train(
@@ -132,7 +134,9 @@ def train_together(
             group.agree(len(members), "the models to train")
         if folder is not None:
             checkpoint = latest_checkpoint(folder, training.tell)
-        stack.enter_context(using_threads(num_threads or (checkpoint and checkpoint.threads)))
+        if num_threads is None and checkpoint is not None:
+            num_threads = checkpoint.threads
+        stack.enter_context(using_threads(num_threads))
         return training.run(checkpoint, layout, engine)
 
 
@@ -154,9 +158,9 @@ class _Training:
         self._observer, self._folder, self._record, self._group = observer, folder, record, group
         self._configs = [member.config for member in members]
         self._models = [member.model for member in members]
-        self._judges = [
-            member.judge if group is None else group.judge(member.judge) for member in members
-        ]
+        self._judges = [member.judge for member in members]
+        if group is not None:
+            self._judges = [group.judge(judge) for judge in self._judges]
         self._schedule = Schedule(self._configs)
         self._history = History(len(members))
         self._best: dict[str, Tensor] = {}
@@ -165,12 +169,10 @@ class _Training:
         self._since_note: list[Tensor] = []
         self._has_checkpoint = False
         self._workers = torch.get_num_threads()  # before `num_threads` limits torch's own
-        together = (
-            group is None
-            and len(members) > 1
-            and len({id(member.judge) for member in members}) == 1
-        )
-        self._judge_all = over_members(self._models, members[0].judge) if together else None
+        self._judge_all: Callable[[dict[str, Tensor]], Any] | None = None
+        is_one_judge = len({id(member.judge) for member in members}) == 1
+        if group is None and len(members) > 1 and is_one_judge:
+            self._judge_all = over_members(self._models, members[0].judge)
 
     def tell(self, sentence: str) -> None:
         """Tell the observer what differs from the request."""
@@ -183,9 +185,9 @@ class _Training:
         first, end = span_at(self._config, 0)
         drawn = self._draw(first, end)
         noise = [member.noise for member in self._members]
-        self._facts = (
-            describe_training(self._configs, noise, drawn) if self._folder is not None else {}
-        )
+        self._facts: dict[str, Any] = {}
+        if self._folder is not None:
+            self._facts = describe_training(self._configs, noise, drawn)
         done = 0
         if checkpoint is not None:
             done, layout_name, engine = self._remember(checkpoint)
@@ -199,13 +201,7 @@ class _Training:
                 self.tell(
                     f"It began with the layout {layout_name}, {engine}: the last digits may differ."
                 )
-            layout.load_state(
-                {
-                    name: t
-                    for name, t in checkpoint.tensors.items()
-                    if not name.startswith("history.")
-                }
-            )
+            layout.load_state(checkpoint.tensors)
         self._check_room(layout)
         with held_back() as held:
             self._advance(done, layout, held)
@@ -223,7 +219,7 @@ class _Training:
             self._loss,
             noise=noise,
             example=drawn,
-            layout=name,
+            layout=present_layout(name, tell),
             engine=engine,
             workers=self._workers,
             tell=tell,
@@ -282,12 +278,9 @@ class _Training:
         self._history.ends[member], self._history.faults[member] = step, fault
         if any(each is None for each in self._history.faults):
             return
-        is_one = len(self._members) == 1
-        what = (
-            "the training was no longer finite"
-            if is_one
-            else "no training is finite: the last broke"
-        )
+        what = "no training is finite: the last broke"
+        if len(self._members) == 1:
+            what = "the training was no longer finite"
         kept = "; the last good checkpoint is kept" if self._has_checkpoint else ""
         raise NotFinite(f"{what} {fault}{kept}. Try a smaller learning_rate.")
 
@@ -344,18 +337,14 @@ class _Training:
         """Summarize the last evaluations for the observer: one model's figures, or means and the
         share that is done."""
         last = [own[-1].figures for own in self._history.evaluations if own]
-        if len(self._members) == 1:
-            return dict(last[0]) if last else {}
-        means = {
-            name: sum(each[name] for each in last) / len(last) for name in (last[0] if last else {})
-        }
-        if self._stop is None:
-            return means
-        ends, faults = self._history.ends, self._history.faults
-        is_solved = [
-            end is not None and fault is None for end, fault in zip(ends, faults, strict=True)
-        ]
-        return {**means, "solved": sum(is_solved) / len(is_solved)}
+        seen = {}
+        for name in self._history.figures():
+            seen[name] = sum(each[name] for each in last) / len(last)
+        if len(self._members) > 1 and self._stop is not None:
+            ended = sum(end is not None for end in self._history.ends)
+            broken = sum(fault is not None for fault in self._history.faults)
+            seen["solved"] = (ended - broken) / len(self._members)
+        return seen
 
     @torch.no_grad()
     def _hold(self, member: int, weights: Mapping[str, Tensor]) -> nn.Module:
@@ -369,27 +358,25 @@ class _Training:
 
     def _tell_lines(self) -> None:
         """Pass on the lines of metrics that were not passed on yet."""
-        times = len(self._history.steps)
+        before, self._told = self._told, len(self._history.steps)
         if self._record is not None:
-            for time_ in range(self._told, times):
-                for member, line in self._history.lines_of(time_):
+            for noted in range(before, self._told):
+                for member, line in self._history.lines_of(noted):
                     self._record(member, line)
-        self._told = times
 
     def _check_room(self, layout: Layout) -> None:
         if self._folder is not None and (self._group is None or self._group.is_writer):
-            size = sum(
-                value.nbytes for value in (*layout.state().values(), *layout.parameters().values())
-            )
+            tensors = (*layout.state().values(), *layout.parameters().values())
+            size = sum(value.nbytes for value in tensors)
             check_room(self._folder, 3 * size + 2**16, "a training of this size")
 
     def _save(self, folder: Path, done: int, layout: Layout) -> None:
         if self._group is not None and not self._group.is_writer:
             return
         tensors, facts = self._history.to_state()
-        tensors |= self._state_of(layout) | {
-            f"best.{name}": value for name, value in self._best.items()
-        }
+        tensors |= self._state_of(layout)
+        for name, value in self._best.items():
+            tensors[f"best.{name}"] = value
         if self._since_note:
             tensors["since_note"] = torch.cat(self._since_note)
         facts |= self._facts | {"versions": versions(), "threads": torch.get_num_threads()}
@@ -410,7 +397,7 @@ class _Training:
     def _remember(self, checkpoint: Checkpoint) -> tuple[int, LayoutName, EngineName]:
         """Restore all but the layout's state, and pass on the metrics until then; return step and
         layout."""
-        tensors, facts = checkpoint
+        tensors, facts = checkpoint.tensors, checkpoint.facts
         assert self._folder is not None
         self._history = read_history(
             checkpoint, self._facts, self._config, self._models, self._folder
@@ -420,12 +407,12 @@ class _Training:
                 f"It began with {_listed(facts.get('versions', {}))}, now it is "
                 f"{_listed(versions())}: the last digits may differ."
             )
-        self._best = {
-            name.removeprefix("best."): t for name, t in tensors.items() if name.startswith("best.")
-        }
-        self._best_scores = [
-            best and best[1].score for best in map(self._history.best, range(len(self._members)))
-        ]
+        for name, tensor in tensors.items():
+            if name.startswith("best."):
+                self._best[name.removeprefix("best.")] = tensor
+        for member in range(len(self._members)):
+            best = self._history.best(member)
+            self._best_scores[member] = None if best is None else best[1].score
         self._since_note = [tensors["since_note"]] if "since_note" in tensors else []
         self._has_checkpoint = True
         self._tell_lines()
@@ -438,20 +425,18 @@ class _Training:
             best = self._history.best(member)
             # A member that diverged before its first evaluation has its last good weights.
             self._hold(member, self._best).eval()
-            is_broken = best is None or self._history.faults[member] is not None
-            found.append(
-                None if best is None or is_broken else Trained(*best, self._history.lines(member))
-            )
+            if best is None or self._history.faults[member] is not None:
+                found.append(None)
+            else:
+                found.append(Trained(*best, self._history.lines(member)))
         return Together(found, self._history, layout)
 
 
 def _check_names(layout: str, engine: str) -> None:
-    for what, name, known in (
-        ("layout", layout, get_args(LayoutName)),
-        ("engine", engine, get_args(EngineName)),
-    ):
-        if name not in known:
-            raise WrongUsage(f"there is no {what} {name!r}; {did_you_mean(str(name), known)}")
+    for what, name, kind in (("layout", layout, LayoutName), ("engine", engine, EngineName)):
+        if name not in get_args(kind):
+            known = did_you_mean(str(name), get_args(kind))
+            raise WrongUsage(f"there is no {what} {name!r}; {known}")
 
 
 def _without(batches: Batches, count: int) -> Batches:

@@ -12,8 +12,6 @@ from attnlab.train.config import TrainConfig
 from attnlab.train.history import Evaluation, History
 from attnlab.train.layouts.layout import Batches
 
-__all__ = ["Draw", "Judge", "Member", "Together", "Trained", "common_config"]
-
 Draw = Callable[[int, int], Batches]
 """draw(first, count) -> the batches of the steps first … first + count - 1: a pure function, the
 same whenever asked.

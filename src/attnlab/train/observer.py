@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-__all__ = ["Observer", "Silent"]
-
 
 class Observer(Protocol):
     """An observer of a training; the command line's progress bar is one."""

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from attnlab.train.config import TrainConfig
 
-__all__ = ["Schedule", "marks_until", "share_of_peak", "span_at"]
-
 # steps between two notes of the loss; they are drawn, and where it can be computed, in one go
 _CHUNK = 50
 

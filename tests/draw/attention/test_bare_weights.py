@@ -119,14 +119,14 @@ def test_rows_that_do_not_sum_to_one_are_said_on_the_page_and_in_the_figure():
     assert "not to 1: scores, or weights after dropout or an edit?" in view_page(
         scores, tokens=WORDS
     )
-    assert "do not sum to 1" in attnlab.draw_head(scores, 1).axes[0].get_title(loc="left")
-    assert "do not sum to 1" not in attnlab.draw_head(honest, 1).axes[0].get_title(loc="left")
+    assert "do not sum to 1" in attnlab.plot.head(scores, 1).axes[0].get_title(loc="left")
+    assert "do not sum to 1" not in attnlab.plot.head(honest, 1).axes[0].get_title(loc="left")
 
 
 def test_a_weight_that_is_no_number_is_refused():
     broken = weights(2, 3, 3)
     broken[1, 2, 0] = float("nan")
-    for draw in (view_page, lambda found: attnlab.draw_head(found, 1), attnlab.draw_heads):
+    for draw in (view_page, lambda found: attnlab.plot.head(found, 1), attnlab.plot.heads):
         with pytest.raises(
             WrongUsage,
             match=r"head attention\.1: the weight of query 2 on key 0 is nan, which cannot be",
@@ -135,10 +135,10 @@ def test_a_weight_that_is_no_number_is_refused():
 
 
 def test_figures_of_bare_weights_have_their_tokens():
-    figure = attnlab.draw_head(weights(3, 3), tokens=WORDS)
+    figure = attnlab.plot.head(weights(3, 3), tokens=WORDS)
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == WORDS
-    assert attnlab.draw_difference(weights(3, 3), weights(3, 3), tokens=WORDS).axes
-    assert attnlab.draw_heads([weights(2, 3, 3)] * 2).axes
+    assert attnlab.plot.difference(weights(3, 3), weights(3, 3), tokens=WORDS).axes
+    assert attnlab.plot.heads([weights(2, 3, 3)] * 2).axes
 
 
 def test_summaries_are_shown():

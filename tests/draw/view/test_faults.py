@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnlab.draw import markup
+from attnlab.draw import bundle as bundling
 from attnlab.draw.attention import Pattern, shades
 from attnlab.draw.attention import pattern as pattern_module
 from attnlab.draw.view import view_page, wire
@@ -136,15 +136,15 @@ def test_a_fault_in_the_page_is_caught(
     name: str, open_html: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, after = IN_THE_PAGE[name]
-    own = markup._asset
+    own = bundling._read
 
-    def planted(asset: str) -> str:
-        text = own(asset)
+    def planted(module: str) -> str:
+        text = own(module)
         planted.count += text.count(before)  # type: ignore[attr-defined]
         return text.replace(before, after)
 
     planted.count = 0  # type: ignore[attr-defined]
-    monkeypatch.setattr(markup, "_asset", planted)
+    monkeypatch.setattr(bundling, "_read", planted)
     patterns = [make_pattern()]
     page = open_html(view_page(patterns))
     assert planted.count == 1  # type: ignore[attr-defined]
@@ -166,12 +166,12 @@ def test_masked_cells_drawn_as_zero_on_the_page_are_caught(
     open_html: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, before = (
-        markup._asset,
+        bundling._read,
         "if (!Number.isNaN(value)) pixels[i * columns + j] = pixelOf(value, ",
     )
-    assert before in own("view/modules/canvas.js")
-    after = "pixels[i * columns + j] = pixelOf(value || 0, "
-    monkeypatch.setattr(markup, "_asset", lambda asset: own(asset).replace(before, after))
+    assert before in own("map/paint.js")
+    after = "if (true) pixels[i * columns + j] = pixelOf(value || 0, "
+    monkeypatch.setattr(bundling, "_read", lambda name: own(name).replace(before, after))
     page = ready(open_html(view_page([make_pattern()])))
     with pytest.raises(AssertionError, match="looks like a weight of zero"):
         check_masked_cell_is_hatched(page, 1, 6)
@@ -181,9 +181,9 @@ def test_masked_cells_drawn_as_zero_on_the_page_are_caught(
 def test_names_in_the_corner_are_caught(
     before: str, open_html: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = markup._asset
-    assert before in own("view/modules/canvas.js")
-    monkeypatch.setattr(markup, "_asset", lambda asset: own(asset).replace(before, "false && 0"))
+    own = bundling._read
+    assert before in own("map/paint.js")
+    monkeypatch.setattr(bundling, "_read", lambda name: own(name).replace(before, "false && 0"))
     page = ready(open_html(view_page([long_names()])))
     with pytest.raises(AssertionError, match="names meet in the corner"):
         check_names_keep_out_of_the_corner(page)

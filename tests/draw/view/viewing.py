@@ -19,7 +19,7 @@ def ready(page: Any) -> Any:
 
 
 def reading(page: Any) -> str:
-    return str(page.locator(".attention-view .reading-line").inner_text())
+    return str(page.locator(".attention-view .map-reading").inner_text())
 
 
 def title(page: Any) -> str:

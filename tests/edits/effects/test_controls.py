@@ -12,9 +12,10 @@ from attnlab.edits import SetPattern
 from attnlab.edits.application import edit
 from attnlab.edits.effects import CONTROLS, How, Place, Rule, pattern_effects
 from attnlab.edits.effects.baseline import run_plain
-from attnlab.edits.effects.controls import PATTERN_CONTROLS, _donors, _shuffled
+from attnlab.edits.effects.controls import PATTERN_CONTROLS, _shuffled
 from attnlab.edits.effects.metrics import Metric, make_ready
 from attnlab.edits.effects.patterns import pattern_of, renormalised
+from attnlab.edits.sources import other_rows
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
 from attnlab.look.recording import record
@@ -69,8 +70,8 @@ def test_each_other_control_is_its_definition(seed, control):
     base = run_plain(each.model, Call.of(each.inputs), keeps_calls=True)
     own = make_ready(Metric("loss", each.labels), run(each))
     for head, effect in zip(found.heads, found.effects, strict=True):
-        weights, allowed, _ = pattern_of(base.calls[head.path])
-        weights, allowed = weights[:, head.head], allowed[:, head.head]
+        whole = pattern_of(base.calls[head.path])
+        weights, allowed = whole.weights[:, head.head], whole.allowed[:, head.head]
         real = weights.masked_fill(~allowed.any(-2).unsqueeze(-1), 0.0)  # without padded queries
         if control == "mean":
             new = renormalised(real.mean(0).expand_as(weights), allowed)
@@ -79,10 +80,10 @@ def test_each_other_control_is_its_definition(seed, control):
         else:
             draw = generator(seed, "effects", control, 1, str(head))
             if control == "frozen":
-                new = renormalised(real[_donors(len(real), draw)], allowed)
+                new = renormalised(real[other_rows(len(real), draw)], allowed)
             else:
                 new = _shuffled(weights.unsqueeze(1), allowed.unsqueeze(1), draw).squeeze(1)
-        pattern = pattern_of(base.calls[head.path]).weights.clone()
+        pattern = whole.weights.clone()
         pattern[:, head.head] = new
         with (
             explicit_attention(),
@@ -95,15 +96,15 @@ def test_each_other_control_is_its_definition(seed, control):
 def test_shuffled_weights_are_the_same_weights_on_allowed_keys(seed):
     each = given(seed, "padded decoder")
     call = run_plain(each.model, Call.of(each.inputs), keeps_calls=True).calls["layers.0.attention"]
-    weights, allowed, _ = pattern_of(call)
-    found = _shuffled(weights, allowed, generator(seed, "shuffle"))
-    assert bool((found[~allowed] == 0).all())
-    assert torch.equal(found.sort(-1).values, weights.sort(-1).values)
+    pattern = pattern_of(call)
+    found = _shuffled(pattern.weights, pattern.allowed, generator(seed, "shuffle"))
+    assert bool((found[~pattern.allowed] == 0).all())
+    assert torch.equal(found.sort(-1).values, pattern.weights.sort(-1).values)
 
 
 def test_every_donor_is_another_input_and_gives_once():
     for number in range(2, 9):
-        donors = _donors(number, generator(number, "donors"))
+        donors = other_rows(number, generator(number, "donors"))
         assert sorted(donors.tolist()) == list(range(number))
         assert bool((donors != torch.arange(number)).all())
 

@@ -187,7 +187,9 @@ def test_every_path_is_what_its_definition_says(seed, into):
     )  # fmt: skip
     assert len(found.places) == 4 + 4 + 3
     own = make_ready(Metric("loss", each.labels), run(each))
-    wanted = [by_hand(each, each.inputs, other, *path, into) for path in found.places]
+    wanted = [
+        by_hand(each, each.inputs, other, path.sender, path.receiver, into) for path in found.places
+    ]
     close(found.after, torch.stack([own(logits, run(each))[0] for logits in wanted]), torch.float64)
 
 

@@ -1,5 +1,6 @@
 """Planted faults: real mistakes in the machinery, each of which a check must see."""
 
+import dataclasses
 import importlib
 import itertools
 
@@ -19,8 +20,9 @@ from attnlab.edits.effects import patches as patching
 from attnlab.edits.effects import sweep as sweeping
 from attnlab.edits.effects import tail as tails
 from attnlab.errors import WrongUsage
-from attnlab.look import lens
+from attnlab.look import readout
 from attnlab.look.inputs import Call
+from attnlab.parts.norms import LayerNorm
 
 # The functions of these names hide their modules.
 effect, ablate = (
@@ -69,7 +71,7 @@ def the_first_rows_of_the_mask(monkeypatch):
         if tail is None:
             return None
         size = baseline.logits.shape[1]
-        return tail._replace(mask=torch.ones(num_last, size).tril().bool())
+        return dataclasses.replace(tail, mask=torch.ones(num_last, size).tril().bool())
 
     monkeypatch.setattr(sweeping, "find_tail", found)
 
@@ -132,14 +134,14 @@ def the_share_is_upside_down(monkeypatch):
 
 def the_patch_goes_the_other_way(monkeypatch):
     """The clean run is patched with the corrupted one's values."""
-    real = patching.make_pairs
+    real = patching.patch_pairs
 
     def turned(*arguments, direction, **told):
         return real(
             *arguments, direction={"denoise": "noise", "noise": "denoise"}[direction], **told
         )
 
-    monkeypatch.setattr(patching, "make_pairs", turned)
+    monkeypatch.setattr(patching, "patch_pairs", turned)
 
 
 def the_correction_is_not_applied(monkeypatch):
@@ -190,16 +192,16 @@ def the_kernels_differ(monkeypatch):
 
 def the_mean_is_not_taken_off(monkeypatch):
     """A layer norm is taken for one that does not centre."""
-    real = lens._held
+    real = readout._held
     monkeypatch.setattr(
-        lens,
+        readout,
         "_held",
-        lambda norm, written: (
+        lambda norm, written, *more: (
             written
             / (written.sum(0).var(-1, correction=0, keepdim=True) + norm.epsilon).sqrt()
             * norm.weight
-            if isinstance(norm, lens.LayerNorm)
-            else real(norm, written)
+            if isinstance(norm, LayerNorm)
+            else real(norm, written, *more)
         ),
     )
 
@@ -207,18 +209,21 @@ def the_mean_is_not_taken_off(monkeypatch):
 def each_part_is_normed_by_itself(monkeypatch):
     """The scale is each part's own, not that of their sum."""
     monkeypatch.setattr(
-        lens, "_held", lambda norm, written: torch.stack([norm(each) for each in written])
+        readout, "_held", lambda norm, written, *_: torch.stack([norm(each) for each in written])
     )
 
 
 def the_bias_of_the_output_is_forgotten(monkeypatch):
-    real = lens._of_heads
+    real = readout._through
 
-    def of_heads(attention, heads, path):
-        added, who = real(attention, heads, path)
-        return added[: heads.shape[1]], who[: heads.shape[1]]
+    def through(name, function, written, writers):
+        found = real(name, function, written, writers)
+        if name.endswith("attention") and writers[-1].part == f"{name} bias":
+            writers.pop()
+            return found[:-1]
+        return found
 
-    monkeypatch.setattr(lens, "_of_heads", of_heads)
+    monkeypatch.setattr(readout, "_through", through)
 
 
 def keys_are_shared_by_strangers(monkeypatch):
@@ -264,7 +269,7 @@ def shuffled_weights_fall_on_blocked_keys(monkeypatch):
 
 
 def a_donor_is_oneself(monkeypatch):
-    monkeypatch.setattr(test_controls, "_donors", lambda number, draw: torch.arange(number))
+    monkeypatch.setattr(test_controls, "other_rows", lambda number, draw: torch.arange(number))
 
 
 def portions_lose_their_labels(monkeypatch):

@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnlab.core.store import StateFolder, write_json
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.files import write_json
 from attnlab.look import Recording, open_recording, record
-from attnlab.look.recording import storage
 from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig, generate
 from attnlab.seeds import isolated
 from attnlab.sites import installed
@@ -196,7 +195,9 @@ def test_an_empty_recording_is_not_saved(tmp_path):
 
 
 def test_a_missing_recording_is_an_error(tmp_path):
-    with pytest.raises(CouldNotRun, match=r"could not read .*recording\.json: No such file"):
+    with pytest.raises(
+        CouldNotRun, match=r"there is no recording in .*: recording\.json is missing"
+    ):
         open_recording(tmp_path)
 
 
@@ -207,9 +208,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(recording, tmp_path):
 
 
 def test_a_recording_too_large_for_the_budget_is_not_read(folder, monkeypatch):
-    monkeypatch.setattr(
-        storage.safetensors.torch, "load_file", lambda _: pytest.fail("was read all the same")
-    )
+    monkeypatch.setattr(StateFolder, "get", lambda *_: pytest.fail("was read all the same"))
     with pytest.raises(CouldNotRun, match=r"would bring the recording to .*its budget is 1\.0 KiB"):
         open_recording(folder, budget=1024)
 
@@ -290,7 +289,7 @@ def test_a_foreign_json_is_an_error(folder):
 
 
 def test_saving_over_another_recording_that_breaks_off_is_found_out(recording, folder, monkeypatch):
-    monkeypatch.setattr(storage, "write_json", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(StateFolder, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         recording.select(rows=0).save(folder)
     with pytest.raises(CouldNotRun, match="they are of two recordings"):

@@ -9,7 +9,7 @@ import torch
 from tests.look.summaries import test_summarize as summaries
 from tests.look.summaries import test_zoom as zooms
 
-from attnlab.look.summaries import blocks, question, summary, zoom
+from attnlab.look.summaries import question, row_blocks, summary, zoom
 from attnlab.native import attention, compiler_name
 
 SINGLE = torch.float32
@@ -157,7 +157,7 @@ IN_PYTHON = [
     ),
     (
         "the last key that a mask shows is cut off",
-        blocks,
+        row_blocks,
         "_narrowed",
         "int(seen[-1]) + 1",
         "int(seen[-1])",
@@ -165,7 +165,7 @@ IN_PYTHON = [
     ),
     (
         "the ragged last cell has the full count",
-        blocks,
+        row_blocks,
         "cell_counts",
         ".clamp(max=cell[1])",
         ".clamp(min=cell[1], max=cell[1])",
@@ -182,7 +182,7 @@ IN_PYTHON = [
     (
         "top keys are counted from the block",
         summary,
-        "rows_of",
+        "row_statistics",
         "keys + first_key",
         "keys",
         cases("torch", "window"),
@@ -259,7 +259,7 @@ def test_a_fault_planted_in_python_shows(name, owner, function, old, new, check,
     for place in {owner, module}:
         if getattr(place, function, None) is right:
             monkeypatch.setattr(place, function, names[function])
-    for user in (blocks, zoom, zooms):
+    for user in (row_blocks, zoom, zooms):
         if getattr(user, function, None) is right:
             monkeypatch.setattr(user, function, names[function])
     assert fails(check, monkeypatch)

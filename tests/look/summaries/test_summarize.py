@@ -17,7 +17,7 @@ from tests.look.summaries.explicit import (
 from attnlab import native as attnlab_native
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.summaries import Summarize, Summary, question, summarize
-from attnlab.look.summaries.blocks import summary_of_weights
+from attnlab.look.summaries.row_blocks import summary_of_weights
 from attnlab.native import attention, compiler_name, vectors
 from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.heads import share_heads
@@ -254,7 +254,7 @@ def test_blocks_in_which_nothing_can_be_seen_are_not_computed(monkeypatch):
         return found
 
     monkeypatch.setattr(question.Question, "scores", counted)
-    monkeypatch.setattr("attnlab.look.summaries.blocks._CPU_NUMBERS", 20 * 400)
+    monkeypatch.setattr("attnlab.look.summaries.row_blocks._CPU_NUMBERS", 20 * 400)
     query, key = torch.randn(400, 4), torch.randn(400, 4)
     padding = torch.arange(400) < 100
     for mask, share in (

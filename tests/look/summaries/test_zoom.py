@@ -93,11 +93,11 @@ def test_an_attention_that_shares_keys_is_zoomed_into_by_its_query_heads():
         (lambda zoom: zoom.tile(0, 0, 0), r"leading axes \(3\); got \(\)"),
         (
             lambda zoom: zoom.part(slice(0, 30), slice(0, 5), head=0),
-            r"queries are a slice within 0 to 20.*slice\(0, 30",
+            r"queries must be a slice within 0 to 20.*slice\(0, 30",
         ),
         (
             lambda zoom: zoom.part(slice(0, 5), slice(-3, 5), head=0),
-            r"keys are a slice within 0 to 20.*slice\(-3, 5",
+            r"keys must be a slice within 0 to 20.*slice\(-3, 5",
         ),
         (lambda zoom: zoom.part(slice(0, 5), slice(5, 5), head=0), "not empty"),
         (lambda zoom: zoom.part(3, slice(0, 5), head=0), "got 3"),
@@ -135,7 +135,7 @@ def check_similarity(batch: int, heads: int, num_queries: int, num_keys: int, ma
 @pytest.mark.parametrize("mask", [None, "causal", torch.rand(2, 5, 30, 40) < 0.5])
 def test_similarities_are_those_of_the_explicit_matrices(mask, monkeypatch):
     check_similarity(2, 5, 30, 40, mask)
-    monkeypatch.setattr("attnlab.look.summaries.blocks._CPU_NUMBERS", 1000)
+    monkeypatch.setattr("attnlab.look.summaries.row_blocks._CPU_NUMBERS", 1000)
     check_similarity(2, 5, 30, 40, mask)
 
 

@@ -16,8 +16,6 @@ from attnlab.draw.attention.summary_maps import SummaryMaps, summary_facts
 from attnlab.errors import WrongUsage
 from attnlab.shapes import shape_text
 
-__all__ = ["patterns_from_weights", "with_tokens"]
-
 _OUTPUTS = {
     "attentions": "layers.{}.attention.weights",
     "encoder_attentions": "encoder.layers.{}.attention.weights",

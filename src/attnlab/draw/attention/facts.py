@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from attnlab.draw.attention.pattern import Pattern, Rows
 
-__all__ = ["FACTS", "HeadFacts"]
-
 # name -> (words, meaning); the last three are for self-attention only
 FACTS = {
     "entropy": ("Entropy", "nats; 0: one key alone"),

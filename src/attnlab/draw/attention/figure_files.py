@@ -5,13 +5,11 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnlab.core.store import write_bytes
 from attnlab.errors import WrongUsage
-from attnlab.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["save_figure"]
 
 # Without dates and versions, which would differ from one file to the next.
 _METADATA = {

@@ -21,8 +21,6 @@ from attnlab.look.heads import head_at
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_difference", "draw_head", "draw_heads"]
-
 _MAX_CELLS = 1_000  # on a side; a figure has hardly more dots
 _THUMB_CELLS = 28  # on a side of a head in the figure of all heads
 _SIDE_INCHES = 5.6  # of the longer side of a map

@@ -11,8 +11,6 @@ from typing import Any
 
 from attnlab.draw.pictures.look import INK, MUTED, shown
 
-__all__ = ["fonts", "name_axis", "token_words"]
-
 _FONTS = (
     "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Micro Hei",
     "Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Emoji", "Symbola",

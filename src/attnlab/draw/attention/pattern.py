@@ -17,8 +17,6 @@ from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at
 from attnlab.shapes import shape_text
 
-__all__ = ["CAUSAL", "Hidden", "Pattern", "Rows", "site_words", "to_array"]
-
 CAUSAL = "causal"
 _BAND = 1 << 20  # weights read at a time
 

@@ -4,17 +4,17 @@ The mean is over all weights of a square; masked weights count as zeros, as in `
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from attnlab.draw.attention.facts import HeadFacts
 from attnlab.draw.attention.pattern import Hidden, Pattern, Rows
 
-__all__ = ["Pooled", "join_squares", "pool_head", "pooled_length", "squares"]
 
-
-class Pooled(NamedTuple):
+@dataclass(frozen=True)
+class Pooled:
     """A head in squares of weights: mean and largest (rows, columns); hidden if all are masked."""
 
     mean: Rows

@@ -11,8 +11,6 @@ from attnlab.draw.attention.summary_maps import SummaryMaps, maps_from_summary
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.shapes import shape_text
 
-__all__ = ["to_drawable", "to_patterns", "why_unjoined"]
-
 
 def to_patterns(recording: Any, row: int = 0, tokens: Any = None) -> list[Pattern]:
     """Turn a recording of weights into patterns.

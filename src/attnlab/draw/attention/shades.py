@@ -12,8 +12,6 @@ from attnlab.errors import WrongUsage
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Scale", "draw_shades", "state_scale"]
-
 Scale = Literal["linear", "root"]
 
 _LETTER = 0.068  # width of a letter of the bar's label in inches

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,13 +12,12 @@ from attnlab.draw.attention.pattern import CAUSAL
 from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
 from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, dress, finite, new_figure, shown
 from attnlab.draw.pictures.maps import draw_map
+from attnlab.draw.sections import Heatmap
 from attnlab.errors import WrongUsage
 from attnlab.shapes import shape_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["draw_long_map", "draw_measure", "draw_rows"]
 
 _MAX_TICKS = 9
 _OUTLIER = 4  # times the 99th percentile
@@ -59,16 +59,16 @@ def draw_measure(
         max(4.0, num_heads * cell + 1.8), max(2.2, num_layers * min(cell, 0.42) + 1.4)
     )
     axes = figure.add_subplot()
-    each = {
-        "title": title or label,
-        "rows": [[None if math.isnan(v) else float(v) for v in row] for row in table],
-        "row_labels": [*layers] or [str(i) for i in range(num_layers)],
-        "column_labels": [str(i) for i in range(num_heads)],
-        "row_title": "layer",
-        "column_title": "head",
-        "low": -top if np.nanmin(table) < 0 else 0.0,
-        "high": top,
-    }
+    each = Heatmap(
+        title=title or label,
+        rows=[[None if math.isnan(v) else float(v) for v in row] for row in table],
+        row_labels=[*layers] or [str(i) for i in range(num_layers)],
+        column_labels=[str(i) for i in range(num_heads)],
+        row_title="layer",
+        column_title="head",
+        low=-top if np.nanmin(table) < 0 else 0.0,
+        high=top,
+    )
     picture = draw_map(axes, each)
     axes.set_aspect("auto")
     state_scale(figure, axes, picture, label)
@@ -209,7 +209,8 @@ def draw_long_map(
     return figure
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True)
+class _Part:
     """A pooled map and its place in the input; pairs are queries, then keys."""
 
     table: Any

@@ -12,8 +12,6 @@ import numpy as np
 from attnlab.draw.attention.pattern import Hidden, Rows
 from attnlab.draw.attention.pooled_maps import Pooled, join_squares, pooled_length
 
-__all__ = ["SummaryMaps", "maps_from_summary", "summary_facts"]
-
 _FACTS = ("entropy", "effective_keys", "largest", "first", "own", "previous")
 
 

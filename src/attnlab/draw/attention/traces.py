@@ -15,8 +15,6 @@ from attnlab.look.heads import head_at
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_trace"]
-
 _MAX_CANDIDATES = 12
 _MAX_HEADS = 16
 _MAX_COLUMNS = 4

@@ -3,7 +3,7 @@
 import itertools
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from attnlab.draw.numbers import number_words
@@ -18,59 +18,58 @@ from attnlab.draw.pictures.look import (
     new_figure,
     shown,
 )
+from attnlab.draw.sections import Bars, BarSeries, Level, Lines, Number, Series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["bars_figure", "lines_figure"]
 
 _MAX_DOTS = 40  # points of a line that get markers
 _MAX_DIGITS = 7  # of a drawn number, as on the page
 _MAX_TICKS = 12  # values with a tick of their own on a logarithmic axis
 
 
-def lines_figure(section: Mapping[str, Any]) -> "Figure":
+def lines_figure(section: Lines) -> "Figure":
     """Draw a `lines` section."""
     width = 7.0
     figure = new_figure(width, 3.7)
     from matplotlib.ticker import MaxNLocator  # after new_figure, which checks for matplotlib
 
     axes = figure.add_subplot()
-    dress(axes, section["title"], section["x_label"], section["y_label"])
-    for index, series in enumerate(section["series"]):
-        _draw_line(axes, series, index, x_log=section.get("x_log", False))
-    _draw_levels(axes, section.get("levels", ()))
-    places = [x for series in section["series"] for x in finite(series["x"])]
-    if section.get("x_log", False):
+    dress(axes, section.title, section.x_label, section.y_label)
+    for index, series in enumerate(section.series):
+        _draw_line(axes, series, index, x_log=section.x_log)
+    _draw_levels(axes, section.levels)
+    places = [x for series in section.series for x in finite(series.x)]
+    if section.x_log:
         _make_log(axes, "x", places)
     elif all(x.is_integer() for x in places if not math.isnan(x)):
         # There is no step 1.5.
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
-    if section.get("y_log", False):
-        _make_log(axes, "y", [y for series in section["series"] for y in finite(series["y"])])
-    if section.get("from_zero", False) and not section.get("y_log", False):
+    if section.y_log:
+        _make_log(axes, "y", [y for series in section.series for y in finite(series.y)])
+    if section.from_zero and not section.y_log:
         axes.update_datalim([(max(places, default=0.0), 0.0)])
         axes.autoscale_view()
         axes.set_ylim(bottom=0.0)
     _, labels = axes.get_legend_handles_labels()
-    if len(labels) > 1 or (labels and not section["series"]):
+    if len(labels) > 1 or (labels and not section.series):
         _add_legend_below(figure, axes, width)
     return figure
 
 
-def _draw_line(axes: Any, series: Mapping[str, Any], index: int, *, x_log: bool) -> None:
-    all_x, all_y = finite(series["x"]), finite(series["y"])
+def _draw_line(axes: Any, series: Series, index: int, *, x_log: bool) -> None:
+    all_x, all_y = finite(series.x), finite(series.y)
     pick = [i for i, x in enumerate(all_x) if not math.isnan(x) and (x > 0 or not x_log)]
     pick.sort(key=lambda i: all_x[i])
     x, y = [all_x[i] for i in pick], [all_y[i] for i in pick]
     hue = HUES[index % len(HUES)]
-    style = series.get("style", "line")
+    style = series.style
     # A point between gaps makes no line, so short lines also show their points.
     has_markers = style == "points" or (len(x) <= _MAX_DOTS and style == "line")
     axes.plot(
         x,
         y,
-        label=shown(series["name"], 60),
+        label=shown(series.name, 60),
         color=hue,
         linestyle="none" if style == "points" else DASHES[index % len(DASHES)],
         drawstyle="steps-post" if style == "steps" else "default",
@@ -78,18 +77,19 @@ def _draw_line(axes: Any, series: Mapping[str, Any], index: int, *, x_log: bool)
         marker="o" if has_markers else None,
         markersize=3.5,
     )
-    for number, band in enumerate(series.get("bands", ()), 1):
-        _draw_band(axes, x, y, *_ends(band, pick), hue)
+    for number, band in enumerate(series.bands, 1):
+        _draw_band(axes, x, y, _picked(band.low, pick), _picked(band.high, pick), hue)
         # Bands overlap: the legend shows each as dark as the chart does.
-        label, alpha = shown(band["name"], 60), 1 - 0.84**number
+        label, alpha = shown(band.name, 60), 1 - 0.84**number
         axes.fill_between([], [], [], color=hue, alpha=alpha, linewidth=0, label=label)
-    if "low" in series:
-        _draw_band(axes, x, y, *_ends(series, pick), hue, are_apart=style == "points")
+    if series.low is not None and series.high is not None:
+        low, high = _picked(series.low, pick), _picked(series.high, pick)
+        _draw_band(axes, x, y, low, high, hue, are_apart=style == "points")
 
 
-def _ends(of: Mapping[str, Any], pick: Sequence[int]) -> tuple[list[float], list[float]]:
-    low, high = finite(of["low"]), finite(of["high"])
-    return [low[i] for i in pick], [high[i] for i in pick]
+def _picked(values: Sequence[Number], pick: Sequence[int]) -> list[float]:
+    numbers = finite(values)
+    return [numbers[i] for i in pick]
 
 
 def _draw_band(
@@ -114,11 +114,11 @@ def _draw_band(
             axes.plot([x[i], x[i]], [low[i], high[i]], color=hue, linewidth=1.2, alpha=alpha)
 
 
-def _draw_levels(axes: Any, levels: Sequence[Mapping[str, Any]]) -> None:
+def _draw_levels(axes: Any, levels: Sequence[Level]) -> None:
     for level in levels:
-        (y,) = finite([level["y"]])
+        (y,) = finite([level.y])
         if not math.isnan(y):
-            label = shown(level["name"], 60)
+            label = shown(level.name, 60)
             axes.axhline(
                 y, label=label, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, zorder=2.5
             )
@@ -151,25 +151,25 @@ def _tick_words(value: float) -> str:
     return words.replace("-", "−")
 
 
-def bars_figure(section: Mapping[str, Any]) -> "Figure":
+def bars_figure(section: Bars) -> "Figure":
     """Draw a `bars` section: bars begin at zero, a missing value is a gap with "n/a"."""
-    groups, all_series = section["groups"], section["series"]
+    groups, all_series = section.groups, section.series
     num_series = max(1, len(all_series))
     width = min(14.0, max(7.0, 0.9 + 0.24 * len(groups) * (num_series + 0.8)))
     names, do_lean = _group_names(groups, (width - 0.8) / max(1, len(groups)))
     figure = new_figure(width, 3.9 + 0.045 * max(map(len, names), default=0) * do_lean)
     axes = figure.add_subplot()
-    dress(axes, section["title"], "", section["y_label"])
+    dress(axes, section.title, "", section.y_label)
     pitch = 1 / (num_series + 0.8)
     for index, series in enumerate(all_series):
         middles = [group + (index - (num_series - 1) / 2) * pitch for group in range(len(groups))]
-        values = finite(series["values"])
+        values = finite(series.values)
         bars = axes.bar(
             middles,
             values,
             0.86 * pitch,
             color=HUES[index % len(HUES)],
-            label=shown(series["name"], 60),
+            label=shown(series.name, 60),
             zorder=2,
         )
         _draw_whiskers(axes, series, middles, values)
@@ -178,7 +178,7 @@ def bars_figure(section: Mapping[str, Any]) -> "Figure":
                 bar.set_height(0)
                 words: dict[str, Any] = {"ha": "center", "fontsize": 8, "color": MUTED}
                 axes.annotate("n/a", (middle, 0), (0, 3), textcoords="offset points", **words)
-    _draw_levels(axes, section.get("levels", ()))
+    _draw_levels(axes, section.levels)
     axes.axhline(0, color=MUTED, linewidth=0.9)
     axes.spines["bottom"].set_visible(False)
     axes.margins(x=0.01, y=0.08)
@@ -189,7 +189,7 @@ def bars_figure(section: Mapping[str, Any]) -> "Figure":
     )
     axes.set_xticks(range(len(groups)), names, **lean)
     axes.tick_params(axis="x", length=0)
-    if num_series > 1 or section.get("levels"):
+    if num_series > 1 or section.levels:
         _add_legend_below(figure, axes, width)
     return figure
 
@@ -219,11 +219,11 @@ def _add_legend_below(figure: "Figure", axes: Any, width: float) -> None:
 
 
 def _draw_whiskers(
-    axes: Any, series: Mapping[str, Any], middles: Sequence[float], values: Sequence[float]
+    axes: Any, series: BarSeries, middles: Sequence[float], values: Sequence[float]
 ) -> None:
-    if "low" not in series:
+    if series.low is None or series.high is None:
         return
-    low, high = finite(series["low"]), finite(series["high"])
+    low, high = finite(series.low), finite(series.high)
     for x, value, a, b in zip(middles, values, low, high, strict=True):
         if not math.isnan(value + a + b):
             # A line from end to end: an interval need not contain the value, an error bar must.
@@ -233,16 +233,15 @@ def _draw_whiskers(
             )
 
 
-def _write_values(axes: Any, section: Mapping[str, Any], pitch: float) -> None:
+def _write_values(axes: Any, section: Bars, pitch: float) -> None:
     from matplotlib.patheffects import withStroke
 
-    num_series = len(section["series"])
-    for index, series in enumerate(section["series"]):
-        ends = zip(
-            *(finite(series.get(key, series["values"])) for key in ("values", "low", "high")),
-            strict=True,
-        )
-        for group, (value, low, high) in enumerate(ends):
+    num_series = len(section.series)
+    for index, series in enumerate(section.series):
+        values = finite(series.values)
+        lows = values if series.low is None else finite(series.low)
+        highs = values if series.high is None else finite(series.high)
+        for group, (value, low, high) in enumerate(zip(values, lows, highs, strict=True)):
             if math.isnan(value):
                 continue
             there = [each for each in (value, low, high) if not math.isnan(each)]

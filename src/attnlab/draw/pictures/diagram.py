@@ -1,9 +1,8 @@
 """Diagrams as figures, in the layout of the page (`attnlab.draw.diagram`) at 96 pixels an inch."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnlab.draw.diagram import Box, Line, lay_out
+from attnlab.draw.diagram import PlacedArrow, PlacedBox, PlacedLine, lay_out
 from attnlab.draw.pictures.look import (
     ACCENT,
     INK,
@@ -15,11 +14,10 @@ from attnlab.draw.pictures.look import (
     new_figure,
     shown,
 )
+from attnlab.draw.sections import Diagram
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["diagram_figure"]
 
 _INCH = 96
 _POINT = 72 / _INCH
@@ -29,9 +27,9 @@ _FILLS = {"plain": (PAPER, MUTED), "accent": (WASH, ACCENT), "quiet": (SUNKEN, R
 _WORDS = {"plain": (INK, MUTED), "accent": (ACCENT, INK), "quiet": (MUTED, MUTED)}
 
 
-def diagram_figure(section: Mapping[str, Any]) -> "Figure":
+def diagram_figure(section: Diagram) -> "Figure":
     """Draw a `diagram` section."""
-    width, height = section["width"], section["height"]
+    width, height = section.width, section.height
     figure = new_figure(width / _INCH, (height + _TITLE_SPACE) / _INCH)
     figure.set_layout_engine("none")
     axes = figure.add_axes((0, 0, 1, height / (height + _TITLE_SPACE)))
@@ -39,7 +37,7 @@ def diagram_figure(section: Mapping[str, Any]) -> "Figure":
     axes.set_ylim(height, 0)
     axes.axis("off")
     place = 1 - 12 / (height + _TITLE_SPACE)
-    figure.text(10 / width, place, shown(section["title"]), fontsize=11, color=INK, va="top")
+    figure.text(10 / width, place, shown(section.title), fontsize=11, color=INK, va="top")
     layout = lay_out(section)
     for box in layout.frames:
         _draw_box(axes, box, 1.0, is_frame=True)
@@ -53,7 +51,7 @@ def diagram_figure(section: Mapping[str, Any]) -> "Figure":
     return figure
 
 
-def _draw_box(axes: Any, box: Box, order: float, *, is_frame: bool) -> None:
+def _draw_box(axes: Any, box: PlacedBox, order: float, *, is_frame: bool) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     fill, edge = _FILLS[box.tone]
@@ -81,7 +79,7 @@ def _draw_box(axes: Any, box: Box, order: float, *, is_frame: bool) -> None:
             _write(axes, line, note_color)
 
 
-def _draw_arrow(axes: Any, arrow: Any) -> None:
+def _draw_arrow(axes: Any, arrow: PlacedArrow) -> None:
     from matplotlib.patches import Polygon
 
     x, y = zip(*arrow.shaft, strict=True)
@@ -100,7 +98,7 @@ def _draw_arrow(axes: Any, arrow: Any) -> None:
 
 
 def _write(
-    axes: Any, line: Line, color: str, *, weight: str = "normal", ground: str | None = None
+    axes: Any, line: PlacedLine, color: str, *, weight: str = "normal", ground: str | None = None
 ) -> None:
     axes.text(
         line.x,

@@ -13,11 +13,6 @@ from attnlab.errors import CouldNotRun
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "ACCENT", "DASHES", "HUES", "INK", "MUTED", "PAPER", "RULE", "SUNKEN", "WASH",
-    "dress", "finite", "new_figure", "shown",
-]  # fmt: skip
-
 INK, MUTED, RULE, PAPER = "#1c2126", "#59616a", "#dfdcd5", "#ffffff"
 ACCENT, WASH, SUNKEN = "#12609c", "#e6eff7", "#f2f0eb"
 HUES = (ACCENT, "#a34a00", "#6b3fa0", "#2c6e49", "#9b2c63", "#555d66")

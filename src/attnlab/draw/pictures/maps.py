@@ -6,16 +6,15 @@ zero if `low` is negative. Cells without a number stay blank.
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from attnlab.draw.pictures.look import ACCENT, INK, MUTED, PAPER, RULE, finite, new_figure, shown
+from attnlab.draw.sections import Heatmap, Maps, TraceHead, Traces
 from attnlab.look.heads import head_at
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-__all__ = ["color_map", "draw_map", "maps_figure", "trace_figure"]
 
 _MAX_COLUMNS = 4
 _MAX_INCHES = 32.0  # of a side: four maps of twelve keys with legible numbers
@@ -29,41 +28,39 @@ _COOL = ["#f1f5f9", "#c3dcf2", "#7fb2de", "#3f86c2", ACCENT, "#0a3157"]
 _WARM = ["#f8f2ec", "#f3d3b5", "#dd9f6a", "#c06d2a", "#a34a00", "#4f2300"]
 
 
-def maps_figure(section: Mapping[str, Any]) -> "Figure":
+def maps_figure(section: Maps) -> "Figure":
     """Draw the first choice of a `maps` section."""
-    choice = section["choices"][0]
-    return _grid_of_maps(section["title"], choice["maps"])
+    return _grid_of_maps(section.title, section.choices[0].maps)
 
 
-def trace_figure(section: Mapping[str, Any]) -> "Figure":
+def trace_figure(section: Traces) -> "Figure":
     """Draw every head of the trace whose input is `figure_input`, or of the first trace."""
-    traces = section["traces"]
-    wanted = list(section.get("figure_input", ()))
-    trace = next((each for each in traces if list(each["input"]) == wanted), traces[0])
-    choices = " ".join(step["choice"] for step in trace["steps"])
-    title = f"{' '.join(trace['input'])} → {choices}" if choices else " ".join(trace["input"])
-    return _grid_of_maps(
-        title, [_head_to_map(head, trace["tokens"]) for head in trace["attention"]]
+    wanted = list(section.figure_input or ())
+    trace = next((each for each in section.traces if list(each.input) == wanted), section.traces[0])
+    choices = " ".join(step.choice for step in trace.steps)
+    title = f"{' '.join(trace.input)} → {choices}" if choices else " ".join(trace.input)
+    heads = [head for head in trace.attention if head.rows]
+    return _grid_of_maps(title, [_head_to_map(head, trace.tokens) for head in heads])
+
+
+def _head_to_map(head: TraceHead, tokens: Sequence[str]) -> Heatmap:
+    """Turn a head into a map; keys beyond the end of a row are masked and stay blank."""
+    keys = head.key_tokens
+    if keys is None:
+        keys = tokens[: max(map(len, head.rows), default=0)]
+    return Heatmap(
+        title=f"Head {head_at(head.site, head.head)}",
+        rows=[[*row, *[None] * (len(keys) - len(row))] for row in head.rows],
+        row_labels=tokens[: len(head.rows)],
+        column_labels=keys,
+        row_title="query",
+        column_title="key",
+        low=0.0,
+        high=1.0,
     )
 
 
-def _head_to_map(head: Mapping[str, Any], tokens: Sequence[str]) -> dict[str, Any]:
-    """Turn a head into a map; keys beyond the end of a row are masked and stay blank."""
-    rows = head["rows"]
-    num_keys = len(head["key_tokens"]) if "key_tokens" in head else max(map(len, rows), default=0)
-    return {
-        "title": f"Head {head_at(head['site'], head['head'])}",
-        "rows": [[*row, *[None] * (num_keys - len(row))] for row in rows],
-        "row_labels": list(tokens[: len(rows)]),
-        "column_labels": list(head.get("key_tokens", tokens)[:num_keys]),
-        "row_title": "query",
-        "column_title": "key",
-        "low": 0.0,
-        "high": 1.0,
-    }
-
-
-def _grid_of_maps(title: str, maps: Sequence[Mapping[str, Any]]) -> "Figure":
+def _grid_of_maps(title: str, maps: Sequence[Heatmap]) -> "Figure":
     across = min(_MAX_COLUMNS, max(1, len(maps)))
     down = max(1, math.ceil(len(maps) / across))
     sizes = [_inches(each) for each in maps] or [(3.0, 2.0)]
@@ -77,7 +74,7 @@ def _grid_of_maps(title: str, maps: Sequence[Mapping[str, Any]]) -> "Figure":
     if width < room:  # the title is wider than the maps, which are aligned left
         widths.append(room - width)
     grid = figure.add_gridspec(down, len(widths), width_ratios=widths)
-    ranges = {(each["low"], each["high"]) for each in maps}
+    ranges = {(each.low, each.high) for each in maps}
     for index, each in enumerate(maps):
         axes = figure.add_subplot(grid[index // across, index % across])
         picture = draw_map(axes, each)
@@ -89,29 +86,29 @@ def _grid_of_maps(title: str, maps: Sequence[Mapping[str, Any]]) -> "Figure":
     return figure
 
 
-def _inches(each: Mapping[str, Any]) -> tuple[float, float]:
+def _inches(each: Heatmap) -> tuple[float, float]:
     """Return the width and height of a map with names and titles; fewer cells are larger."""
-    num_rows, num_columns = len(each["row_labels"]), len(each["column_labels"])
+    num_rows, num_columns = len(each.row_labels), len(each.column_labels)
     cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns)))
-    names = 0.085 * max(min(_longest(each["row_labels"]), 18), 3)
-    heads = 0.085 * _longest(each["column_labels"]) if _leans(each, cell) else 0.15
+    names = 0.085 * max(min(_longest(each.row_labels), 18), 3)
+    heads = 0.085 * _longest(each.column_labels) if _leans(each, cell) else 0.15
     titles = _LINE_INCHES * (len(_title_lines(each, cell)) - 1)
     width = max(1.9, num_columns * cell + names + _BAR_INCHES)
     return width, max(1.2, num_rows * cell + min(heads, 1.4) + 0.75) + titles
 
 
-def _title_lines(each: Mapping[str, Any], cell: float) -> list[str]:
+def _title_lines(each: Heatmap, cell: float) -> list[str]:
     """Break a map's title at the width of its map, so that titles do not overlap."""
-    inches = len(each["column_labels"]) * cell + _BAR_INCHES
-    return textwrap.wrap(shown(each["title"], 100), int(inches * _LETTERS_PER_INCH)) or [""]
+    inches = len(each.column_labels) * cell + _BAR_INCHES
+    return textwrap.wrap(shown(each.title, 100), int(inches * _LETTERS_PER_INCH)) or [""]
 
 
 def _longest(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-def _leans(each: Mapping[str, Any], cell: float) -> bool:
-    return _longest(each["column_labels"]) * 0.078 > cell
+def _leans(each: Heatmap, cell: float) -> bool:
+    return _longest(each.column_labels) * 0.078 > cell
 
 
 def color_map(*, is_signed: bool) -> Any:
@@ -122,22 +119,22 @@ def color_map(*, is_signed: bool) -> Any:
     return LinearSegmentedColormap.from_list("shades", colors, N=511)
 
 
-def draw_map(axes: Any, each: Mapping[str, Any]) -> Any:
+def draw_map(axes: Any, each: Heatmap) -> Any:
     """Draw one map into axes, and return the image for a color bar."""
-    low, high = each["low"], each["high"]
+    low, high = each.low, each.high
     shades = color_map(is_signed=low < 0).with_extremes(bad=PAPER)
-    rows = [finite(row) for row in each["rows"]]
-    num_rows, num_columns = len(rows), len(each["column_labels"])
+    rows = [finite(row) for row in each.rows]
+    num_rows, num_columns = len(rows), len(each.column_labels)
     picture = axes.imshow(
         rows or [[math.nan]], cmap=shades, vmin=low, vmax=high, interpolation="nearest"
     )
     if num_rows <= _MAX_NUMBERS and num_columns <= _MAX_NUMBERS:
         _write_numbers(axes, rows, low, high)
     cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns, 1)))
-    _name_axis(axes.set_yticks, each["row_labels"], cell)
+    _name_axis(axes.set_yticks, each.row_labels, cell)
     _name_axis(
         axes.set_xticks,
-        each["column_labels"],
+        each.column_labels,
         cell,
         **({"rotation": 90} if _leans(each, cell) else {}),
     )
@@ -145,8 +142,8 @@ def draw_map(axes: Any, each: Mapping[str, Any]) -> Any:
     for spine in axes.spines.values():
         spine.set_color(RULE)
     axes.set_title("\n".join(_title_lines(each, cell)), fontsize=9.5, loc="left", color=INK)
-    axes.set_xlabel(shown(each["column_title"], 40), color=MUTED, fontsize=9)
-    axes.set_ylabel(shown(each["row_title"], 40), color=MUTED, fontsize=9)
+    axes.set_xlabel(shown(each.column_title, 40), color=MUTED, fontsize=9)
+    axes.set_ylabel(shown(each.row_title, 40), color=MUTED, fontsize=9)
     return picture
 
 

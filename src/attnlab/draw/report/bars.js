@@ -1,10 +1,14 @@
 // Grouped bars with interval whiskers: values are read out by pointer and arrow keys.
 
+import { clamp, count, isNumber, longest, make, makeSvg, onWidth, wordLabel, wordNumber, wordWithInterval } from "./elements.js";
+import { linearScale } from "./scales.js";
+import { drawUprightAxis, extent, HEIGHT, HUES, listenToReading, MARGIN, uprightTicks } from "./axes.js";
+
 const LEAST_PITCH = 13; // pixels from bar to bar; more bars than fit scroll inside their own box
 const LABEL_LETTER = 6.7;
 const MOST_LETTERS = 20; // of a leaning name; the tooltip has the rest
 
-function mountBars(stage, section) {
+export function mountBars(stage, section) {
   const bars = section.groups.flatMap((group, g) => section.series.map((series, s) => ({
     group, g, s, name: series.name, value: series.values[g], low: series.low?.[g] ?? null, high: series.high?.[g] ?? null,
   })));
@@ -148,25 +152,20 @@ function drawName(group, x, bottom, names) {
 }
 
 function listenToBars(chart) {
-  chart.svg.addEventListener("pointermove", (event) => {
-    const x = event.clientX - chart.svg.getBoundingClientRect().left;
-    const distance = (bar) => Math.abs(chart.middle(bar) - x);
-    readBar(chart, chart.bars.reduce((best, bar, i) => (distance(bar) < distance(chart.bars[best]) ? i : best), 0));
-  });
-  chart.svg.addEventListener("pointerleave", () => readBar(chart, null));
-  chart.svg.addEventListener("blur", () => readBar(chart, null));
-  chart.svg.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
-    const last = chart.bars.length - 1;
-    const now = chart.at ?? (event.key === "ArrowLeft" ? last + 1 : -1);
-    const target = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last }[event.key];
-    if (target === undefined) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const index = clamp(target, 0, last);
-    readBar(chart, index);
-    const x = chart.middle(chart.bars[index]);
-    if (x < chart.box.scrollLeft + 40 || x > chart.box.scrollLeft + chart.box.clientWidth - 20) chart.box.scrollLeft = x - chart.box.clientWidth / 2;
+  const last = chart.bars.length - 1;
+  listenToReading(chart.svg, {
+    point(event, box) {
+      const x = event.clientX - box.left;
+      const distance = (bar) => Math.abs(chart.middle(bar) - x);
+      readBar(chart, chart.bars.reduce((best, bar, i) => (distance(bar) < distance(chart.bars[best]) ? i : best), 0));
+    },
+    rest: () => readBar(chart, null),
+    reach: (event) => ({ now: chart.at ?? (event.key === "ArrowLeft" ? last + 1 : -1), last }),
+    go(index) {
+      readBar(chart, index);
+      const x = chart.middle(chart.bars[index]);
+      if (x < chart.box.scrollLeft + 40 || x > chart.box.scrollLeft + chart.box.clientWidth - 20) chart.box.scrollLeft = x - chart.box.clientWidth / 2;
+    },
   });
 }
 

@@ -1,9 +1,11 @@
 // Choose one of many: type it, pick it from the list, or step through all of them.
 
+import { clamp, count, longest, make, makeButton, setVariable } from "./elements.js";
+
 let numChoosers = 0;
 
 // `words` are the choices; `noun` names one of them; `refuse(typed)` says why a typed text is not a choice.
-function makeChooser(words, { label, noun, refuse }, whenChosen) {
+export function makeChooser(words, { label, noun, refuse }, whenChosen) {
   const id = `choose-${(numChoosers += 1)}`;
   const keys = words.map(spell);
   const loose = keys.map((key) => key.toLowerCase()); // CAB is cab, unless both are inputs
@@ -12,8 +14,8 @@ function makeChooser(words, { label, noun, refuse }, whenChosen) {
   const field = make("input", { type: "text", id, autocomplete: "off", autocapitalize: "off", spellcheck: "false", "aria-describedby": `${id}-message`, placeholder: words[0] });
   const select = make("select", { "aria-label": `All ${noun}s` });
   const message = make("p", { class: "message", id: `${id}-message`, role: "status" });
-  const previous = makeButton("‹ Previous", () => choose(current - 1), { "aria-label": `Previous ${noun}` });
-  const next = makeButton("Next ›", () => choose(current + 1), { "aria-label": `Next ${noun}` });
+  const previous = makeButton("‹", () => choose(current - 1), { "aria-label": `Previous ${noun}` });
+  const next = makeButton("›", () => choose(current + 1), { "aria-label": `Next ${noun}` });
   setVariable(field, "--letters", clamp(longest(words), 10, 28));
   const root = make("div", { class: "chooser" },
     make("div", { class: "bar" }, make("label", { for: id }, label), field, select, previous, next), message);
@@ -53,15 +55,13 @@ function makeChooser(words, { label, noun, refuse }, whenChosen) {
     if (typed !== "" && exact >= 0) {
       mark(exact);
       say(`${exact + 1} of ${count(words.length, noun)}.`);
-      whenChosen(exact);
-      return undefined;
+      return whenChosen(exact);
     }
     const fitting = fit(typed);
     if (fitting.length === 0) {
       offer(everything);
       select.value = String(current);
-      say(refuse(field.value.trim()), true);
-      return undefined;
+      return say(refuse(field.value.trim()), true);
     }
     // The list is filtered; nothing is chosen until a choice is picked or typed in full.
     offer(fitting);
@@ -69,8 +69,7 @@ function makeChooser(words, { label, noun, refuse }, whenChosen) {
     if (typed === "") return say(`${count(words.length, noun)} to choose from.`);
     const verb = keys[fitting[0]].startsWith(typed) ? "begin" : "read";
     const ending = `${fitting.length === 1 ? "s" : ""} so${verb === "read" ? " inside" : ""}`;
-    say(`${count(fitting.length, noun)} ${verb}${ending}: ${listSome(fitting.map((i) => words[i]))}. Enter opens the first.`);
-    return undefined;
+    return say(`${count(fitting.length, noun)} ${verb}${ending}: ${listSome(fitting.map((i) => words[i]))}. Enter opens the first.`);
   });
   field.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
@@ -87,6 +86,6 @@ function spell(text) {
   return text.replace(/[\s,]+/g, "");
 }
 
-function listSome(words) {
+export function listSome(words) {
   return words.length <= 5 ? words.join(", ") : `${words.slice(0, 4).join(", ")}, …`;
 }

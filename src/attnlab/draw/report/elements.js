@@ -89,12 +89,12 @@ export function wordProbability(value) {
   return text;
 }
 
-// Fits a small cell: "0", ".07", ".93", "1".
+// Fits a small cell: "0", ".07", ".93", "1"; only an exact zero is written as 0.
 export function wordBriefly(value) {
   if (!isNumber(value)) return "n/a";
   const text = value.toFixed(2);
-  if (text === "0.00" || text === "-0.00") return "0";
-  return text === "1.00" ? "1" : text.replace("0.", ".");
+  if (Number(text) === 0) return value === 0 ? "0" : "<.01";
+  return text === "1.00" ? "1" : text.replace("0.", ".").replace("-", "−");
 }
 
 export function wordTokens(tokens) {

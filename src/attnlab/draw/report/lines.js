@@ -1,6 +1,10 @@
 // A line chart: axes, bands, level lines, a legend that reads out exact values under the crosshair.
 
-function mountLines(stage, section) {
+import { clamp, count, isNumber, longest, make, makeButton, makeSvg, onWidth, wordNumber, wordPlace, wordWithInterval } from "./elements.js";
+import { binPoints, cleanPoints, linearScale, linearTicks, logScale, logTicks, nearestPoint, runsOf, wordTicks } from "./scales.js";
+import { DASHES, drawUprightAxis, extent, HEIGHT, HUES, listenToReading, MARGIN, paddedExtent, uprightTicks } from "./axes.js";
+
+export function mountLines(stage, section) {
   const lines = section.series.map((series, i) => ({
     name: series.name, hue: `hue-${i % HUES}`, dash: DASHES[i % DASHES.length], style: series.style ?? "line",
     bands: (series.bands ?? []).map((band) => ({ name: band.name })), ...cleanPoints(series, Boolean(section.x_log)),
@@ -223,22 +227,17 @@ function wordNote(chart, isThinned) {
 }
 
 function listenToChart(chart) {
-  chart.svg.addEventListener("pointermove", (event) => {
-    const box = chart.svg.getBoundingClientRect();
-    readOut(chart, chart.scaleX.back(event.clientX - box.left));
-  });
-  chart.svg.addEventListener("pointerleave", () => readOut(chart, null));
-  chart.svg.addEventListener("blur", () => readOut(chart, null));
-  chart.svg.addEventListener("keydown", (event) => {
-    const { points } = chart.lines.reduce((most, line) => (line.points.length > most.points.length ? line : most));
-    const now = chart.at === null ? points.length - 1 : nearestPoint(points, chart.at, chart.scaleX);
-    // Shift moves point by point, otherwise a hundredth of the line at a time.
-    const stride = event.shiftKey ? 1 : Math.max(1, Math.round(points.length / 100));
-    const target = { ArrowLeft: now - stride, ArrowRight: now + stride, Home: 0, End: points.length - 1 }[event.key];
-    if (target === undefined || points.length === 0) return;
-    event.preventDefault();
-    event.stopPropagation();
-    readOut(chart, points[clamp(target, 0, points.length - 1)].x);
+  const { points } = chart.lines.reduce((most, line) => (line.points.length > most.points.length ? line : most));
+  listenToReading(chart.svg, {
+    point: (event, box) => readOut(chart, chart.scaleX.back(event.clientX - box.left)),
+    rest: () => readOut(chart, null),
+    reach: (event) => ({
+      now: chart.at === null ? points.length - 1 : nearestPoint(points, chart.at, chart.scaleX),
+      last: points.length - 1,
+      // Shift moves point by point, otherwise a hundredth of the line at a time.
+      stride: event.shiftKey ? 1 : Math.max(1, Math.round(points.length / 100)),
+    }),
+    go: (index) => readOut(chart, points[index].x),
   });
 }
 
@@ -251,22 +250,18 @@ function listNamed(lines) {
 // Points with names are read one by one: the nearest to the pointer, or the next by arrow keys.
 function listenToNamed(chart) {
   const inSight = () => chart.named.filter(({ point }) => !chart.isLog || point.y > 0);
-  chart.svg.addEventListener("pointermove", (event) => {
-    const box = chart.svg.getBoundingClientRect();
-    const distance = ({ point }) => Math.hypot(chart.scaleX(point.x) - event.clientX + box.left, chart.scaleY(point.y) - event.clientY + box.top);
-    readNamed(chart, inSight().reduce((best, each) => (distance(each) < distance(best) ? each : best)));
-  });
-  chart.svg.addEventListener("pointerleave", () => readNamed(chart, null));
-  chart.svg.addEventListener("blur", () => readNamed(chart, null));
-  chart.svg.addEventListener("keydown", (event) => {
-    const all = inSight();
-    const now = all.indexOf(chart.read);
-    const last = all.length - 1;
-    const target = { ArrowLeft: now < 0 ? last : now - 1, ArrowRight: now + 1, Home: 0, End: last }[event.key];
-    if (target === undefined) return;
-    event.preventDefault();
-    event.stopPropagation();
-    readNamed(chart, all[clamp(target, 0, last)]);
+  listenToReading(chart.svg, {
+    point(event, box) {
+      const distance = ({ point }) => Math.hypot(chart.scaleX(point.x) - event.clientX + box.left, chart.scaleY(point.y) - event.clientY + box.top);
+      readNamed(chart, inSight().reduce((best, each) => (distance(each) < distance(best) ? each : best)));
+    },
+    rest: () => readNamed(chart, null),
+    reach(event) {
+      const all = inSight();
+      const at = all.indexOf(chart.read);
+      return { now: at < 0 && event.key === "ArrowLeft" ? all.length : at, last: all.length - 1 };
+    },
+    go: (index) => readNamed(chart, inSight()[index]),
   });
 }
 

@@ -1,5 +1,14 @@
 // Renders the sections and connects them: a verdict opens a trace.
 
+import { mountBars } from "./bars.js";
+import { mountLines } from "./lines.js";
+import { mountMaps } from "./maps.js";
+import { foldTables } from "./tables.js";
+import { mountTheme } from "./theme.js";
+import { mountTrace, stepByKey } from "./trace.js";
+import { mountVerdicts } from "./verdicts.js";
+
+const MOUNTS = { lines: mountLines, bars: mountBars, maps: mountMaps, verdicts: mountVerdicts, trace: mountTrace };
 const sections = JSON.parse(document.getElementById("document").textContent);
 
 // Finds inputs across all trace sections. Views are added as they are mounted, after the verdicts.
@@ -20,14 +29,10 @@ function makeTraceIndex() {
       const [i, j] = places.get(JSON.stringify(input));
       const view = views.get(i);
       view.chooser.choose(j);
-      view.stage.closest("section").scrollIntoView({ behavior: isCalm() ? "auto" : "smooth" });
+      view.stage.closest("section").scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
       view.on.focus({ preventScroll: true });
     },
   };
-}
-
-function isCalm() {
-  return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }
 
 // Without a focus, the arrow keys control the visible trace.
@@ -46,18 +51,12 @@ function mountSections() {
   const traces = makeTraceIndex();
   for (const stage of document.querySelectorAll(".stage")) {
     const i = Number(stage.dataset.section);
-    const section = sections[i];
-    if (section.kind === "lines") mountLines(stage, section);
-    if (section.kind === "bars") mountBars(stage, section);
-    if (section.kind === "maps") mountMaps(stage, section);
-    if (section.kind === "verdicts") mountVerdicts(stage, section, traces);
-    if (section.kind === "trace") {
-      const view = mountTrace(stage, section);
-      if (view) traces.views.set(i, view);
-    }
+    const view = MOUNTS[sections[i].kind](stage, sections[i], traces);
+    if (sections[i].kind === "trace" && view) traces.views.set(i, view);
   }
   listenForArrows(traces.views);
 }
 
+foldTables();
 mountTheme();
 mountSections();

@@ -1,13 +1,15 @@
 // Ticks of axes, and the thinning of long lines to smallest, largest and mean per pixel.
 
-function linearScale([low, high], [from, to]) {
+import { clamp, isNumber } from "./elements.js";
+
+export function linearScale([low, high], [from, to]) {
   const span = high - low || 1;
   const scale = (value) => from + ((value - low) / span) * (to - from);
   scale.back = (pixel) => low + ((pixel - from) / (to - from)) * span;
   return scale;
 }
 
-function logScale([low, high], range) {
+export function logScale([low, high], range) {
   const inner = linearScale([Math.log10(low), Math.log10(high)], range);
   const scale = (value) => inner(Math.log10(value));
   scale.back = (pixel) => 10 ** inner.back(pixel);
@@ -22,7 +24,7 @@ function niceStep(span, aim) {
 }
 
 // `isWhole` keeps to steps of 1, 2, 5, ...: there is no step 1.5.
-function linearTicks(low, high, aim, isWhole = false) {
+export function linearTicks(low, high, aim, isWhole = false) {
   if (!(high > low)) return [low];
   const nice = niceStep(high - low, aim);
   const step = isWhole ? Math.max(1, Math.floor(nice)) : nice;
@@ -34,7 +36,7 @@ function linearTicks(low, high, aim, isWhole = false) {
   return ticks;
 }
 
-function logTicks(low, high, aim) {
+export function logTicks(low, high, aim) {
   const decades = Math.log10(high / low);
   const factors = decades <= 1.2 ? [1, 2, 3, 5, 7] : decades <= 3 ? [1, 2, 5] : [1];
   const stride = Math.max(1, Math.ceil(decades / aim));
@@ -50,7 +52,7 @@ function logTicks(low, high, aim) {
 }
 
 // All ticks have the decimals that one of them needs, so "0.5" and "1.0" line up.
-function wordTicks(ticks, isLog = false) {
+export function wordTicks(ticks, isLog = false) {
   if (isLog) return ticks.map((tick) => (tick < 1e-3 || tick >= 1e6 ? tick.toExponential().replace("e+", "e") : tick.toLocaleString("en-GB", { maximumFractionDigits: 6 })).replace("-", "−"));
   const decimals = Math.max(...ticks.map((tick) => (String(tick).split(".")[1] ?? "").length));
   const places = { minimumFractionDigits: decimals > 4 ? 0 : decimals, maximumFractionDigits: 6 };
@@ -63,7 +65,7 @@ function wordTicks(ticks, isLog = false) {
 
 // Finite points in order of x, how many values are missing, and how many points a log axis cannot show. A gap stays
 // a point with y null.
-function cleanPoints(series, isLogX = false) {
+export function cleanPoints(series, isLogX = false) {
   const points = [];
   let missing = 0;
   let hidden = 0;
@@ -82,7 +84,7 @@ function cleanPoints(series, isLogX = false) {
 }
 
 // One bin per pixel column: smallest, largest and mean of the values in it; null where all are gaps.
-function binPoints(points, scaleX, left, width) {
+export function binPoints(points, scaleX, left, width) {
   const bins = Array.from({ length: width + 1 }, () => ({ points: 0, least: Infinity, most: -Infinity, sum: 0, finite: 0 }));
   for (const { x, y, low, high } of points) {
     const bin = bins[clamp(Math.round(scaleX(x) - left), 0, width)];
@@ -97,7 +99,7 @@ function binPoints(points, scaleX, left, width) {
 }
 
 // Splits at gaps, so that a missing value never turns into a straight line.
-function runsOf(items, isThere) {
+export function runsOf(items, isThere) {
   const runs = [];
   let open = null;
   for (const item of items) {
@@ -109,7 +111,7 @@ function runsOf(items, isThere) {
 }
 
 // Index of the point nearest to x on the screen; points are sorted.
-function nearestPoint(points, x, scale) {
+export function nearestPoint(points, x, scale) {
   let low = 0;
   let high = points.length - 1;
   while (high - low > 1) {

@@ -1,7 +1,9 @@
 // The tokens so far and the current query's weights on them: arcs for one chosen head, a row of bars for every
 // head, all in the same columns.
 
-function makeStrip(trace, chooseHead) {
+import { clamp, isNumber, longest, make, makeButton, makeSvg, onWidth, quote, setVariable, wordBriefly, wordHead, wordLabel, wordProbability, wordToken } from "./elements.js";
+
+export function makeStrip(trace, chooseHead) {
   const { tokens } = trace;
   const strip = make("div", { class: "strip", role: "group", "aria-label": "Tokens so far, and the attention weights of each head" });
   const names = trace.attention.map(wordHead);
@@ -42,7 +44,7 @@ function makeStrip(trace, chooseHead) {
 
 function makeKeyNames(keys) {
   const row = make("div", { class: "strip-row" }, make("span", { class: "arcs-name" }, "keys"),
-    ...keys.map((key, i) => makeKey(key, `key ${i}: ${quote(key)}`)));
+    ...keys.map((key, i) => make("span", { class: longest([key]) > 1 ? "key long" : "key", title: `key ${i}: ${quote(key)}` }, wordLabel(key))));
   return setVariable(row, "--count", keys.length);
 }
 

@@ -1,15 +1,25 @@
 // The trace: one input, one step at a time. Sentence, tokens, probabilities and maps always show the same step.
 
+import { extent } from "./axes.js";
+import { listSome, makeChooser } from "./chooser.js";
+import { breakable, clamp, count, isNumber, make, makeButton, quote, setVariable, wordHead, wordProbability, wordToken, wordTokens, wordTrimmed } from "./elements.js";
+import { makeSideBySide } from "./side_by_side.js";
+import { makeStrip } from "./strip.js";
+import { axisName } from "../map/layout.js";
+import { sayWeight, valuesOf } from "../map/map.js";
+import { makeMaskedNote, makeRamp, makeScale } from "../map/shades.js";
+
+const WEIGHTS = makeScale(0, 1);
 const MAX_CANDIDATES = 12;
 const BEAT = 1200; // milliseconds between two steps while playing
 
-function mountTrace(stage, section) {
+export function mountTrace(stage, section) {
   const { traces } = section;
   if (traces.length === 0) {
     stage.append(make("p", { class: "note" }, "No trace was recorded."));
     return null;
   }
-  const view = { traces, trace: null, step: 0, head: 0, timer: null, strip: null, maps: [], stage };
+  const view = { traces, trace: null, step: 0, head: 0, timer: null, strip: null, stage };
   const words = traces.map((trace) => wordTokens(trace.input));
   view.chooser = makeChooser(words, { label: "Input", noun: "input", refuse: (typed) => refuseInput(typed, traces, words) }, (index) => openTrace(view, index));
   view.said = make("p", { class: "said", role: "status" });
@@ -17,14 +27,18 @@ function mountTrace(stage, section) {
   view.stripPlace = make("div");
   view.chances = make("ul", { class: "chances" });
   view.mapsPlace = make("div", { class: "maps" });
+  const legend = makeRamp(WEIGHTS, "0", "1");
+  legend.append(makeMaskedNote("masked: not allowed"));
+  view.parts = make("div", { class: "trace-parts" },
+    make("div", { class: "query-part" }, make("h3", {}, "Where each head looks"),
+      make("p", { class: "note" }, "Weights from the filled token; a head’s name draws its arcs."), view.stripPlace),
+    make("div", { class: "next-part" }, make("h3", {}, "Next token"), view.chances),
+    make("div", { class: "maps-part" }, make("h3", {}, "All queries, head by head"),
+      make("p", { class: "note" }, "Framed: this step. Faint: still to come. Click a row to go to its step."), view.mapsPlace, legend));
   stage.classList.add("trace-view");
-  stage.append(view.chooser.root, makeStepper(view), view.said, view.looks,
-    make("div", { class: "pair" },
-      make("div", {}, make("h3", {}, "Attention of the query"), make("p", { class: "note" }, "Bars: each head’s weights from the filled token. A head’s name draws its arcs."), view.stripPlace),
-      make("div", {}, make("h3", {}, "Next token"), make("p", { class: "note" }, "Probability of each candidate for the next token."), view.chances)),
-    make("div", { class: "maps-head" }, make("div", {}, make("h3", {}, "Whole attention maps"), make("p", { class: "note" }, "The framed row is the current query; rows that are still to come are faint.")), makeScale()),
-    view.mapsPlace);
+  stage.append(make("div", { class: "controls" }, view.chooser.root, makeStepper(view)), view.said, view.looks, view.parts);
   stage.addEventListener("keydown", (event) => stepByKey(view, event));
+  view.sideBySide = makeSideBySide(view.mapsPlace);
   view.chooser.choose(mostVaried(traces));
   return view;
 }
@@ -69,18 +83,41 @@ function openTrace(view, index) {
     showStep(view);
   });
   view.stripPlace.replaceChildren(view.strip.root);
-  view.maps = view.trace.attention.map((entry) => makeHeatmap(entry, view.trace.tokens));
-  view.mapsPlace.replaceChildren(...view.maps.map((map) => map.root));
+  const { tokens, attention } = view.trace;
   setVariable(view.mapsPlace, "--map-width", `${widthOfMaps(view.trace)}px`);
+  view.parts.classList.toggle("compact", tokens.length <= 12 && attention.length <= 4);
+  view.sideBySide.show(attention.map((entry) => makeFigure(entry, tokens)), (row) => {
+    const step = view.trace.steps.findIndex(({ position }) => position === row);
+    if (step >= 0) goTo(view, step);
+  });
   view.slider.max = Math.max(0, view.trace.steps.length - 1);
-  showStep(view);
-  return undefined;
+  return showStep(view);
+}
+
+function makeFigure(entry, tokens) {
+  const keys = entry.key_tokens ?? tokens;
+  const columns = entry.key_tokens ? keys.length : Math.max(0, ...entry.rows.map((row) => row.length));
+  const name = wordHead(entry).long;
+  const isMasked = (i, j) => j >= entry.rows[i].length;
+  const source = {
+    rows: entry.rows.length, columns, values: valuesOf(entry.rows, columns), scale: WEIGHTS,
+    rowNames: entry.rows.map((_, i) => axisName(tokens[i])), columnNames: keys.slice(0, columns).map(axisName),
+    label: `Attention weights of ${name}: queries by keys`, fadesLaterRows: true,
+    isMasked,
+    say(i, j) {
+      const weight = entry.rows[i][j];
+      const words = isNumber(weight) ? wordTrimmed(weight) : "n/a";
+      return sayWeight(`Query ${i} ${quote(tokens[i])}`, `key ${j} ${quote(keys[j])}`, isMasked(i, j) ? null : words);
+    },
+  };
+  const heading = make("h4", {}, ...breakable(name), make("code", {}, ...breakable(entry.site)));
+  return { heading, name, source };
 }
 
 // Large cells if there is room, small ones for many heads of long sequences.
 function widthOfMaps(trace) {
   const columns = Math.max(1, ...trace.attention.flatMap((entry) => [entry.key_tokens?.length ?? entry.rows.length]));
-  const cell = columns <= 8 ? 44 : columns <= 14 ? 26 : trace.attention.length > 4 ? 12 : 18;
+  const cell = columns <= 8 ? 34 : columns <= 14 ? 26 : trace.attention.length > 4 ? 12 : 18;
   return clamp(columns * cell + 40, 280, 1000);
 }
 
@@ -102,8 +139,7 @@ function showStep(view) {
   view.looks.textContent = sayLooks(trace, step);
   view.strip.show(step, view.head);
   showChances(view.chances, step);
-  const position = step ? step.position : -1;
-  for (const map of view.maps) map.showPosition(step ? position : Infinity);
+  view.sideBySide.follow(step ? step.position : -1);
 }
 
 function saySentence(trace, k) {
@@ -146,7 +182,6 @@ function showChances(list, step) {
     const mass = rest.reduce((sum, pair) => sum + (isNumber(pair.chance) ? pair.chance : 0), 0);
     list.append(make("li", { class: "rest" }, make("span"), make("span", { class: "note" }, `${rest.length} others`), make("span", { class: "number" }, wordProbability(mass)), make("span")));
   }
-  return undefined;
 }
 
 function makeChance() {
@@ -163,7 +198,7 @@ function showChance(row, { token, chance, isChoice }) {
   tag.textContent = isChoice ? "← choice" : "";
 }
 
-function stepByKey(view, event) {
+export function stepByKey(view, event) {
   if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
   // Fields, lists and sliders use the arrow keys themselves.
   if (event.target.matches?.("input, select, textarea")) return;
@@ -184,7 +219,6 @@ function togglePlay(view) {
     if (view.step >= last) pause(view);
     else goTo(view, view.step + 1, true);
   }, isCalm ? 2 * BEAT : BEAT);
-  return undefined;
 }
 
 function pause(view) {

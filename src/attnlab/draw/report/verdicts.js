@@ -1,6 +1,8 @@
 // One cell per input: the output, whether it is right, and a link to its trace.
 
-function mountVerdicts(stage, section, traces) {
+import { clamp, count, isNumber, make, makeButton, setVariable, wordProbability, wordTokens } from "./elements.js";
+
+export function mountVerdicts(stage, section, traces) {
   const items = section.items;
   if (items.length === 0) {
     stage.append(make("p", { class: "note" }, "No input was evaluated."));

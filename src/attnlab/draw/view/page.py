@@ -9,21 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import escape
+
+from attnlab.core.store import write_text
 from attnlab.display import displayed
 from attnlab.draw.attention.pattern import Pattern, site_words
 from attnlab.draw.attention.recordings import to_drawable, why_unjoined
-from attnlab.draw.markup import escape, make_page, modules_from, plural, to_embedded_json
+from attnlab.draw.markup import make_page, to_embedded_json
+from attnlab.draw.numbers import plural
 from attnlab.draw.view.wire import Drawable, Packed, pack
 from attnlab.errors import WrongUsage
-from attnlab.files import write_text
 from attnlab.progress import is_notebook
-
-__all__ = ["NOTEBOOK_BYTES", "Shown", "show_page", "view_page", "write_view"]
 
 _MAX_BYTES = 30_000_000
 NOTEBOOK_BYTES = 8_000_000  # a notebook stores its outputs
 _TOLERANCE = 1e-6  # equal weights of two forward passes may differ by rounding
 _SCRIPT_BYTES = 130_000
+_FACT_BYTES = 60  # markup around a note
 _MIN_BYTES = 300_000  # style, scripts and a few small maps
 
 
@@ -64,25 +66,24 @@ def view_page(
     patterns = to_drawable(recording, row, tokens)
     others = [] if other is None else to_drawable(other, row, tokens)
     recordings = [recording] if other is None else [recording, other]
-    own_facts = "".join(_fact(name, text, "told") for name, text in _checked(notes))
-    packed = _pack(patterns, others, names, max_bytes, len(own_facts.encode()))
+    own_facts = [(name, text, "told") for name, text in _checked(notes)]
+    taken = sum(_FACT_BYTES + len(escape(name + text).encode()) for name, text, _ in own_facts)
+    packed = _pack(patterns, others, names, max_bytes, taken)
     facts = [
         *_facts(recordings[-1], patterns),
         *_remarks(recordings, patterns, packed),
         *_cautions([*patterns, *others]),
+        *own_facts,
     ]
-    tiles = (
-        f'<script type="text/plain" id="tile.{name}">{base64.b64encode(tile).decode()}</script>'
-        for name, tile in packed.tiles.items()
+    page = make_page(
+        "view/view.html",
+        ["page.css", "sections.css", "view/view.css", "print.css"],
+        "view/modules/page.js",
+        title=title,
+        facts=facts,
+        manifest=to_embedded_json(packed.manifest),
+        tiles={name: base64.b64encode(tile).decode() for name, tile in packed.tiles.items()},
     )
-    parts = {
-        "title": escape(title),
-        "facts": "".join(_fact(*each) for each in facts) + own_facts,
-        "manifest": to_embedded_json(packed.manifest),
-        "tiles": "\n".join(tiles),
-    }
-    styles = ["page.css", "sections.css", "view/view.css", "print.css"]
-    page = make_page("view/view.html", styles, modules_from("view/modules/page.js"), parts)
     size = len(page.encode())
     if size > max_bytes:
         raise WrongUsage(
@@ -163,11 +164,6 @@ def _checked(notes: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
     return notes
 
 
-def _fact(name: str, text: str, kind: str = "") -> str:
-    look = f' class="{kind}"' if kind else ""
-    return f"<div{look}><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
-
-
 def _cautions(patterns: Sequence[Drawable]) -> list[tuple[str, str, str]]:
     return [
         ("Caution", each.caution, "told")
@@ -198,22 +194,22 @@ def _remarks(
         yield "Difference", words, "told"
 
 
-def _facts(recording: Any, patterns: Sequence[Drawable]) -> list[tuple[str, str]]:
+def _facts(recording: Any, patterns: Sequence[Drawable]) -> list[tuple[str, str, str]]:
     """Return the facts below the title: the model, the number of heads, the sizes, the edits."""
     facts = []
     model = getattr(recording, "model", None)
     if isinstance(model, Mapping) and "kind" in model:
-        facts.append(("Model", str(model["kind"])))
+        facts.append(("Model", str(model["kind"]), ""))
     kinds = {site_words(each.site)[0] for each in patterns}
     layers = plural(len(patterns), "layer" if len(kinds) == 1 else "attention")
     num_heads = sum(each.shape[0] for each in patterns)
-    facts.append(("Heads", f"{num_heads:,} in {len(patterns):,} {layers}"))
+    facts.append(("Heads", f"{num_heads:,} in {len(patterns):,} {layers}", ""))
     lengths = sorted({each.shape[1:] for each in patterns}, reverse=True)
     sizes = ", ".join(f"{queries:,} × {keys:,}" for queries, keys in lengths)
-    facts.append(("Queries × keys", sizes))
+    facts.append(("Queries × keys", sizes, ""))
     edits = getattr(recording, "edits", None)
     if edits:
-        facts.append(("Edits", "; ".join(map(_edit_words, edits))))
+        facts.append(("Edits", "; ".join(map(_edit_words, edits)), ""))
     return facts
 
 

@@ -9,8 +9,6 @@ about equally visible; those of linear codes are not.
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["dequantize", "error_bound", "quantize"]
-
 Codes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 

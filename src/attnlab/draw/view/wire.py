@@ -22,8 +22,6 @@ from attnlab.draw.view.quantize import quantize
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at, layer_name
 
-__all__ = ["Drawable", "Packed", "pack"]
-
 _LEVELS = (255, 127, 63, 31)
 _POOLED_LEVELS = 127
 _TILE_CELLS = 1 << 20

@@ -7,8 +7,9 @@
 Each is what the edit by itself would give, but for rounding; see `sweep` for why it costs far less.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
@@ -18,15 +19,15 @@ from attnlab.display import Card, card_text, displayed, frame
 from attnlab.edits.effects.baseline import Baseline, run_plain
 from attnlab.edits.effects.measurement import (
     Place,
-    checked_heads,
     measure,
     parts_with,
     portions_that_fit,
-    site_of,
+    table_of,
 )
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.patterns import allowed_of, scores_of
 from attnlab.edits.effects.sweep import USUAL, Case, How, check_how
+from attnlab.edits.where import site_of
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.heads import layer_name
 from attnlab.look.inputs import Call, Inputs
@@ -34,11 +35,17 @@ from attnlab.parts.attend import attention_weights, weighted_values
 from attnlab.parts.heads import share_heads
 from attnlab.sites import AttentionCall
 
-__all__ = ["Ablation", "What", "ablate"]
-
 _MOST_LISTED = 10
 What = Literal["heads", "edges", "head edges", "layers", "mlps", "attentions"]
-Pairs: TypeAlias = Sequence[tuple[int, int]]
+_SITE = {
+    "heads": "heads",
+    "edges": "heads",
+    "head edges": "heads",
+    "layers": "residual_after",
+    "mlps": "feed_forward.output",
+    "attentions": "output",
+}
+_Pairs: TypeAlias = list[tuple[int, int]]
 
 
 @displayed
@@ -71,20 +78,7 @@ class Ablation:
 
         For edges (part, query, key), the mean over heads where they were cut one by one.
         """
-        means, parts = self.effects.mean(1), self.parts
-        columns = [
-            (place.query, place.key) if "edges" in self.what else (place.head or 0,)
-            for place in self.places
-        ]
-        size = [1 + max(each) for each in zip(*columns, strict=True)] if columns else [0]
-        sums, counts = (
-            torch.zeros(len(parts), *size, dtype=means.dtype),
-            torch.zeros(len(parts), *size),
-        )
-        for place, column, mean in zip(self.places, columns, means, strict=True):
-            sums[(parts.index(place.path), *column)] += mean
-            counts[(parts.index(place.path), *column)] += 1
-        return torch.where(counts > 0, sums / counts, torch.nan)
+        return table_of(self.places, self.effects.mean(1))
 
     def largest(self, number: int = 10) -> list[tuple[Place, float]]:
         """List the places of the largest mean effects, either way, largest first."""
@@ -95,10 +89,8 @@ class Ablation:
     def rows(self) -> list[dict[str, Any]]:
         """Return one mapping per place: part, head, query, key, and the mean effect."""
         means = self.effects.mean(1).tolist()
-        return [
-            {**place._asdict(), "effect": mean}
-            for place, mean in zip(self.places, means, strict=True)
-        ]
+        pairs = zip(self.places, means, strict=True)
+        return [{**asdict(place), "effect": mean} for place, mean in pairs]
 
     def frame(self) -> Any:
         """Return `rows` as a pandas DataFrame.
@@ -109,40 +101,32 @@ class Ablation:
         return frame(self.rows())
 
     def _card(self) -> Card:
-        found = (
-            f"{self.metric} of {len(self.before)} inputs: {float(self.before.mean()):.4g}; mean "
-            "changes"
-        )
+        before = float(self.before.mean())
+        found = f"{self.metric} of {len(self.before)} inputs: {before:.4g}; mean changes"
+        rows: list[list[str]] = []
         if self.what != "heads":
-            ranked = [
-                [str(place), f"{effect:+.4g}"] for place, effect in self.largest(len(self.places))
-            ]
-            return Card(
-                f"{found}, largest first", columns=("taken out", "mean change"), rows=ranked
-            )
-        table = self.table().tolist()
-        columns = ["layer", *(f"head {head}" for head in range(len(table[0]) if table else 0))]
-        rows = [
-            [
-                layer_name(part),
-                *("" if effect != effect else f"{effect:+.4g}" for effect in effects),
-            ]
-            for part, effects in zip(self.parts, table, strict=True)
-        ]
+            for place, effect in self.largest(len(self.places)):
+                rows.append([str(place), f"{effect:+.4g}"])
+            return Card(f"{found}, largest first", columns=("taken out", "mean change"), rows=rows)
+        table = self.table()
+        for part, effects in zip(self.parts, table.tolist(), strict=True):
+            cells = ["" if math.isnan(effect) else f"{effect:+.4g}" for effect in effects]
+            rows.append([layer_name(part), *cells])
+        columns = ["layer", *(f"head {head}" for head in range(table.shape[1]))]
         return Card(f"{found} where a head is taken out", columns=columns, rows=rows)
 
     def __str__(self) -> str:
         card = self._card()
-        return card_text(
-            card if self.what == "heads" else card._replace(rows=card.rows[:_MOST_LISTED])
-        )
+        if self.what != "heads":
+            card = card._replace(rows=card.rows[:_MOST_LISTED])
+        return card_text(card)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
         return {
             "what": self.what,
             "metric": self.metric,
-            "places": [place._asdict() for place in self.places],
+            "places": [asdict(place) for place in self.places],
             "before": self.before.tolist(),
             "after": self.after.tolist(),
         }
@@ -181,65 +165,52 @@ def ablate(
             wrong.
     """
     how = check_how(how, "ablations")
+    _check_what(what, heads, edges)
+    paths = parts_with(model, _SITE[what], parts)
+    call = Call.of(inputs, model)
+    own_sites = [site_of(path, _SITE[what]) for path in paths]
+    has_edges = "edges" in what
+    if isinstance(heads, int):
+        heads = [heads]
+    numbers = None if heads is None else list(heads)
+    pairs = None if edges is None else _listed_pairs(edges)
+    if what == "layers":
+        own_sites += [site_of(path, "residual_before") for path in paths]
+    seen = _allowed_edges(model, call, paths, how.budget) if has_edges else {}
+
+    def cases(base: Baseline) -> list[Case]:
+        found: list[Case] = []
+        for path in paths:
+            if has_edges:
+                chosen = _checked_pairs(pairs, seen[path], path)
+                found += _edges(base.calls[path], path, numbers, chosen, each_head=what != "edges")
+            elif what == "heads":
+                found += _heads(base, path, numbers)
+            else:
+                before = base.values.get(site_of(path, "residual_before"))  # kept for layers alone
+                found.append(Case(site_of(path, _SITE[what]), _giving(before), Place(path)))
+        return found
+
+    asked = Metric.of(metric, labels)
+    found = measure(model, call, cases, asked, sites=own_sites, keeps_calls=has_edges, how=how)
+    return Ablation(what, found.metric, tuple(found.places), found.before, found.after)
+
+
+def _check_what(what: object, heads: object, edges: object) -> None:
     if what not in get_args(What):
         raise WrongUsage(
             f"there is no sweep over {what!r}; {did_you_mean(str(what), get_args(What))}"
         )
-    has_edges = what in ("edges", "head edges")
-    if what != "heads" and not has_edges and heads is not None:
+    if heads is not None and what not in ("heads", "edges", "head edges"):
         raise WrongUsage(f"heads= goes with heads and edges; {what} are taken out whole.")
-    if edges is not None and not has_edges:
+    if edges is not None and what not in ("edges", "head edges"):
         raise WrongUsage(f"edges= goes with what='edges'; got what={what!r}.")
-    paths = parts_with(model, _SITE[what], parts)
-    sites = [f"{path}.{_SITE[what]}" if path else _SITE[what] for path in paths]
-    if what == "layers":
-        sites += [site.removesuffix("after") + "before" for site in sites]
-    call, heads = Call.of(inputs, model), [heads] if isinstance(heads, int) else heads
-    chosen = None if heads is None else list(heads)
-    pairs = None if edges is None else _listed_pairs(edges)
-    seen = _allowed_edges(model, call, paths, how.budget) if has_edges else {}
-
-    def cases(base: Baseline) -> tuple[list[Place], list[Case]]:
-        if what == "heads":
-            return _heads(base, paths, chosen)
-        if has_edges:
-            return _edges(base, seen, chosen, pairs, each_head=what == "head edges")
-        return _wholes(base, paths, what)
-
-    asked = Metric.of(metric, labels)
-    found = measure(model, call, cases, asked, sites=sites, keeps_calls=has_edges, how=how)
-    return Ablation(what, found.metric, tuple(found.names), found.before, found.after)
 
 
-_SITE: dict[str, str] = {
-    "heads": "heads",
-    "edges": "heads",
-    "head edges": "heads",
-    "layers": "residual_after",
-    "mlps": "feed_forward.output",
-    "attentions": "output",
-}
-
-
-def _heads(
-    base: Baseline, paths: Sequence[str], chosen: Sequence[int] | None
-) -> tuple[list[Place], list[Case]]:
-    places, cases = [], []
-    for path in paths:
-        site = site_of(path, "heads")
-        for head in checked_heads(chosen, base.values[site].shape[1], path):
-            places.append(Place(path, head))
-            cases.append(Case(site, _silencing(head)))
-    return places, cases
-
-
-def _wholes(base: Baseline, paths: Sequence[str], what: str) -> tuple[list[Place], list[Case]]:
-    cases = []
-    for path in paths:
-        site = site_of(path, _SITE[what])
-        given = base.values[site_of(path, "residual_before")] if what == "layers" else None
-        cases.append(Case(site, _giving(given)))
-    return [Place(path) for path in paths], cases
+def _heads(base: Baseline, path: str, chosen: Sequence[int] | None) -> Iterator[Case]:
+    site = site_of(path, "heads")
+    for head in _checked_heads(chosen, base.values[site].shape[1], path):
+        yield Case(site, _silencing(head), Place(path, head))
 
 
 def _silencing(head: int) -> Callable[[Tensor], object]:
@@ -252,24 +223,20 @@ def _giving(given: Tensor | None) -> Callable[[Tensor], object]:
 
 
 def _edges(
-    base: Baseline,
-    seen: Mapping[str, Tensor],
-    chosen: Sequence[int] | None,
-    pairs: Pairs | None,
-    *,
-    each_head: bool,
-) -> tuple[list[Place], list[Case]]:
-    places, cases = [], []
-    for path, looked in seen.items():
-        call = base.calls[path]
-        call = call._replace(key=share_heads(call.key, call.query.shape[1]))
-        value = share_heads(call.value, call.query.shape[1])
-        listed = checked_heads(chosen, call.query.shape[1], path)
-        for query, key in _checked_pairs(pairs, looked, path):
-            for own in [[head] for head in listed] if each_head else [listed]:
-                places.append(Place(path, own[0] if each_head else None, query, key))
-                cases.append(Case(site_of(path, "heads"), _cutting(call, value, own, query, key)))
-    return places, cases
+    call: AttentionCall, path: str, chosen: Sequence[int] | None, pairs: _Pairs, *, each_head: bool
+) -> Iterator[Case]:
+    site, num_heads = site_of(path, "heads"), call.query.shape[1]
+    call = call._replace(key=share_heads(call.key, num_heads))
+    value = share_heads(call.value, num_heads)
+    heads = _checked_heads(chosen, num_heads, path)
+    for query, key in pairs:
+        if each_head:
+            for head in heads:
+                write = _cutting(call, value, [head], query, key)
+                yield Case(site, write, Place(path, head, query, key))
+        else:
+            write = _cutting(call, value, heads, query, key)
+            yield Case(site, write, Place(path, None, query, key))
 
 
 def _cutting(
@@ -281,9 +248,8 @@ def _cutting(
     def write(whole: Tensor) -> None:
         left = _row_of_scores(call, query)[:, heads]
         left[..., key] = float("-inf")
-        whole[:, heads, query] = (
-            weighted_values(attention_weights(left), value[:, heads]).squeeze(-2).to(whole.dtype)
-        )
+        gathered = weighted_values(attention_weights(left), value[:, heads])
+        whole[:, heads, query] = gathered.squeeze(-2).to(whole.dtype)
 
     return write
 
@@ -292,13 +258,11 @@ def _row_of_scores(call: AttentionCall, query: int) -> Tensor:
     """Make the scores of one query: (row, head, 1, key)."""
     mask, num_keys = call.mask, call.key.shape[-2]
     if isinstance(mask, Tensor):
-        mask = mask[..., query : query + 1, :] if mask.shape[-2] > 1 else mask
+        if mask.shape[-2] > 1:
+            mask = mask[..., query : query + 1, :]
     elif mask is not None:  # "causal": the queries are the last positions
-        mask = (
-            torch.arange(num_keys, device=call.key.device)
-            <= query + num_keys - call.query.shape[-2]
-        )
-        mask = mask.unsqueeze(0)
+        place = query + num_keys - call.query.shape[-2]
+        mask = (torch.arange(num_keys, device=call.key.device) <= place).unsqueeze(0)
     return scores_of(call._replace(query=call.query[..., query : query + 1, :], mask=mask))[0]
 
 
@@ -312,39 +276,51 @@ def _allowed_edges(
         base = run_plain(model, part, keeps_calls=True)
         for path in paths:
             allowed = allowed_of(base.calls[path])
-            found[path] = found[path] | allowed if path in found else allowed
+            found[path] = allowed | found.get(path, allowed)
     return found
 
 
-def _listed_pairs(edges: object) -> Pairs:
+def _listed_pairs(edges: object) -> _Pairs:
     """Return edges as (query, key), each once."""
     if isinstance(edges, Tensor):
         edges = edges.tolist()
-    found: list[Any] = list(edges) if isinstance(edges, Iterable) else [edges]
+    if not isinstance(edges, Iterable):
+        edges = [edges]
+    found: list[Any] = list(edges)
     for each in found:
-        if not (
-            isinstance(each, Sequence)
-            and len(each) == 2
-            and all(type(number) is int for number in each)
-        ):  # bool is no place
+        is_pair = isinstance(each, Sequence) and len(each) == 2
+        if not is_pair or not all(type(number) is int for number in each):  # bool is no place
             raise WrongUsage(
                 f"edges are pairs (query, key) of integers, such as [(2, 0), (3, 1)]; got {each!r}."
             )
     return list(dict.fromkeys((query, key) for query, key in found))
 
 
-def _checked_pairs(pairs: Pairs | None, allowed: Tensor, path: str) -> list[tuple[int, int]]:
+def _checked_pairs(pairs: _Pairs | None, allowed: Tensor, path: str) -> _Pairs:
     if pairs is None:
         return [(query, key) for query, key in allowed.nonzero().tolist()]
     for query, key in pairs:
-        pair = (query, key)
         if not (0 <= query < allowed.shape[0] and 0 <= key < allowed.shape[1]):
             raise WrongUsage(
                 f"an edge is (query, key), below {tuple(allowed.shape)} in "
-                f"{path or 'this attention'}; got {pair}."
+                f"{path or 'this attention'}; got {(query, key)}."
             )
         if not bool(allowed[query, key]):
             raise WrongUsage(
-                f"no query attends along {pair} in {path or 'this attention'}: it is blocked."
+                f"no query attends along {(query, key)} in {path or 'this attention'}: it is "
+                "blocked."
             )
-    return list(pairs)
+    return pairs
+
+
+def _checked_heads(heads: Sequence[int] | None, size: int, part: str) -> list[int]:
+    """Return the numbers of heads, each once, all if none are named; there are `size` in this
+    part."""
+    if heads is None:
+        return list(range(size))
+    for head in heads:
+        if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < size:
+            raise WrongUsage(
+                f"{part or 'this attention'} has the heads 0 to {size - 1}; got {head!r}."
+            )
+    return list(dict.fromkeys(heads))

@@ -17,21 +17,22 @@ listed.
 
 Few inputs cannot show anything: with n of them p is at least 2 / 2^n, times the number of tests
 (one for each head and control). Where that is above alpha, nothing is said of idle heads, but how
-many inputs it takes; see `Matters.caution`. Copies of an input say nothing new: in the tests their
-effects count once, as their mean.
+many inputs it takes; see `PatternEffects.caution`. Copies of an input say nothing new: in the
+tests their effects count once, as their mean.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.display import Card, displayed, frame
+from attnlab.display import Card, card_text, displayed, frame
 from attnlab.edits.effects.baseline import Baseline, run_plain
-from attnlab.edits.effects.measurement import Place, measure, parts_with, portions_that_fit, site_of
+from attnlab.edits.effects.measurement import Place, measure, parts_with, portions_that_fit
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.patterns import Pattern, pattern_of, renormalised
 from attnlab.edits.effects.significance import (
@@ -44,11 +45,11 @@ from attnlab.edits.effects.significance import (
     least_p,
 )
 from attnlab.edits.effects.sweep import USUAL, Case, How, check_how
+from attnlab.edits.sources import other_rows
+from attnlab.edits.where import site_of
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Call, Inputs
 from attnlab.parts.attend import weighted_values
-
-__all__ = ["CONTROLS", "PATTERN_CONTROLS", "Control", "PatternEffects", "Rule", "pattern_effects"]
 
 Control: TypeAlias = Literal[
     "uniform", "shuffled", "mean", "frozen", "first", "value_zeroed", "zeroed"
@@ -57,7 +58,8 @@ CONTROLS: tuple[Control, ...] = get_args(Control)
 PATTERN_CONTROLS = CONTROLS[:5]
 
 
-class Rule(NamedTuple):
+@dataclass(frozen=True)
+class Rule:
     """When an effect is called one, and a picture sharp.
 
     correction, interval, draws: see `assess`; all heads and controls together are one family of
@@ -102,9 +104,8 @@ class PatternEffects:
     @property
     def matters(self) -> Tensor:
         """Which effects are there: (head, control) boolean."""
-        return (self.tested.p_corrected <= self.rule.alpha) & (
-            self.tested.mean.abs() >= self.rule.least
-        )
+        is_large = self.tested.mean.abs() >= self.rule.least
+        return (self.tested.p_corrected <= self.rule.alpha) & is_large
 
     @property
     def is_sharp(self) -> Tensor:
@@ -129,11 +130,9 @@ class PatternEffects:
 
         None either where no control changed where they look.
         """
-        return (
-            self._where(self.is_sharp & ~self.pattern_matters)
-            if self.can_tell and self._asks_where
-            else []
-        )
+        if not (self.can_tell and self._asks_where):
+            return []
+        return self._where(self.is_sharp & ~self.pattern_matters)
 
     @property
     def plain_but_needed(self) -> list[Place]:
@@ -155,49 +154,44 @@ class PatternEffects:
     @property
     def caution(self) -> str:
         """What weakens the tests, and what to do about it; empty where nothing does."""
-        told = [] if self.can_tell else [self._too_few()]
+        told = []
         if self.distinct < len(self.before):
-            told.insert(
-                0,
+            told.append(
                 f"of {len(self.before)} inputs {self.distinct} are different; in the tests "
-                "copies count once",
+                "copies count once"
             )
+        if not self.can_tell:
+            told.append(self._too_few())
         return "; ".join(told)
 
     def _too_few(self) -> str:
-        number, tests, alpha = self.distinct, self.tested.p.numel(), self.rule.alpha
-        inputs, draws = enough(alpha, tests, correction=self.rule.correction)
-        words = [f"at least {inputs}"] if number < inputs else []
-        if max(number, inputs) > MOST_LISTED and self.rule.draws < draws:
+        number, tests, rule = self.distinct, self.tested.p.numel(), self.rule
+        inputs, draws = enough(rule.alpha, tests, correction=rule.correction)
+        words = []
+        if number < inputs:
+            words.append(f"at least {inputs}")
+        if max(number, inputs) > MOST_LISTED and rule.draws < draws:
             words.append(f"Rule(draws={draws}) or more")
-        what = "an effect by itself" if self.rule.correction == "bh" else "anything"
+        what = "an effect by itself" if rule.correction == "bh" else "anything"
         return (
-            f"{number} inputs cannot show {what} at alpha {alpha:g} with {tests} "
-            f"test{'s' if tests > 1 else ''} (the least p they can give is {self.least_p:.3g}); "
+            f"{number} inputs cannot show {what} at alpha {rule.alpha:g} with {tests} "
+            f"test{'s' * (tests > 1)} (the least p they can give is {self.least_p:.3g}); "
             f"give {' and '.join(words)}"
         )
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one mapping per head and control; matters=False needs `can_tell`."""
-        found = self.tested
-        return [
-            {
-                "part": place.path,
-                "head": place.head,
-                "control": control,
-                "effect": float(found.mean[i, j]),
-                "low": float(found.low[i, j]),
-                "high": float(found.high[i, j]),
-                "p": float(found.p[i, j]),
-                "p_corrected": float(found.p_corrected[i, j]),
-                "matters": bool(self.matters[i, j]),
-                "can_tell": self.can_tell,
-                "largest_weight": float(self.largest[i]),
-                "entropy": float(self.entropy[i]),
-            }
-            for i, place in enumerate(self.heads)
-            for j, control in enumerate(self.controls)
-        ]
+        found, tested = [], self.tested
+        pairs = itertools.product(enumerate(self.heads), enumerate(self.controls))
+        for (i, place), (j, control) in pairs:
+            row: dict[str, Any] = {"part": place.path, "head": place.head, "control": control}
+            row["effect"] = float(tested.mean[i, j])
+            for name in ("low", "high", "p", "p_corrected"):
+                row[name] = float(getattr(tested, name)[i, j])
+            row |= {"matters": bool(self.matters[i, j]), "can_tell": self.can_tell}
+            row |= {"largest_weight": float(self.largest[i]), "entropy": float(self.entropy[i])}
+            found.append(row)
+        return found
 
     def frame(self) -> Any:
         """Return `rows` as a pandas DataFrame.
@@ -209,49 +203,32 @@ class PatternEffects:
 
     def _card(self) -> Card:
         rows = []
+        matters, means = self.matters.tolist(), self.tested.mean.tolist()
         for index, place in enumerate(self.heads):
-            cells = zip(self.tested.mean[index].tolist(), self.matters[index].tolist(), strict=True)
-            effects = [f"{effect:+.4g}{'*' if is_sure else ''}" for effect, is_sure in cells]
+            cells = zip(means[index], matters[index], strict=True)
+            effects = [f"{effect:+.4g}{'*' * is_sure}" for effect, is_sure in cells]
             rows.append([str(place), f"{float(self.largest[index]):.2f}", *effects])
-        title, *_ = str(self).splitlines()
-        facts = [("caution", self.caution)] if self.caution else []
-        return Card(title, facts, ("head", "largest weight", *self.controls), rows)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.metric} of {len(self.before)} inputs: {float(self.before.mean()):.4g}; "
-            "mean changes, * where sure"
-        ]
-        lines.append(
-            f"{'':32}{'largest':>8}" + "".join(f"{control:>14}" for control in self.controls)
-        )
-        for index, place in enumerate(self.heads):
-            cells = zip(self.tested.mean[index].tolist(), self.matters[index].tolist(), strict=True)
-            shown = "".join(
-                f"{effect:>+13.4f}{'*' if is_sure else ' '}" for effect, is_sure in cells
-            )
-            lines.append(f"{place!s:32}{float(self.largest[index]):>8.2f}{shown}")
+        before = f"{self.metric} of {len(self.before)} inputs: {float(self.before.mean()):.4g}"
+        lines = []
         if self.caution:
             lines.append(self.caution)
-        if not self.can_tell:
-            return "\n".join(lines)
-        told = [("not sharp, but needed", self.plain_but_needed)]
-        if self._asks_where:
-            told.insert(
-                0, ("sharp, but where they look is not found to matter", self.pretty_but_idle)
-            )
-        for words, places in told:
-            lines.append(f"{words}: {'; '.join(map(str, places)) or 'none'}")
-        return "\n".join(lines)
+        if self.can_tell:
+            idle = ("sharp, but where they look is not found to matter", self.pretty_but_idle)
+            plain = ("not sharp, but needed", self.plain_but_needed)
+            for words, places in (idle, plain) if self._asks_where else (plain,):
+                lines.append(f"{words}: {'; '.join(map(str, places)) or 'none'}")
+        columns = ("head", "largest weight", *self.controls)
+        return Card(f"{before}; mean changes, * where sure", (), columns, rows, lines)
+
+    def __str__(self) -> str:
+        return card_text(self._card())
 
     @property
     def _asks_where(self) -> bool:
         return any(name in PATTERN_CONTROLS for name in self.controls)
 
     def _where(self, chosen: Tensor) -> list[Place]:
-        return [
-            place for place, is_chosen in zip(self.heads, chosen.tolist(), strict=True) if is_chosen
-        ]
+        return [self.heads[index] for index in chosen.nonzero().flatten().tolist()]
 
 
 def pattern_effects(
@@ -272,7 +249,7 @@ def pattern_effects(
         model: made of attnlab's parts, in evaluation mode.
         inputs: at least two, and better dozens: a tensor of ids, (source, target), or a mapping.
             Two heads under seven controls are 14 tests, which take ten inputs to show anything at
-            0.05; `Matters.caution` says what is short.
+            0.05; `PatternEffects.caution` says what is short.
         metric, labels: a name and what is right, or a `Metric`.
         parts: paths of the attentions, with `*` for anything.
         controls: which of `CONTROLS`.
@@ -285,16 +262,7 @@ def pattern_effects(
             `ablate` refuses.
     """
     how = check_how(how, "controls")
-    if not (
-        isinstance(rule, Rule)
-        and isinstance(rule.least, int | float)
-        and isinstance(rule.sharp, int | float)
-    ):
-        raise WrongUsage(
-            f"rule= is a Rule, such as Rule(alpha=0.01, least=0.1, sharp=0.5); got {rule!r}."
-        )
-    if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):
-        raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
+    _check_rule(rule)
     chosen, call = _checked_controls(controls), Call.of(inputs, model)
     copies = call.copies()
     distinct = int(copies.max()) + 1
@@ -303,45 +271,66 @@ def pattern_effects(
         raise WrongUsage(f"whether a pattern matters is asked of many different inputs; got {got}.")
     paths = parts_with(model, "heads", parts)
     seen = _look(model, call, paths, how.budget, keeps_means="mean" in chosen)
-    portion = 0
+    portions = itertools.count(1)
 
-    def cases(base: Baseline) -> "tuple[list[tuple[Place, Control]], list[Case]]":
-        nonlocal portion
-        portion += 1
-        made = _Made(base, seen.means, seed, portion)
-        named = [
-            (Place(path, head), control)
-            for path in paths
-            for head in range(base.values[site_of(path, "heads")].shape[1])
-            for control in chosen
-        ]
-        return named, [Case(place.site, made.write(place, control)) for place, control in named]
+    def cases(base: Baseline) -> list[Case]:
+        portion, found = next(portions), []
+        for path in paths:
+            for head in range(base.values[site_of(path, "heads")].shape[1]):
+                place = Place(path, head)
+                for control in chosen:
+                    draw = seeds.generator(seed, "effects", control, portion, str(place))
+                    write = _writer(base, place, control, seen.means.get(path), draw)
+                    found.append(Case(place.site, write, place))
+        return found
 
     found = measure(model, call, cases, Metric.of(metric, labels), keeps_calls=True, how=how)
     effects = found.after - found.before
-    places = [place for place, _ in found.names[:: len(chosen)]]
-    once = (
-        effects.new_zeros(len(effects), distinct).index_add_(1, copies, effects) / copies.bincount()
-    )
+    sums = effects.new_zeros(len(effects), distinct).index_add_(1, copies, effects)
     results = assess(
-        once, correction=rule.correction, interval=rule.interval, draws=rule.draws, seed=seed
+        sums / copies.bincount(),
+        correction=rule.correction,
+        interval=rule.interval,
+        draws=rule.draws,
+        seed=seed,
     )
+    places = found.places[:: len(chosen)]
     shape = (len(places), len(chosen))
     return PatternEffects(
-        tuple(places),
-        chosen,
-        found.metric,
-        found.before,
-        effects.view(*shape, -1),
-        Assessed(*(each.view(shape) for each in results)),
-        torch.cat(seen.largest),
-        torch.cat(seen.entropy),
-        rule,
-        distinct,
+        heads=tuple(places),
+        controls=chosen,
+        metric=found.metric,
+        before=found.before,
+        effects=effects.view(*shape, -1),
+        tested=Assessed(*(each.view(shape) for each in results)),
+        largest=torch.cat(seen.largest),
+        entropy=torch.cat(seen.entropy),
+        rule=rule,
+        distinct=distinct,
     )
 
 
-class _Seen(NamedTuple):
+def _check_rule(rule: Rule) -> None:
+    is_rule = isinstance(rule, Rule) and isinstance(rule.least, int | float)
+    if not (is_rule and isinstance(rule.sharp, int | float)):
+        raise WrongUsage(f"rule= is a Rule, such as Rule(alpha=0.01, sharp=0.5); got {rule!r}.")
+    if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):
+        raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
+
+
+def _checked_controls(controls: Iterable[Control]) -> tuple[Control, ...]:
+    listed = [controls] if isinstance(controls, str) else controls
+    chosen: tuple[Control, ...] = tuple(dict.fromkeys(listed))  # type: ignore[arg-type]
+    for name in chosen:
+        if name not in CONTROLS:
+            raise WrongUsage(f"there is no control {name!r}; {did_you_mean(str(name), CONTROLS)}")
+    if not chosen:
+        raise WrongUsage(f"name at least one control; there are {', '.join(CONTROLS)}.")
+    return chosen
+
+
+@dataclass(frozen=True)
+class _Seen:
     """Where the heads look: mean patterns by path, each head's largest weight and entropy."""
 
     means: dict[str, Tensor]
@@ -353,101 +342,76 @@ def _look(
     model: nn.Module, call: Call, paths: Sequence[str], budget: int, *, keeps_means: bool
 ) -> _Seen:
     """Average where the heads look over all inputs, one head at a time to save memory."""
-    sums: dict[str, Tensor] = {}
-    sharpness: dict[str, Tensor] = {}  # (largest, entropy, rows), each (head,)
+    means: dict[str, Tensor] = {}
+    sums: dict[str, Tensor] = {}  # (largest, entropy, rows), each (head,)
     for _, part in portions_that_fit(model, call, budget, keeps_calls=True):
         base = run_plain(model, part, keeps_calls=True)
         for path in paths:
             seen, found = base.calls[path], []
-            for head in range(seen.query.shape[1]):
-                weights, allowed, _ = pattern_of(seen, head)
-                found.append(_sharpness(weights, allowed, is_cross=seen.is_cross))
+            num_heads = seen.query.shape[1]
+            for head in range(num_heads):
+                pattern = pattern_of(seen, head)
+                found.append(_sharpness(pattern))
                 if keeps_means:
-                    weights = _of_real(weights, allowed, is_cross=seen.is_cross)
-                    size = (seen.query.shape[1], *weights.shape[-2:])
-                    total = sums.setdefault(path, weights.new_zeros(size, dtype=torch.float64))
+                    weights = pattern.real_weights
+                    if path not in means:
+                        size = (num_heads, *weights.shape[-2:])
+                        means[path] = weights.new_zeros(size, dtype=torch.float64)
                     # NaN where a padded query attends
-                    total[head] += weights.nan_to_num(0.0).sum((0, 1), dtype=torch.float64)
-            sharpness[path] = sharpness.get(path, 0.0) + torch.cat(found, 1)
-    totals = [sharpness[path] / sharpness[path][2].clamp(min=1.0) for path in paths]
-    means = {path: total / call.num_rows for path, total in sums.items()}
-    return _Seen(means, [each[0].cpu() for each in totals], [each[1].cpu() for each in totals])
+                    total = weights.nan_to_num(0.0).sum((0, 1), dtype=torch.float64)
+                    means[path][head] += total / call.num_rows
+            sums[path] = sums.get(path, 0.0) + torch.cat(found, 1)
+    totals = [(sums[path] / sums[path][2].clamp(min=1.0)).cpu() for path in paths]
+    return _Seen(means, [each[0] for each in totals], [each[1] for each in totals])
 
 
-def _sharpness(weights: Tensor, allowed: Tensor, *, is_cross: bool) -> Tensor:
+def _sharpness(pattern: Pattern) -> Tensor:
     """Add up the rows' largest weights and relative entropies, and count the rows: (3, head).
 
     A row with one key has no choice, and a position that no query may attend to is padding;
     they do not count.
     """
-    choices = allowed.sum(-1)
-    counts = choices > 1
-    if weights.shape[-1] == weights.shape[-2] and not is_cross:
-        counts = counts & allowed.any(-2)
-    entropy = (
-        torch.special.entr(weights).sum(-1, dtype=torch.float64)
-        / choices.clamp(min=2).double().log()
-    )
-    kept = [
-        each.masked_fill(~counts, 0.0).sum((0, 2)) for each in (weights.amax(-1).double(), entropy)
-    ]
-    return torch.stack([*kept, counts.sum((0, 2)).double()])
+    choices = pattern.allowed.sum(-1)
+    counts = (choices > 1) & pattern.real
+    entropy = torch.special.entr(pattern.weights).sum(-1, dtype=torch.float64)
+    entropy = entropy / choices.clamp(min=2).double().log()
+    measures = torch.stack([pattern.weights.amax(-1).double(), entropy, counts.double()])
+    return measures.masked_fill(~counts, 0.0).sum((1, 3))
 
 
-class _Made:
-    """Makes what each head gathers under each control, when it is wanted."""
+def _writer(
+    base: Baseline, place: Place, control: Control, means: Tensor | None, draw: torch.Generator
+) -> Callable[[Tensor], None]:
+    """Return what puts in place what a head gathers under a control, made when it is wanted.
 
-    def __init__(self, base: Baseline, means: dict[str, Tensor], seed: int, portion: int) -> None:
-        self._base, self._means, self._seed, self._portion = base, means, seed, portion
+    means: of the part's patterns, (head, query, key).
+    """
 
-    def write(self, place: Place, control: Control) -> Callable[[Tensor], None]:
-        def write(heads: Tensor) -> None:
-            assert place.head is not None
-            if control == "zeroed":
-                heads[:, place.head] = 0.0
-                return
-            pattern = pattern_of(self._base.calls[place.path], place.head)
-            weights, value = self._changed(pattern, place, control)
-            heads[:, place.head] = weighted_values(weights, value).squeeze(1).to(heads.dtype)
-
-        return write
-
-    def _changed(self, pattern: Pattern, place: Place, control: Control) -> tuple[Tensor, Tensor]:
-        """Weights (row, 1, query, key), and values that broadcast to them."""
-        weights, allowed, value = pattern
+    def write(heads: Tensor) -> None:
+        if control == "zeroed":
+            heads[:, place.head] = 0.0
+            return
+        pattern = pattern_of(base.calls[place.path], place.head)
+        weights, allowed = pattern.weights, pattern.allowed
         if control == "value_zeroed":
             brightest = torch.nn.functional.one_hot(weights.argmax(-1), weights.shape[-1]).bool()
-            return weights.masked_fill(brightest, 0.0), value
-        if control == "uniform":
-            return renormalised(allowed.to(weights.dtype), allowed), value
-        if control == "first":
-            first = allowed & (allowed.cumsum(-1) == 1)
-            return first.to(weights.dtype), value
-        if control == "mean":
-            mean = self._means[place.path][place.head].to(weights)
-            return renormalised(mean.expand_as(weights), allowed), value
-        generator = seeds.generator(self._seed, "effects", control, self._portion, str(place))
-        if control == "frozen":
-            is_cross = self._base.calls[place.path].is_cross
-            donors = _donors(len(weights), generator).to(weights.device)
-            donated = _of_real(weights, allowed, is_cross=is_cross)[donors]
-            return renormalised(donated, allowed), value
-        return _shuffled(weights, allowed, generator), value
+            weights = weights.masked_fill(brightest, 0.0)
+        elif control == "uniform":
+            weights = renormalised(allowed.to(weights.dtype), allowed)
+        elif control == "first":
+            weights = (allowed & (allowed.cumsum(-1) == 1)).to(weights.dtype)
+        elif control == "mean":
+            assert means is not None
+            weights = renormalised(means[place.head].to(weights).expand_as(weights), allowed)
+        elif control == "frozen":
+            donors = other_rows(len(weights), draw).to(weights.device)
+            weights = renormalised(pattern.real_weights[donors], allowed)
+        else:
+            weights = _shuffled(weights, allowed, draw)
+        gathered = weighted_values(weights, pattern.value)
+        heads[:, place.head] = gathered.squeeze(1).to(heads.dtype)
 
-
-def _of_real(weights: Tensor, allowed: Tensor, *, is_cross: bool) -> Tensor:
-    """Set the weights of padded queries to zero: (row, head, query, key) -> the same."""
-    if weights.shape[-1] != weights.shape[-2] or is_cross:
-        return weights
-    return weights.masked_fill(~allowed.any(-2).unsqueeze(-1), 0.0)
-
-
-def _donors(num_rows: int, generator: torch.Generator) -> Tensor:
-    """Give each row another row, each once: all around one random circle."""
-    circle = torch.randperm(num_rows, generator=generator)
-    donors = torch.empty_like(circle)
-    donors[circle] = circle.roll(1)
-    return donors
+    return write
 
 
 def _shuffled(weights: Tensor, allowed: Tensor, generator: torch.Generator) -> Tensor:
@@ -456,15 +420,3 @@ def _shuffled(weights: Tensor, allowed: Tensor, generator: torch.Generator) -> T
     random = draw.masked_fill(~allowed, 2.0).argsort(-1)
     natural = (~allowed).to(torch.uint8).argsort(dim=-1, stable=True)
     return torch.zeros_like(weights).scatter(-1, random, weights.gather(-1, natural))
-
-
-def _checked_controls(controls: Iterable[Control]) -> tuple[Control, ...]:
-    chosen: tuple[Control, ...] = tuple(
-        dict.fromkeys([controls] if isinstance(controls, str) else controls)  # type: ignore[list-item]
-    )
-    for name in chosen:
-        if name not in CONTROLS:
-            raise WrongUsage(f"there is no control {name!r}; {did_you_mean(str(name), CONTROLS)}")
-    if not chosen:
-        raise WrongUsage(f"name at least one control; there are {', '.join(CONTROLS)}.")
-    return chosen

@@ -9,10 +9,10 @@ Both passes take the same kernels: where an edit makes attention compute openly,
 does so too, so that an edit that changes nothing has an effect of exactly 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,18 +23,18 @@ from attnlab.edits.certificate import Certificate
 from attnlab.edits.edit import Edit
 from attnlab.edits.effects.baseline import check_plain
 from attnlab.edits.effects.metrics import Metric, divergence, make_ready, widened
+from attnlab.edits.where import own_name
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.recording import Recording, record
-from attnlab.look.recording.tokens import Vocabulary, name_of
+from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.shapes import require_integer
-from attnlab.sites import AttentionCall, Hook, installed
-
-__all__ = ["Both", "Effect", "effect"]
+from attnlab.sites import Hook, installed
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 @displayed
@@ -49,6 +49,10 @@ class Both(Generic[T]):
     def difference(self) -> T:
         """After less before; the shapes must be the same."""
         return self.after - self.before  # type: ignore[operator, no-any-return]
+
+    def map(self, change: Callable[[T], R]) -> "Both[R]":
+        """Apply a function to both."""
+        return Both(change(self.before), change(self.after))
 
 
 @displayed
@@ -76,14 +80,12 @@ class Effect:
     @property
     def probabilities(self) -> Both[Tensor]:
         """The softmax of the logits."""
-        return Both(
-            *(widened(each).softmax(-1) for each in (self.logits.before, self.logits.after))
-        )
+        return self.logits.map(lambda logits: widened(logits).softmax(-1))
 
     @property
     def choices(self) -> Both[Tensor]:
         """The likeliest token or class everywhere: (row, length) or (row,)."""
-        return Both(self.logits.before.argmax(-1), self.logits.after.argmax(-1))
+        return self.logits.map(lambda logits: logits.argmax(-1))
 
     @property
     def divergence(self) -> Tensor:
@@ -96,35 +98,30 @@ class Effect:
         part."""
         if self.tokens is None:
             return None
-        length = min(self.tokens.before.shape[1], self.tokens.after.shape[1])
-        differs = self.tokens.before[:, :length] != self.tokens.after[:, :length]
-        return [
-            int(row.int().argmax()) - self.prompt_length + 1 if bool(row.any()) else None
-            for row in differs
-        ]
+        before, after = self.tokens.before, self.tokens.after
+        length = min(before.shape[1], after.shape[1])
+        found: list[int | None] = []
+        for row in before[:, :length] != after[:, :length]:
+            places = row.nonzero().flatten().tolist()
+            found.append(places[0] - self.prompt_length + 1 if places else None)
+        return found
 
     def text(self, row: int = 0) -> Both[list[str]]:
         """Return what was generated for one input, as words."""
         if self.tokens is None:
             raise WrongUsage("nothing was generated; ask for it with num_tokens=.")
-        if (
-            isinstance(row, bool)
-            or not isinstance(row, int)
-            or not 0 <= row < len(self.tokens.before)
-        ):
-            raise WrongUsage(
-                f"there are the inputs 0 to {len(self.tokens.before) - 1}; got row={row!r}."
-            )
-        both = (self.tokens.before, self.tokens.after)
-        return Both(
-            *([name_of(token, self.vocabulary) for token in each[row].tolist()] for each in both)
+        number = len(self.tokens.before)
+        if row not in range(number):
+            raise WrongUsage(f"there are the inputs 0 to {number - 1}; got row={row!r}.")
+        return self.tokens.map(
+            lambda ids: [name_of(token, self.vocabulary) for token in ids[row].tolist()]
         )
 
     def at(self, site: str) -> Both[Tensor]:
         """Return what was recorded at a site, without the edits and with them."""
         if self.recordings is None:
             raise WrongUsage("no sites were recorded; ask for them with sites=.")
-        return Both(self.recordings.before[site], self.recordings.after[site])
+        return self.recordings.map(lambda recording: recording[site])
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the main figures as plain values for JSON."""
@@ -139,13 +136,10 @@ class Effect:
             "choices": int(counted.sum()),
             "choices_changed": int((choices.before != choices.after)[counted].sum()),
         }
-        if self.loss is not None:
-            found["loss"] = {"before": self.loss.before.tolist(), "after": self.loss.after.tolist()}
+        for name, both in (("loss", self.loss), ("tokens", self.tokens)):
+            if both is not None:
+                found[name] = {"before": both.before.tolist(), "after": both.after.tolist()}
         if self.tokens is not None:
-            found["tokens"] = {
-                "before": self.tokens.before.tolist(),
-                "after": self.tokens.after.tolist(),
-            }
             found["parted_at"] = self.parted_at
         return found
 
@@ -161,20 +155,18 @@ class Effect:
             f"{told['largest_logit_change']:.4g}"
         )
         if self.parted_at is not None:
-            parted = [step for step in self.parted_at if step is not None]
-            number = len(self.parted_at)
-            same = (
-                f"all {number} generated answers stay the same"
-                if number > 1
-                else "the generated answer stays the same"
-            )
-            lines.append(
-                f"{len(parted)} of {number} generated answers change, the first at step "
-                f"{min(parted)}"
-                if parted
-                else same
-            )
+            lines.append(_generations(self.parted_at))
         return "\n".join(lines)
+
+
+def _generations(parted_at: Sequence[int | None]) -> str:
+    number, steps = len(parted_at), [step for step in parted_at if step is not None]
+    if steps:
+        change = f"{len(steps)} of {number} generated answers change"
+        return f"{change}, the first at step {min(steps)}"
+    if number == 1:
+        return "the generated answer stays the same"
+    return f"all {number} generated answers stay the same"
 
 
 @torch.no_grad()
@@ -211,72 +203,49 @@ def effect(
     """
     require_integer("num_tokens", num_tokens, low=0)
     call = Call.of(inputs, model)
-    vocabulary = getattr(model, "vocabulary", None) if vocabulary is None else vocabulary
+    vocabulary = vocabulary_of(model, vocabulary)
     check_plain(model)
-    opened = _Opened()
-    with (
-        edit(model, *edits, vocabulary=vocabulary, certify=certify) as certificate,
-        installed(model, opened),
-    ):
+    with edit(model, *edits, vocabulary=vocabulary, certify=certify) as certificate:
         after = _run(model, call, sites, num_tokens, **generation)
-    with installed(model, _OpenAlike(opened.parts)):
+    with installed(model, _OpenAlike(certificate.calls)):
         before = _run(model, call, sites, num_tokens, **generation)
-    loss = None
+    runs, loss, tokens, recordings = Both(before, after), None, None, None
     if labels is not None:
         metric = make_ready(Metric("loss", labels, position=position), before.logits, call.real)
-        loss = Both(*(metric(each.logits, before.logits)[0] for each in (before, after)))
-    prompt = call.arguments[-1] if num_tokens else None
-    length = prompt.shape[1] if isinstance(prompt, Tensor) else 0
-    tokens = (
-        None if before.tokens is None or after.tokens is None else Both(before.tokens, after.tokens)
-    )
-    recordings = None
+        loss = runs.map(lambda run: metric(run.logits, before.logits)[0])
+    if before.tokens is not None and after.tokens is not None:
+        tokens = Both(before.tokens, after.tokens)
     if before.recording is not None and after.recording is not None:
         recordings = Both(before.recording, after.recording)
-    logits = Both(before.logits, after.logits)
     return Effect(
-        tuple(map(repr, edits)),
-        certificate,
-        logits,
-        loss,
-        tokens,
-        recordings,
-        length,
-        vocabulary,
-        call.real,
+        edits=tuple(map(repr, edits)),
+        certificate=certificate,
+        logits=runs.map(lambda run: run.logits),
+        loss=loss,
+        tokens=tokens,
+        recordings=recordings,
+        prompt_length=call.arguments[-1].shape[1] if num_tokens else 0,
+        vocabulary=vocabulary,
+        real=call.real,
     )
-
-
-class _Opened(Hook):
-    """Notes which attentions compute openly."""
-
-    changes = False
-
-    def __init__(self) -> None:
-        self.parts: set[str] = set()
-
-    def watch(self, part: str, call: AttentionCall) -> None:
-        if call.is_open:
-            self.parts.add(part)
 
 
 class _OpenAlike(Hook):
-    """Makes these attentions compute openly, and changes nothing."""
+    """Makes attentions compute openly where edits of these sites do, and changes nothing."""
 
-    def __init__(self, parts: set[str]) -> None:
-        self._sites = {f"{part}.weights" if part else "weights" for part in parts}
+    def __init__(self, edited: Iterable[str]) -> None:
+        self.sites: set[str] = {site for site in edited if own_name(site) in ("scores", "weights")}
 
     def wants(self, site: str) -> bool:
-        return site in self._sites
+        return site in self.sites
 
 
 class _First(Hook):
     """Keeps the logits of the first pass."""
 
+    sites = ("logits",)
     changes = False
-
-    def __init__(self) -> None:
-        self.logits: Tensor | None = None
+    logits: Tensor | None = None
 
     def wants(self, site: str) -> bool:
         return site == "logits" and self.logits is None
@@ -286,8 +255,9 @@ class _First(Hook):
         return value
 
 
-class _Outcome(NamedTuple):
-    """What came of one run: logits, what was generated, what was recorded."""
+@dataclass(frozen=True)
+class _Run:
+    """One run: logits, what was generated, what was recorded."""
 
     logits: Tensor
     tokens: Tensor | None
@@ -296,18 +266,18 @@ class _Outcome(NamedTuple):
 
 def _run(
     model: nn.Module, call: Call, sites: str | Sequence[str] | None, num_tokens: int, **options: Any
-) -> _Outcome:
-    recording, tokens = None, None
+) -> _Run:
+    recording = None
     with ExitStack() as stack:
         if sites is not None:
             recording = stack.enter_context(record(model, sites))
         if num_tokens == 0:
-            return _Outcome(call(model), None, recording)
+            return _Run(call(model), None, recording)
         first = _First()
         stack.enter_context(installed(model, first))
         tokens = _generated(model, call, num_tokens, **options)
     assert first.logits is not None
-    return _Outcome(first.logits, tokens, recording)
+    return _Run(first.logits, tokens, recording)
 
 
 def _generated(model: nn.Module, call: Call, num_tokens: int, **options: Any) -> Tensor:
@@ -315,12 +285,11 @@ def _generated(model: nn.Module, call: Call, num_tokens: int, **options: Any) ->
         raise WrongUsage(
             "to generate, give a prompt of ids, or (source, the target's start), all of one length."
         )
+    *source, prompt = call.arguments
     if isinstance(model, EncoderDecoder):
-        if len(call.arguments) < 2:
+        if not source:
             raise WrongUsage(
                 "an encoder-decoder generates from (source, the target's start); got one tensor."
             )
-        return generate(
-            model.conditioned(call.arguments[0]), call.arguments[1], num_tokens, **options
-        ).tokens
+        return generate(model.conditioned(source[0]), prompt, num_tokens, **options).tokens
     return generate(model, call.arguments[0], num_tokens, **options).tokens

@@ -13,7 +13,7 @@ logits that gives one number for each row will do as well.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -22,23 +22,11 @@ from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import places_of
 from attnlab.shapes import shape_text
 
-__all__ = [
-    "IGNORED",
-    "Metric",
-    "MetricKind",
-    "MetricLike",
-    "Ready",
-    "divergence",
-    "make_ready",
-    "next_tokens",
-    "widened",
-]
-
 MetricKind = Literal["logit", "probability", "loss", "accuracy", "logit_difference", "kl"]
 MetricLike: TypeAlias = "MetricKind | Callable[[Tensor], Tensor] | Metric"
 
 IGNORED = -100
-"""Stands in labels for a position that does not count, as in PyTorch's cross-entropy."""
+"""The label of a position that does not count, as in PyTorch's cross-entropy."""
 
 _NEED_LABELS = ("loss", "accuracy")
 
@@ -66,33 +54,31 @@ class Metric:
     @classmethod
     def of(cls, metric: "MetricLike", labels: Tensor | None = None) -> "Metric":
         """Build a metric from a name with labels, or return it as it is."""
-        asked = metric if isinstance(metric, Metric) else cls(metric, labels)
-        if isinstance(metric, Metric) and labels is not None:
+        if not isinstance(metric, Metric):
+            metric = cls(metric, labels)
+        elif labels is not None:
             raise WrongUsage("labels are given twice; put them into the Metric alone.")
-        if callable(asked.measure) and (asked.labels is not None or asked.others is not None):
-            raise WrongUsage(
-                "a function of the logits alone is not told labels; let it hold them itself."
-            )
-        return asked
+        if callable(metric.measure) and (metric.labels is not None or metric.others is not None):
+            raise WrongUsage("a function of the logits is not told labels; let it hold them.")
+        return metric
 
     def rows(self, span: slice) -> "Metric":
         """Return the same for some of the inputs; a single number is for all."""
 
         def of(each: Any) -> Any:
-            return (
-                each[span]
-                if isinstance(each, Sequence) or (isinstance(each, Tensor) and each.dim())
-                else each
-            )
+            if isinstance(each, Sequence) or (isinstance(each, Tensor) and each.dim()):
+                return each[span]
+            return each
 
         return Metric(self.measure, of(self.labels), of(self.others), of(self.position))
 
 
-class Ready(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Ready:
     """A metric that knows what is right, ready for the logits of any pass over the same inputs.
 
     name · labels (row, length) ids, `IGNORED` where a position does not count; None for a function
-    · others: the ids that a difference is taken to, likewise · measure: a person's function of the
+    · others: the ids that a difference is taken to, likewise · measure: a user's function of the
     logits; None for a named metric.
     """
 
@@ -119,29 +105,40 @@ class Ready(NamedTuple):
         """
         if self.measure is not None:
             copies = logits.view(-1, *before.shape)
-            return torch.stack(
-                [_one_for_each_row(self.measure(each), len(before)) for each in copies]
-            )
+            found = [_one_for_each_row(self.measure(each), len(before)) for each in copies]
+            return torch.stack(found)
         assert self.labels is not None
         if before.dim() == 2:
             logits, before = logits.unsqueeze(1), before.unsqueeze(1)
         num_rows, length = self.labels.shape
-        place = (self.labels != IGNORED).nonzero()
-        row, position = (
-            place[:, 0],
-            place[:, 1] - length,
-        )  # from the end, for the first ones may be left out
-        labels = self.labels[row, place[:, 1]].to(logits.device)
-        row, position = row.to(logits.device), position.to(logits.device)
+        row, place = (self.labels != IGNORED).nonzero(as_tuple=True)
+        ids = [each[row, place] for each in (self.labels, self.others) if each is not None]
+        row, place, *ids = (each.to(logits.device) for each in (row, place, *ids))
+        position = place - length  # from the end, for the first ones may be left out
         copies = logits.view(-1, num_rows, *logits.shape[1:])
         chosen = widened(copies[:, row, position])  # (copy, place, vocabulary)
-        others = (
-            None if self.others is None else self.others[place[:, 0], place[:, 1]].to(logits.device)
-        )
-        was = widened(before[row, position]) if self.name == "kl" else None
-        values = _VALUES[self.name](chosen, labels, others, was).double()
-        sums = values.new_zeros(len(values), num_rows).index_add_(1, row, values)
+        if self.name == "kl":
+            values = divergence(before[row, position], chosen)
+        else:
+            values = _values(self.name, chosen, *ids)
+        sums = values.new_zeros(len(values), num_rows).double().index_add_(1, row, values.double())
         return sums / torch.bincount(row, minlength=num_rows)
+
+
+def _values(name: str, logits: Tensor, labels: Tensor, others: Tensor | None = None) -> Tensor:
+    """Measure each place: logits (copy, place, vocabulary), ids (place,) -> (copy, place)."""
+    if name == "accuracy":
+        return logits.argmax(-1) == labels
+    if name == "probability":
+        return _of(logits.softmax(-1), labels)
+    if name == "loss":
+        return -_of(logits.log_softmax(-1), labels)
+    found = _of(logits, labels)
+    return found if others is None else found - _of(logits, others)
+
+
+def _of(logits: Tensor, ids: Tensor) -> Tensor:
+    return logits.gather(-1, ids.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
 
 def next_tokens(tokens: Tensor) -> Tensor:
@@ -162,7 +159,7 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
     Raises:
         WrongUsage: an unknown name, labels that are missing, of a wrong shape or out of range.
     """
-    metric, labels, others, position = asked.measure, asked.labels, asked.others, asked.position
+    metric, others = asked.measure, asked.others
     if callable(metric):
         return Ready(getattr(metric, "__name__", "metric"), None, measure=metric)
     if metric not in get_args(MetricKind):
@@ -175,27 +172,29 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
             f"{shape_text(logits.shape)}. Pass a function of its output as the metric."
         )
     whole = logits.unsqueeze(1) if logits.dim() == 2 else logits
-    if labels is not None:
-        labels = _spread("labels", labels, whole, position, real)
-    elif metric in _NEED_LABELS:
-        raise WrongUsage(
-            f"{metric} needs labels=: what is right, such as next_tokens(tokens); got none."
-        )
+    labels = _labels(asked, whole, real)
+    if metric == "logit_difference":
+        if others is not None:
+            others = _spread("others", others, whole, asked.position, real)
+        return Ready(metric, labels, _other_tokens(whole, labels, others))
+    if others is not None:
+        raise WrongUsage(f"others= goes with logit_difference; {metric} looks at the labels alone.")
+    return Ready(metric, labels)
+
+
+def _labels(asked: Metric, whole: Tensor, real: Tensor | None) -> Tensor:
+    """Return what is right, (row, length): what is given, or what the model itself says."""
+    if asked.labels is not None:
+        labels = _spread("labels", asked.labels, whole, asked.position, real)
+    elif asked.measure in _NEED_LABELS:
+        raise WrongUsage(f"{asked.measure} needs labels=, such as next_tokens(tokens); got none.")
     else:
-        labels = whole.argmax(-1).masked_fill(~_at(position, whole, real), IGNORED)
+        labels = whole.argmax(-1).masked_fill(~_at(asked.position, whole, real), IGNORED)
     if not bool((labels != IGNORED).any(1).all()):
         raise WrongUsage(
-            "every input needs a position that counts; labels are -100 throughout for at least one."
+            "every input needs a position that counts; some have labels of -100 alone."
         )
-    if metric != "logit_difference":
-        if others is not None:
-            raise WrongUsage(
-                f"others= goes with logit_difference; {metric} looks at the labels alone."
-            )
-        return Ready(metric, labels, None)
-    if others is not None:
-        others = _spread("others", others, whole, position, real)
-    return Ready(metric, labels, _other_tokens(whole, labels, others))
+    return labels
 
 
 def _other_tokens(whole: Tensor, labels: Tensor, others: Tensor | None) -> Tensor:
@@ -220,11 +219,8 @@ def _spread(
     """Bring ids to (row, length)."""
     ids = torch.as_tensor(ids, device=whole.device)
     shape = tuple(whole.shape[:2])
-    if (
-        ids.is_floating_point()
-        or ids.dtype == torch.bool
-        or tuple(ids.shape) not in (shape, shape[:1])
-    ):
+    is_whole = not ids.is_floating_point() and ids.dtype != torch.bool
+    if not is_whole or tuple(ids.shape) not in (shape, shape[:1]):
         raise WrongUsage(
             f"{name} are integer ids of shape {shape_text(shape)}, or one for each of {shape[0]} "
             f"rows; got {shape_text(ids.shape)} of {ids.dtype}."
@@ -244,12 +240,12 @@ def _spread(
 
 
 def _one_for_each_row(values: Tensor, num_rows: int) -> Tensor:
-    if not isinstance(values, Tensor) or values.shape != (num_rows,):
-        got = (
-            shape_text(values.shape) if isinstance(values, Tensor) else f"a {type(values).__name__}"
-        )
-        raise WrongUsage(f"a metric gives one number for each row, ({num_rows},); got {got}.")
-    return values.detach().double()
+    if isinstance(values, Tensor) and values.shape == (num_rows,):
+        return values.detach().double()
+    got = f"a {type(values).__name__}"
+    if isinstance(values, Tensor):
+        got = shape_text(values.shape)
+    raise WrongUsage(f"a metric gives one number for each row, ({num_rows},); got {got}.")
 
 
 def widened(logits: Tensor) -> Tensor:
@@ -260,37 +256,8 @@ def widened(logits: Tensor) -> Tensor:
 def divergence(was: Tensor, logits: Tensor) -> Tensor:
     """Return the Kullback–Leibler divergence between logits, in nats: (…, vocabulary) -> (…,).
 
-    What could not be said before, a logit of -inf, adds nothing, as p ln p goes to 0 with p.
+    A token with a logit of -inf before adds nothing, as p ln p goes to 0 with p.
     """
     log_was, log_is = was.double().log_softmax(-1), logits.double().log_softmax(-1)
-    found: Tensor = (
-        (log_was.exp() * (log_was - log_is)).masked_fill(log_was == float("-inf"), 0.0).sum(-1)
-    )
-    return found
-
-
-def _of(logits: Tensor, ids: Tensor) -> Tensor:
-    return logits.gather(-1, ids.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
-
-
-def _kl(logits: Tensor, labels: Tensor, others: Tensor | None, was: Tensor | None) -> Tensor:
-    assert was is not None
-    return divergence(was, logits)
-
-
-def _difference(
-    logits: Tensor, labels: Tensor, others: Tensor | None, was: Tensor | None
-) -> Tensor:
-    assert others is not None
-    return _of(logits, labels) - _of(logits, others)
-
-
-_Values: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
-_VALUES: dict[str, _Values] = {
-    "logit": lambda logits, labels, others, was: _of(logits, labels),
-    "probability": lambda logits, labels, others, was: _of(logits.softmax(-1), labels),
-    "loss": lambda logits, labels, others, was: -_of(logits.log_softmax(-1), labels),
-    "accuracy": lambda logits, labels, others, was: logits.argmax(-1) == labels,
-    "logit_difference": _difference,
-    "kl": _kl,
-}
+    terms = log_was.exp() * (log_was - log_is)
+    return terms.masked_fill(log_was == float("-inf"), 0.0).sum(-1)

@@ -18,23 +18,21 @@ was; from the receiver on everything is computed anew.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.display import displayed
 from attnlab.edits.effects.baseline import Baseline, run_plain
-from attnlab.edits.effects.measurement import Place, portions_that_fit
+from attnlab.edits.effects.measurement import Place, portions_that_fit, table_of
 from attnlab.edits.effects.metrics import Metric, MetricLike, Ready, make_ready
-from attnlab.edits.effects.sweep import USUAL, Case, How, check_how, in_portion, sweep
+from attnlab.edits.effects.sweep import USUAL, Case, How, check_how, sweep
+from attnlab.edits.where import own_name
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Call, Inputs
 from attnlab.shapes import shape_text
 from attnlab.sites import matches
-
-__all__ = ["Direction", "Pair", "Patched", "Recovery", "make_pairs", "patch_all", "writer"]
 
 What = Literal["stream", "heads", "attentions", "mlps"]
 Direction = Literal["denoise", "noise"]
@@ -49,7 +47,8 @@ _PATTERNS = {
 }
 
 
-class Recovery(NamedTuple):
+@dataclass(frozen=True)
+class Recovery:
     """The two ends of the normalized metric: clean and corrupted, (row,) each."""
 
     clean: Tensor
@@ -85,21 +84,7 @@ class Patched:
     def table(self) -> Tensor:
         """Return the shares as (site, head or position) or (site, head, position); NaN if not
         patched."""
-        paths = self.paths
-        columns = [
-            tuple(each for each in (place.head, place.query) if each is not None) or (0,)
-            for place in self.places
-        ]
-        size = [1 + max(each) for each in zip(*columns, strict=True)]
-        found = torch.full((len(paths), *size), torch.nan, dtype=self.after.dtype)
-        for place, column, share in zip(self.places, columns, self.shares, strict=True):
-            found[(paths.index(place.path), *column)] = share
-        return found
-
-    @property
-    def paths(self) -> list[str]:
-        """The sites, or parts of heads, each once."""
-        return list(dict.fromkeys(place.path for place in self.places))
+        return table_of(self.places, self.shares)
 
     @property
     def difference(self) -> float:
@@ -138,31 +123,31 @@ class Patched:
             "little say hardly anything. Choose inputs or a metric that differ more"
         )
 
-    def largest(self, number: int = 10) -> "list[tuple[Any, float]]":
+    def largest(self, number: int = 10) -> list[tuple[Any, float]]:
         """List the patches that change the metric most, either way, most first."""
         start = 0.0 if self.direction == "denoise" else 1.0
         ranked = (self.shares - start).abs().argsort(descending=True, stable=True)[:number]
         return [(self.places[index], float(self.shares[index])) for index in ranked.tolist()]
 
     def __str__(self) -> str:
-        clean, corrupted = (float(each.mean()) for each in self.ends)
+        clean, corrupted = float(self.ends.clean.mean()), float(self.ends.corrupted.mean())
         lines = [
             f"{self.metric} of {len(self.ends.clean)} inputs: clean {clean:.5g}, corrupted "
             f"{corrupted:.5g}; the difference is {self.contrast:.2g} times what a patch typically "
             "changes"
         ]
-        lines += [self.caution] if self.caution else []
-        into = (
-            "clean values in the corrupted run"
-            if self.direction == "denoise"
-            else "corrupted values in the clean run"
-        )
+        if self.caution:
+            lines.append(self.caution)
+        into = "corrupted values in the clean run"
+        if self.direction == "denoise":
+            into = "clean values in the corrupted run"
         lines.append(f"{into}; shares (0 as corrupted, 1 as clean), largest change first")
         lines += [f"  {share:+.4g}  {place}" for place, share in self.largest()]
         return "\n".join(lines)
 
 
-class Pair(NamedTuple):
+@dataclass(frozen=True)
+class Pair:
     """Two plain runs of one shape: values of `source` are patched into `base`.
 
     reference: the clean run's logits, from which a divergence is taken.
@@ -173,6 +158,10 @@ class Pair(NamedTuple):
     metric: Ready
     ends: Recovery
     reference: Tensor
+
+    def sweep(self, model: nn.Module, cases: Sequence[Case], how: How) -> Tensor:
+        """Measure each of these changes of the base: (case, row)."""
+        return sweep(model, self.base, cases, self.metric, reference=self.reference, how=how)
 
 
 def patch_all(
@@ -207,93 +196,97 @@ def patch_all(
             to bring back.
     """
     how = check_how(how, "patches")
-    if not isinstance(what, str) or not (what in get_args(What) or "." in what or "*" in what):
+    if not isinstance(what, str) or not (what in _PATTERNS or "." in what or "*" in what):
         raise WrongUsage(
-            f"there is nothing to patch called {what!r}; {did_you_mean(str(what), get_args(What))}"
+            f"there is nothing to patch called {what!r}; {did_you_mean(str(what), _PATTERNS)}"
         )
     sites = matches(_PATTERNS.get(what, what), model)
     for site in sites:
-        if site.rpartition(".")[2] in ("mask", "scores", "weights", "logits"):
-            raise WrongUsage(
-                f"{site} is not patched one by one; patch heads or streams, or use the edit Patch."
-            )
+        if own_name(site) in ("mask", "scores", "weights", "logits"):
+            raise WrongUsage(f"{site} is not patched one by one; use the edit Patch.")
+
+    def patched(pair: Pair, how: How) -> tuple[list[Place], Tensor]:
+        cases = []
+        for site in sites:
+            for place in _places(site, pair.base.values[site], each_position):
+                cases.append(Case(site, writer(pair.source.values[site], place), place))
+        return [case.place for case in cases], pair.sweep(model, cases, how)
+
     asked = Metric.of(metric, labels)
-    ends, makers = make_pairs(
-        model, clean, corrupted, asked, direction=direction, sites=sites, budget=how.budget
+    return patch_pairs(
+        model, clean, corrupted, asked, patched, direction=direction, sites=sites, how=how
     )
-    after = []
-    for number, make in enumerate(makers):
-        pair = make()
-        places = [
-            place
-            for site in sites
-            for place in _places(site, pair.base.values[site], each_position)
-        ]
-        cases = [
-            Case(place.site, writer(pair.source.values[place.site], place)) for place in places
-        ]
-        own = in_portion(how, number, len(makers))
-        after.append(sweep(model, pair.base, cases, pair.metric, reference=pair.reference, how=own))
-    return Patched(tuple(places), pair.metric.name, direction, ends, torch.cat(after, 1))
 
 
 def _places(site: str, value: Tensor, each_position: bool | None) -> list[Place]:
     """List what is patched at a site: heads, positions, both, or the whole of it."""
-    is_heads = site.rpartition(".")[2] == "heads"
-    by_position = not is_heads if each_position is None else each_position
-    heads = range(value.shape[1]) if is_heads else [None]
-    positions = range(value.shape[-2]) if by_position else [None]
-    path = site.removesuffix("heads").rstrip(".") if is_heads else site
+    heads: Iterable[int | None] = [None]
+    positions: Iterable[int | None] = [None]
+    path = site
+    if own_name(site) == "heads":
+        path, heads = site.removesuffix("heads").rstrip("."), range(value.shape[1])
+    if each_position or (each_position is None and own_name(site) != "heads"):
+        positions = range(value.shape[-2])
     return [Place(path, head, query) for head in heads for query in positions]
 
 
-def make_pairs(
+def patch_pairs(
     model: nn.Module,
     clean: Inputs,
     corrupted: Inputs,
     metric: Metric,
+    patched: Callable[[Pair, How], tuple[list[Any], Tensor]],
     *,
     direction: Direction,
     sites: Iterable[str],
     keeps_calls: bool = False,
-    budget: int,
-) -> tuple[Recovery, list[Callable[[], Pair]]]:
-    """Run the model on both inputs, and make sure that there is something between them.
+    how: How,
+) -> Patched:
+    """Run the model on both inputs, over as many rows at a time as fit, and patch one run.
 
-    Returns both ends for all inputs, and for each portion of them that fits in the budget what
-    makes its pair. A person's own metric is a function of all rows, so these are then not parted.
+    Args:
+        model, clean, corrupted, metric, direction, how: see `patch_all`. A user's own metric is a
+            function of all rows, so these are then not parted.
+        patched: returns what was patched in a pair of runs, and the metric, (place, row).
+        sites, keeps_calls: what is kept of both runs; see `run_plain`.
     """
     if direction not in get_args(Direction):
-        raise WrongUsage(
-            f"there is no direction {direction!r}; "
-            f"{did_you_mean(str(direction), get_args(Direction))}"
-        )
+        known = did_you_mean(str(direction), get_args(Direction))
+        raise WrongUsage(f"there is no direction {direction!r}; {known}")
     one, other = Call.of(clean, model), Call.of(corrupted, model)
     _check_alike(one, other)
     kept = list(sites)
-    spans = [slice(0, one.num_rows)]
-    if not callable(metric.measure):
-        parted = portions_that_fit(model, one, budget // 2, sites=kept, keeps_calls=keeps_calls)
-        spans = [span for span, _ in parted]
+    portions = portions_that_fit(
+        model, one, how.budget // 2, metric, sites=kept, keeps_calls=keeps_calls
+    )
+    spans = [span for span, _ in portions]
 
     def make(span: slice) -> Pair:
-        both = (one.rows(span), other.rows(span)) if len(spans) > 1 else (one, other)
+        both = (one.rows(span), other.rows(span))
         runs = [run_plain(model, call, sites=kept, keeps_calls=keeps_calls) for call in both]
         # The clean run says what is right, and is what a divergence is taken from.
-        own = make_ready(metric.rows(span), runs[0].logits, both[0].real)
-        ends = Recovery(*(own(run.logits, runs[0].logits)[0].cpu() for run in runs))
+        reference = runs[0].logits
+        own = make_ready(metric.rows(span), reference, both[0].real)
+        ends = Recovery(*(own(run.logits, reference)[0].cpu() for run in runs))
         source, base = runs if direction == "denoise" else runs[::-1]
-        return Pair(base, source, own, ends, runs[0].logits)
+        return Pair(base, source, own, ends, reference)
 
-    first = make(spans[0])
-    rest = [make(span).ends for span in spans[1:]]
-    ends = Recovery(*(torch.cat(each) for each in zip(first.ends, *rest, strict=True)))
-    _check_apart(ends, first.metric.name, torch.finfo(first.base.logits.dtype).eps)
-    return ends, [lambda: first] if len(spans) == 1 else [partial(make, span) for span in spans]
+    pair = make(spans[0])
+    each_ends = [pair.ends, *(make(span).ends for span in spans[1:])]
+    clean_end = torch.cat([each.clean for each in each_ends])
+    ends = Recovery(clean_end, torch.cat([each.corrupted for each in each_ends]))
+    _check_apart(ends, pair.metric.name, torch.finfo(pair.base.logits.dtype).eps)
+    after = []
+    for number, span in enumerate(spans):
+        if number:
+            pair = make(span)
+        places, values = patched(pair, how.portion(number, len(spans)))
+        after.append(values)
+    return Patched(tuple(places), pair.metric.name, direction, ends, torch.cat(after, 1))
 
 
 def _check_apart(ends: Recovery, metric: str, precision: float) -> None:
-    high, low = (float(each.mean()) for each in ends)
+    high, low = float(ends.clean.mean()), float(ends.corrupted.mean())
     if not math.isfinite(high - low):
         raise WrongUsage(
             f"the metric {metric} is {high:.6g} for the clean and {low:.6g} for the corrupted "
@@ -316,22 +309,16 @@ def writer(source: Tensor, place: Place) -> Callable[[Tensor], object]:
 
 
 def _check_alike(one: Call, other: Call) -> None:
-    shapes = [
-        {name: tuple(value.shape) for name, value in _named(call) if isinstance(value, Tensor)}
-        for call in (one, other)
-    ]
+    shapes = [_shapes_of(one), _shapes_of(other)]
     if shapes[0] != shapes[1]:
-        texts = [
-            ", ".join(f"{name} {shape_text(shape)}" for name, shape in each.items())
-            for each in shapes
-        ]
         raise WrongUsage(
-            f"clean and corrupted inputs are of the same shapes; got {texts[0]} and {texts[1]}."
+            "clean and corrupted inputs are of the same shapes; got "
+            f"{' and '.join(map(', '.join, shapes))}."
         )
 
 
-def _named(call: Call) -> "Sequence[tuple[str, Any]]":
-    return [
-        *((f"input {index}", each) for index, each in enumerate(call.arguments)),
-        *call.options.items(),
-    ]
+def _shapes_of(call: Call) -> list[str]:
+    """Describe the tensors of a call, by their names."""
+    named = {f"input {index}": each for index, each in enumerate(call.arguments)}
+    tensors = {**named, **call.options}.items()
+    return [f"{name} {shape_text(x.shape)}" for name, x in tensors if isinstance(x, Tensor)]

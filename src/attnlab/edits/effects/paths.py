@@ -1,20 +1,21 @@
-"""Path patching: what one part says to another directly; see `patching` for what a path is.
+"""Path patching: what one part says to another directly; see `patches` for what a path is.
 
-Two passes a sender. In the first, all that stands between is held where it was, and each receiver
+Two passes a sender. In the first, all that lies between is held where it was, and each receiver
 shows what it would make of the sender's change: computed, kept, and put back. In the second that is
 put into the receiver, and all after it is computed anew. Norms are computed, never frozen.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.edits.effects.baseline import row_bytes
 from attnlab.edits.effects.measurement import Place
 from attnlab.edits.effects.metrics import Metric, MetricLike
-from attnlab.edits.effects.patches import Direction, Pair, Patched, make_pairs, writer
+from attnlab.edits.effects.patches import Direction, Pair, Patched, patch_pairs, writer
 from attnlab.edits.effects.sweep import (
     USUAL,
     Case,
@@ -23,22 +24,21 @@ from attnlab.edits.effects.sweep import (
     Stage,
     check_how,
     copies,
-    in_portion,
     known_before,
-    sweep,
+    side_by_side,
 )
+from attnlab.edits.where import own_name, part_of, site_of
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Inputs
 from attnlab.sites import installed, site_names
-
-__all__ = ["LOGITS", "Path", "patch_paths"]
 
 Into = Literal["query", "key", "value"]
 _ALL: tuple[Into, ...] = get_args(Into)
 LOGITS = Place("logits")
 
 
-class Path(NamedTuple):
+@dataclass(frozen=True)
+class Path:
     """One edge, from a head or feed-forward part to a head, a feed-forward part or the logits."""
 
     sender: Place
@@ -85,29 +85,25 @@ def patch_paths(
         for name in site_names(model)
         if name.endswith("feed_forward.output") or name == "logits"
     ]
-    asked = Metric.of(metric, labels)
-    both, makers = make_pairs(
+    named = None if senders is None else _listed("senders", senders)
+    ends = _listed("receivers", receivers)
+
+    def patched(pair: Pair, how: How) -> tuple[list[Path], Tensor]:
+        starts = _heads(pair) if named is None else named
+        _check_places(pair, starts, ends)
+        return _each_path(model, pair, starts, ends, into, how)
+
+    return patch_pairs(
         model,
         clean,
         corrupted,
-        asked,
+        Metric.of(metric, labels),
+        patched,
         direction=direction,
         sites=sites,
-        keeps_calls=len(into) < 3,
-        budget=how.budget,
+        keeps_calls=len(into) < len(_ALL),
+        how=how,
     )
-    named = None if senders is None else _listed("senders", senders)
-    ends = _listed("receivers", receivers)
-    after = []
-    for number, make in enumerate(makers):
-        pair = make()
-        starts = _heads(pair) if named is None else named
-        _check(pair, starts, ends)
-        paths, found = _each_path(
-            model, pair, starts, ends, into, in_portion(how, number, len(makers))
-        )
-        after.append(found)
-    return Patched(tuple(paths), pair.metric.name, direction, both, torch.cat(after, 1))
 
 
 def _each_path(
@@ -119,52 +115,29 @@ def _each_path(
     how: How,
 ) -> tuple[list[Path], Tensor]:
     """Patch every path from a sender to a receiver after it: the metric, (path, row)."""
-    most = max(1, how.budget // (row_bytes(pair.base, None) * pair.base.call.num_rows))
+    most = max(1, how.budget // (pair.base.row_bytes(None) * pair.base.call.num_rows))
     order, paths, after, done = pair.base.order, [], [], 0
+    silent = dataclasses.replace(how, progress=None)
     for chosen in _together(starts, most):
         later = [each for each in ends if order.index(each.site) > order.index(chosen[0].site)]
         if later:
             paths += [Path(sender, receiver) for sender in chosen for receiver in later]
             seen = _first_pass(model, pair, chosen, later, into)
-            after.append(_second_pass(model, pair, seen, later, how._replace(progress=None)))
+            after.append(_second_pass(model, pair, seen, later, silent))
         done += len(chosen)
         if how.progress is not None:
             how.progress(done, len(starts))
     if not paths:
-        raise WrongUsage(
-            "no receiver comes after any of the senders in the order of the forward pass."
-        )
+        raise WrongUsage("no receiver comes after any of the senders in the forward pass.")
     return paths, torch.cat(after)
 
 
-def _checked_inputs(into: object) -> tuple[Into, ...]:
-    named = (into,) if isinstance(into, str) or not isinstance(into, Iterable) else tuple(into)
-    for name in named:
-        if name not in get_args(Into):
-            raise WrongUsage(
-                f"heads have no input {name!r}; {did_you_mean(str(name), get_args(Into))}"
-            )
-    if not named:
-        raise WrongUsage(
-            f"into= names by which inputs a head is reached, of {', '.join(get_args(Into))}; "
-            "got none."
-        )
-    return named
-
-
-def _listed(name: str, places: object) -> list[Place]:
-    """Return one place or several, each once."""
-    found: list[Any] = (
-        [places] if isinstance(places, Place) or not isinstance(places, Iterable) else list(places)
-    )
-    for each in found:
-        if not isinstance(each, Place):
-            raise WrongUsage(
-                f'{name} are places, such as Place("layers.0.attention", head=1); got {each!r}.'
-            )
-    if not found:
-        raise WrongUsage(f"name at least one of the {name}; got none.")
-    return list(dict.fromkeys(found))
+def _together(senders: Sequence[Place], most: int) -> Iterable[list[Place]]:
+    """Yield senders of one site side by side, at most so many."""
+    for site in dict.fromkeys(sender.site for sender in senders):
+        alike = [sender for sender in senders if sender.site == site]
+        for start in range(0, len(alike), most):
+            yield alike[start : start + most]
 
 
 def _first_pass(
@@ -176,18 +149,17 @@ def _first_pass(
 ) -> dict[str, Tensor]:
     """Change each sender with all else held, and return the receivers' inputs."""
     base, site, times = pair.base, senders[0].site, len(senders)
-    changed = base.values[site].unsqueeze(0).repeat(times, *[1] * base.values[site].dim())
-    for own, sender in zip(changed, senders, strict=True):
-        writer(pair.source.values[site], sender)(own)
-    change: dict[str, Callable[[Tensor], Tensor]] = {site: _held(changed.flatten(0, 1))}
+    writes = [writer(pair.source.values[site], sender) for sender in senders]
+    held = {site: side_by_side(base.values[site], writes)}
     for later in base.order[base.order.index(site) + 1 :]:
-        if later.rpartition(".")[2] in ("heads", "output"):
-            change[later] = _held(copies(base.values[later], times))
+        if own_name(later) in ("heads", "output"):
+            held[later] = copies(base.values[later], times)
     for receiver in receivers:
         if receiver.head is not None:
-            call = base.calls[receiver.path]._asdict()
-            for name in set(get_args(Into)) - set(into):
-                change[f"{receiver.path}.{name}".lstrip(".")] = _held(copies(call[name], times))
+            call = base.calls[receiver.path]
+            for name in set(_ALL) - set(into):
+                held[site_of(receiver.path, name)] = copies(getattr(call, name), times)
+    change = {name: _holding(value) for name, value in held.items()}
     stage, keep = Stage(), frozenset(receiver.site for receiver in receivers)
     script = Script(known_before(base, site, times), change, keep)
     with installed(model, stage), stage.playing(script):
@@ -195,75 +167,79 @@ def _first_pass(
     return {name: value.view(times, -1, *value.shape[1:]) for name, value in script.kept.items()}
 
 
+def _holding(value: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda came: value
+
+
 def _second_pass(
     model: nn.Module, pair: Pair, seen: dict[str, Tensor], receivers: Sequence[Place], how: How
 ) -> Tensor:
     """Put each receiver's changed input into the run: the metric, (sender · receiver, row)."""
     times = next(iter(seen.values())).shape[0]
-    columns = (
-        {LOGITS: pair.metric(seen["logits"].flatten(0, 1), pair.reference).cpu()}
-        if "logits" in seen
-        else {}
-    )
     inner = [each for each in receivers if each != LOGITS]
     cases = [Case(each.site, writer(own, each)) for each in inner for own in seen[each.site]]
-    found = sweep(model, pair.base, cases, pair.metric, reference=pair.reference, how=how)
-    for index, each in enumerate(inner):
-        columns[each] = found[index * times : (index + 1) * times]
+    found = torch.split(pair.sweep(model, cases, how), times)
+    columns = dict(zip(inner, found, strict=False))  # of no case there is one empty piece
+    if LOGITS.site in seen:
+        columns[LOGITS] = pair.metric(seen[LOGITS.site].flatten(0, 1), pair.reference).cpu()
     return torch.stack([columns[each] for each in receivers], 1).flatten(0, 1)
-
-
-def _held(value: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda came: value
 
 
 def _heads(pair: Pair) -> list[Place]:
     """Every head there is."""
-    return [
-        Place(site.removesuffix("heads").rstrip("."), head)
-        for site in pair.base.order
-        if site.rpartition(".")[2] == "heads"
-        for head in range(pair.base.values[site].shape[1])
-    ]
+    found = []
+    for site, value in pair.base.values.items():
+        if own_name(site) == "heads":
+            found += [Place(part_of(site), head) for head in range(value.shape[1])]
+    return found
 
 
-def _together(senders: Sequence[Place], most: int) -> list[list[Place]]:
-    """Senders of one site side by side, at most so many."""
-    by_site: dict[str, list[Place]] = {}
-    for sender in senders:
-        by_site.setdefault(sender.site, []).append(sender)
-    return [
-        each[start : start + most]
-        for each in by_site.values()
-        for start in range(0, len(each), most)
-    ]
+def _checked_inputs(into: object) -> tuple[Into, ...]:
+    if isinstance(into, str) or not isinstance(into, Iterable):
+        into = (into,)
+    named = tuple(into)
+    for name in named:
+        if name not in _ALL:
+            raise WrongUsage(f"heads have no input {name!r}; {did_you_mean(str(name), _ALL)}")
+    if not named:
+        raise WrongUsage(f"into= names by which inputs a head is reached: {', '.join(_ALL)}.")
+    return named
 
 
-def _check(pair: Pair, senders: Sequence[Place], receivers: Sequence[Place]) -> None:
-    heads = {
-        site: value.shape[1]
-        for site, value in pair.base.values.items()
-        if site.rpartition(".")[2] == "heads"
-    }
-    known = [
-        each.rpartition(".")[0]
-        for each in pair.base.order
-        if each.rpartition(".")[2] in ("heads", "output")
-    ]
-    for place in (*senders, *(each for each in receivers if each != LOGITS)):
-        if place.query is not None or place.key is not None:
-            raise WrongUsage(f"paths begin and end at whole heads and parts; got {place}.")
-        if (
-            place.site not in pair.base.order
-            or (place.head is None) == (place.site in heads)
-            or place == LOGITS
-        ):
+def _listed(name: str, places: object) -> list[Place]:
+    """Return one place or several, each once."""
+    if isinstance(places, str) or not isinstance(places, Iterable):
+        places = [places]
+    found: list[Any] = list(places)
+    for each in found:
+        if not isinstance(each, Place):
             raise WrongUsage(
-                f"there is no head or feed-forward part {place}; {did_you_mean(place.path, known)}"
+                f'{name} are places, such as Place("layers.0.attention", head=1); got {each!r}.'
             )
-        if place.head is not None and not 0 <= place.head < heads[place.site]:
-            raise WrongUsage(
-                f"{place.path} has the heads 0 to {heads[place.site] - 1}; got {place.head}."
-            )
-    if LOGITS in receivers and LOGITS.site not in pair.base.order:
-        raise WrongUsage("this model has no logits to send anything to.")
+    if not found:
+        raise WrongUsage(f"name at least one of the {name}; got none.")
+    return list(dict.fromkeys(found))
+
+
+def _check_places(pair: Pair, senders: Sequence[Place], receivers: Sequence[Place]) -> None:
+    for place in senders:
+        _check_place(pair, place)
+    for place in receivers:
+        if place != LOGITS:
+            _check_place(pair, place)
+        elif LOGITS.site not in pair.base.values:
+            raise WrongUsage("this model has no logits to send anything to.")
+
+
+def _check_place(pair: Pair, place: Place) -> None:
+    """Raise unless this is a whole head, or a feed-forward part."""
+    if place.query is not None or place.key is not None:
+        raise WrongUsage(f"paths begin and end at whole heads and parts; got {place}.")
+    value, is_head = pair.base.values.get(place.site), own_name(place.site) == "heads"
+    if value is None or is_head != (place.head is not None) or place == LOGITS:
+        parts = [part_of(site) for site in pair.base.order if own_name(site) in ("heads", "output")]
+        raise WrongUsage(
+            f"there is no head or feed-forward part {place}; {did_you_mean(place.path, parts)}"
+        )
+    if place.head is not None and not 0 <= place.head < value.shape[1]:
+        raise WrongUsage(f"{place.path} has the heads 0 to {value.shape[1] - 1}; got {place.head}.")

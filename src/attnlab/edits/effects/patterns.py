@@ -1,6 +1,6 @@
 """Patterns: where heads look, made anew from what an attention was computed from."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,16 +11,28 @@ from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import as_tensor
 from attnlab.sites import AttentionCall
 
-__all__ = ["Pattern", "allowed_of", "pattern_of", "renormalised", "scores_of"]
 
-
-class Pattern(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Pattern:
     """Where heads look: weights and allowed (row, head, query, key); value (row, head, key,
-    value_width)."""
+    value_width); is_cross: keys are of something else than the queries."""
 
     weights: Tensor
     allowed: Tensor
     value: Tensor
+    is_cross: bool
+
+    @property
+    def real(self) -> Tensor:
+        """Which queries are no padding, (row, head, query): some query may attend to them."""
+        if self.is_cross or self.weights.shape[-1] != self.weights.shape[-2]:
+            return torch.ones_like(self.allowed[..., 0])
+        return self.allowed.any(-2)
+
+    @property
+    def real_weights(self) -> Tensor:
+        """The weights, those of padded queries zero."""
+        return self.weights.masked_fill(~self.real.unsqueeze(-1), 0.0)
 
 
 def allowed_of(call: AttentionCall) -> Tensor:
@@ -48,17 +60,14 @@ def scores_of(call: AttentionCall, head: int | None = None) -> tuple[Tensor, Ten
             "cannot be made anew here; change the weights by edits instead, such as CutEdge or "
             "UniformPattern."
         )
-    num_heads = call.query.shape[-3]
+    num_heads, num_shared = call.query.shape[-3], call.key.shape[-3]
     query, key, value, mask = call.query, call.key, call.value, call.mask
     if head is None:
         key, value = share_heads(key, num_heads), share_heads(value, num_heads)
     else:
-        shared = head * key.shape[-3] // num_heads  # neighbours share a key
-        query, key, value = (
-            query[:, head : head + 1],
-            key[:, shared : shared + 1],
-            value[:, shared : shared + 1],
-        )
+        shared = head * num_shared // num_heads  # neighbours share a key
+        query = query[:, head : head + 1]
+        key, value = key[:, shared : shared + 1], value[:, shared : shared + 1]
         if isinstance(mask, Tensor) and mask.dim() > 2 and mask.shape[-3] > 1:
             mask = mask[..., head : head + 1, :, :]
     scores = attention_scores(query, key, mask, scale=call.scale)  # type: ignore[arg-type]
@@ -68,7 +77,7 @@ def scores_of(call: AttentionCall, head: int | None = None) -> tuple[Tensor, Ten
 def pattern_of(call: AttentionCall, head: int | None = None) -> Pattern:
     """Return where all heads look, or one of them."""
     scores, value = scores_of(call, head)
-    return Pattern(attention_weights(scores), scores > float("-inf"), value)
+    return Pattern(attention_weights(scores), scores > float("-inf"), value, call.is_cross)
 
 
 def renormalised(weights: Tensor, allowed: Tensor) -> Tensor:
@@ -76,7 +85,7 @@ def renormalised(weights: Tensor, allowed: Tensor) -> Tensor:
     same.
 
     A row with nothing left there is spread evenly over what it may look at; one that may look at
-    nothing stays zeros. NaN, which may stand where padding looks, is nothing.
+    nothing stays zeros. NaN, which comes where padding looks, is nothing.
     """
     kept = torch.where(allowed, weights, 0.0).nan_to_num(0.0)
     is_empty = kept.sum(-1, keepdim=True) <= 0.0

@@ -18,23 +18,10 @@ import torch
 from torch import Tensor
 
 from attnlab import seeds
+from attnlab.core.stats import student_quantile
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.quantiles import student_quantile
 from attnlab.shapes import require_integer, shape_text
-
-__all__ = [
-    "MOST_LISTED",
-    "Assessed",
-    "Correction",
-    "IntervalKind",
-    "adjusted",
-    "assess",
-    "enough",
-    "intervals",
-    "least_p",
-    "p_values",
-]
 
 Correction: TypeAlias = Literal["holm", "bh", "none"]
 IntervalKind: TypeAlias = Literal["skewed", "permutation"]

@@ -2,7 +2,7 @@
 
 A case changes what passes one site. Everything that came before that site is as it was, so it is
 not computed again: the blocks before give what they gave, and within the block a known attention is
-not attended. Many cases at one site stand side by side as rows of one batch. Where only the last
+not attended. Many cases at one site lie side by side as rows of one batch. Where only the last
 positions of a decoder are asked for, its last block and its logits are computed for these alone.
 All of it is exact: each case is what it would be by itself, but for rounding.
 
@@ -14,51 +14,39 @@ these gets the plain number, to the bit.
 """
 
 import contextvars
+import dataclasses
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.edits.effects.baseline import Baseline, row_bytes
+from attnlab.edits.effects.baseline import Baseline
 from attnlab.edits.effects.metrics import Ready
 from attnlab.edits.effects.tail import Tail, find_tail, last_alone
+from attnlab.edits.where import own_name
 from attnlab.errors import WrongUsage
 from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
 from attnlab.sites import Hook, installed
-
-__all__ = [
-    "USUAL",
-    "Case",
-    "How",
-    "Script",
-    "Stage",
-    "check_how",
-    "copies",
-    "in_portion",
-    "known_before",
-    "sweep",
-]
-
 
 # numbers of the widest value: a larger batch takes more memory and, on a processor, no less time
 _CACHED = 2**21
 _TRIALS = 4  # of rounding
 # in 500 random models, controls that change rounding alone went up to 2 times as far as the trials
 _MARGIN = 4.0
-_WORTH_A_THREAD = (
-    2e8  # multiply-adds of a pass, below which starting threads costs more than they bring
-)
+# multiply-adds of a pass, below which starting threads costs more than they bring
+_WORTH_A_THREAD = 2e8
 
 
-class How(NamedTuple):
+@dataclass(frozen=True)
+class How:
     """How a sweep is computed; the numbers are the same, but for rounding.
 
     budget: bytes that may be taken beside the model; inputs and cases are computed in portions that
@@ -71,6 +59,16 @@ class How(NamedTuple):
     budget: int = 512 * 1024**2
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None
+
+    def portion(self, number: int, portions: int) -> "How":
+        """Return how one of several portions of the inputs is computed: it tells its own share of
+        the progress."""
+        report = self.progress
+        if report is None:
+            return self
+        return dataclasses.replace(
+            self, progress=lambda done, total: report(number * total + done, portions * total)
+        )
 
 
 USUAL = How()
@@ -87,30 +85,27 @@ def check_how(how: object, title: str) -> How:
     require_integer("budget (in bytes)", how.budget)
     if how.threads is not None:
         require_integer("threads", how.threads)
-    if not (how.progress is None or callable(how.progress)):
-        raise WrongUsage(
-            f"progress is a function of how many are done, and of how many; got {how.progress!r}."
-        )
-    bar = notebook_bar(title) if how.progress is None else None
-    return how if bar is None else how._replace(progress=bar.count)
-
-
-def in_portion(how: How, number: int, portions: int) -> How:
-    """Return how one of several portions of the inputs is computed: it tells its own share of the
-    progress."""
-    report = how.progress
-    if report is None:
+    if how.progress is not None:
+        if not callable(how.progress):
+            raise WrongUsage(
+                "progress is a function of how many are done, and of how many; got "
+                f"{how.progress!r}."
+            )
         return how
-    return how._replace(
-        progress=lambda done, total: report(number * total + done, portions * total)
-    )
+    bar = notebook_bar(title)
+    return how if bar is None else dataclasses.replace(how, progress=bar.count)
 
 
-class Case(NamedTuple):
-    """One change: `write` changes, in place, a copy of what passed `site`, (row, …)."""
+@dataclass(frozen=True)
+class Case:
+    """One change: `write` changes, in place, a copy of what passed `site`, (row, …).
+
+    place: what the change is called in results, such as a `Place`.
+    """
 
     site: str
     write: Callable[[Tensor], object]
+    place: Any = None
 
 
 @dataclass
@@ -147,47 +142,38 @@ class Stage(Hook):
             self._own.script = before
 
     @property
-    def _script(self) -> Script | None:
-        return getattr(self._own, "script", None)
+    def _script(self) -> Script:
+        return getattr(self._own, "script", None) or Script()
 
     def wants(self, site: str) -> bool:
         """Say whether the script has to do with a site."""
         script = self._script
-        if script is None:
-            return False
-        return (
-            site in script.change
-            or site in script.keep
-            or (script.tail is not None and site == script.tail.enters)
-        )
+        return site in script.change or site in script.keep
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Keep the value, and return what the script puts in its place."""
         script = self._script
-        assert script is not None
-        if site in script.keep or (script.tail is not None and site == script.tail.enters):
+        if site in script.keep:
             script.kept[site] = value
         return script.change[site](value) if site in script.change else value
 
     def supply(self, site: str) -> Tensor | None:
         """Return what the script knows already."""
         script = self._script
-        if script is None:
-            return None
-        tail = script.tail
-        if tail is not None and site == tail.leaves:
-            return self._cut_short(tail, script)
         known = script.known.get(site)
-        return None if known is None else known()
+        if script.tail is None or site != script.tail.leaves:
+            return None if known is None else known()
+        if known is not None:
+            return known()[:, -script.tail.num_last :]
+        return self._cut_short(script.tail, script)
 
     def _cut_short(self, tail: Tail, script: Script) -> Tensor:
         """What the last block gives at the last positions alone."""
-        known = script.known.get(tail.leaves)
-        if known is not None:
-            return known()[:, -tail.num_last :]
         x = script.kept.pop(tail.enters)
-        whole = script.known.get(tail.heads)
-        heads = tail.attended(x) if whole is None else whole()[..., -tail.num_last :, :]
+        if tail.heads in script.known:
+            heads = script.known[tail.heads]()[..., -tail.num_last :, :]
+        else:
+            heads = tail.attended(x)
         with self.playing(Script(known={tail.heads: lambda: heads})):
             found: Tensor = tail.block(x[:, -tail.num_last :])
         return found
@@ -213,26 +199,23 @@ def sweep(
         reference: the logits that a divergence is taken from; None for the baseline's.
         how: it is computed; half of the budget is left for the baseline.
     """
+    num_rows = baseline.call.num_rows
     if not cases:
-        return torch.empty(0, baseline.call.num_rows, dtype=torch.float64)
-    reference = baseline.logits if reference is None else reference
+        return torch.empty(0, num_rows, dtype=torch.float64)
+    if reference is None:
+        reference = baseline.logits
     cases = [*_trials(baseline, cases), *cases]
-    found = torch.empty(len(cases), baseline.call.num_rows, dtype=torch.float64)
-    each = max(
-        1, how.budget // 2 // (row_bytes(baseline, metric.num_last) * baseline.call.num_rows)
-    )
+    found = torch.empty(len(cases), num_rows, dtype=torch.float64)
     workers = _workers(model, baseline, len(cases), how.threads)
-    each //= workers
+    most = max(1, how.budget // 2 // (baseline.row_bytes(metric.num_last) * num_rows)) // workers
     if baseline.logits.device.type == "cpu":
-        each = min(each, _CACHED // max(1, baseline.hidden * baseline.call.num_rows))
-    batches = list(_batches(cases, max(1, each), workers))
+        most = min(most, _CACHED // max(1, baseline.hidden * num_rows))
+    batches = list(_batches(cases, max(1, most), workers))
     stage, done = Stage(), 0
 
     def run(chosen: list[int]) -> Tensor:
-        logits = _logits(
-            model, stage, baseline, [cases[index] for index in chosen], metric.num_last
-        )
-        return metric(logits, reference)
+        some = [cases[index] for index in chosen]
+        return metric(_logits(model, stage, baseline, some, metric.num_last), reference)
 
     with installed(model, stage):
         for chosen, values in zip(batches, _mapped(run, batches, workers), strict=True):
@@ -247,19 +230,13 @@ def sweep(
 def _trials(baseline: Baseline, cases: Sequence[Case]) -> list[Case]:
     """Return cases that move the first changed site by one rounding error."""
     site = min({case.site for case in cases}, key=baseline.order.index)
-    precision = max(
-        torch.finfo(each.dtype).eps for each in (baseline.values[site], baseline.logits)
-    )
+    dtypes = (baseline.values[site].dtype, baseline.logits.dtype)
+    precision = max(torch.finfo(dtype).eps for dtype in dtypes)
 
     def moving(number: int) -> Callable[[Tensor], object]:
         def write(value: Tensor) -> None:
-            signs = (
-                torch.randint(
-                    2, value.shape, generator=seeds.generator(number, "effects", "rounding")
-                )
-                * 2
-                - 1
-            )
+            draw = seeds.generator(number, "effects", "rounding")
+            signs = torch.randint(2, value.shape, generator=draw) * 2 - 1
             # NaN where padding looks
             largest = value.abs().amax(-1, keepdim=True).nan_to_num(0.0, 0.0)
             value += precision * largest * signs.to(value)
@@ -282,11 +259,13 @@ def _settled(values: Tensor, plain: Tensor, tried: Tensor, precision: float) -> 
 
 def known_before(baseline: Baseline, site: str, times: int) -> dict[str, Callable[[], Tensor]]:
     """Return which blocks and attentions come before `site` and so cannot change."""
-    return {
-        earlier: lambda value=baseline.values[earlier]: copies(value, times)  # type: ignore[misc]
-        for earlier in baseline.before(site)
-        if earlier.rpartition(".")[2] in ("heads", "residual_after")
-    }
+    found: dict[str, Callable[[], Tensor]] = {}
+    for earlier, value in baseline.values.items():
+        if earlier == site:
+            break
+        if own_name(earlier) in ("heads", "residual_after"):
+            found[earlier] = lambda value=value: copies(value, times)  # type: ignore[misc]
+    return found
 
 
 def copies(value: Tensor, times: int) -> Tensor:
@@ -294,27 +273,33 @@ def copies(value: Tensor, times: int) -> Tensor:
     return value.unsqueeze(0).expand(times, *value.shape).flatten(0, 1)
 
 
+def side_by_side(value: Tensor, writes: Sequence[Callable[[Tensor], object]]) -> Tensor:
+    """Change a copy of a value (row, …) by each of these: (copy · row, …)."""
+    changed = value.unsqueeze(0).repeat(len(writes), *[1] * value.dim())
+    for own, write in zip(changed, writes, strict=True):
+        write(own)
+    return changed.flatten(0, 1)
+
+
 def _logits(
     model: nn.Module, stage: Stage, baseline: Baseline, cases: Sequence[Case], num_last: int | None
 ) -> Tensor:
     """Compute the cases of one site in one pass: the logits, (case · row, …)."""
     site, times = cases[0].site, len(cases)
-    base = baseline.values[site]
-    value = base.unsqueeze(0).repeat(times, *[1] * base.dim())
-    for each, own in zip(cases, value, strict=True):
-        each.write(own)
-    value = value.flatten(0, 1)
-    known = known_before(baseline, site, times)
+    value = side_by_side(baseline.values[site], [case.write for case in cases])
     tail = find_tail(model, baseline, num_last, times, site)
-    change: dict[str, Callable[[Tensor], Tensor]] = {}
-    if site.rpartition(".")[2] in ("heads", "residual_after"):
+    known = known_before(baseline, site, times)
+    if own_name(site) in ("heads", "residual_after"):
         known[site] = lambda: value
+    change: dict[str, Callable[[Tensor], Tensor]] = {}
     if tail is None or site not in (tail.heads, tail.leaves):
         # Also where it is supplied: not every part asks whether what it computes is known already.
         change[site] = lambda came: value
+    keep = frozenset() if tail is None else frozenset({tail.enters})
     call = baseline.call.repeated(times)
-    with stage.playing(Script(known, change, tail=tail)), torch.no_grad():
-        return replace(call, options={**last_alone(model, num_last, site), **call.options})(model)
+    options = {**last_alone(model, num_last, site), **call.options}
+    with stage.playing(Script(known, change, keep, tail)), torch.no_grad():
+        return dataclasses.replace(call, options=options)(model)
 
 
 def _batches(cases: Sequence[Case], most: int, workers: int) -> Iterator[list[int]]:
@@ -332,14 +317,13 @@ def _batches(cases: Sequence[Case], most: int, workers: int) -> Iterator[list[in
 def _workers(model: nn.Module, baseline: Baseline, num_cases: int, threads: int | None) -> int:
     if baseline.logits.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
         return 1  # autocast holds for one thread alone
-    if threads is not None:
-        return max(1, min(threads, num_cases))
-    positions = max(
-        (value.shape[1] for site, value in baseline.values.items() if not site.endswith("heads")),
-        default=1,
-    )
-    work = sum(each.numel() for each in model.parameters()) * positions * baseline.call.num_rows
-    return min(torch.get_num_threads(), num_cases) if work > _WORTH_A_THREAD else 1
+    if threads is None:
+        streams = [value for site, value in baseline.values.items() if own_name(site) != "heads"]
+        positions = max((value.shape[1] for value in streams), default=1)
+        parameters = sum(each.numel() for each in model.parameters())
+        is_worth_it = parameters * positions * baseline.call.num_rows > _WORTH_A_THREAD
+        threads = torch.get_num_threads() if is_worth_it else 1
+    return max(1, min(threads, num_cases))
 
 
 def _mapped(
@@ -354,11 +338,8 @@ def _mapped(
     pool = ThreadPoolExecutor(workers)
     try:
         # A context of its own for each: what holds in a `with` here shall hold there.
-        futures: list[Future[Tensor]] = [
-            pool.submit(contextvars.copy_context().run, run, each) for each in batches
-        ]
-        for future in futures:
-            yield future.result()
+        contexts = [contextvars.copy_context() for _ in batches]
+        yield from pool.map(lambda context, each: context.run(run, each), contexts, batches)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         torch.set_num_threads(before)

@@ -1,6 +1,7 @@
 """The last positions alone: a decoder's last block and logits skip the positions not asked for."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,10 +13,9 @@ from attnlab.parts.heads import share_heads, split_heads
 from attnlab.parts.positions import Rotary
 from attnlab.pretrained.model import Pretrained
 
-__all__ = ["Tail", "find_tail", "last_alone"]
 
-
-class Tail(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Tail:
     """How the last block is cut short.
 
     block: the module. enters, leaves, heads: the sites of what it reads, of what it gives, of what
@@ -39,16 +39,13 @@ class Tail(NamedTuple):
         read = self.block.norm_attention(x) if self.block.norm_place == "pre" else x
         num_heads, num_kv_heads = attention.layout
         query = split_heads(attention.query(read[:, -self.num_last :]), num_heads)
-        key, value = (
-            split_heads(each(read), num_kv_heads) for each in (attention.key, attention.value)
-        )
+        key = split_heads(attention.key(read), num_kv_heads)
+        value = split_heads(attention.value(read), num_kv_heads)
         if isinstance(attention.position, Rotary):
-            query, key = (
-                attention.position(query, x.shape[1] - self.num_last),
-                attention.position(key),
-            )
+            query = attention.position(query, x.shape[1] - self.num_last)
+            key = attention.position(key)
         key, value = share_heads(key, num_heads), share_heads(value, num_heads)
-        mask = self.mask  # of the plain pass, where biases of position stand in it already
+        mask = self.mask  # of the plain pass, which holds biases of position already
         return attend(query, key, value, mask, scale=attention.scale, need_weights=False).output  # type: ignore[arg-type]
 
 
@@ -73,7 +70,8 @@ def find_tail(
         return None
     mask = baseline.calls[f"{path}.attention"].mask
     if isinstance(mask, Tensor):
-        mask = mask[..., -num_last:, :] if mask.shape[-2] > 1 else mask
+        if mask.shape[-2] > 1:
+            mask = mask[..., -num_last:, :]
         if mask.dim() == 4 and mask.shape[0] > 1:
             mask = mask.unsqueeze(0).expand(times, *mask.shape).flatten(0, 1)
     return Tail(block, enters, leaves, heads, num_last, mask)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from attnlab.draw.sections import ReportContent, Text
 from attnlab.experiments.anatomy.causal_mask import show as masking
 from attnlab.experiments.anatomy.complexity import show as complexity
 from attnlab.experiments.anatomy.config import AnatomyConfig
@@ -16,8 +17,6 @@ from attnlab.experiments.anatomy.two_relations import show as heads
 from attnlab.experiments.experiment import Findings, Run
 from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.train.loop import using_threads
-
-__all__ = ["PARTS", "run"]
 
 PARTS: dict[str, Callable[[AnatomyConfig, Run], PartResult]] = {
     "scaling": scaling,
@@ -46,26 +45,25 @@ def run(config: AnatomyConfig, context: Run) -> Findings:
         found.append(part)
         for claim in part.claims:
             context.record({"experiment": name, "claim": claim.name, "passed": claim.passed})
-    document = {
-        "title": "Attention taken apart",
-        "subtitle": "softmax(QKᵀ/√d_k + mask) V, one property at a time, each measured over many "
+    content = ReportContent(
+        title="Attention taken apart",
+        subtitle="softmax(QKᵀ/√d_k + mask) V, one property at a time, each measured over many "
         "random draws.",
-        "facts": [
-            ["experiments", ", ".join(name.replace("_", " ") for name in asked)],
-            ["draws", f"{config.draws:,}"],
-            ["seeds", str(config.seeds)],
-            ["intervals", "95 %"],
-            ["model kept", "the encoder of position"],
+        facts=[
+            ("experiments", ", ".join(name.replace("_", " ") for name in asked)),
+            ("draws", f"{config.draws:,}"),
+            ("seeds", str(config.seeds)),
+            ("intervals", "95 %"),
+            ("model kept", "the encoder of position"),
         ],
-        "sections": [
-            {
-                "kind": "text",
-                "title": "What this run shows",
-                "text": "\n\n".join(part.summary for part in found),
-            },
+        sections=[
+            Text(
+                title="What this run shows",
+                text="\n\n".join(part.summary for part in found),
+            ),
             *(section for part in found for section in part.sections),
             parameters_section(model),
             settings_section(config),
         ],
-    }
-    return Findings(model, [claim for part in found for claim in part.claims], document)
+    )
+    return Findings(model, [claim for part in found for claim in part.claims], content)

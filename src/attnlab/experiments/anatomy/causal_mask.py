@@ -5,12 +5,13 @@ tokens), and with none. Attention weights do not show what a whole model sees, s
 gradient: output i must not depend on input j > i. The same test must catch the wrong masks.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attnlab import seeds
+from attnlab.draw.sections import Heatmap, MapChoice, Maps, Table
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
 from attnlab.experiments.claims import Claim
@@ -22,21 +23,21 @@ from attnlab.parts.attend import attend
 from attnlab.parts.masks import anti_causal_mask, causal_mask
 from attnlab.sites import SitedModule
 
-__all__ = ["show"]
-
 _KINDS = ("none", "causal", "reversed")
 _LENGTH, _WIDTH = 6, 16
 _VOCABULARY = 11
 
 
-class Leak(NamedTuple):
+@dataclass(frozen=True)
+class Leak:
     """The smallest and the largest result of a leak test over several models."""
 
     least: float
     most: float
 
 
-class Past(NamedTuple):
+@dataclass(frozen=True)
+class Past:
     """The smallest weight on, and dependence on, earlier tokens under the causal mask."""
 
     weight: float
@@ -186,65 +187,57 @@ def _claims(
     ]
 
 
-def _maps(weights: dict[str, Tensor], influence: dict[str, Tensor]) -> dict[str, Any]:
+def _maps(weights: dict[str, Tensor], influence: dict[str, Tensor]) -> Maps:
     places = [str(place) for place in range(_LENGTH)]
     top = max(float(each.max()) for each in influence.values())
     titles = {"none": "no mask", "causal": "causal mask", "reversed": "reversed mask (wrong)"}
 
-    def maps(values: dict[str, Tensor], high: float, row: str, column: str) -> list[dict[str, Any]]:
+    def maps(values: dict[str, Tensor], high: float, row: str, column: str) -> list[Heatmap]:
         return [
-            {
-                "title": titles[kind],
-                "rows": values[kind].tolist(),
-                "row_labels": places,
-                "column_labels": places,
-                "row_title": row,
-                "column_title": column,
-                "low": 0.0,
-                "high": high,
-            }
+            Heatmap(
+                title=titles[kind],
+                rows=values[kind].tolist(),
+                row_labels=places,
+                column_labels=places,
+                row_title=row,
+                column_title=column,
+                low=0.0,
+                high=high,
+            )
             for kind in _KINDS
         ]
 
-    return {
-        "kind": "maps",
-        "figure": "masking",
-        "title": "Masking: attention weights and dependence",
-        "caption": (
-            "Under the causal mask the weights above the diagonal are 0. The reversed mask looks "
-            "as tidy, but lets each token see later ones."
-        ),
-        "choices": [
-            {
-                "label": "weights",
-                "note": f"The weights of one draw of {_LENGTH} random tokens; each row sums to 1.",
-                "maps": maps({kind: weights[kind][0, 0] for kind in _KINDS}, 1.0, "query", "key"),
-            },
-            {
-                "label": "dependence",
-                "note": (
-                    "The dependence of output i of a model of two blocks on input j: the norm of "
-                    "d output_i / d input_j."
-                ),
-                "maps": maps(influence, top, "output", "input"),
-            },
+    return Maps(
+        figure="masking",
+        title="Masking: attention weights and dependence",
+        caption="Under the causal mask the weights above the diagonal are 0. The reversed mask "
+        "looks as tidy, but lets each token see later ones.",
+        choices=[
+            MapChoice(
+                label="weights",
+                note=f"The weights of one draw of {_LENGTH} random tokens; each row sums to 1.",
+                maps=maps({kind: weights[kind][0, 0] for kind in _KINDS}, 1.0, "query", "key"),
+            ),
+            MapChoice(
+                label="dependence",
+                note="The dependence of output i of a model of two blocks on input j: the norm of "
+                "d output_i / d input_j.",
+                maps=maps(influence, top, "output", "input"),
+            ),
         ],
-    }
+    )
 
 
 def _table(
     config: AnatomyConfig, leaks: dict[str, Leak], changes: dict[str, Leak], above: float
-) -> dict[str, Any]:
-    return {
-        "kind": "table",
-        "title": "Masking: does an output depend on a later input?",
-        "caption": (
-            f"By derivative, and by exchanging the later tokens, in {config.seeds} models of two "
-            "blocks: the smallest and the largest found. The largest causal weight above the "
-            f"diagonal is {above:g}."
-        ),
-        "columns": ["mask", "derivative", "change of an output", "sees the future"],
-        "rows": [
+) -> Table:
+    return Table(
+        title="Masking: does an output depend on a later input?",
+        caption=f"By derivative, and by exchanging the later tokens, in {config.seeds} models of "
+        "two blocks: the smallest and the largest found. The largest causal weight above the "
+        f"diagonal is {above:g}.",
+        columns=["mask", "derivative", "change of an output", "sees the future"],
+        rows=[
             [
                 kind,
                 f"{leaks[kind].least:.3g} to {leaks[kind].most:.3g}",
@@ -253,4 +246,4 @@ def _table(
             ]
             for kind in _KINDS
         ],
-    }
+    )

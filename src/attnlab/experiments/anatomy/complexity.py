@@ -9,23 +9,24 @@ output and never holds the weights.
 import math
 import statistics
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
 from attnlab import seeds
+from attnlab.core.stats import Interval, is_above, mean_interval
+from attnlab.draw.sections import Lines, Section, Series, Table
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.anatomy.config import NAME, SHORTEST, AnatomyConfig
 from attnlab.experiments.anatomy.cost import multiply_adds, peak_memory, times
 from attnlab.experiments.anatomy.result import PartResult, interval_text
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.intervals import Interval, is_above, mean_interval
 from attnlab.parts.feed_forward import FeedForward
 from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
-
-__all__ = ["attention_count", "crossing", "feed_forward_count", "show", "weights_bytes"]
 
 _D_MODEL, _NUM_HEADS, _D_FF = 512, 8, 2048
 _COUNTED = 2048  # tokens, up to which the counts are compared with PyTorch's
@@ -33,7 +34,8 @@ _SLOWER, _BESIDE = 10.0, 2.0  # slowdown of attention on long inputs, alone and 
 _EXPLICIT, _FUSED, _FEED_FORWARD = "attention, weights kept", "attention, fused", "feed-forward"
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class Measured:
     """One part on inputs of one length: seconds of a call in each round, and peak bytes."""
 
     times: tuple[float, ...]
@@ -44,8 +46,14 @@ class Measured(NamedTuple):
         """Seconds that one call takes, the median of the rounds."""
         return statistics.median(self.times)
 
+    @property
+    def milliseconds(self) -> Interval:
+        """The median, the least and the most."""
+        return Interval(1e3 * self.median, 1e3 * min(self.times), 1e3 * max(self.times))
 
-class Growth(NamedTuple):
+
+@dataclass(frozen=True)
+class Growth:
     """The exponents with which memory and time grow with the length, between two lengths."""
 
     first: int
@@ -267,7 +275,7 @@ def _crossing_text(costs: Costs, name: str) -> str:
     return f"at {found:,.0f} tokens" if found else f"below {lengths[0]:,} tokens"
 
 
-def _sections(costs: Costs, repeats: int) -> list[dict[str, Any]]:
+def _sections(costs: Costs, repeats: int) -> list[Section]:
     lengths = list(costs[_FUSED])
     threads = "one thread" if torch.get_num_threads() == 1 else f"{torch.get_num_threads()} threads"
     size = f"d = {_D_MODEL}, {_NUM_HEADS} heads, d_ff = {_D_FF:,}, one input, float32, {threads}"
@@ -276,132 +284,101 @@ def _sections(costs: Costs, repeats: int) -> list[dict[str, Any]]:
         "of it, scores and values": [2 * each**2 * _D_MODEL / 1e6 for each in lengths],
         _FEED_FORWARD: [feed_forward_count(each) / 1e6 for each in lengths],
     }
-    axes = {"kind": "lines", "x_label": "tokens", "x_log": True, "y_log": True}
     return [
-        {
-            **axes,
-            "figure": "complexity-counted",
-            "title": "Complexity: counted",
-            "caption": (
-                f"Multiply-adds of one forward pass ({size}). Attention overtakes feed-forward at "
-                f"d_ff - 2d = {_D_FF - 2 * _D_MODEL:,} tokens; its scores and values alone at "
-                f"d_ff = {_D_FF:,}."
-            ),
-            "y_label": "million multiply-adds",
-            "series": [{"name": name, "x": lengths, "y": found} for name, found in counts.items()],
-        },
-        {
-            **axes,
-            "figure": "complexity-time",
-            "title": "Complexity: time, measured",
-            "caption": (
-                f"Median of {repeats} rounds in turn, with the least and the most ({size}). On "
-                "this machine attention overtakes feed-forward "
-                f"{_crossing_text(costs, _EXPLICIT)} with its weights kept, "
-                f"{_crossing_text(costs, _FUSED)} with the fused kernel."
-            ),
-            "y_label": "milliseconds",
-            "series": [
-                {
-                    "name": name,
-                    "x": list(cost),
-                    "y": [1e3 * each.median for each in cost.values()],
-                    "low": [1e3 * min(each.times) for each in cost.values()],
-                    "high": [1e3 * max(each.times) for each in cost.values()],
-                }
+        _lines(
+            figure="complexity-counted",
+            title="Complexity: counted",
+            caption=f"Multiply-adds of one forward pass ({size}). Attention overtakes "
+            f"feed-forward at d_ff - 2d = {_D_FF - 2 * _D_MODEL:,} tokens; its scores and values "
+            f"alone at d_ff = {_D_FF:,}.",
+            y_label="million multiply-adds",
+            series=[Series(name=name, x=lengths, y=found) for name, found in counts.items()],
+        ),
+        _lines(
+            figure="complexity-time",
+            title="Complexity: time, measured",
+            caption=f"Median of {repeats} rounds in turn, with the least and the most ({size}). On "
+            "this machine attention overtakes feed-forward "
+            f"{_crossing_text(costs, _EXPLICIT)} with its weights kept, "
+            f"{_crossing_text(costs, _FUSED)} with the fused kernel.",
+            y_label="milliseconds",
+            series=[
+                Series.of_intervals(name, list(cost), [each.milliseconds for each in cost.values()])
                 for name, cost in costs.items()
             ],
-        },
-        {
-            **axes,
-            "figure": "complexity-memory",
-            "title": "Complexity: peak memory, measured",
-            "caption": (
-                "The peak of torch's allocator during a forward pass, without inputs and "
-                "parameters, as its profiler reports it; and the weights alone, counted."
-            ),
-            "y_label": "MiB",
-            "series": [
+        ),
+        _lines(
+            figure="complexity-memory",
+            title="Complexity: peak memory, measured",
+            caption="The peak of torch's allocator during a forward pass, without inputs and "
+            "parameters, as its profiler reports it; and the weights alone, counted.",
+            y_label="MiB",
+            series=[
                 *(
-                    {
-                        "name": name,
-                        "x": list(cost),
-                        "y": [each.memory / 2**20 for each in cost.values()],
-                    }
+                    Series(
+                        name=name,
+                        x=list(cost),
+                        y=[each.memory / 2**20 for each in cost.values()],
+                    )
                     for name, cost in costs.items()
                 ),
-                {
-                    "name": "the weights alone (counted)",
-                    "x": list(costs[_EXPLICIT]),
-                    "y": [weights_bytes(each) / 2**20 for each in costs[_EXPLICIT]],
-                },
+                Series(
+                    name="the weights alone (counted)",
+                    x=list(costs[_EXPLICIT]),
+                    y=[weights_bytes(each) / 2**20 for each in costs[_EXPLICIT]],
+                ),
             ],
-        },
-        {
-            "kind": "table",
-            "title": "Complexity: where attention overtakes feed-forward",
-            "caption": (
-                "Measured: the length from which on its median time stays above, interpolated."
-            ),
-            "columns": ["what", "how", "where"],
-            "rows": [
+        ),
+        Table(
+            title="Complexity: where attention overtakes feed-forward",
+            caption="Measured: the length from which on its median time stays above, interpolated.",
+            columns=["what", "how", "where"],
+            rows=[
                 ["scores and values", "counted", f"at {_D_FF:,} tokens"],
                 ["all of attention", "counted", f"at {_D_FF - 2 * _D_MODEL:,} tokens"],
                 ["attention, weights kept", "measured", _crossing_text(costs, _EXPLICIT)],
                 ["attention, fused", "measured", _crossing_text(costs, _FUSED)],
             ],
-        },
-        {
-            "kind": "table",
-            "title": "Complexity: growth with the length",
-            "caption": (
-                "The exponents with which time and peak memory grow with the length, over the last "
-                "three lengths: 1 is linear, 2 quadratic. Time depends on the machine and its load."
-            ),
-            "columns": ["part", "from", "to", "time", "peak memory"],
-            "rows": [
+        ),
+        Table(
+            title="Complexity: growth with the length",
+            caption="The exponents with which time and peak memory grow with the length, over the "
+            "last three lengths: 1 is linear, 2 quadratic. Time depends on the machine and its "
+            "load.",
+            columns=["part", "from", "to", "time", "peak memory"],
+            rows=[
                 [name, growth.first, growth.last, f"{growth.time:.2f}", f"{growth.memory:.2f}"]
                 for name, growth in ((name, _growth(cost)) for name, cost in costs.items())
             ],
-        },
+        ),
         _table(costs, lengths),
     ]
 
 
-def _table(costs: Costs, lengths: list[int]) -> dict[str, Any]:
-    def cells(name: str, length: int) -> list[str]:
-        found = costs[name].get(length)
-        if found is None:
-            return ["", ""]
-        return [f"{1e3 * found.median:.2f}", f"{found.memory / 2**20:.2f}"]
+_lines = partial(Lines, x_label="tokens", x_log=True, y_log=True)
 
-    return {
-        "kind": "table",
-        "title": "Complexity in numbers",
-        "caption": "Million multiply-adds and the weights' MiB counted; milliseconds and peak MiB "
+
+def _table(costs: Costs, lengths: list[int]) -> Table:
+    def cells(what: str, name: str, length: int) -> dict[str, str]:
+        found, times, memory = costs[name].get(length), "", ""
+        if found is not None:
+            times, memory = f"{1e3 * found.median:.2f}", f"{found.memory / 2**20:.2f}"
+        return {f"{what}: ms": times, f"{what}: MiB": memory}
+
+    return Table.of_records(
+        title="Complexity in numbers",
+        caption="Million multiply-adds and the weights' MiB counted; milliseconds and peak MiB "
         "measured.",
-        "columns": [
-            "tokens",
-            "attention (M)",
-            "feed-forward (M)",
-            "weights (MiB)",
-            "kept: ms",
-            "kept: MiB",
-            "fused: ms",
-            "fused: MiB",
-            "feed-forward: ms",
-            "feed-forward: MiB",
-        ],
-        "rows": [
-            [
-                length,
-                f"{attention_count(length) / 1e6:,.1f}",
-                f"{feed_forward_count(length) / 1e6:,.1f}",
-                f"{weights_bytes(length) / 2**20:,.2f}",
-                *cells(_EXPLICIT, length),
-                *cells(_FUSED, length),
-                *cells(_FEED_FORWARD, length),
-            ]
+        records=[
+            {
+                "tokens": length,
+                "attention (M)": f"{attention_count(length) / 1e6:,.1f}",
+                "feed-forward (M)": f"{feed_forward_count(length) / 1e6:,.1f}",
+                "weights (MiB)": f"{weights_bytes(length) / 2**20:,.2f}",
+                **cells("kept", _EXPLICIT, length),
+                **cells("fused", _FUSED, length),
+                **cells("feed-forward", _FEED_FORWARD, length),
+            }
             for length in lengths
         ],
-    }
+    )

@@ -1,13 +1,10 @@
 """Every option of `anatomy`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from attnlab.configs import Config, option
+from attnlab.configs import Config, Fields, option
 from attnlab.errors import WrongUsage
-
-__all__ = ["NAME", "SHORTEST", "AnatomyConfig"]
 
 NAME = "anatomy"
 SHORTEST = 32  # tokens, the first length that complexity measures
@@ -29,7 +26,7 @@ Part = Literal[
 class AnatomyConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"steps": 200, "repeats": 5, "longest": 1_024}
+    QUICK: ClassVar[Fields] = {"steps": 200, "repeats": 5, "longest": 1_024}
 
     only: Part = option("all", "one of the eight experiments, or all")
     draws: int = option(6_000, "random draws for each number", low=200, high=100_000)

@@ -11,8 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnlab.parts.linear import use_matrix_path
 
-__all__ = ["multiply_adds", "peak_memory", "times"]
-
 Work = TypeVar("Work", bound=Hashable)
 
 _SHORTEST = 2e-3  # seconds; a quicker call is timed several times over

@@ -7,20 +7,19 @@ finite number attends to masked keys. `attend` does neither.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from attnlab import seeds
+from attnlab.draw.sections import Lines, Section, Series, Table
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most, number_text
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.look.statistics import blocked_weight
 from attnlab.parts.attend import attend
-
-__all__ = ["show"]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _VALUES = {-100.0: "-100", -1e4: "-1e4", -1e9: "-1e9"}
@@ -252,76 +251,58 @@ def _gives_way(leaks: Leaks, dtype: torch.dtype, value: float) -> str:
     return f"{-holds[-1]:,.0f} to {-gone[0]:,.0f}" if holds and gone else "never"
 
 
-def _sections(leaks: Leaks, dead: dict[torch.dtype, DeadRow], draws: int) -> list[dict[str, Any]]:
+def _sections(leaks: Leaks, dead: dict[torch.dtype, DeadRow], draws: int) -> list[Section]:
     return [
-        {
-            "kind": "lines",
-            "figure": "mask-value",
-            "title": "Mask value: attention weight on masked keys",
-            "caption": (
-                "Eight keys, four of them masked by a number in place of -inf. The true scores "
-                "are normal around the given level. As soon as they are below the number, the "
-                "masked keys take all the weight. In float16, -1e9 (as a tensor, since "
-                "masked_fill refuses it) is -inf and works, up to float16's range (65,504). "
-                f"bfloat16 has float32's range with coarser steps. Means over {draws:,} draws."
-            ),
-            "x_label": "distance of the true scores below zero",
-            "y_label": "attention weight on masked keys",
-            "x_log": True,
-            "series": [
-                {
-                    "name": f"{_VALUES[value]} in {_name(dtype)}",
-                    "x": list(_LEVELS),
-                    "y": leaks[dtype, value],
-                }
+        Lines(
+            figure="mask-value",
+            title="Mask value: attention weight on masked keys",
+            caption="Eight keys, four of them masked by a number in place of -inf. The true scores "
+            "are normal around the given level. As soon as they are below the number, the "
+            "masked keys take all the weight. In float16, -1e9 (as a tensor, since "
+            "masked_fill refuses it) is -inf and works, up to float16's range (65,504). "
+            f"bfloat16 has float32's range with coarser steps. Means over {draws:,} draws.",
+            x_label="distance of the true scores below zero",
+            y_label="attention weight on masked keys",
+            x_log=True,
+            series=[
+                Series(
+                    name=f"{_VALUES[value]} in {_name(dtype)}",
+                    x=list(_LEVELS),
+                    y=leaks[dtype, value],
+                )
                 for dtype, value in [
                     *((torch.float32, value) for value in _VALUES),
                     (torch.bfloat16, -1e9),
                     (torch.float16, -1e9),
                 ]
             ],
-        },
-        {
-            "kind": "table",
-            "title": "Mask value in numbers",
-            "caption": (
-                f"Attention weight on masked keys, means over {draws:,} draws, for true scores "
-                "around three levels; and the levels between which it rises from under 0.1 to over "
-                "0.9. Where masked_fill(mask, number) raises, because the number overflows, a "
-                "tensor of the number was used. With a boolean mask the weight is always 0."
-            ),
-            "columns": [
-                "dtype",
-                "number",
-                "masked_fill",
-                "a tensor of it",
-                "scores at -10",
-                "at -90",
-                "at -150",
-                "gives way",
-            ],
-            "rows": [
-                [
-                    _name(dtype),
-                    name,
-                    "raises" if refuses(dtype, value) else "works",
-                    f"{float(torch.tensor(value, dtype=dtype)):g}",
-                    *(
-                        f"{leaks[dtype, value][_LEVELS.index(level)]:.3g}"
-                        for level in (10.0, 90.0, 150.0)
-                    ),
-                    _gives_way(leaks, dtype, value),
-                ]
+        ),
+        Table.of_records(
+            title="Mask value in numbers",
+            caption=f"Attention weight on masked keys, means over {draws:,} draws, for true scores "
+            "around three levels; and the levels between which it rises from under 0.1 to over "
+            "0.9. Where masked_fill(mask, number) raises, because the number overflows, a "
+            "tensor of the number was used. With a boolean mask the weight is always 0.",
+            records=[
+                {
+                    "dtype": _name(dtype),
+                    "number": name,
+                    "masked_fill": "raises" if refuses(dtype, value) else "works",
+                    "a tensor of it": f"{float(torch.tensor(value, dtype=dtype)):g}",
+                    "scores at -10": f"{leaks[dtype, value][_LEVELS.index(10.0)]:.3g}",
+                    "at -90": f"{leaks[dtype, value][_LEVELS.index(90.0)]:.3g}",
+                    "at -150": f"{leaks[dtype, value][_LEVELS.index(150.0)]:.3g}",
+                    "gives way": _gives_way(leaks, dtype, value),
+                }
                 for dtype in _DTYPES
                 for value, name in _VALUES.items()
             ],
-        },
-        {
-            "kind": "table",
-            "title": "Mask value: a query whose keys are all masked",
-            "caption": "The largest number in its output and in its gradient, by attend and by "
+        ),
+        Table(
+            title="Mask value: a query whose keys are all masked",
+            caption="The largest number in its output and in its gradient, by attend and by "
             "softmax(-inf …).",
-            "columns": [
+            columns=[
                 "dtype",
                 "attend",
                 "its gradient",
@@ -329,6 +310,6 @@ def _sections(leaks: Leaks, dead: dict[torch.dtype, DeadRow], draws: int) -> lis
                 "its gradient",
                 "-1e9: weight on masked keys",
             ],
-            "rows": [[_name(dtype), *map(number_text, found)] for dtype, found in dead.items()],
-        },
+            rows=[[_name(dtype), *map(number_text, found)] for dtype, found in dead.items()],
+        ),
     ]

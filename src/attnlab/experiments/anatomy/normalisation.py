@@ -15,13 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab import seeds
+from attnlab.draw.sections import Lines, Section, Series, Table
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, most, number_text
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.parts.norms import LayerNorm, layer_norm
-
-__all__ = ["other_norm", "show"]
 
 _EPSILON = 1e-5
 _WIDTHS = (1, 2, 4, 8, 16, 64, 256, 1024)
@@ -170,48 +169,37 @@ def _sections(
     sizes: dict[str, list[float]],
     before: Tensor,
     after: Tensor,
-) -> list[dict[str, Any]]:
+) -> list[Section]:
     return [
-        {
-            "kind": "lines",
-            "figure": "normalisation",
-            "title": "Normalisation: before and after",
-            "caption": (
-                f"Values of {_LENGTH} positions with means from -10 to 10 and deviations from 0.1 "
-                "to 10, and the same after layer norm, which gives each position mean 0 and "
-                "variance 1."
-            ),
-            "x_label": "value",
-            "y_label": "density",
-            "series": [_density("before", before), _density("after", after)],
-        },
-        {
-            "kind": "lines",
-            "figure": "normalisation-epsilon",
-            "title": "Normalisation: ε inside or outside the root",
-            "caption": (
-                f"The size of the output for x of size s, ε = {_EPSILON:g}, with the biased "
-                "deviation in both. Inside the root ε matters as soon as s is near √ε = "
-                f"{math.sqrt(_EPSILON):.4f}; outside, only near ε itself. In between, the "
-                "formulas differ by a large factor."
-            ),
-            "x_label": "size of x (root mean square)",
-            "y_label": "size of the output",
-            "x_log": True,
-            "series": [
-                {"name": name, "x": list(_SCALES), "y": found} for name, found in sizes.items()
-            ],
-        },
-        {
-            "kind": "table",
-            "title": "Normalisation in numbers: the unbiased formula beside PyTorch's",
-            "caption": (
-                "Inputs of variance 1: the factor between the outputs, and the largest "
-                "difference of a value. PyTorch's own formula, written out, differs by rounding "
-                f"alone: {apart:.0e} in float32."
-            ),
-            "columns": ["width", "factor", "√((d-1)/d)", "largest difference"],
-            "rows": [
+        Lines(
+            figure="normalisation",
+            title="Normalisation: before and after",
+            caption=f"Values of {_LENGTH} positions with means from -10 to 10 and deviations from "
+            "0.1 to 10, and the same after layer norm, which gives each position mean 0 and "
+            "variance 1.",
+            x_label="value",
+            y_label="density",
+            series=[_density("before", before), _density("after", after)],
+        ),
+        Lines(
+            figure="normalisation-epsilon",
+            title="Normalisation: ε inside or outside the root",
+            caption=f"The size of the output for x of size s, ε = {_EPSILON:g}, with the biased "
+            "deviation in both. Inside the root ε matters as soon as s is near √ε = "
+            f"{math.sqrt(_EPSILON):.4f}; outside, only near ε itself. In between, the "
+            "formulas differ by a large factor.",
+            x_label="size of x (root mean square)",
+            y_label="size of the output",
+            x_log=True,
+            series=[Series(name=name, x=list(_SCALES), y=found) for name, found in sizes.items()],
+        ),
+        Table(
+            title="Normalisation in numbers: the unbiased formula beside PyTorch's",
+            caption="Inputs of variance 1: the factor between the outputs, and the largest "
+            "difference of a value. PyTorch's own formula, written out, differs by rounding "
+            f"alone: {apart:.0e} in float32.",
+            columns=["width", "factor", "√((d-1)/d)", "largest difference"],
+            rows=[
                 [
                     width,
                     f"{shrunk[width]:.6f}" if width in shrunk else "NaN",
@@ -220,19 +208,18 @@ def _sections(
                 ]
                 for width, difference in biased.items()
             ],
-        },
-        {
-            "kind": "table",
-            "title": "Normalisation in numbers: positions before and after",
-            "caption": "Mean and deviation of each position's values.",
-            "columns": [
+        ),
+        Table(
+            title="Normalisation in numbers: positions before and after",
+            caption="Mean and deviation of each position's values.",
+            columns=[
                 "position",
                 "mean before",
                 "deviation before",
                 "mean after",
                 "deviation after",
             ],
-            "rows": [
+            rows=[
                 [
                     place,
                     *(
@@ -243,16 +230,16 @@ def _sections(
                 ]
                 for place in range(_LENGTH)
             ],
-        },
+        ),
     ]
 
 
-def _density(name: str, values: Tensor) -> dict[str, Any]:
+def _density(name: str, values: Tensor) -> Series:
     low, high, bins = -20.0, 20.0, 160
     counts = torch.histc(values.flatten(), bins, low, high)
     step = (high - low) / bins
-    return {
-        "name": name,
-        "x": [low + (index + 0.5) * step for index in range(bins)],
-        "y": (counts / (values.numel() * step)).tolist(),
-    }
+    return Series(
+        name=name,
+        x=[low + (index + 0.5) * step for index in range(bins)],
+        y=(counts / (values.numel() * step)).tolist(),
+    )

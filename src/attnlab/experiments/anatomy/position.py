@@ -7,22 +7,31 @@ has products `PE[p] · PE[q] = Σ_i cos(ω_i (p - q))`, which depend on the dist
 """
 
 import itertools
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from attnlab import seeds
+from attnlab.core.stats import Interval, mean_interval
+from attnlab.draw.sections import (
+    Bars,
+    BarSeries,
+    Heatmap,
+    Lines,
+    MapChoice,
+    Maps,
+    Section,
+    Series,
+    Table,
+)
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.intervals import Interval, mean_interval
 from attnlab.models.config import PositionKind
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.parts.positions import sinusoidal_positions
-
-__all__ = ["make_encoder", "show"]
 
 _FIRST, _SECOND = "the cat sat on the mat", "the mat sat on the cat"
 _WORDS = ("the", "cat", "sat", "on", "mat")
@@ -142,7 +151,7 @@ def _claims(distances: dict[str, list[float]], spreads: dict[int, float]) -> lis
 
 def _sections(
     distances: dict[str, list[float]], spreads: dict[int, float], num_seeds: int
-) -> list[dict[str, Any]]:
+) -> list[Section]:
     found = {kind: mean_interval(values) for kind, values in distances.items()}
     products = _products(_WIDTH)
     starts = (0, 10, 25)
@@ -150,63 +159,56 @@ def _sections(
     worst = max(odd, key=lambda width: odd[width])
     return [
         _bars(found, num_seeds),
-        {
-            "kind": "maps",
-            "figure": "position-sinusoidal",
-            "title": "Position: the sinusoidal encoding",
-            "caption": (
-                f"{_NUM_POSITIONS} positions, {_WIDTH} dimensions: pairs of a sine and a cosine, "
-                "fast on the left, slow on the right. Each row is the pattern of one position."
-            ),
-            "choices": [
-                {
-                    "label": "sinusoidal",
-                    "note": "Added to the token's vector, position by position.",
-                    "maps": [
-                        {
-                            "title": "",
-                            "rows": sinusoidal_positions(_NUM_POSITIONS, _WIDTH).tolist(),
-                            "row_labels": [str(place) for place in range(_NUM_POSITIONS)],
-                            "column_labels": [str(channel) for channel in range(_WIDTH)],
-                            "row_title": "position",
-                            "column_title": "dimension",
-                            "low": -1.0,
-                            "high": 1.0,
-                        }
+        Maps(
+            figure="position-sinusoidal",
+            title="Position: the sinusoidal encoding",
+            caption=f"{_NUM_POSITIONS} positions, {_WIDTH} dimensions: pairs of a sine and a "
+            "cosine, fast on the left, slow on the right. Each row is the pattern of one position.",
+            choices=[
+                MapChoice(
+                    label="sinusoidal",
+                    note="Added to the token's vector, position by position.",
+                    maps=[
+                        Heatmap(
+                            title="",
+                            rows=sinusoidal_positions(_NUM_POSITIONS, _WIDTH).tolist(),
+                            row_labels=[str(place) for place in range(_NUM_POSITIONS)],
+                            column_labels=[str(channel) for channel in range(_WIDTH)],
+                            row_title="position",
+                            column_title="dimension",
+                            low=-1.0,
+                            high=1.0,
+                        )
                     ],
-                }
+                )
             ],
-        },
-        {
-            "kind": "lines",
-            "figure": "position-products",
-            "title": "Position: products depend on the distance alone",
-            "caption": (
-                f"PE[p] · PE[p + distance] for three p, {_WIDTH} dimensions: one curve, whatever "
-                "p. This needs each sine's cosine: an odd width leaves the last, slowest sine "
-                f"alone, and products of one distance then differ by up to {odd[worst]:.2g} "
-                f"(width {worst}; {spreads[63]:.2g} at 63)."
-            ),
-            "x_label": "distance (positions)",
-            "y_label": "product of the two encodings",
-            "series": [
-                {
-                    "name": f"from p = {start}",
-                    "x": list(range(_NUM_POSITIONS - start)),
-                    "y": products[start, start:].tolist(),
-                }
+        ),
+        Lines(
+            figure="position-products",
+            title="Position: products depend on the distance alone",
+            caption=f"PE[p] · PE[p + distance] for three p, {_WIDTH} dimensions: one curve, "
+            "whatever p. This needs each sine's cosine: an odd width leaves the last, slowest "
+            f"sine alone, and products of one distance then differ by up to {odd[worst]:.2g} "
+            f"(width {worst}; {spreads[63]:.2g} at 63).",
+            x_label="distance (positions)",
+            y_label="product of the two encodings",
+            series=[
+                Series(
+                    name=f"from p = {start}",
+                    x=list(range(_NUM_POSITIONS - start)),
+                    y=products[start, start:].tolist(),
+                )
                 for start in starts
             ],
-        },
-        {
-            "kind": "table",
-            "title": "Position in numbers",
-            "caption": (
+        ),
+        Table(
+            title="Position in numbers",
+            caption=(
                 f'The sets of outputs of "{_FIRST}" and "{_SECOND}": the largest difference, words '
                 f"matched with words, in float64, over {num_seeds} encoders of random weights."
             ),
-            "columns": ["positions", "mean difference", "smallest", "largest", "same set"],
-            "rows": [
+            columns=["positions", "mean difference", "smallest", "largest", "same set"],
+            rows=[
                 [
                     kind,
                     f"{found[kind].value:.3g} ({found[kind].low:.3g} to {found[kind].high:.3g})",
@@ -216,28 +218,20 @@ def _sections(
                 ]
                 for kind, values in distances.items()
             ],
-        },
+        ),
     ]
 
 
-def _bars(found: dict[str, Interval], num_seeds: int) -> dict[str, Any]:
-    return {
-        "kind": "bars",
-        "figure": "position",
-        "title": "Position: are the two sets of outputs the same?",
-        "caption": (
+def _bars(found: dict[str, Interval], num_seeds: int) -> Bars:
+    return Bars(
+        figure="position",
+        title="Position: are the two sets of outputs the same?",
+        caption=(
             f'"{_FIRST}" and "{_SECOND}" through encoders of random weights. Without positions the '
             "outputs are the same vectors in another order; with any of the five kinds they are "
             f"not. Means over {num_seeds} encoders."
         ),
-        "y_label": "largest difference of an output",
-        "groups": list(found),
-        "series": [
-            {
-                "name": "difference of the two sets",
-                "values": [each.value for each in found.values()],
-                "low": [each.low for each in found.values()],
-                "high": [each.high for each in found.values()],
-            }
-        ],
-    }
+        y_label="largest difference of an output",
+        groups=list(found),
+        series=[BarSeries.of_intervals("difference of the two sets", found.values())],
+    )

@@ -13,18 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
+from attnlab.core.stats import mean_interval
+from attnlab.draw.sections import Lines, Section, Series, Table
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.intervals import mean_interval
 from attnlab.look.statistics import numerical_rank
 from attnlab.parts.attend import attend
 from attnlab.parts.feed_forward import FeedForward
 from attnlab.parts.heads import multi_head_attention
 from attnlab.parts.linear import use_matrix_path
-
-__all__ = ["show"]
 
 _LENGTH, _WIDTH, _NUM_HEADS = 12, 8, 4
 _TOLERANCE = 1e-9  # smaller singular values, relative to the largest, count as 0
@@ -144,46 +143,31 @@ def _claims(ranks: Ranks, signs: list[int], draws: int) -> list[Claim]:
     ]
 
 
-def _sections(ranks: Ranks, draws: int) -> list[dict[str, Any]]:
+def _sections(ranks: Ranks, draws: int) -> list[Section]:
     x = list(range(1, _WIDTH + 1))
     means = {
         name: [mean_interval([float(each) for each in found[rank]]) for rank in x]
         for name, found in ranks.items()
     }
     return [
-        {
-            "kind": "lines",
-            "figure": "rank",
-            "title": "Rank: what goes in and what comes out",
-            "caption": (
-                f"Inputs of {_LENGTH} tokens, {_WIDTH} wide, of every rank; mean rank of the "
-                f"output over {draws:,} draws each, of inputs and of weights. One head never "
-                "leaves the line of equal ranks; several heads joined do, and so does a "
-                "feed-forward layer."
-            ),
-            "x_label": "rank of the input (of V, for one head)",
-            "y_label": "rank of the output",
-            "series": [
-                {
-                    "name": name,
-                    "x": x,
-                    "y": [each.value for each in found],
-                    "low": [each.low for each in found],
-                    "high": [each.high for each in found],
-                }
-                for name, found in means.items()
-            ],
-        },
-        {
-            "kind": "table",
-            "title": "Rank in numbers",
-            "caption": (
-                f"Smallest to largest rank over {draws:,} draws. Singular values below "
-                f"{_TOLERANCE:g} of the largest count as 0, in float64."
-            ),
-            "columns": ["rank of the input", *ranks],
-            "rows": [[rank, *(_range(found[rank]) for found in ranks.values())] for rank in x],
-        },
+        Lines(
+            figure="rank",
+            title="Rank: what goes in and what comes out",
+            caption=f"Inputs of {_LENGTH} tokens, {_WIDTH} wide, of every rank; mean rank of the "
+            f"output over {draws:,} draws each, of inputs and of weights. One head never "
+            "leaves the line of equal ranks; several heads joined do, and so does a "
+            "feed-forward layer.",
+            x_label="rank of the input (of V, for one head)",
+            y_label="rank of the output",
+            series=[Series.of_intervals(name, x, found) for name, found in means.items()],
+        ),
+        Table(
+            title="Rank in numbers",
+            caption=f"Smallest to largest rank over {draws:,} draws. Singular values below "
+            f"{_TOLERANCE:g} of the largest count as 0, in float64.",
+            columns=["rank of the input", *ranks],
+            rows=[[rank, *(_range(found[rank]) for found in ranks.values())] for rank in x],
+        ),
     ]
 
 

@@ -1,23 +1,23 @@
 """The result of each experiment of the anatomy, and the format of its numbers."""
 
 import math
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 
+from attnlab.core.stats import Interval
+from attnlab.draw.sections import Section
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.intervals import Interval
-
-__all__ = ["PartResult", "interval_text", "least", "most", "number_text"]
 
 
-class PartResult(NamedTuple):
+@dataclass(frozen=True)
+class PartResult:
     """The result of one experiment: a summary with this run's numbers, claims and sections."""
 
     summary: str
     claims: list[Claim]
-    sections: list[dict[str, Any]]
+    sections: Sequence[Section]
 
 
 def least(values: Iterable[float]) -> float:

@@ -4,20 +4,19 @@ The product of two random vectors of width d_k has variance d_k. Without the div
 spread more with the width: softmax puts all weight on one key, and passes no gradient.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import torch
 
 from attnlab import seeds
+from attnlab.core.stats import Interval, mean_interval
+from attnlab.draw.sections import Level, Lines, Section, Series, Table
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, interval_text
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.intervals import Interval, mean_interval
 from attnlab.look.statistics import entropy, largest_weight, softmax_jacobian_norm
 from attnlab.parts.attend import attend
-
-__all__ = ["show"]
 
 _LENGTH = 10
 _WIDTHS = (16, 64, 256, 1024)
@@ -25,7 +24,8 @@ _CHUNK = 250  # draws computed at once
 _NAMES = {True: "with 1/√d_k", False: "without"}
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class Measured:
     """One width, scaled or not: means over draws."""
 
     largest: Interval
@@ -134,7 +134,7 @@ def _claims(found: dict[bool, list[Measured]]) -> list[Claim]:
     ]
 
 
-def _sections(found: dict[bool, list[Measured]], draws: int) -> list[dict[str, Any]]:
+def _sections(found: dict[bool, list[Measured]], draws: int) -> list[Section]:
     scaled, plain = found[True][-1], found[False][-1]
     about = f"Means over {draws:,} draws of {_LENGTH} random tokens, with their 95 % intervals."
     lines = [
@@ -144,7 +144,7 @@ def _sections(found: dict[bool, list[Measured]], draws: int) -> list[dict[str, A
             f"Without 1/√d_k it climbs to {plain.largest.value:.4f}, saturation; with it, it "
             f"stays near {scaled.largest.value:.2f} at every width. {about}",
             "largest weight of a matrix",
-            [{"name": "saturation 1.0", "y": 1.0}],
+            [Level(name="saturation 1.0", y=1.0)],
             False,
         ),
         (
@@ -153,7 +153,7 @@ def _sections(found: dict[bool, list[Measured]], draws: int) -> list[dict[str, A
             "The spread of a query's weights: at most ln 10 = 2.303 nats, for uniform "
             f"weights. {about}",
             "entropy (nats)",
-            [{"name": "uniform, ln 10", "y": 2.302585}],
+            [Level(name="uniform, ln 10", y=2.302585)],
             False,
         ),
         (
@@ -177,52 +177,38 @@ def _sections(found: dict[bool, list[Measured]], draws: int) -> list[dict[str, A
     ]
     return [
         *(
-            {
-                "kind": "lines",
-                "figure": f"scaling-{name}",
-                "title": title,
-                "caption": caption,
-                "x_label": "d_k, width of a head's query and key",
-                "y_label": y_label,
-                "x_log": True,
-                "y_log": y_log,
-                "series": [
-                    {
-                        "name": _NAMES[scale],
-                        "x": list(_WIDTHS),
-                        "y": [getattr(each, name).value for each in measured],
-                        "low": [getattr(each, name).low for each in measured],
-                        "high": [getattr(each, name).high for each in measured],
-                    }
+            Lines(
+                figure=f"scaling-{name}",
+                title=title,
+                caption=caption,
+                x_label="d_k, width of a head's query and key",
+                y_label=y_label,
+                x_log=True,
+                y_log=y_log,
+                series=[
+                    Series.of_intervals(
+                        _NAMES[scale], list(_WIDTHS), [getattr(each, name) for each in measured]
+                    )
                     for scale, measured in found.items()
                 ],
-                "levels": levels,
-            }
+                levels=levels,
+            )
             for name, title, caption, y_label, levels, y_log in lines
         ),
-        {
-            "kind": "table",
-            "title": "Scaling in numbers",
-            "caption": about,
-            "columns": [
-                "d_k",
-                "scale",
-                "largest weight",
-                "entropy (nats)",
-                "variance of scores",
-                "gradient norm",
-            ],
-            "rows": [
-                [
-                    width,
-                    _NAMES[scale],
-                    interval_text(measured.largest, 4),
-                    interval_text(measured.entropy),
-                    interval_text(measured.variance, 2),
-                    interval_text(measured.gradient, 4),
-                ]
+        Table.of_records(
+            title="Scaling in numbers",
+            caption=about,
+            records=[
+                {
+                    "d_k": width,
+                    "scale": _NAMES[scale],
+                    "largest weight": interval_text(found[scale][index].largest, 4),
+                    "entropy (nats)": interval_text(found[scale][index].entropy),
+                    "variance of scores": interval_text(found[scale][index].variance, 2),
+                    "gradient norm": interval_text(found[scale][index].gradient, 4),
+                }
                 for index, width in enumerate(_WIDTHS)
-                for scale, measured in ((scale, found[scale][index]) for scale in (True, False))
+                for scale in (True, False)
             ],
-        },
+        ),
     ]

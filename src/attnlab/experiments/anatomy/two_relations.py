@@ -9,18 +9,29 @@ whether they help. Two heads of half the width, with the same number of paramete
 each.
 """
 
+from dataclasses import dataclass
 from statistics import median, quantiles
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
+from attnlab.core.stats import Interval, share_interval
+from attnlab.draw.sections import (
+    Heatmap,
+    Level,
+    Lines,
+    MapChoice,
+    Maps,
+    Scalar,
+    Section,
+    Series,
+    Table,
+)
 from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, interval_text, least
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.intervals import Interval, share_interval
 from attnlab.parts.attend import weighted_values
 from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
 from attnlab.parts.positions import Rotary
@@ -28,8 +39,6 @@ from attnlab.train.config import TrainConfig
 from attnlab.train.faults import NotFinite
 from attnlab.train.history import Evaluation
 from attnlab.train.loop import Draw, Member, Trained
-
-__all__ = ["show"]
 
 _LENGTH, _WIDTH = 6, 8
 _COUNTS = (1, 2, 4)
@@ -39,7 +48,8 @@ _SOLVED = 0.05  # of a variance of 1
 _FLOOR = 0.5
 
 
-class Trial(NamedTuple):
+@dataclass(frozen=True)
+class Trial:
     """All seeds with one number of heads."""
 
     models: list[MultiHeadAttention]
@@ -173,44 +183,30 @@ def _claims(trials: dict[int, Trial], floor: float) -> list[Claim]:
     ]
 
 
-def _sections(trials: dict[int, Trial], config: AnatomyConfig, seed: int) -> list[dict[str, Any]]:
+def _sections(trials: dict[int, Trial], config: AnatomyConfig, seed: int) -> list[Section]:
     return [
-        {
-            "kind": "lines",
-            "figure": "heads",
-            "title": "Heads: two relations at once",
-            "caption": (
-                "Target: the first half of the channels of the token before, the second half of "
-                "the one before it. One head has one row of weights for all channels and stays "
-                f"at ½; two heads of half the width, with the same {trials[1].parameters} "
-                f"parameters, have one each. Medians and quartiles over {config.seeds} seeds."
-            ),
-            "x_label": "step",
-            "y_label": "mean squared error (of a variance of 1)",
-            "series": [
+        Lines(
+            figure="heads",
+            title="Heads: two relations at once",
+            caption="Target: the first half of the channels of the token before, the second half "
+            "of the one before it. One head has one row of weights for all channels and stays at "
+            f"½; two heads of half the width, with the same {trials[1].parameters} parameters, "
+            f"have one each. Medians and quartiles over {config.seeds} seeds.",
+            x_label="step",
+            y_label="mean squared error (of a variance of 1)",
+            series=[
                 _curve(f"{count} head{'s' if count > 1 else ''}", trial)
                 for count, trial in trials.items()
             ],
-            "levels": [{"name": "least for one row of weights, ½", "y": _FLOOR}],
-        },
+            levels=[Level(name="least for one row of weights, ½", y=_FLOOR)],
+        ),
         _maps(trials, seed),
-        {
-            "kind": "table",
-            "title": "Heads in numbers",
-            "caption": (
-                f"Error on held-out tokens, median over {config.seeds} seeds (and quartiles); "
-                f"solved: an error up to {_SOLVED}."
-            ),
-            "columns": [
-                "heads",
-                "width of each",
-                "parameters",
-                "median error (quartiles)",
-                "solved",
-                "95 % interval of the share",
-            ],
-            "rows": [_row(count, trial) for count, trial in trials.items()],
-        },
+        Table.of_records(
+            title="Heads in numbers",
+            caption=f"Error on held-out tokens, median over {config.seeds} seeds (and quartiles); "
+            f"solved: an error up to {_SOLVED}.",
+            records=[_record(count, trial) for count, trial in trials.items()],
+        ),
     ]
 
 
@@ -222,20 +218,22 @@ def median_and_quartiles(errors: list[float]) -> Interval:
     return Interval(middle, low, high)
 
 
-def _row(count: int, trial: Trial) -> list[Any]:
+def _record(count: int, trial: Trial) -> dict[str, Scalar]:
     solved = share_interval(sum(error <= _SOLVED for error in trial.errors), len(trial.errors))
     whole = [error for error in trial.errors if error != float("inf")]
-    return [
-        count,
-        _WIDTH // count,
-        trial.parameters,
-        interval_text(median_and_quartiles(whole), 4) if whole else "n/a",
-        f"{solved.value:.0%}",
-        f"{solved.low:.0%} to {solved.high:.0%}",
-    ]
+    return {
+        "heads": count,
+        "width of each": _WIDTH // count,
+        "parameters": trial.parameters,
+        "median error (quartiles)": (
+            interval_text(median_and_quartiles(whole), 4) if whole else "n/a"
+        ),
+        "solved": f"{solved.value:.0%}",
+        "95 % interval of the share": f"{solved.low:.0%} to {solved.high:.0%}",
+    }
 
 
-def _curve(name: str, trial: Trial) -> dict[str, Any]:
+def _curve(name: str, trial: Trial) -> Series:
     """Return the median error and quartiles at each evaluation, over seeds that did not diverge."""
     lines: dict[int, list[float]] = {}
     for each in trial.trained:
@@ -243,17 +241,11 @@ def _curve(name: str, trial: Trial) -> dict[str, Any]:
             if "error" in line:
                 lines.setdefault(line["step"], []).append(line["error"])
     found = [median_and_quartiles(errors) for errors in lines.values()]
-    return {
-        "name": name,
-        "x": list(lines),
-        "y": [each.value for each in found],
-        "low": [each.low for each in found],
-        "high": [each.high for each in found],
-    }
+    return Series.of_intervals(name, list(lines), found)
 
 
 @torch.no_grad()
-def _maps(trials: dict[int, Trial], seed: int) -> dict[str, Any]:
+def _maps(trials: dict[int, Trial], seed: int) -> Maps:
     x, _ = make_batch(seeds.generator(seed, NAME, "heads", "picture"))
     places = [str(place) for place in range(_LENGTH)]
     choices = []
@@ -261,31 +253,19 @@ def _maps(trials: dict[int, Trial], seed: int) -> dict[str, Any]:
     for count, trial in sorted(trials.items(), key=lambda pair: pair[0] != 2):
         weights = trial.models[0](x, mask="causal", need_weights=True).weights.mean(0)
         choices.append(
-            {
-                "label": f"{count} head{'s' if count > 1 else ''}",
-                "note": f"The first seed, error {trial.errors[0]:.3f}.",
-                "maps": [
-                    {
-                        "title": f"head {head}",
-                        "rows": weights[head].tolist(),
-                        "row_labels": places,
-                        "column_labels": places,
-                        "row_title": "query",
-                        "column_title": "key",
-                        "low": 0.0,
-                        "high": 1.0,
-                    }
+            MapChoice(
+                label=f"{count} head{'s' if count > 1 else ''}",
+                note=f"The first seed, error {trial.errors[0]:.3f}.",
+                maps=[
+                    Heatmap.of_weights(f"head {head}", weights[head].tolist(), places, places)
                     for head in range(len(weights))
                 ],
-            }
+            )
         )
-    return {
-        "kind": "maps",
-        "figure": "heads-weights",
-        "title": "Heads: attention weights after training",
-        "caption": (
-            f"Attention weights, mean over {_BATCH} inputs: with two heads, one attends one token "
-            "back, the other two; one head alone has to choose, or to blur."
-        ),
-        "choices": choices,
-    }
+    return Maps(
+        figure="heads-weights",
+        title="Heads: attention weights after training",
+        caption=f"Attention weights, mean over {_BATCH} inputs: with two heads, one attends one "
+        "token back, the other two; one head alone has to choose, or to blur.",
+        choices=choices,
+    )

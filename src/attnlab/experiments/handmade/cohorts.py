@@ -7,7 +7,7 @@ the same steps as alone, but for rounding. Shorter sequences are padded; padding
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -23,19 +23,6 @@ from attnlab.train import Evaluation, Member
 from attnlab.train.faults import NotFinite
 from attnlab.train.loop import Draw
 
-__all__ = [
-    "BLOCK",
-    "CLOSE",
-    "Cohort",
-    "blocks",
-    "cohort_of",
-    "initial_head",
-    "loss",
-    "make_draw",
-    "make_evaluation",
-    "train_cohort",
-]
-
 CLOSE = 0.1
 """The largest distance from its target at which a learned output counts as close."""
 
@@ -43,7 +30,8 @@ BLOCK = 200
 """The number of steps whose mean loss is one point of the curve."""
 
 
-class Cohort(NamedTuple):
+@dataclass(frozen=True)
+class Cohort:
     """The learned heads of one task.
 
     steps, losses: the curve, the mean loss of each block of steps and each seed, (blocks, seeds).

@@ -1,7 +1,7 @@
 """Comparisons of heads: score tables, weights and outputs are comparable, matrices are not."""
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,22 +15,12 @@ from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask
 
-__all__ = [
-    "Comparison",
-    "CountingWay",
-    "GaugeEffect",
-    "compare",
-    "counting_way",
-    "gauge_effect",
-    "largest_difference",
-    "usual_failures",
-]
-
 _MOST_COMPARED = 20  # heads of a cohort
 _WIDEST = 9
 
 
-class Comparison(NamedTuple):
+@dataclass(frozen=True)
+class Comparison:
     """A cohort compared with its design; each list has a number for each head.
 
     raw: correlation of the entries of Km. table: correlation of the score tables. raw_among,
@@ -76,7 +66,8 @@ def compare(design: Design, cohort: Cohort) -> Comparison:
     return found
 
 
-class CountingWay(NamedTuple):
+@dataclass(frozen=True)
+class CountingWay:
     """Mean scores of a letter for itself, the same letter elsewhere, others and CLS; and values."""
 
     itself: float
@@ -116,7 +107,8 @@ def _key_kind(query: str, key: str) -> str:
     return "likes" if key[0] == query[0] else "others"
 
 
-class GaugeEffect(NamedTuple):
+@dataclass(frozen=True)
+class GaugeEffect:
     """The relative change of Km, and the largest change of any weight and output of any input."""
 
     raw: float
@@ -185,7 +177,8 @@ def usual_failures(design: Design) -> int:
     return wrong
 
 
-class _Everything(NamedTuple):
+@dataclass(frozen=True)
+class _Everything:
     """Weights and outputs of each query that counts, one tensor for each length."""
 
     weights: list[Tensor]

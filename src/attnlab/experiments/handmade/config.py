@@ -1,13 +1,10 @@
 """Every option of `handmade`: how exact the designs are, and how their counterparts learn."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from attnlab.configs import Config, option
+from attnlab.configs import Config, Fields, option
 from attnlab.train.config import TrainConfig
-
-__all__ = ["NAME", "RULES", "HandmadeConfig", "LearnedPositions", "RuleName"]
 
 NAME = "handmade"
 
@@ -22,7 +19,7 @@ LearnedPositions = Literal["one_hot", "learned", "both"]
 class HandmadeConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Mapping[str, Any]] = {
+    QUICK: ClassVar[Fields] = {
         "seeds": 8,
         "positions": "one_hot",
         "steps": 6_000,

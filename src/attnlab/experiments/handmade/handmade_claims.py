@@ -3,26 +3,18 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from attnlab.core.stats import mean_interval, share_interval
 from attnlab.design import Design, Proof, check_record, prove
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.experiments.handmade.comparison import Comparison, gauge_effect, largest_difference
 from attnlab.experiments.handmade.config import HandmadeConfig
-from attnlab.experiments.intervals import mean_interval, share_interval
 from attnlab.models.parameters import count_from_config, count_from_model
-
-__all__ = [
-    "WRONG_GAP",
-    "Proved",
-    "evaluate_claims",
-    "evaluate_learned_claims",
-    "prove_design",
-    "wrong_design",
-]
 
 WRONG_GAP = 5.7
 """The gap of the wrong design, which looks large enough."""
@@ -38,7 +30,8 @@ _LEAST_SHARE = {
 _LEAST_CORRELATION = 0.9
 
 
-class Proved(NamedTuple):
+@dataclass(frozen=True)
+class Proved:
     """A design with its proof in float64, the one in float32, and the one of a gain 1 % smaller."""
 
     design: Design

@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnlab.design import Design, score_table
+from attnlab.draw.sections import Arrow, Box, Diagram, Heatmap, MapChoice, Maps, Tone
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask
-
-__all__ = ["comparison_section", "head_section", "panels_section"]
 
 _INPUTS = {
     "identity": ("CAB", "AABBCC", "ABCABC"),
@@ -29,28 +27,24 @@ _NOTES = {
 _LEAST_SCALE = 1e-9  # of a map around 0, which may be 0 throughout
 
 
-def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> dict[str, Any]:
+def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
     """Show the eight panels of each design and of a learned head, for some inputs of each task."""
-    return {
-        "kind": "maps",
-        "figure": "panels",
-        "title": "By hand and learned, panel by panel",
-        "caption": (
-            "Choose a task and an input. Km, Qm and Vm map it to keys K, queries Q and values V; "
-            "attention is softmax(Q Kᵀ/√d_qk), and the output is attention V. The colors of each "
-            "panel are scaled to its own range, which is in its title. The matrices by hand and "
-            "the learned ones look nothing alike, nor do K and Q; the outputs are those of the "
-            "task."
-        ),
-        "choices": [
+    return Maps(
+        figure="panels",
+        title="By hand and learned, panel by panel",
+        caption="Choose a task and an input. Km, Qm and Vm map it to keys K, queries Q and values "
+        "V; attention is softmax(Q Kᵀ/√d_qk), and the output is attention V. The colors of each "
+        "panel are scaled to its own range, which is in its title. The matrices by hand and the "
+        "learned ones look nothing alike, nor do K and Q; the outputs are those of the task.",
+        choices=[
             _panels_choice(design, cohort, text)
             for design, cohort in pairs
             for text in _INPUTS[design.task.rule]
         ],
-    }
+    )
 
 
-def _panels_choice(design: Design, cohort: Cohort, text: str) -> dict[str, Any]:
+def _panels_choice(design: Design, cohort: Cohort, text: str) -> MapChoice:
     task = design.task
     ids = task.parse(text)
     x = task.vectors(ids, torch.float64).numpy()
@@ -66,25 +60,25 @@ def _panels_choice(design: Design, cohort: Cohort, text: str) -> dict[str, Any]:
         "outputs": ["sign"] if task.rule == "unique" else list(task.names),
     }
     panels = [head.panels(x).maps(who, **names) for who, head in heads.items()]
-    maps = [each for side_by_side in zip(*panels, strict=True) for each in side_by_side]
-    return {"label": f"{task.rule}: {task.text(ids)}", "note": _NOTES[task.rule], "maps": maps}
+    maps = [Heatmap(**each) for side_by_side in zip(*panels, strict=True) for each in side_by_side]
+    return MapChoice(label=f"{task.rule}: {task.text(ids)}", note=_NOTES[task.rule], maps=maps)
 
 
-def head_section(design: Design) -> dict[str, Any]:
+def head_section(design: Design) -> Diagram:
     """Draw the head with the widths of a design that has positions."""
     task, size = design.task, len(design.Km[0])
     width, longest = len(design.Km), f"up to {task.row_length}"
 
-    def box(x: float, y: float, title: str, note: str, tone: str = "plain") -> dict[str, Any]:
-        return {
-            "x": x,
-            "y": y,
-            "width": 150,
-            "height": 52,
-            "title": title,
-            "note": note,
-            "tone": tone,
-        }
+    def box(x: float, y: float, title: str, note: str, tone: Tone = "plain") -> Box:
+        return Box(
+            x=x,
+            y=y,
+            width=150,
+            height=52,
+            title=title,
+            note=note,
+            tone=tone,
+        )
 
     boxes = [
         box(10, 80, "x", f"tokens, {longest} × {task.input_dim}", "quiet"),
@@ -97,49 +91,43 @@ def head_section(design: Design) -> dict[str, Any]:
         box(640, 220, "output", "attention V"),
     ]
     arrows = [
-        [[160, start], [190, start], [190, end], [220, end]]
+        [(160, start), (190, start), (190, end), (220, end)]
         for start in (106, 186)
         for end in (46, 146, 246)
     ]
     arrows += [
-        [[370, 46], [400, 46], [400, 88], [430, 88]],
-        [[370, 146], [400, 146], [400, 104], [430, 104]],
+        [(370, 46), (400, 46), (400, 88), (430, 88)],
+        [(370, 146), (400, 146), (400, 104), (430, 104)],
     ]
-    arrows += [[[580, 96], [640, 96]], [[715, 122], [715, 220]], [[370, 246], [640, 246]]]
-    return {
-        "kind": "diagram",
-        "figure": "head",
-        "title": "One head, nothing else",
-        "caption": (
-            f"The head with the widths of {task.rule}. A design is three matrices, Qm, Km, Vm: "
-            "what a query asks for, what a key offers, and what is passed on. No residual "
-            "stream, norm, bias or mask."
-        ),
-        "width": 800,
-        "height": 290,
-        "boxes": boxes,
-        "arrows": [{"points": points, "dashed": False, "label": ""} for points in arrows],
-    }
+    arrows += [[(580, 96), (640, 96)], [(715, 122), (715, 220)], [(370, 246), (640, 246)]]
+    return Diagram(
+        figure="head",
+        title="One head, nothing else",
+        caption=f"The head with the widths of {task.rule}. A design is three matrices, Qm, Km, Vm: "
+        "what a query asks for, what a key offers, and what is passed on. No residual "
+        "stream, norm, bias or mask.",
+        width=800,
+        height=290,
+        boxes=boxes,
+        arrows=[Arrow(points=points) for points in arrows],
+    )
 
 
-def comparison_section(pairs: Sequence[tuple[Design, Cohort]]) -> dict[str, Any]:
+def comparison_section(pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
     """Show Km, which cannot be compared between heads, and score tables, which can."""
-    return {
-        "kind": "maps",
-        "figure": "score_tables",
-        "title": "What can be compared",
-        "caption": (
-            "First Km of the design and of some learned heads: they have little in common, since "
-            "Km R with Qm R⁻ᵀ is the same head for any invertible R. Then the score table of "
-            "each, x Qm Kmᵀ xᵀ/√d_qk for every possible query and key, each row less its mean: "
-            "attention depends on nothing else of the matrices. Blank: two different tokens are "
-            "never at one position."
-        ),
-        "choices": [_comparison_choice(design, cohort) for design, cohort in pairs],
-    }
+    return Maps(
+        figure="score_tables",
+        title="What can be compared",
+        caption="First Km of the design and of some learned heads: they have little in common, "
+        "since Km R with Qm R⁻ᵀ is the same head for any invertible R. Then the score table of "
+        "each, x Qm Kmᵀ xᵀ/√d_qk for every possible query and key, each row less its mean: "
+        "attention depends on nothing else of the matrices. Blank: two different tokens are never "
+        "at one position.",
+        choices=[_comparison_choice(design, cohort) for design, cohort in pairs],
+    )
 
 
-def _comparison_choice(design: Design, cohort: Cohort) -> dict[str, Any]:
+def _comparison_choice(design: Design, cohort: Cohort) -> MapChoice:
     task = design.task
     heads: list[tuple[str, SingleHead]] = [("by hand", design.model())]
     heads += [(f"learned {index}", head) for index, head in enumerate(cohort.finite[:3], 1)]
@@ -156,11 +144,11 @@ def _comparison_choice(design: Design, cohort: Cohort) -> dict[str, Any]:
                 f"scores, {who}", table.scores.double(), table.queries, table.keys, "query", "key"
             )
         )
-    return {
-        "label": cohort.title,
-        "note": "" if design.pos is None else "Letters carry their position, counted from 1.",
-        "maps": maps,
-    }
+    return MapChoice(
+        label=cohort.title,
+        note="" if design.pos is None else "Letters carry their position, counted from 1.",
+        maps=maps,
+    )
 
 
 def _signed(
@@ -170,23 +158,23 @@ def _signed(
     columns: Sequence[str],
     row_title: str,
     column_title: str,
-) -> dict[str, Any]:
+) -> Heatmap:
     largest = max(float(values.nan_to_num().abs().max()), _LEAST_SCALE)
     unit = 10.0 ** (math.floor(math.log10(largest)) - 1)
     largest = math.ceil(largest / unit) * unit  # two digits, so that the scale is readable
-    return {
-        "title": f"{title}: ±{largest:g}",
-        "rows": [
+    return Heatmap(
+        title=f"{title}: ±{largest:g}",
+        rows=[
             [None if math.isnan(value) else float(f"{value:.3g}") for value in row]
             for row in values.tolist()
         ],
-        "row_labels": list(rows),
-        "column_labels": list(columns),
-        "row_title": row_title,
-        "column_title": column_title,
-        "low": -largest,
-        "high": largest,
-    }
+        row_labels=list(rows),
+        column_labels=list(columns),
+        row_title=row_title,
+        column_title=column_title,
+        low=-largest,
+        high=largest,
+    )
 
 
 def _features(task: VectorTask, width: int) -> list[str]:

@@ -29,13 +29,11 @@ from attnlab.experiments.handmade.handmade_claims import (
     prove_design,
     wrong_design,
 )
-from attnlab.experiments.handmade.report import make_document, make_learned_document
+from attnlab.experiments.handmade.report import make_content, make_learned_content
 from attnlab.look.questions import Vectors
 from attnlab.models.single_head import SingleHead
 from attnlab.train import Member, Trained
 from attnlab.train.loop import using_threads
-
-__all__ = ["VARYING", "ask", "conclude", "describe_problem", "problem", "prompt_words", "run"]
 
 VARYING = frozenset({"learning_rate"})
 """The fields in which the members of one population may differ."""
@@ -64,7 +62,7 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
             context.step(len(comparisons), len(cohorts))
         record = submission_record(SingleHead, list(designs.values()))
         claims = evaluate_claims(config, proved, wrong, cohorts, comparisons, record, context.seed)
-        document = make_document(
+        content = make_content(
             config, context.seed, model, proved, wrong, cohorts, comparisons, record
         )
     models: dict[str, torch.nn.Module] = {
@@ -73,7 +71,7 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
     models |= {cohort.name: cohort.finite[0] for cohort in cohorts if cohort.finite}
     submission = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     return Findings(
-        model, claims, document, models=models, files={"submission.json": submission.encode()}
+        model, claims, content, models=models, files={"submission.json": submission.encode()}
     )
 
 
@@ -168,7 +166,7 @@ def conclude(model: nn.Module, trained: Trained, config: HandmadeConfig, context
     comparison = compare(design, cohort)
     claims = evaluate_learned_claims(cohort, comparison, context.seed)
     return Findings(
-        model, claims, make_learned_document(config, context.seed, design, cohort, comparison)
+        model, claims, make_learned_content(config, context.seed, design, cohort, comparison)
     )
 
 

@@ -1,10 +1,9 @@
 """Every option of `lookup`: the parts, the models, the training."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from attnlab.configs import Config, option
+from attnlab.configs import Config, Fields, option
 from attnlab.errors import WrongUsage
 from attnlab.models.config import PositionKind
 from attnlab.models.encoder_decoder import EncoderDecoderConfig
@@ -14,8 +13,6 @@ from attnlab.tasks.lookup import MAX_LENGTH, VOCABULARY
 from attnlab.tasks.recall import MOST_FACTS, RecallTask, Variant
 from attnlab.train.config import TrainConfig
 
-__all__ = ["NAME", "LookupConfig"]
-
 NAME = "lookup"
 
 
@@ -23,7 +20,7 @@ NAME = "lookup"
 class LookupConfig(Config):
     """Every option of the experiment; those of in-context look-up begin with `recall_`."""
 
-    QUICK: ClassVar[Mapping[str, Any]] = {
+    QUICK: ClassVar[Fields] = {
         "seeds": 3,
         "control_seeds": 1,
         "patience": 1,
@@ -140,11 +137,7 @@ class LookupConfig(Config):
         return EncoderDecoderConfig(
             vocab_size=len(VOCABULARY),
             max_length=MAX_LENGTH,
-            d_model=self.d_model,
-            num_heads=self.num_heads,
-            num_layers=self.num_layers,
-            d_ff=self.d_ff,
-            norm_place=self.norm_place,
+            **self.fields_of(EncoderDecoderConfig),
             final_norm=self.norm_place == "pre",
             positions="concatenated" if encoder_positions == "concatenated" else "sinusoidal",
             encoder_positions=encoder_positions,

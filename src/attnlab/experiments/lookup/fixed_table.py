@@ -3,14 +3,15 @@
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import MetricLine, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.look.causality import largest_change, largest_leak
 from attnlab.look.recording import record
@@ -22,34 +23,14 @@ from attnlab.train import Evaluation, Trained
 from attnlab.train import Member as Learner
 from attnlab.train.loop import Draw
 
-__all__ = [
-    "KINDS",
-    "FixedFound",
-    "Masses",
-    "Member",
-    "Probed",
-    "Scrambled",
-    "build_model",
-    "decoder_leak",
-    "greedy_decode",
-    "is_right",
-    "learner",
-    "make_loss",
-    "measure_masses",
-    "probe",
-    "scramble",
-    "split_of",
-    "stop_after",
-    "train_members",
-]
-
 KINDS = ("key", "value", "other words", "padding")
 """The kinds of source tokens that a head attends to."""
 
 _CHUNK = 2_000  # samples decoded at once
 
 
-class Member(NamedTuple):
+@dataclass(frozen=True)
+class Member:
     """One model: its number, its own data, and its training (None if that diverged)."""
 
     number: int
@@ -58,7 +39,8 @@ class Member(NamedTuple):
     trained: Trained | None
 
 
-class Scrambled(NamedTuple):
+@dataclass(frozen=True)
+class Scrambled:
     """One model on every order of every source.
 
     outputs_changed: how many of num_orders decoded outputs differ from those of the source itself.
@@ -71,7 +53,8 @@ class Scrambled(NamedTuple):
     difference64: float
 
 
-class Masses(NamedTuple):
+@dataclass(frozen=True)
+class Masses:
     """A model's cross-attention by kind of token, on average over its test samples.
 
     mean: (head, row, kind), heads of all layers, row 0 the query at `[SOS]`, row 1 the one at the
@@ -170,7 +153,7 @@ def train_members(
         learner(model, config, context.seed, index) for index, model in enumerate(models, first)
     ]
 
-    def record(member: int, line: dict[str, Any]) -> None:
+    def record(member: int, line: MetricLine) -> None:
         if member == 0:
             context.record({"model": name, **line})
 
@@ -184,7 +167,8 @@ def train_members(
     ]
 
 
-class FixedFound(NamedTuple):
+@dataclass(frozen=True)
+class FixedFound:
     """The models of the fixed table and their controls, with what was measured."""
 
     members: list[Member]

@@ -2,8 +2,6 @@
 
 import math
 
-__all__ = ["difference_text", "power_text", "range_text", "rounded_share", "share_text"]
-
 
 def rounded_share(share: float) -> float:
     """Round a share to a tenth of a percent, halves upwards, alike in texts and figures.

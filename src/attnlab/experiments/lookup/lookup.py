@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import nn
 
-from attnlab.draw.markup import plural
+from attnlab.draw.numbers import plural
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
@@ -33,7 +33,7 @@ from attnlab.experiments.lookup.recall import (
     recall_stop,
     train_variant,
 )
-from attnlab.experiments.lookup.report import make_document
+from attnlab.experiments.lookup.report import make_content
 from attnlab.experiments.lookup.traces import ask_facts, ask_source
 from attnlab.look.questions import Translation
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -41,8 +41,6 @@ from attnlab.models.storage import load_model
 from attnlab.tasks import lookup as task
 from attnlab.tasks.recall import Variant
 from attnlab.train import Trained
-
-__all__ = ["VARYING", "ask", "conclude", "describe_problem", "problem", "prompt_words", "run"]
 
 VARYING = frozenset({"learning_rate", "samples", "recall_learning_rate", "recall_ramp"})
 """The fields in which the members of one population may differ."""
@@ -71,8 +69,8 @@ def run(config: LookupConfig, context: Run) -> Findings:
         if found.models[0] is not main:
             models[variant] = found.models[0]
     claims += recall_claims(config, recalled) if recalled else []
-    document = make_document(config, context.seed, main, fixed=fixed, recalled=recalled)
-    return Findings(main, claims, document, models)
+    content = make_content(config, context.seed, main, fixed=fixed, recalled=recalled)
+    return Findings(main, claims, content, models)
 
 
 def describe_problem(config: LookupConfig) -> ProblemDescription:
@@ -167,7 +165,7 @@ def conclude(model: nn.Module, trained: Trained, config: LookupConfig, context: 
         recalled.append(evaluate_variant(config, variant, seed, [model], [trained]))
         claims += recall_claims(config, recalled)
     return Findings(
-        model, claims, make_document(config, seed, model, fixed=fixed, recalled=recalled)
+        model, claims, make_content(config, seed, model, fixed=fixed, recalled=recalled)
     )
 
 

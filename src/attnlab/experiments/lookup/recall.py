@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -16,19 +17,6 @@ from attnlab.tasks.recall import Facts, RecallTask, Variant
 from attnlab.train import Evaluation, Member, Trained
 from attnlab.train.loop import Draw
 
-__all__ = [
-    "WATCHED",
-    "Recalled",
-    "accuracy",
-    "build_recall_model",
-    "evaluate_variant",
-    "named",
-    "recall_learner",
-    "recall_loss",
-    "recall_stop",
-    "train_variant",
-]
-
 _INITIAL_SCALE = 0.3
 """The scale of initial embeddings: in a large residual stream the output of attention is lost.
 Measured: ordered facts are learned in some hundred steps with it, and not in 1,000 without."""
@@ -41,7 +29,8 @@ _LOOSE_EVALUATIONS = 8  # of a model of loose words before it may stop (400 step
 _FACTS_TESTED = (1, 2, 4, 8, 16, 32)
 
 
-class Recalled(NamedTuple):
+@dataclass(frozen=True)
+class Recalled:
     """The models of one variant, and their answers on new facts.
 
     new: each model's accuracy on facts drawn from all pairs. held_out: on pairs that never occurred

@@ -1,15 +1,14 @@
 """The report's sections about in-context look-up."""
 
 import math
-from typing import Any
 
-from attnlab.draw.markup import plural
-from attnlab.experiments.intervals import mean_interval
+from attnlab.core.stats import mean_interval
+from attnlab.draw.numbers import plural
+from attnlab.draw.sections import Bars, BarSeries, Level, Lines, Section, Series, Table
 from attnlab.experiments.lookup.config import LookupConfig
 from attnlab.experiments.lookup.format import power_text, rounded_share, share_text
 from attnlab.experiments.lookup.recall import Recalled
-
-__all__ = ["recall_facts", "recall_sections", "recall_words"]
+from attnlab.experiments.sections import metric_series
 
 _WRITTEN = {
     "loose": "k1 v1 k2 v2 …, no positions",
@@ -63,20 +62,20 @@ def _said(config: LookupConfig, found: Recalled) -> str:
     )
 
 
-def recall_facts(config: LookupConfig, recalled: list[Recalled]) -> list[list[str]]:
+def recall_facts(config: LookupConfig, recalled: list[Recalled]) -> list[tuple[str, str]]:
     """Return the facts of the report's head."""
     steps = ", ".join(f"{each.variant} {each.steps:,}" for each in recalled)
     number = len(recalled[0].models)
     return [
-        [
+        (
             "new facts",
             f"{config.recall_facts} of {config.recall_keys} keys and {config.recall_values} values",
-        ],
-        ["steps on new facts", f"{steps} at most; {number} {plural(number, 'seed')} each"],
+        ),
+        ("steps on new facts", f"{steps} at most; {number} {plural(number, 'seed')} each"),
     ]
 
 
-def recall_sections(config: LookupConfig, recalled: list[Recalled]) -> list[dict[str, Any]]:
+def recall_sections(config: LookupConfig, recalled: list[Recalled]) -> list[Section]:
     """Return the sections about in-context look-up."""
     return [
         _accuracy_bars(config, recalled),
@@ -86,107 +85,80 @@ def recall_sections(config: LookupConfig, recalled: list[Recalled]) -> list[dict
     ]
 
 
-def _accuracy_bars(config: LookupConfig, recalled: list[Recalled]) -> dict[str, Any]:
+def _accuracy_bars(config: LookupConfig, recalled: list[Recalled]) -> Bars:
     series = []
     for name, figures in (
         ("new facts", [each.new for each in recalled]),
         ("pairs never seen in training", [each.held_out for each in recalled]),
     ):
-        values, low, high = zip(*(_within(figure) for figure in figures), strict=True)
-        series.append({"name": name, "values": list(values), "low": list(low), "high": list(high)})
+        series.append(BarSeries.of_intervals(name, map(_within, figures)))
     chance = 1 / config.recall_facts
-    return {
-        "kind": "bars",
-        "figure": "recall",
-        "title": "Facts that are new each time",
-        "caption": (
-            f"Accuracy on {config.recall_judged:,} new samples for each of "
-            f"{len(recalled[0].new)} {plural(len(recalled[0].new), 'seed')}, with 95 % intervals "
-            "over the seeds. Loose words may fall below chance on pairs that never occurred in "
-            "training: the models learn to exclude them."
-        ),
-        "y_label": "accuracy",
-        "groups": [each.variant for each in recalled],
-        "series": series,
-        "levels": [{"name": f"chance 1/{config.recall_facts} = {chance:.3f}", "y": chance}],
-    }
+    return Bars(
+        figure="recall",
+        title="Facts that are new each time",
+        caption=f"Accuracy on {config.recall_judged:,} new samples for each of "
+        f"{len(recalled[0].new)} {plural(len(recalled[0].new), 'seed')}, with 95 % intervals "
+        "over the seeds. Loose words may fall below chance on pairs that never occurred in "
+        "training: the models learn to exclude them.",
+        y_label="accuracy",
+        groups=[each.variant for each in recalled],
+        series=series,
+        levels=[Level(name=f"chance 1/{config.recall_facts} = {chance:.3f}", y=chance)],
+    )
 
 
-def _accuracy_table(recalled: list[Recalled]) -> dict[str, Any]:
-    return {
-        "kind": "table",
-        "title": "Every seed",
-        "caption": "Accuracy of each model on facts drawn from all pairs, and on pairs never seen "
+def _accuracy_table(recalled: list[Recalled]) -> Table:
+    return Table(
+        title="Every seed",
+        caption="Accuracy of each model on facts drawn from all pairs, and on pairs never seen "
         "in training.",
-        "columns": ["variant", "source", "seed", "new facts", "pairs never seen", "best step"],
-        "rows": [
+        columns=["variant", "source", "seed", "new facts", "pairs never seen", "best step"],
+        rows=[
             [each.variant, _WRITTEN[each.variant], index, new, held, trained.best_step]
             for each in recalled
             for index, (new, held, trained) in enumerate(
                 zip(each.new, each.held_out, each.trained, strict=True)
             )
         ],
-    }
+    )
 
 
-def _by_facts(config: LookupConfig, recalled: list[Recalled]) -> list[dict[str, Any]]:
-    series = list[dict[str, Any]]()
+def _by_facts(config: LookupConfig, recalled: list[Recalled]) -> list[Section]:
+    series: list[Series] = []
+    numbers: list[int] = []
     for each in recalled:
         if each.variant != "ordered":
-            values, low, high = zip(
-                *(_within(figures) for figures in each.by_facts.values()), strict=True
-            )
-            x = list(each.by_facts)
-            series.append(
-                {
-                    "name": each.variant,
-                    "x": x,
-                    "y": list(values),
-                    "low": list(low),
-                    "high": list(high),
-                }
-            )
+            numbers = list(each.by_facts)
+            shares = map(_within, each.by_facts.values())
+            series.append(Series.of_intervals(each.variant, numbers, shares))
     if not series:
         return []
-    numbers = list(series[0]["x"])
-    series.append({"name": "chance 1/k", "x": numbers, "y": [1 / number for number in numbers]})
+    series.append(Series(name="chance 1/k", x=numbers, y=[1 / number for number in numbers]))
     return [
-        {
-            "kind": "lines",
-            "figure": "capacity",
-            "title": "More facts than in training",
-            "caption": (
-                f"The same models, trained on up to {config.recall_facts} facts, asked about 1 to "
-                f"{max(numbers)}: accuracy on new facts, with 95 % intervals over the seeds."
-            ),
-            "x_label": "facts in a sample",
-            "y_label": "accuracy",
-            "series": series,
-            "x_log": True,
-        }
+        Lines(
+            figure="capacity",
+            title="More facts than in training",
+            caption=f"The same models, trained on up to {config.recall_facts} facts, asked about "
+            f"1 to {max(numbers)}: accuracy on new facts, with 95 % intervals over the seeds.",
+            x_label="facts in a sample",
+            y_label="accuracy",
+            series=series,
+            x_log=True,
+        )
     ]
 
 
-def _course(recalled: list[Recalled]) -> dict[str, Any]:
-    series = []
-    for each in recalled:
-        lines = [line for line in each.trained[0].metrics if "accuracy" in line]
-        series.append(
-            {
-                "name": each.variant,
-                "x": [line["step"] for line in lines],
-                "y": [line["accuracy"] for line in lines],
-            }
-        )
-    return {
-        "kind": "lines",
-        "figure": "learning",
-        "title": "Learning to read",
-        "caption": "Accuracy on new facts during training; this run's model of each variant.",
-        "x_label": "step",
-        "y_label": "accuracy",
-        "series": series,
-    }
+def _course(recalled: list[Recalled]) -> Lines:
+    return Lines(
+        figure="learning",
+        title="Learning to read",
+        caption="Accuracy on new facts during training; this run's model of each variant.",
+        x_label="step",
+        y_label="accuracy",
+        series=[
+            metric_series(each.variant, each.trained[0].metrics, "accuracy") for each in recalled
+        ],
+    )
 
 
 def _within(figures: list[float]) -> tuple[float, float, float]:

@@ -1,42 +1,56 @@
 """The report of look-up: its head, and the sections of the fixed table."""
 
 import math
-from typing import Any
 
 import torch
 
-from attnlab.draw.markup import plural
-from attnlab.experiments.intervals import mean_interval
+from attnlab.core.stats import mean_interval
+from attnlab.draw.numbers import plural
+from attnlab.draw.sections import (
+    Bars,
+    BarSeries,
+    Level,
+    Lines,
+    Maps,
+    ReportContent,
+    Scalar,
+    Section,
+    ShownTrace,
+    Table,
+    Text,
+    Traces,
+    Verdict,
+    Verdicts,
+)
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.experiments.lookup.fixed_table import KINDS, FixedFound, Member
 from attnlab.experiments.lookup.format import difference_text, range_text
 from attnlab.experiments.lookup.recall import Recalled
 from attnlab.experiments.lookup.recall_report import recall_facts, recall_sections, recall_words
 from attnlab.experiments.lookup.traces import attention_maps, trace_sources
-from attnlab.experiments.sections import parameters_section, settings_section
+from attnlab.experiments.sections import metric_series, parameters_section, settings_section
 from attnlab.look.trace import Trace
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.parameters import count_from_model
 from attnlab.tasks import lookup as task
-
-__all__ = ["make_document"]
 
 _MOST_WEIGHTS = 100_000  # attention weights that a page holds in all
 _MOST_ROWS = 500  # of a table
 _MOST_GROUPS = 64  # heads drawn as bars
 
 
-def make_document(
+def make_content(
     config: LookupConfig,
     seed: int,
     main: EncoderDecoder,
     *,
     fixed: FixedFound | None,
     recalled: list[Recalled],
-) -> dict[str, Any]:
-    """Make the report's document."""
-    words, sections = [], list[dict[str, Any]]()
-    facts = [["seed", str(seed)], ["parameters", f"{sum(count_from_model(main).values()):,}"]]
+) -> ReportContent:
+    """Make the report's content."""
+    words: list[str] = []
+    sections: list[Section] = []
+    facts = [("seed", str(seed)), ("parameters", f"{sum(count_from_model(main).values()):,}")]
     subtitles = []
     if fixed is not None:
         words += _fixed_words(fixed)
@@ -53,17 +67,17 @@ def make_document(
         subtitles.append(
             "Facts that are new in every sample must be read, which takes bound or ordered words."
         )
-    return {
-        "title": NAME,
-        "subtitle": " ".join(subtitles),
-        "facts": facts,
-        "sections": [
-            {"kind": "text", "title": "What this shows", "text": "\n\n".join(words)},
+    return ReportContent(
+        title=NAME,
+        subtitle=" ".join(subtitles),
+        facts=facts,
+        sections=[
+            Text(title="What this shows", text="\n\n".join(words)),
             *sections,
             parameters_section(main),
             settings_section(config),
         ],
-    }
+    )
 
 
 def _fixed_words(fixed: FixedFound) -> list[str]:
@@ -135,7 +149,7 @@ def _probe_words(fixed: FixedFound) -> str:
     return words + "So both happen: in training they give the same answers."
 
 
-def _fixed_facts(config: LookupConfig, fixed: FixedFound) -> list[list[str]]:
+def _fixed_facts(config: LookupConfig, fixed: FixedFound) -> list[tuple[str, str]]:
     own = _epochs(config, fixed.members[:1])
     ended = f"this run's model {own:g} of {config.epochs} {plural(config.epochs, 'epoch')}"
     if len(fixed.members) > 1:
@@ -149,17 +163,17 @@ def _fixed_facts(config: LookupConfig, fixed: FixedFound) -> list[list[str]]:
     ended += "; no padding" if config.pad_to is None else f"; padded to {config.pad_to} tokens"
     first = fixed.members[0]
     return [
-        [
+        (
             "models",
             f"{len(fixed.members)} {plural(len(fixed.members), 'seed')}, "
             f"{len(fixed.controls)} of the control",
-        ],
-        [
+        ),
+        (
             "data",
             f"{config.samples:,} samples, of 72 distinct sources; {len(first.split.test):,} "
             "for the test",
-        ],
-        ["training", ended],
+        ),
+        ("training", ended),
     ]
 
 
@@ -169,37 +183,31 @@ def _epochs(config: LookupConfig, members: list[Member]) -> float:
     return max(steps, default=0) / config.steps_per_epoch()
 
 
-def _fixed_sections(main: EncoderDecoder, fixed: FixedFound) -> list[dict[str, Any]]:
+def _fixed_sections(main: EncoderDecoder, fixed: FixedFound) -> list[Section]:
     sources = task.all_sources()
     weights_each = main.config.num_layers * main.config.num_heads * 2 * (sources.shape[1] + 2)
     traces = trace_sources(main, sources)
     shown = traces[: max(1, _MOST_WEIGHTS // weights_each)]
     return [
-        {
-            "kind": "trace",
-            "figure": "trace",
-            "figure_input": task.EXAMPLE.split(),
-            "title": "Step by step",
-            "caption": (
-                "Choose a source and step through its answer. At each step the decoder attends to "
-                "the tokens it has produced (self-attention) and to the words of the source "
-                "(cross-attention)."
-            ),
+        Traces(
+            figure="trace",
+            figure_input=task.EXAMPLE.split(),
+            title="Step by step",
+            caption="Choose a source and step through its answer. At each step the decoder "
+            "attends to the tokens it has produced (self-attention) and to the words of the "
+            "source (cross-attention).",
             # The page opens with the last of equally varied inputs, and the maps with the first:
             # make these the same.
-            "traces": [each.to_mapping() for each in (*shown[1:], shown[0])],
-        },
-        {
-            "kind": "maps",
-            "figure": "cross-attention",
-            "title": "Cross-attention",
-            "caption": (
-                "Each head of the decoder: encoder tokens from left to right, decoder tokens "
-                "downwards. Sources with the same words in another order have the same weights, "
-                "each word keeping its own."
-            ),
-            "choices": attention_maps(shown),
-        },
+            traces=[ShownTrace.of(each) for each in (*shown[1:], shown[0])],
+        ),
+        Maps(
+            figure="cross-attention",
+            title="Cross-attention",
+            caption="Each head of the decoder: encoder tokens from left to right, decoder tokens "
+            "downwards. Sources with the same words in another order have the same weights, "
+            "each word keeping its own.",
+            choices=attention_maps(shown),
+        ),
         _mass_bars(fixed),
         _mass_table(fixed),
         _probe_table(fixed),
@@ -209,39 +217,36 @@ def _fixed_sections(main: EncoderDecoder, fixed: FixedFound) -> list[dict[str, A
     ]
 
 
-def _mass_bars(fixed: FixedFound) -> dict[str, Any]:
+def _mass_bars(fixed: FixedFound) -> Bars:
     own = fixed.masses[0].mean[:_MOST_GROUPS, 0]
     series = []
     for kind, name in enumerate(KINDS[:3]):
         value, low, high = mean_interval(_by_seed(fixed, 0, kind))
         none = [None] * len(own)
         series.append(
-            {
-                "name": name,
-                "values": [*(float(head[kind]) for head in own), value],
-                "low": [*none, None if math.isnan(low) else low],
-                "high": [*none, None if math.isnan(high) else high],
-            }
+            BarSeries(
+                name=name,
+                values=[*(float(head[kind]) for head in own), value],
+                low=[*none, None if math.isnan(low) else low],
+                high=[*none, None if math.isnan(high) else high],
+            )
         )
-    return {
-        "kind": "bars",
-        "figure": "masses",
-        "title": "Where the cross-attention goes",
-        "caption": (
-            "Attention weight of each head of this run's model on the key, the value, and the "
-            "other three words together for the query at [SOS], on average over the test "
-            f"samples; and the mean over all heads and {len(fixed.masses)} "
-            f"{plural(len(fixed.masses), 'seed')}, with its 95 % interval over the seeds. Padding "
-            "gets exactly 0."
-        ),
-        "y_label": "attention weight",
-        "groups": [*(f"head {head}" for head in range(len(own))), "all heads, all seeds"],
-        "series": series,
-        "levels": [{"name": "one word of five, evenly", "y": 0.2}],
-    }
+    return Bars(
+        figure="masses",
+        title="Where the cross-attention goes",
+        caption="Attention weight of each head of this run's model on the key, the value, and the "
+        "other three words together for the query at [SOS], on average over the test "
+        f"samples; and the mean over all heads and {len(fixed.masses)} "
+        f"{plural(len(fixed.masses), 'seed')}, with its 95 % interval over the seeds. Padding "
+        "gets exactly 0.",
+        y_label="attention weight",
+        groups=[*(f"head {head}" for head in range(len(own))), "all heads, all seeds"],
+        series=series,
+        levels=[Level(name="one word of five, evenly", y=0.2)],
+    )
 
 
-def _mass_table(fixed: FixedFound) -> dict[str, Any]:
+def _mass_table(fixed: FixedFound) -> Table:
     rows = [
         [
             member.number,
@@ -257,33 +262,26 @@ def _mass_table(fixed: FixedFound) -> dict[str, Any]:
     more = ""
     if len(rows) > _MOST_ROWS:
         more = f" The first {_MOST_ROWS} of {len(rows):,} heads."
-    return {
-        "kind": "table",
-        "title": "Every head of every seed",
-        "caption": (
-            "The same for each head, for the query at [SOS], which predicts the value, and at the "
-            "value, which predicts [EOS]. Seed 0 is this run's model; heads are counted through "
-            "the layers. Heads of the same number in different seeds have nothing in "
-            f"common.{more}"
-        ),
-        "columns": [
+    return Table(
+        title="Every head of every seed",
+        caption="The same for each head, for the query at [SOS], which predicts the value, and at "
+        "the value, which predicts [EOS]. Seed 0 is this run's model; heads are counted through "
+        f"the layers. Heads of the same number in different seeds have nothing in common.{more}",
+        columns=[
             "seed",
             "head",
             *(f"{row}: {kind}" for row in ("[SOS]", "value") for kind in KINDS[:3]),
         ],
-        "rows": rows[:_MOST_ROWS],
-    }
+        rows=rows[:_MOST_ROWS],
+    )
 
 
-def _probe_table(fixed: FixedFound) -> dict[str, Any]:
-    return {
-        "kind": "table",
-        "title": "A key beside a value that is not its own",
-        "caption": (
-            "These pairs are in no fact and in no training. How many of the models answer with the "
-            "value shown, with the key's value in the table, or with something else."
-        ),
-        "columns": [
+def _probe_table(fixed: FixedFound) -> Table:
+    return Table(
+        title="A key beside a value that is not its own",
+        caption="These pairs are in no fact and in no training. How many of the models answer "
+        "with the value shown, with the key's value in the table, or with something else.",
+        columns=[
             "key",
             "value shown",
             "the key's own",
@@ -291,12 +289,12 @@ def _probe_table(fixed: FixedFound) -> dict[str, Any]:
             "says the key's own",
             "other",
         ],
-        "rows": [list(each) for each in fixed.probed],
-    }
+        rows=[list(each) for each in fixed.probed],
+    )
 
 
-def _scramble_table(fixed: FixedFound) -> dict[str, Any]:
-    rows = [
+def _scramble_table(fixed: FixedFound) -> Table:
+    rows: list[list[Scalar]] = [
         [
             name,
             index,
@@ -310,15 +308,12 @@ def _scramble_table(fixed: FixedFound) -> dict[str, Any]:
         )
         for index, each in enumerate(found)
     ]
-    return {
-        "kind": "table",
-        "title": "Every order of the words",
-        "caption": (
-            "All 120 orders of each of the 72 sources compared with the source itself: decoded "
-            "outputs that differ, and the largest difference of a logit, in float32 and in "
-            "float64."
-        ),
-        "columns": [
+    return Table(
+        title="Every order of the words",
+        caption="All 120 orders of each of the 72 sources compared with the source itself: decoded "
+        "outputs that differ, and the largest difference of a logit, in float32 and in "
+        "float64.",
+        columns=[
             "encoder",
             "seed",
             "outputs changed",
@@ -326,61 +321,51 @@ def _scramble_table(fixed: FixedFound) -> dict[str, Any]:
             "logits, float32",
             "logits, float64",
         ],
-        "rows": rows[:_MOST_ROWS],
-    }
+        rows=rows[:_MOST_ROWS],
+    )
 
 
-def _verdicts(traces: list[Trace]) -> dict[str, Any]:
+def _verdicts(traces: list[Trace]) -> Verdicts:
     sources = task.all_sources()
     wanted = [task.words(row) for row in task.target_output(task.answer(sources))]
     items = [
-        {
-            "input": list(trace.input),
-            "output": [step.choice for step in trace.steps],
-            "expected": expected,
-            "correct": [step.choice for step in trace.steps] == expected,
-            "confidence": min(
+        Verdict(
+            input=list(trace.input),
+            output=[step.choice for step in trace.steps],
+            expected=expected,
+            correct=[step.choice for step in trace.steps] == expected,
+            confidence=min(
                 step.probabilities[task.VOCABULARY.index(step.choice)] for step in trace.steps
             ),
-        }
+        )
         for trace, expected in zip(traces, wanted, strict=True)
     ]
-    return {
-        "kind": "verdicts",
-        "title": f"All {len(items)} sources",
-        "caption": "Every distinct source, with the model's answer and the least probability "
+    return Verdicts(
+        title=f"All {len(items)} sources",
+        caption="Every distinct source, with the model's answer and the least probability "
         "among its choices.",
-        "items": items,
-    }
+        items=items,
+    )
 
 
-def _curves(fixed: FixedFound) -> list[dict[str, Any]]:
+def _curves(fixed: FixedFound) -> list[Section]:
     trained = fixed.members[0].trained
     if trained is None:
         return []
-    series = []
-    for name, figure in (("training", "loss"), ("validation", "validation_loss")):
-        lines = [line for line in trained.metrics if figure in line]
-        series.append(
-            {
-                "name": name,
-                "x": [line["step"] for line in lines],
-                "y": [line[figure] for line in lines],
-            }
-        )
     return [
-        {
-            "kind": "lines",
-            "figure": "loss",
-            "title": "Loss",
-            "caption": (
-                "Mean cross-entropy of the target's two tokens, teacher-forced; this run's model."
-            ),
-            "x_label": "step",
-            "y_label": "loss (nats per token)",
-            "series": series,
-            "y_log": True,
-        }
+        Lines(
+            figure="loss",
+            title="Loss",
+            caption="Mean cross-entropy of the target's two tokens, teacher-forced; this run's "
+            "model.",
+            x_label="step",
+            y_label="loss (nats per token)",
+            series=[
+                metric_series("training", trained.metrics, "loss"),
+                metric_series("validation", trained.metrics, "validation_loss"),
+            ],
+            y_log=True,
+        )
     ]
 
 

@@ -1,10 +1,9 @@
 """The models on single inputs: traces for the page and the terminal, and attention maps."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from attnlab.draw.sections import Heatmap, MapChoice
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at
 from attnlab.look.questions import Translation
@@ -12,8 +11,6 @@ from attnlab.look.trace import Trace, trace_translation
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.tasks import lookup as task
 from attnlab.tasks.recall import RecallTask
-
-__all__ = ["ask_facts", "ask_source", "attention_maps", "trace_sources"]
 
 
 def trace_sources(model: EncoderDecoder, sources: list[Tensor] | Tensor) -> list[Trace]:
@@ -80,30 +77,27 @@ def ask_facts(model: EncoderDecoder, recall: RecallTask, text: str) -> Translati
 _EXAMPLE = "'k1 v5 k2 v7 ? k2'"
 
 
-def attention_maps(traces: list[Trace]) -> list[dict[str, Any]]:
+def attention_maps(traces: list[Trace]) -> list[MapChoice]:
     """Return attention maps of each trace's cross-attention, (decoder token, encoder token)."""
     choices = []
     for each in traces:
         said = " ".join(step.choice for step in each.steps)
         heads = [head for head in each.attention if head.key_tokens is not None]
         maps = [
-            {
-                "title": f"Head {head_at(head.site, head.head)}",
-                "rows": [[round(weight, 4) for weight in row] for row in head.rows],
-                "row_labels": list(each.tokens[: len(head.rows)]),
-                "column_labels": list(head.key_tokens or ()),
-                "row_title": "decoder token",
-                "column_title": "encoder token",
-                "low": 0.0,
-                "high": 1.0,
-            }
+            Heatmap.of_weights(
+                f"Head {head_at(head.site, head.head)}",
+                [[round(weight, 4) for weight in row] for row in head.rows],
+                each.tokens[: len(head.rows)],
+                head.key_tokens or (),
+                ("decoder token", "encoder token"),
+            )
             for head in heads
         ]
         choices.append(
-            {
-                "label": " ".join(each.input),
-                "note": f"{' '.join(each.input)} → {said}",
-                "maps": maps,
-            }
+            MapChoice(
+                label=" ".join(each.input),
+                note=f"{' '.join(each.input)} → {said}",
+                maps=maps,
+            )
         )
     return choices

@@ -6,17 +6,12 @@ people and other programs, a line for each seed and step; `members.csv` ranks th
 typical they are. Their seeds and variants are in `config.json` under "population".
 """
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Sequence
 from typing import Any
 
-import safetensors.torch
-
+from attnlab.core.store import pack
 from attnlab.experiments.population.members import TrainedMembers
-
-__all__ = ["HISTORY", "MEMBERS", "TABLE", "WEIGHTS", "csv_bytes", "files_of"]
+from attnlab.experiments.sections import csv_text
 
 WEIGHTS, HISTORY, TABLE = "population.safetensors", "history.safetensors", "table.csv"
 MEMBERS = "members.csv"
@@ -25,13 +20,9 @@ MEMBERS = "members.csv"
 def files_of(population: TrainedMembers) -> dict[str, bytes]:
     """Return the population's own files by name."""
     tensors, facts = population.history.to_state()
-    weights = {name: value.contiguous() for name, value in population.weights.items()}
     return {
-        WEIGHTS: safetensors.torch.save(weights),
-        HISTORY: safetensors.torch.save(
-            {name: value.contiguous() for name, value in tensors.items()},
-            metadata={"facts": json.dumps({**facts, "layout": population.layout})},
-        ),
+        WEIGHTS: pack(population.weights),
+        HISTORY: pack(tensors, {"facts": json.dumps({**facts, "layout": population.layout})}),
         TABLE: _table(population),
     }
 
@@ -45,12 +36,4 @@ def _table(population: TrainedMembers) -> bytes:
         for line in population.history.lines(index):
             merged.setdefault(line["step"], {}).update(line)
         rows += [[seed, variant, step, *map(line.get, names)] for step, line in merged.items()]
-    return csv_bytes(["seed", "variant", "step", *names], rows)
-
-
-def csv_bytes(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    """Write a table as CSV; None is an empty cell."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([columns, *rows])
-    return stream.getvalue().encode()
+    return csv_text(["seed", "variant", "step", *names], rows).encode()

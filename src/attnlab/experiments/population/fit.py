@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.configs import Config
+from attnlab.configs import Config, Fields
+from attnlab.core.stats import check_intervals
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Learnable, Problem
 from attnlab.experiments.folder import RunFolder, read_to_go_on
-from attnlab.experiments.intervals import check_intervals
 from attnlab.experiments.population.members import MemberId
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.storage import open_population
@@ -30,8 +30,6 @@ from attnlab.train.distributed import refuse_launched
 from attnlab.train.history import Evaluation
 from attnlab.train.loop import Member, Together, train_together
 from attnlab.train.observer import Observer, Silent
-
-__all__ = ["learnable", "train_population"]
 
 _TINY = 100_000  # parameters; below, torch's second thread costs more than it gains
 _MOST_MEMBERS = 1_000_000
@@ -49,7 +47,7 @@ def train_population(
     layout: LayoutName = "auto",
     engine: EngineName = "auto",
     observer: Observer | None = None,
-    vary: Sequence[Mapping[str, Any]] | None = None,
+    vary: Sequence[Fields] | None = None,
     stop_when_solved: bool = False,
     resume: bool = False,
     **fields: Any,
@@ -90,7 +88,7 @@ def train_population(
     check_intervals()
     refuse_launched("a population")
     experiment = learnable(name)
-    numbers = _checked_seeds(seeds)
+    numbers = checked_seeds(seeds)
     base = config(name, settings, quick=quick, **fields)
     variants = _checked_variants(name, experiment, base, vary)
     member_ids = tuple(
@@ -227,7 +225,8 @@ class _SolvedCounter:
         self._observer.step(step, steps, kept)
 
 
-def _checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+    """Return the seeds, each once, or raise `WrongUsage`."""
     if isinstance(seeds, int | str) or not isinstance(seeds, Iterable):
         raise WrongUsage(
             f"seeds must be a range or a list of integers, such as range(64); got {seeds!r}."
@@ -248,7 +247,7 @@ def _checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
 
 
 def _checked_variants(
-    name: str, experiment: Learnable, base: Config, vary: Sequence[Mapping[str, Any]] | None
+    name: str, experiment: Learnable, base: Config, vary: Sequence[Fields] | None
 ) -> tuple[dict[str, Any], ...]:
     if vary is None:
         return ({},)

@@ -3,15 +3,13 @@
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
-from attnlab.experiments.intervals import share_interval
+from attnlab.core.stats import share_interval
+from attnlab.draw.sections import Bars, BarSeries, Heatmap, MapChoice, Maps, Scalar, Section, Table
 from attnlab.experiments.population.members import TrainedMembers
 from attnlab.experiments.population.population_heads import AttentionHeads, PopulationHeads
-
-__all__ = ["heads_sections"]
 
 _MOST_CELLS = 10_000  # of one picture
 _SITE = re.compile(
@@ -26,16 +24,18 @@ _AGREEMENT = (
 """The answer for each share by which aligned heads are nearer to one another than shuffled ones."""
 
 
-def heads_sections(population: TrainedMembers, heads: PopulationHeads) -> list[dict[str, Any]]:
+def heads_sections(population: TrainedMembers, heads: PopulationHeads) -> list[Section]:
     """Return the sections about the heads of all members."""
     parts = [part for part in heads.parts if part.means[0, 0].numel() <= _MOST_CELLS]
-    sections = [_maps_section(population, heads, parts)] if parts else []
-    return [*sections, _groups_section(population, heads), _agreement_section(heads)]
+    sections: list[Section] = [_groups_section(population, heads), _agreement_section(heads)]
+    if parts:
+        sections.insert(0, _maps_section(population, heads, parts))
+    return sections
 
 
 def _maps_section(
     population: TrainedMembers, heads: PopulationHeads, parts: Sequence[AttentionHeads]
-) -> dict[str, Any]:
+) -> Maps:
     choices = []
     lengths = _lengths(heads.parts)
     for part in parts:
@@ -52,33 +52,28 @@ def _maps_section(
             middle = f"group {_letter(group)}, the head in its middle"
             pictures.append(_map(population, part, middle, flat[centre][cut], cut))
         choices.append(
-            {"label": f"{_called(part.site)}: groups", "note": _groups_note(part), "maps": pictures}
+            MapChoice(label=f"{_called(part.site)}: groups", note=_groups_note(part), maps=pictures)
         )
         aligned = part.means.gather(1, part.order[..., None, None].expand_as(part.means)).mean(0)
         choices.append(
-            {
-                "label": f"{_called(part.site)}: aligned",
-                "note": (
-                    f"Means over {len(part.means):,} members. Head 0 of one seed need not be head "
-                    "0 of another, so heads were paired by their weights: the pairing in which "
-                    "they agree best."
-                ),
-                "maps": [
+            MapChoice(
+                label=f"{_called(part.site)}: aligned",
+                note=f"Means over {len(part.means):,} members. Head 0 of one seed need not be head "
+                "0 of another, so heads were paired by their weights: the pairing in which "
+                "they agree best.",
+                maps=[
                     _map(population, part, f"part {place}", mean[cut], cut)
                     for place, mean in enumerate(aligned)
                 ],
-            }
+            )
         )
-    return {
-        "kind": "maps",
-        "figure": "heads",
-        "title": "Where heads look, over all seeds",
-        "caption": (
-            f"Mean weights of {len(heads.members):,} members' heads on the same inputs: by groups "
-            "of like heads, and by the role of each head in its model."
-        ),
-        "choices": choices,
-    }
+    return Maps(
+        figure="heads",
+        title="Where heads look, over all seeds",
+        caption=f"Mean weights of {len(heads.members):,} members' heads on the same inputs: by "
+        "groups of like heads, and by the role of each head in its model.",
+        choices=choices,
+    )
 
 
 def _groups_note(part: AttentionHeads) -> str:
@@ -97,8 +92,8 @@ def _groups_note(part: AttentionHeads) -> str:
     )
 
 
-def _groups_section(population: TrainedMembers, heads: PopulationHeads) -> dict[str, Any]:
-    rows = []
+def _groups_section(population: TrainedMembers, heads: PopulationHeads) -> Table:
+    records: list[dict[str, Scalar]] = []
     for part in heads.parts:
         num_members, num_heads = part.means.shape[:2]
         of = part.groups.of.view(num_members, num_heads)
@@ -109,58 +104,46 @@ def _groups_section(population: TrainedMembers, heads: PopulationHeads) -> dict[
             share, low, high = share_interval(len(owners), num_members)
             solved = sum(population.solved_at[index] is not None for index in owners)
             typical = heads.members[centres[group] // num_heads]
-            rows.append(
-                [
-                    _called(part.site),
-                    _letter(group),
-                    int((of == group).sum()),
-                    f"{len(owners):,} of {num_members:,}, {share:.0%} ({low:.0%} to {high:.0%})",
-                    f"{solved:,} of {len(owners):,}",
-                    f"head {centres[group] % num_heads} of seed {population.name(typical)}",
-                ]
+            has = f"{len(owners):,} of {num_members:,}, {share:.0%} ({low:.0%} to {high:.0%})"
+            head = f"head {centres[group] % num_heads} of seed {population.name(typical)}"
+            records.append(
+                {
+                    "attention": _called(part.site),
+                    "group": _letter(group),
+                    "heads": int((of == group).sum()),
+                    "seeds that have it": has,
+                    "of these solved": f"{solved:,} of {len(owners):,}",
+                    "most typical": head,
+                }
             )
-    return {
-        "kind": "table",
-        "title": "Groups of heads",
-        "caption": (
-            "Which seeds have a head of each group (with a 95 % interval), how many of those "
-            "solve the problem, and the head in the middle of the group. Groups are separated only "
-            "where they are further apart than those found in shuffled heads, which take the "
-            "weights of another head at each query."
-        ),
-        "columns": [
-            "attention",
-            "group",
-            "heads",
-            "seeds that have it",
-            "of these solved",
-            "most typical",
-        ],
-        "rows": rows,
-    }
+    return Table.of_records(
+        title="Groups of heads",
+        caption="Which seeds have a head of each group (with a 95 % interval), how many of those "
+        "solve the problem, and the head in the middle of the group. Groups are separated only "
+        "where they are further apart than those found in shuffled heads, which take the "
+        "weights of another head at each query.",
+        records=records,
+    )
 
 
-def _agreement_section(heads: PopulationHeads) -> dict[str, Any]:
+def _agreement_section(heads: PopulationHeads) -> Bars:
     names = list(heads.parts[0].spread)
     answers = [f"{_called(part.site)}: {_answer(part.spread)}" for part in heads.parts]
-    return {
-        "kind": "bars",
-        "figure": "agreement",
-        "title": "Do seeds agree?",
-        "caption": (
-            f"{' '.join(answers)}\n\nThe mean distance between two seeds' heads on the same "
-            "inputs (0: the same weights, 1: no token in common): as they are numbered; aligned, "
-            "each paired with the most similar head; and for comparison aligned shuffled heads, "
-            "and the aligned heads of the same models before training (heads with uniform "
-            "weights are near each other, though they agree on nothing)."
-        ),
-        "y_label": "mean distance between seeds",
-        "groups": [_called(part.site) for part in heads.parts],
-        "series": [
-            {"name": name, "values": [_number(part.spread[name]) for part in heads.parts]}
+    return Bars(
+        figure="agreement",
+        title="Do seeds agree?",
+        caption=f"{' '.join(answers)}\n\nThe mean distance between two seeds' heads on the same "
+        "inputs (0: the same weights, 1: no token in common): as they are numbered; aligned, "
+        "each paired with the most similar head; and for comparison aligned shuffled heads, "
+        "and the aligned heads of the same models before training (heads with uniform "
+        "weights are near each other, though they agree on nothing).",
+        y_label="mean distance between seeds",
+        groups=[_called(part.site) for part in heads.parts],
+        series=[
+            BarSeries(name=name, values=[_number(part.spread[name]) for part in heads.parts])
             for name in names
         ],
-    }
+    )
 
 
 def _answer(spread: dict[str, float]) -> str:
@@ -201,25 +184,21 @@ def _map(
     title: str,
     mean: Tensor,
     cut: tuple[slice, slice],
-) -> dict[str, Any]:
+) -> Heatmap:
     """Draw a head's mean weights (query, key), without padding; masked pairs are blank."""
     num_queries, num_keys = mean.shape
     rows = zip(mean.tolist(), part.blocked[cut].tolist(), strict=True)
     queries, keys = _names(population, part.site)
-    return {
-        "title": title,
-        "rows": [
+    return Heatmap.of_weights(
+        title,
+        [
             [None if no else float(f"{value:.4f}") for value, no in zip(*row, strict=True)]
             for row in rows
         ],
-        "row_labels": _labels(queries, num_queries),
-        "column_labels": _labels(keys, num_keys),
-        "row_title": "query",
-        "column_title": "key",
-        "low": 0.0,
-        "high": 1.0,
-        "masked": "masked: may not be looked at",
-    }
+        _labels(queries, num_queries),
+        _labels(keys, num_keys),
+        masked="masked: may not be looked at",
+    )
 
 
 def _names(population: TrainedMembers, site: str) -> tuple[Sequence[str], Sequence[str]]:

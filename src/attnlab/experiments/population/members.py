@@ -9,15 +9,13 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from attnlab.configs import Config
+from attnlab.configs import Config, Fields
+from attnlab.core.stats import Interval, share_interval
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Learnable, Problem, ProblemDescription, Run, all_claims
-from attnlab.experiments.intervals import Interval, share_interval
 from attnlab.experiments.report import Report, describe_run
 from attnlab.train.history import History
 from attnlab.train.loop import Trained
-
-__all__ = ["MemberId", "TrainedMembers"]
 
 
 class MemberId(NamedTuple):
@@ -47,7 +45,7 @@ class TrainedMembers:
 
     experiment: str
     description: Mapping[str, Any] = field(repr=False)
-    variants: tuple[Mapping[str, Any], ...]
+    variants: tuple[Fields, ...]
     member_ids: tuple[MemberId, ...] = field(repr=False)
     history: History = field(repr=False)
     weights: Mapping[str, Tensor] = field(repr=False)
@@ -188,11 +186,8 @@ class TrainedMembers:
                 f"the training of {self._called(index)} was no longer finite "
                 f"{self.history.faults[index]}."
             )
-        model, config, seed = (
-            self.model_at(index),
-            self.config_of(index),
-            self.member_ids[index].seed,
-        )
+        model, config = self.model_at(index), self.config_of(index)
+        seed = self.member_ids[index].seed
         context = Run(seed)
         findings = self.learnable.conclude(model, trained, config, context)
         started = str(self.description["started"])
@@ -200,17 +195,8 @@ class TrainedMembers:
         described |= {
             name: self.description[name] for name in ("versions", "threads", "matrix_path")
         }
-        return Report(
-            self.experiment,
-            described,
-            all_claims(findings, context),
-            trained.metrics,
-            findings.document,
-            None,
-            findings.model,
-            findings.models,
-            findings.files,
-        )
+        claims = all_claims(findings, context)
+        return Report.of(self.experiment, described, findings, claims, trained.metrics)
 
     def __str__(self) -> str:
         share, low, high = self.success

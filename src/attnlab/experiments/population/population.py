@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from attnlab.display import Card, displayed
 from attnlab.experiments.population.members import TrainedMembers
 from attnlab.experiments.population.report import make_report
 from attnlab.experiments.report import Report
-
-__all__ = ["Population"]
 
 
 @displayed
@@ -32,6 +31,16 @@ class Population(TrainedMembers):
     def html(self) -> str:
         """The whole report as one self-contained page."""
         return self.report.html()
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the share of seeds that solved the problem, and when each did, as plain values."""
+        share, low, high = self.success
+        names = [self.name(index) for index in range(len(self))]
+        return {
+            "success": {"share": share, "low": low, "high": high},
+            "solved_at": dict(zip(names, self.solved_at, strict=True)),
+            "broken": self.faults,
+        }
 
     def save(self, folder: Path | str) -> Path:
         """Write everything into a new folder, and return it.

@@ -12,8 +12,6 @@ from attnlab.train.layouts.sequential import Sequential
 from attnlab.train.loop import using_threads
 from attnlab.train.schedule import Schedule
 
-__all__ = ["evaluate_claims", "largest_difference_from_alone", "largest_difference_of_kept"]
-
 _STEPS_ALONE = 200
 _TOLERANCE = 1e-5
 

@@ -1,7 +1,7 @@
 """The heads of all members on the same inputs, aligned between members and grouped."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +14,14 @@ from attnlab.sites import site_names
 from attnlab.train.layouts.layout import Batch
 from attnlab.train.layouts.sequential import batch_of
 
-__all__ = ["AttentionHeads", "PopulationHeads", "record_heads"]
-
 _MOST_MEMBERS = 1_000
 _MOST_NUMBERS = 20_000_000  # attention weights that are compared at once
 _MOST_MASKS = 100  # inputs whose masks are looked at
 _MOST_GROUPED = 1_000  # heads whose groups are searched for
 
 
-class AttentionHeads(NamedTuple):
+@dataclass(frozen=True)
+class AttentionHeads:
     """The heads of one attention of the model, in all members.
 
     site: its name, without ".weights". means: each head's weights, the mean over the inputs,
@@ -42,7 +41,8 @@ class AttentionHeads(NamedTuple):
     groups: Groups
 
 
-class PopulationHeads(NamedTuple):
+@dataclass(frozen=True)
+class PopulationHeads:
     """The heads of the members that were looked at; apart: distances, (member, member)."""
 
     members: list[int]

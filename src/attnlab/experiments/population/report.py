@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnlab.experiments.intervals import share_interval
-from attnlab.experiments.population.files import MEMBERS, csv_bytes, files_of
+from attnlab.core.stats import Interval, share_interval
+from attnlab.draw.sections import Band, Lines, ReportContent, Scalar, Section, Series, Table
+from attnlab.experiments.experiment import Findings, MetricLine
+from attnlab.experiments.population.files import MEMBERS, files_of
 from attnlab.experiments.population.heads_sections import heads_sections
 from attnlab.experiments.population.members import TrainedMembers
 from attnlab.experiments.population.population_claims import evaluate_claims
@@ -20,10 +21,13 @@ from attnlab.experiments.population.typical import (
     typical_section,
 )
 from attnlab.experiments.report import Report
-from attnlab.experiments.sections import parameters_section, problem_section, settings_section
+from attnlab.experiments.sections import (
+    csv_text,
+    parameters_section,
+    problem_section,
+    settings_section,
+)
 from attnlab.train.history import summary
-
-__all__ = ["make_report"]
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BANDS = {"nine in ten members": (0, 4), "the middle half": (1, 3)}  # indices of quantiles
@@ -43,31 +47,23 @@ def make_report(population: TrainedMembers) -> Report:
     heads = record_heads(population)
     typicality = measure_typicality(population, heads) if heads is not None else None
     claims = evaluate_claims(population)
-    document = _lay_out(population, heads, typicality)
+    content = _lay_out(population, heads, typicality)
     ranking = [] if typicality is None else typicality.ranking
     of_first_variant = (index for index in ranking if population.member_ids[index].variant == 0)
     model = population.model_at(next(of_first_variant, 0))
     files = files_of(population)
     if typicality is not None:
-        files[MEMBERS] = csv_bytes(*ranked_members(population, typicality))
-    return Report(
-        population.experiment,
-        population.description,
-        tuple(claims),
-        _metrics(population),
-        document,
-        None,
-        model,
-        {},
-        files,
-    )
+        files[MEMBERS] = csv_text(*ranked_members(population, typicality)).encode()
+    findings = Findings(model, claims, content, files=files)
+    metrics = _metrics(population)
+    return Report.of(population.experiment, population.description, findings, claims, metrics)
 
 
-def _metrics(population: TrainedMembers) -> list[dict[str, Any]]:
+def _metrics(population: TrainedMembers) -> list[MetricLine]:
     """Summarize the history by step: quartiles of the loss, means of the figures."""
     history = population.history
     noted = zip(history.steps, history.losses, strict=True)
-    lines: dict[int, dict[str, Any]] = {
+    lines: dict[int, MetricLine] = {
         step: {"step": step, **summary(losses.tolist())} for step, losses in noted
     }
     for figure in history.figures():
@@ -83,9 +79,12 @@ def _metrics(population: TrainedMembers) -> list[dict[str, Any]]:
 
 def _lay_out(
     population: TrainedMembers, heads: PopulationHeads | None, typicality: Typicality | None
-) -> dict[str, Any]:
+) -> ReportContent:
     """Lay out the report."""
-    sections = [problem_section([population.problem_description]), _success_section(population)]
+    sections: list[Section] = [
+        problem_section([population.problem_description]),
+        _success_section(population),
+    ]
     if len(population.variants) > 1:
         sections.append(_variants_section(population))
     sections.append(_loss_section(population))
@@ -97,12 +96,12 @@ def _lay_out(
     if population.faults:
         sections.append(_faults_section(population))
     sections += [parameters_section(population.model_at(0)), settings_section(population.config)]
-    return {
-        "title": f"{population.experiment}, {len(population):,} members",
-        "subtitle": _subtitle(population),
-        "facts": _facts(population, typicality),
-        "sections": sections,
-    }
+    return ReportContent(
+        title=f"{population.experiment}, {len(population):,} members",
+        subtitle=_subtitle(population),
+        facts=_facts(population, typicality),
+        sections=sections,
+    )
 
 
 def _subtitle(population: TrainedMembers) -> str:
@@ -118,19 +117,19 @@ def _subtitle(population: TrainedMembers) -> str:
     )
 
 
-def _facts(population: TrainedMembers, typicality: Typicality | None) -> list[list[str]]:
+def _facts(population: TrainedMembers, typicality: Typicality | None) -> list[tuple[str, str]]:
     steps = [step for step in population.solved_at if step is not None]
     facts = [
-        ["members", f"{len(population):,}"],
-        ["solved", f"{len(steps):,}"],
-        ["solved at step", _range_words(steps)],
-        ["steps", f"{population.history.steps[-1]:,}"],
-        ["layout", _LAYOUTS.get(population.layout, population.layout)],
+        ("members", f"{len(population):,}"),
+        ("solved", f"{len(steps):,}"),
+        ("solved at step", _range_words(steps)),
+        ("steps", f"{population.history.steps[-1]:,}"),
+        ("layout", _LAYOUTS.get(population.layout, population.layout)),
     ]
     if typicality is not None:
         facts += [
-            ["most typical", _called(population, typicality.middle)],
-            ["oddest", _called(population, typicality.ranking[-1])],
+            ("most typical", _called(population, typicality.middle)),
+            ("oddest", _called(population, typicality.ranking[-1])),
         ]
     return facts
 
@@ -142,7 +141,7 @@ def _range_words(steps: Sequence[int]) -> str:
     return f"{min(steps):,} to {max(steps):,}, median {middle:,}"
 
 
-def _success_section(population: TrainedMembers) -> dict[str, Any]:
+def _success_section(population: TrainedMembers) -> Lines:
     steps, num_members = population.judged_steps, len(population)
     is_solved = population.problem.is_solved
     now = [0] * len(steps)
@@ -158,34 +157,24 @@ def _success_section(population: TrainedMembers) -> dict[str, Any]:
     series = []
     for name, counts in (("solved by then", by_then), ("solved at that step", now)):
         shares = [share_interval(count, num_members) for count in counts]
-        series.append(
-            {
-                "name": name,
-                "x": steps,
-                "y": [100 * each.value for each in shares],
-                "low": [100 * each.low for each in shares],
-                "high": [100 * each.high for each in shares],
-            }
-        )
-    return {
-        "kind": "lines",
-        "figure": "success",
-        "title": "Success rate",
-        "caption": (
-            "The share of members that solve the problem "
-            f"({population.problem_description.solved}), with 95 % intervals (Wilson). The best "
-            "weights are kept, so a member that solved it once stays in the first line; the "
-            "second counts the members that solve it at that very step."
-        ),
-        "x_label": "step",
-        "y_label": "members that solve the problem (%)",
-        "from_zero": True,
-        "series": series,
-    }
+        percents = [Interval(*(100 * end for end in share)) for share in shares]
+        series.append(Series.of_intervals(name, steps, percents))
+    return Lines(
+        figure="success",
+        title="Success rate",
+        caption="The share of members that solve the problem "
+        f"({population.problem_description.solved}), with 95 % intervals (Wilson). The best "
+        "weights are kept, so a member that solved it once stays in the first line; the "
+        "second counts the members that solve it at that very step.",
+        x_label="step",
+        y_label="members that solve the problem (%)",
+        from_zero=True,
+        series=series,
+    )
 
 
-def _variants_section(population: TrainedMembers) -> dict[str, Any]:
-    rows = []
+def _variants_section(population: TrainedMembers) -> Table:
+    rows: list[list[Scalar]] = []
     for number, fields in enumerate(population.variants):
         part = population.variant(number)
         steps = [step for step in part.solved_at if step is not None]
@@ -203,52 +192,47 @@ def _variants_section(population: TrainedMembers) -> dict[str, Any]:
                 _range_words(steps),
             ]
         )
-    return {
-        "kind": "table",
-        "title": "Variants",
-        "caption": "Members that differ in their settings; all variants have the same seeds. 95 % "
+    return Table(
+        title="Variants",
+        caption="Members that differ in their settings; all variants have the same seeds. 95 % "
         "intervals (Wilson).",
-        "columns": ["variant", "settings", "solved", "share", "solved at step"],
-        "rows": rows,
-    }
+        columns=["variant", "settings", "solved", "share", "solved at step"],
+        rows=rows,
+    )
 
 
-def _loss_section(population: TrainedMembers) -> dict[str, Any]:
+def _loss_section(population: TrainedMembers) -> Lines:
     history = population.history
     losses = torch.stack(history.losses).clone()
     for member, end in enumerate(history.ends):
         if end is not None:  # losses after a member's end are not its training
             losses[torch.tensor(history.steps) > end, member] = math.nan
-    return {
-        "kind": "lines",
-        "figure": "loss-fan",
-        "title": "Loss",
-        "caption": (
-            f"Training loss since the step before, over all members still in training. {_FAN}"
-        ),
-        "x_label": "step",
-        "y_label": population.problem_description.loss,
-        "series": _fan(history.steps, losses),
-    }
+    return Lines(
+        figure="loss-fan",
+        title="Loss",
+        caption=f"Training loss since the step before, over all members still in training. {_FAN}",
+        x_label="step",
+        y_label=population.problem_description.loss,
+        series=_fan(history.steps, losses),
+    )
 
 
-def _figure_section(population: TrainedMembers, figure: str) -> dict[str, Any]:
+def _figure_section(population: TrainedMembers, figure: str) -> Lines:
     words, meaning = (
         figure.replace("_", " "),
         dict(population.problem_description.meanings).get(figure, ""),
     )
-    return {
-        "kind": "lines",
-        "figure": f"fan-{figure.lower().replace('_', '-')}"[:60],
-        "title": f"{words[0].upper()}{words[1:]} over the training",
-        "caption": f"{meaning} {_FAN}".strip(),
-        "x_label": "step",
-        "y_label": words,
-        "series": _fan(population.judged_steps, population.table(figure).T),
-    }
+    return Lines(
+        figure=f"fan-{figure.lower().replace('_', '-')}"[:60],
+        title=f"{words[0].upper()}{words[1:]} over the training",
+        caption=f"{meaning} {_FAN}".strip(),
+        x_label="step",
+        y_label=words,
+        series=_fan(population.judged_steps, population.table(figure).T),
+    )
 
 
-def _fan(steps: Sequence[int], values: Tensor) -> list[dict[str, Any]]:
+def _fan(steps: Sequence[int], values: Tensor) -> list[Series]:
     """Turn (times, member) into the median with two bands.
 
     Where no member has a number (all but those that diverged had stopped), there is a gap.
@@ -257,20 +241,19 @@ def _fan(steps: Sequence[int], values: Tensor) -> list[dict[str, Any]]:
     quantiles = finite.nanquantile(torch.tensor(_QUANTILES, dtype=values.dtype), dim=1).tolist()
     ends = [[None if math.isnan(each) else each for each in quantile] for quantile in quantiles]
     bands = [
-        {"name": name, "low": ends[low], "high": ends[high]} for name, (low, high) in _BANDS.items()
+        Band(name=name, low=ends[low], high=ends[high]) for name, (low, high) in _BANDS.items()
     ]
-    return [{"name": "median", "x": list(steps), "y": ends[2], "bands": bands}]
+    return [Series(name="median", x=list(steps), y=ends[2], bands=bands)]
 
 
-def _faults_section(population: TrainedMembers) -> dict[str, Any]:
-    return {
-        "kind": "table",
-        "title": "Diverged members",
-        "caption": "Their loss or gradient was no longer finite; they were stopped there, and "
+def _faults_section(population: TrainedMembers) -> Table:
+    return Table(
+        title="Diverged members",
+        caption="Their loss or gradient was no longer finite; they were stopped there, and "
         "changed no other member.",
-        "columns": ["seed", "diverged"],
-        "rows": [[name, fault] for name, fault in population.faults.items()],
-    }
+        columns=["seed", "diverged"],
+        rows=[[name, fault] for name, fault in population.faults.items()],
+    )
 
 
 def _called(population: TrainedMembers, index: int) -> str:

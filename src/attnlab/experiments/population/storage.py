@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
-from torch import Tensor, nn
+from torch import nn
 
 from attnlab.configs import renamed_layout
+from attnlab.core.store import read_header, read_tensors, refusing_damage
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import kind_of, read_config
 from attnlab.experiments.population.files import HISTORY, MEMBERS, TABLE, WEIGHTS
@@ -21,14 +20,6 @@ from attnlab.experiments.report import Report
 from attnlab.experiments.report import open_run as open_folder
 from attnlab.models.storage import load_model
 from attnlab.train.history import History
-
-__all__ = [
-    "is_member",
-    "is_population",
-    "load",
-    "open_population",
-    "open_run",
-]
 
 
 def is_population(folder: Path | str) -> bool:
@@ -84,12 +75,13 @@ def open_population(folder: Path | str) -> Population:
     if not isinstance(described, dict):
         raise CouldNotRun(
             f"{folder} holds a run of one seed, not a population; open it with "
-            "attnlab.open_run(folder)."
+            "attnlab.open(folder)."
         )
-    weights, _ = _read(folder / WEIGHTS)
-    tensors, facts = _read(folder / HISTORY)
+    weights, tensors = read_tensors(folder / WEIGHTS), read_tensors(folder / HISTORY)
+    _, metadata = read_header(folder / HISTORY)
     found = find(whole.experiment)
-    try:
+    with refusing_damage(f"the population in {folder}"):
+        facts = json.loads(metadata.get("facts", "{}"))
         variants = tuple(dict(each) for each in described["variants"])
         seeds = [int(seed) for seed in described["seeds"]]
         member_ids = tuple(
@@ -98,8 +90,6 @@ def open_population(folder: Path | str) -> Population:
         history = History.from_state(tensors, facts)
         layout = str(renamed_layout(facts)["layout"])
         config = found.config_class.from_mapping(whole.config["settings"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CouldNotRun(f"the population in {folder} is damaged: {error}.") from None
     experiment: Any = found.experiment
     population = Population(
         whole.experiment,
@@ -129,12 +119,3 @@ def _own_files(folder: Path) -> dict[str, bytes]:
     """Read the files that an opened report lacks, so that it can be saved elsewhere."""
     files = [folder / name for name in (WEIGHTS, HISTORY, TABLE, MEMBERS)]
     return {file.name: file.read_bytes() for file in files if file.is_file()}
-
-
-def _read(file: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safetensors.safe_open(str(file), framework="pt") as stored:
-            facts = json.loads((stored.metadata() or {}).get("facts", "{}"))
-            return {name: stored.get_tensor(name) for name in stored.keys()}, facts  # noqa: SIM118  not a mapping
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise CouldNotRun(f"could not read {file}: {error}.") from None

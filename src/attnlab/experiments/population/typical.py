@@ -1,20 +1,21 @@
 """How typical each member is: its distance from the member in the middle."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from attnlab.draw.sections import Table
 from attnlab.experiments.population.members import TrainedMembers
 from attnlab.experiments.population.population_heads import PopulationHeads
 from attnlab.look.alignment import medoid
 
-__all__ = ["Typicality", "measure_typicality", "ranked_members", "typical_section"]
-
 _MOST_ROWS = 100  # of a table that a person reads
 
 
-class Typicality(NamedTuple):
+@dataclass(frozen=True)
+class Typicality:
     """How far each member's heads are from those of the member in the middle.
 
     members: their indices in the population. middle: the one nearest to all others. distances: of
@@ -71,7 +72,7 @@ def ranked_members(
     return [who, "solved_at", *figures, "distance", "percentile", "rank"], rows
 
 
-def typical_section(population: TrainedMembers, typicality: Typicality) -> dict[str, Any]:
+def typical_section(population: TrainedMembers, typicality: Typicality) -> Table:
     """Rank the members, with the commands that open the most typical and the oddest."""
     columns, rows = ranked_members(population, typicality)
     folder, first, last = population.folder or "RUN", rows[0][0], rows[-1][0]
@@ -92,13 +93,12 @@ def typical_section(population: TrainedMembers, typicality: Typicality) -> dict[
             "in members.csv."
         )
         rows = rows[: _MOST_ROWS // 2] + rows[-(_MOST_ROWS // 2) :]
-    return {
-        "kind": "table",
-        "title": "Is my seed typical?",
-        "caption": caption,
-        "columns": [column.replace("_", " ") for column in columns],
-        "rows": [_shown(row) for row in rows],
-    }
+    return Table(
+        title="Is my seed typical?",
+        caption=caption,
+        columns=[column.replace("_", " ") for column in columns],
+        rows=[_shown(row) for row in rows],
+    )
 
 
 def _shown(row: list[Any]) -> list[Any]:

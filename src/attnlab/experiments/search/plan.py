@@ -1,28 +1,29 @@
 """The plan of a search: experiment, space, fixed settings, seeds, trials."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
+from attnlab.configs import Fields
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.population.fit import learnable
+from attnlab.experiments.population.fit import checked_seeds, learnable
 from attnlab.experiments.registry import find
 from attnlab.experiments.search.space import Dimension, dimension_of, read_space
 from attnlab.experiments.sweeps.axes import option_of
-from attnlab.experiments.sweeps.plan import checked_seeds, described_config
+from attnlab.experiments.sweeps.plan import described_config
 from attnlab.parts.linear import MatrixPath, matrix_path_in_use
 from attnlab.train.config import LayoutName
-
-__all__ = ["Plan"]
 
 _MOST_TRIALS = 10_000
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """A search before it is computed."""
 
     experiment: str
     dimensions: list[Dimension]
-    fixed: dict[str, Any]
+    fixed: Fields
     seeds: tuple[int, ...]
     trials: int
     layout: LayoutName

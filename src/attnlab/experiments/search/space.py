@@ -4,7 +4,8 @@ A range whose last number is ten times its first or more is searched on a logari
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from attnlab.configs import Config, Option
 from attnlab.errors import WrongUsage
@@ -13,12 +14,11 @@ from attnlab.experiments.sweeps.axes import axis_of, option_of, read_values, sho
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-__all__ = ["Dimension", "dimension_of", "read_space"]
-
 _DECADE = 10
 
 
-class Dimension(NamedTuple):
+@dataclass(frozen=True)
+class Dimension:
     """A field and its possible values: a range with both `ends`, or `choices`."""
 
     name: str

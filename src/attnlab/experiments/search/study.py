@@ -14,8 +14,6 @@ from attnlab.experiments.search.space import Dimension
 from attnlab.experiments.search.trial import RANDOM, Trial
 from attnlab.seeds import stream_seed
 
-__all__ = ["Study"]
-
 
 class Study:
     """The trials of a search, in an SQLite `file` or, if that is None, in memory."""

@@ -1,14 +1,12 @@
 """A trial: one setting, and the results of its seeds."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from attnlab.configs import Fields
+from attnlab.core.stats import Interval, share_interval
 from attnlab.display import displayed
-from attnlab.experiments.intervals import Interval, share_interval
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.outcome import CellOutcome
-
-__all__ = ["RANDOM", "Trial"]
 
 RANDOM = 10
 """The number of random trials before the first one that learns from the others."""
@@ -24,7 +22,7 @@ class Trial(NamedTuple):
     """
 
     number: int
-    fields: Mapping[str, Any]
+    fields: Fields
     seeds: int = 0
     solved: int = 0
     solved_at: float | None = None

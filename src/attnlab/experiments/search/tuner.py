@@ -1,18 +1,17 @@
-"""`search`: the best setting of an experiment, by trials that Optuna proposes.
+"""`tune`: the best setting of an experiment, by trials that Optuna proposes.
 
 The best setting is the one with which most seeds solve the problem; ties are broken by the loss.
 The trials are in `study.sqlite` in the run's folder, so that a stopped search resumes to the same
 trials.
 """
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from attnlab.core.store import write_text
 from attnlab.display import Card, displayed
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim
@@ -20,23 +19,22 @@ from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.folder import RunFolder, is_unfinished, read_to_go_on
 from attnlab.experiments.population.fit import learnable
 from attnlab.experiments.registry import find
-from attnlab.experiments.report import Report, open_run
+from attnlab.experiments.report import Report, ResultsReport, open_run
 from attnlab.experiments.search.plan import Plan
-from attnlab.experiments.search.report import make_document
+from attnlab.experiments.search.report import make_content
 from attnlab.experiments.search.study import Study
-from attnlab.experiments.search.trial import Trial
+from attnlab.experiments.search.trial import RANDOM, Trial
+from attnlab.experiments.sections import csv_text
+from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.cells import Grid, make_cell, units_of
 from attnlab.experiments.sweeps.engines import Engine, make_engine, where_to_compute
-from attnlab.experiments.sweeps.outcome import Outcome
+from attnlab.experiments.sweeps.outcome import Outcome, learned_words
 from attnlab.experiments.sweeps.sweep_folder import read_config_of
 from attnlab.experiments.sweeps.unit import read_answer
-from attnlab.files import write_text
 from attnlab.progress import notebook_bar
 from attnlab.train.config import LayoutName
 from attnlab.train.distributed import refuse_launched
 from attnlab.train.observer import Observer, Silent
-
-__all__ = ["Search", "open_search", "search"]
 
 _TOGETHER = 5  # trials proposed at once: they share a population, or the processors
 _STUDY = "study.sqlite"
@@ -71,21 +69,39 @@ class Search:
         """The whole report as one self-contained page."""
         return self.report.html()
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the trials as plain values."""
+        trials = [{**each._asdict(), "success": each.success} for each in self.trials]
+        return {"trials": trials}
+
     def _card(self) -> Card:
-        best = sorted(self.trials, key=lambda trial: -trial.score)
-        rows = [
-            [each.number, each.name, f"{each.solved} of {each.seeds}", each.loss] for each in best
-        ]
-        facts = [("folder", self.folder)] if self.folder else []
+        ranked = [trial for trial in self.trials if trial.success is not None]
+        ranked.sort(key=lambda trial: -trial.score)
+        rows = []
+        for each in ranked:
+            assert each.success is not None
+            learned = learned_words(each.solved, each.seeds, each.success)
+            loss = "" if each.loss is None else f"{each.loss:.4g}"
+            rows.append([each.number, *map(shown, each.fields.values()), *learned, loss])
+        lines = [f"best: {ranked[0].name}"] if ranked else []
+        if len(ranked) <= RANDOM:
+            lines.append(
+                f"the first {RANDOM} trials are drawn at random: the search has not begun yet"
+            )
+        names = list(self.trials[0].fields)
         return Card(
-            str(self), facts, ("trial", "setting, best first", "solved", "median loss"), rows
+            str(self),
+            [("folder", self.folder)] if self.folder else [],
+            ["trial", *names, "learned", "share", "95 % interval", "loss"],
+            rows,
+            lines,
         )
 
     def __str__(self) -> str:
-        return str(self.report.document["subtitle"])
+        return str(self.report.content.subtitle)
 
 
-def search(
+def tune(
     name: str,
     *,
     trials: int = 30,
@@ -136,7 +152,7 @@ def search(
     with make_engine(where.kind, num_workers=where.num_workers, address=where.address) as computing:
         if out is None:
             return _SearchRun(plan, None, watch).run(computing)
-        config = {**plan.to_config(), "computed_by": where._asdict()}
+        config = {**plan.to_config(), "computed_by": asdict(where)}
         with RunFolder.begin(Path(out), config, watch.tell, resume=resume) as folder:
             return _SearchRun(plan, folder, watch).run(computing)
 
@@ -239,7 +255,7 @@ def _report(
         "models": f"{sum(trial.seeds for trial in trials):,}",
         "computed": ", ".join(counts) if len(places) > 1 else next(iter(places), "nothing yet"),
     }
-    document = make_document(
+    content = make_content(
         plan.experiment,
         plan.dimensions,
         plan.fixed,
@@ -252,7 +268,7 @@ def _report(
         {"trial": trial.number, **trial.fields, "learned": trial.solved, "seeds": trial.seeds}
         for trial in trials
     ]
-    return Report(plan.experiment, config, tuple(claims), metrics, document)
+    return ResultsReport(plan.experiment, config, tuple(claims), metrics, content)
 
 
 def _problems(plan: Plan, trials: Sequence[Trial]) -> list[ProblemDescription]:
@@ -279,12 +295,11 @@ def _all_made(plan: Plan, trials: Sequence[Trial]) -> Claim:
 
 
 def _csv(plan: Plan, trials: Sequence[Trial]) -> str:
-    stream = io.StringIO()
     names = [dimension.name for dimension in plan.dimensions]
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["trial", *names, "seeds", "solved", "solved_at", "loss", "broken", "refusal"])
+    columns = ["trial", *names, "seeds", "solved", "solved_at", "loss", "broken", "refusal"]
+    rows = []
     for each in trials:
         values = [each.fields[name] for name in names]
         results = [each.seeds, each.solved, each.solved_at, each.loss, each.broken, each.refusal]
-        writer.writerow([each.number, *values, *results])
-    return stream.getvalue()
+        rows.append([each.number, *values, *results])
+    return csv_text(columns, rows)

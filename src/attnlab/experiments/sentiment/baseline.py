@@ -1,7 +1,8 @@
 """The baselines: TF-IDF and logistic regression, on the same split, in two sizes."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,10 +10,9 @@ from torch import Tensor
 from attnlab.errors import CouldNotRun
 from attnlab.tasks.texts import Split
 
-__all__ = ["BASELINES", "Baseline", "require_library", "train_baselines"]
 
-
-class Recipe(NamedTuple):
+@dataclass(frozen=True)
+class Recipe:
     """A baseline's settings.
 
     key: its name in claims. about: its description. features: options of TF-IDF. freedom: the
@@ -41,7 +41,8 @@ features, logarithms of counts, and a tenth of the regularization, which gains t
 accuracy on short sentences and six on long reviews. LR is logistic regression."""
 
 
-class Baseline(NamedTuple):
+@dataclass(frozen=True)
+class Baseline:
     """A trained baseline: its answers on the test texts, (texts,) class numbers, and its size."""
 
     name: str

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from attnlab.draw.sections import Heatmap, MapChoice, Maps, Section, Table
 from attnlab.experiments.sentiment.data import Data
 from attnlab.experiments.sentiment.sentiment_claims import Outcome
-
-__all__ = ["ClassFigures", "class_figures", "class_sections", "confusion_matrix"]
 
 _MOST_CLASSES_SHOWN = 60  # in the confusion matrix
 
@@ -48,7 +47,7 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def class_sections(data: Data, fair: Outcome) -> list[dict[str, Any]]:
+def class_sections(data: Data, fair: Outcome) -> list[Section]:
     """Return the table of precision, recall and F1, and the confusion matrices."""
     rows: list[list[Any]] = []
     choices = []
@@ -58,7 +57,7 @@ def class_sections(data: Data, fair: Outcome) -> list[dict[str, Any]]:
             rows.append([name, label, *map(_share, each[:3]), round(each.num_texts)])
         means = [_mean([each[place] for each in figures]) for place in range(3)]
         rows.append([name, "mean of the classes", *map(_share, means), round(float(counts.sum()))])
-        choices.append({"label": name, "note": "", "maps": [_confusion_map(counts, data)]})
+        choices.append(MapChoice(label=name, note="", maps=[_confusion_map(counts, data)]))
     shown = ""
     if len(data.classes) > _MOST_CLASSES_SHOWN:
         shown = (
@@ -66,27 +65,21 @@ def class_sections(data: Data, fair: Outcome) -> list[dict[str, Any]]:
             f"{len(data.classes):,}."
         )
     return [
-        {
-            "kind": "table",
-            "title": "Class by class",
-            "caption": (
-                "Precision: the share of the texts with this answer that belong to the class. "
-                "Recall: the share of the texts of the class that get the answer. F1: their "
-                "harmonic mean. Counted over all trainings; n/a where there is nothing to count, "
-                "which the mean of the classes leaves out."
-            ),
-            "columns": ["model", "class", "precision", "recall", "F1", "test texts"],
-            "rows": rows,
-        },
-        {
-            "kind": "maps",
-            "title": "Confusion matrix",
-            "caption": (
-                "Each row shows the answers to the test texts of one class, as shares of them, "
-                f"mean of the trainings.{shown}"
-            ),
-            "choices": choices,
-        },
+        Table(
+            title="Class by class",
+            caption="Precision: the share of the texts with this answer that belong to the class. "
+            "Recall: the share of the texts of the class that get the answer. F1: their "
+            "harmonic mean. Counted over all trainings; n/a where there is nothing to count, "
+            "which the mean of the classes leaves out.",
+            columns=["model", "class", "precision", "recall", "F1", "test texts"],
+            rows=rows,
+        ),
+        Maps(
+            title="Confusion matrix",
+            caption="Each row shows the answers to the test texts of one class, as shares of them, "
+            f"mean of the trainings.{shown}",
+            choices=choices,
+        ),
     ]
 
 
@@ -103,21 +96,13 @@ def _confusions(data: Data, fair: Outcome) -> dict[str, Tensor]:
     }
 
 
-def _confusion_map(counts: Tensor, data: Data) -> dict[str, Any]:
+def _confusion_map(counts: Tensor, data: Data) -> Heatmap:
     """Draw the classes with most test texts, in their usual order."""
     most = counts.sum(1).argsort(descending=True, stable=True)[:_MOST_CLASSES_SHOWN].sort().values
     shares = (counts / counts.sum(1, keepdim=True).clamp(min=1.0))[most][:, most]
     names = [data.classes[place] for place in most.tolist()]
-    return {
-        "title": "answers, by class",
-        "rows": [[round(share, 4) for share in row] for row in shares.tolist()],
-        "row_labels": names,
-        "column_labels": names,
-        "row_title": "class",
-        "column_title": "answer",
-        "low": 0.0,
-        "high": 1.0,
-    }
+    rows = [[round(share, 4) for share in row] for row in shares.tolist()]
+    return Heatmap.of_weights("answers, by class", rows, names, names, ("class", "answer"))
 
 
 def _share(share: float | None) -> str:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
+from attnlab.core.store import read_json
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
 from attnlab.experiments.sentiment.baseline import require_library, train_baselines
@@ -28,21 +29,18 @@ from attnlab.experiments.sentiment.fit import (
 )
 from attnlab.experiments.sentiment.inspection import ask_text
 from attnlab.experiments.sentiment.leak_control import exchange_test_texts
-from attnlab.experiments.sentiment.report import make_document, make_document_of_one
+from attnlab.experiments.sentiment.report import make_content, make_content_of_one
 from attnlab.experiments.sentiment.sentiment_claims import (
     Outcome,
     evaluate_claims,
     evaluate_claims_of_one,
     majority_accuracy,
 )
-from attnlab.files import read_json
 from attnlab.look.questions import Verdict
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import TextTokenizer, clean, open_tokenizer, words_of
 from attnlab.train import Trained
 from attnlab.train.loop import using_threads
-
-__all__ = ["VARYING", "ask", "conclude", "describe_problem", "problem", "prompt_words", "run"]
 
 VARYING = frozenset({"learning_rate", "weight_decay", "word_dropout"})
 """The fields in which the members of one population may differ."""
@@ -77,13 +75,13 @@ def _run(config: SentimentConfig, context: Run) -> Findings:
     context.stage("report")
     fair = outcomes[0]
     claims = evaluate_claims(data, outcomes, unseen)
-    document = make_document(config, context, data, outcomes)
+    content = make_content(config, context, data, outcomes)
     other = names[1]
     _IN_MEMORY[main] = prepared[config.main]
     return Findings(
         main,
         claims,
-        document,
+        content,
         models={other: fair.models[other][0].model},
         files={
             _FILE: _written(fair.prepared[config.main]),
@@ -138,9 +136,9 @@ def conclude(model: nn.Module, trained: Trained, config: SentimentConfig, contex
     found = evaluate_on_test(model, prepared, trained, before)
     outcome = Outcome({config.main: prepared}, {config.main: [found]}, [])
     _IN_MEMORY[model] = prepared
-    document = make_document_of_one(config, context, data, outcome)
+    content = make_content_of_one(config, context, data, outcome)
     return Findings(
-        model, evaluate_claims_of_one(data, outcome), document, files={_FILE: _written(prepared)}
+        model, evaluate_claims_of_one(data, outcome), content, files={_FILE: _written(prepared)}
     )
 
 

@@ -6,21 +6,9 @@ text, and an interval that holds for another test set and another training has t
 
 import math
 
-import torch
 from torch import Tensor
 
-from attnlab.experiments.intervals import Interval, share_interval
-from attnlab.quantiles import student_quantile
-
-__all__ = [
-    "accuracy_interval",
-    "difference_interval",
-    "in_words",
-    "mcnemar",
-    "points",
-]
-
-_MOST_FREEDOM = 1_000  # degrees of freedom beyond which Student's t hardly changes
+from attnlab.core.stats import Interval, share_interval, sign_test, student_quantile
 
 
 def accuracy_interval(correct: Tensor) -> Interval:
@@ -49,7 +37,7 @@ def difference_interval(one: Tensor, other: Tensor) -> Interval:
     total, freedom = num_texts + 2, max(1, num_texts - 1)
     center = float(of_texts.sum()) / total
     by_texts = ((float(of_texts.square().sum()) + 1) / total - center**2) / total
-    reach = student_quantile(min(freedom, _MOST_FREEDOM)) * math.sqrt(by_texts)
+    reach = student_quantile(freedom) * math.sqrt(by_texts)
     if num_trainings > 1:
         of_trainings = differences.mean(1)
         rest = differences - of_texts - of_trainings.unsqueeze(1) + value
@@ -79,10 +67,4 @@ def in_words(difference: Interval) -> str:
 
 def mcnemar(one: Tensor, other: Tensor) -> float:
     """Return the two-sided exact p of McNemar's test of two models' answers."""
-    wins, losses = int((one & ~other).sum()), int((~one & other).sum())
-    total = wins + losses
-    logs = torch.lgamma(torch.arange(total + 2, dtype=torch.float64))  # lgamma(n + 1) = log n!
-    smaller = torch.arange(min(wins, losses) + 1)
-    ways = logs[total + 1] - logs[smaller + 1] - logs[total - smaller + 1]
-    tail = ways - total * math.log(2.0)
-    return min(1.0, 2 * float(tail.exp().sum()))
+    return sign_test(int((one & ~other).sum()), int((~one & other).sum()))

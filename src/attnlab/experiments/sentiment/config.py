@@ -1,16 +1,13 @@
 """Every option of `sentiment`: the texts, the two models, their training, the baseline."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from attnlab.configs import Config, option
+from attnlab.configs import Config, Fields, option
 from attnlab.errors import WrongUsage
 from attnlab.models.encoder import EncoderConfig
 from attnlab.tasks.text_files import Columns
 from attnlab.train.config import TrainConfig
-
-__all__ = ["NAME", "ModelName", "SentimentConfig"]
 
 NAME = "sentiment"
 ModelName = Literal["mini", "best"]
@@ -23,7 +20,7 @@ _USUAL_PATIENCE = 2
 class SentimentConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Mapping[str, Any]] = {
+    QUICK: ClassVar[Fields] = {
         "seeds": 2,
         "epochs": 4,
         "most_texts": 1_000,

@@ -1,6 +1,6 @@
 """The texts of a run: their source, what was left out, and the splits."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 
@@ -20,10 +20,9 @@ from attnlab.tasks.texts import (
 from attnlab.tasks.tokenizers import clean
 from attnlab.tasks.verdicts import VERDICTS
 
-__all__ = ["Arrangement", "Data", "load_data"]
 
-
-class Arrangement(NamedTuple):
+@dataclass(frozen=True)
+class Arrangement:
     """One split; `shared` distinct texts are in training and held out too."""
 
     name: str
@@ -36,7 +35,8 @@ class Arrangement(NamedTuple):
         return len(self.split.test)
 
 
-class Data(NamedTuple):
+@dataclass(frozen=True)
+class Data:
     """All texts of a run; the first arrangement has no leaks and trains the main models."""
 
     classes: tuple[str, ...]

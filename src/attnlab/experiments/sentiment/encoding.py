@@ -10,8 +10,6 @@ from torch.nn.utils.rnn import pad_sequence
 from attnlab.tasks.texts import LabelledText
 from attnlab.tasks.tokenizers import PAD, TextTokenizer
 
-__all__ = ["Batch", "Coded", "code", "epoch_order", "make_batch", "ordered_batches"]
-
 _BUCKET = 16  # batches sorted by length together, which saves padding
 
 

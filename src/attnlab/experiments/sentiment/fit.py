@@ -2,14 +2,14 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import MetricLine, Run
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement
 from attnlab.experiments.sentiment.encoding import (
@@ -25,27 +25,11 @@ from attnlab.tasks.tokenizers import TextTokenizer
 from attnlab.train import Evaluation, Member, Trained
 from attnlab.train.loop import Draw
 
-__all__ = [
-    "Prepared",
-    "TrainedModel",
-    "answer",
-    "build",
-    "evaluate_on_test",
-    "is_right",
-    "learner",
-    "loss",
-    "make_draw",
-    "make_evaluation",
-    "prepare",
-    "stop_after",
-    "train_model",
-    "watched_texts",
-]
-
 _MOST_WATCHED = 1_000  # training texts of an evaluation
 
 
-class Prepared(NamedTuple):
+@dataclass(frozen=True)
+class Prepared:
     """A split as a model reads it; the tokenizer is built from the training texts alone."""
 
     name: ModelName
@@ -57,7 +41,8 @@ class Prepared(NamedTuple):
     test: Coded
 
 
-class TrainedModel(NamedTuple):
+@dataclass(frozen=True)
+class TrainedModel:
     """One training: the model with its best weights, its curves, and its answers on the test texts.
 
     probabilities: (texts, classes). correct, and correct_before any training: (texts,) boolean.
@@ -80,7 +65,7 @@ class TrainedModel(NamedTuple):
         return float(self.correct.double().mean())
 
     @property
-    def epochs(self) -> list[dict[str, Any]]:
+    def epochs(self) -> list[MetricLine]:
         """The evaluations after each epoch."""
         return [line for line in self.trained.metrics if "accuracy" in line]
 
@@ -125,7 +110,7 @@ def train_model(
     context.stage(f"{name}, split {where}, training {member + 1} of {config.seeds}")
     correct_before = is_right(model.eval(), prepared.test)
 
-    def record(_: int, line: dict[str, Any]) -> None:
+    def record(_: int, line: MetricLine) -> None:
         context.record({"model": name, "split": where, "member": member, **line})
 
     found = context.train(

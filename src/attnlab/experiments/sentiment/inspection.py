@@ -2,11 +2,12 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from attnlab.draw.sections import Heatmap
 from attnlab.experiments.sentiment.encoding import Coded, make_batch
 from attnlab.experiments.sentiment.fit import Prepared, TrainedModel, answer
 from attnlab.look.heads import head_at
@@ -15,19 +16,6 @@ from attnlab.look.recording import record
 from attnlab.look.trace import Trace
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import UNK, PartTokenizer, TextTokenizer, clean
-
-__all__ = [
-    "UNKNOWN_WORDS",
-    "Padded",
-    "WeightSums",
-    "ask_text",
-    "correct_without_attention",
-    "maps_of",
-    "padding_changes",
-    "strongest_parts",
-    "sum_weights",
-    "texts_to_show",
-]
 
 UNKNOWN_WORDS = (
     "Words in [brackets] are not in the vocabulary: the model reads the same <UNK> for each of "
@@ -39,7 +27,8 @@ _FURTHEST = 64  # tokens of padding at most
 _LONGEST_SHOWN = 18  # tokens of a text that is shown, if possible
 
 
-class Padded(NamedTuple):
+@dataclass(frozen=True)
+class Padded:
     """The effect of padding: the largest difference of a logit, and the verdicts that changed.
 
     num_pads: the number of PAD tokens that were added, over all texts and paddings.
@@ -52,7 +41,8 @@ class Padded(NamedTuple):
     num_pads: int
 
 
-class WeightSums(NamedTuple):
+@dataclass(frozen=True)
+class WeightSums:
     """Sums of attention weights: largest distance from 1, and largest weight on PAD."""
 
     from_one: float
@@ -172,22 +162,15 @@ def texts_to_show(
     return list(chosen.values())
 
 
-def maps_of(trace: Trace, most_maps: int = 64, most_tokens: int = 40) -> list[dict[str, Any]]:
+def maps_of(trace: Trace, most_maps: int = 64, most_tokens: int = 40) -> list[Heatmap]:
     """Turn a trace's heads into maps: layer by layer, head by head."""
     words = list(trace.tokens[:most_tokens])
     return [
-        {
-            "title": f"Head {head_at(head.site, head.head)}",
-            "rows": [
-                [round(weight, 4) for weight in row[:most_tokens]]
-                for row in head.rows[:most_tokens]
-            ],
-            "row_labels": words,
-            "column_labels": words,
-            "row_title": "query",
-            "column_title": "key",
-            "low": 0.0,
-            "high": 1.0,
-        }
+        Heatmap.of_weights(
+            f"Head {head_at(head.site, head.head)}",
+            [[round(weight, 4) for weight in row[:most_tokens]] for row in head.rows[:most_tokens]],
+            words,
+            words,
+        )
         for head in trace.attention[:most_maps]
     ]

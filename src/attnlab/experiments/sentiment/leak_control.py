@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -14,13 +14,12 @@ from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfi
 from attnlab.experiments.sentiment.data import Arrangement, Data
 from attnlab.tasks.texts import LabelledText, Split
 
-__all__ = ["EPOCHS", "LeakControl", "exchange_test_texts"]
-
 EPOCHS = 2
 _MOST_TRAINING, _MOST_HELD = 400, 100  # texts of the short training, and of each part held out
 
 
-class LeakControl(NamedTuple):
+@dataclass(frozen=True)
+class LeakControl:
     """The differences between the trainings, such as "weights of best", and the sizes."""
 
     differences: list[str]

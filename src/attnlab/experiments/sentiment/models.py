@@ -26,8 +26,6 @@ from attnlab.tasks.tokenizers import (
     WordTokenizer,
 )
 
-__all__ = ["build_best", "build_mini", "build_tokenizer", "hide_words", "log_count_ratios"]
-
 _MOST_NUMBERS = 32_000_000  # in the best model's embedding
 _NOISE = 0.02  # spread of the channels that hold no count
 _GAIN = 0.4  # times √tokens: the initial scale of the read-out

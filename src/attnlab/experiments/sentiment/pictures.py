@@ -1,19 +1,28 @@
 """Figures of the run's own model and texts: the stack, recurrent against parallel, positions."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnlab.draw.sections import (
+    Arrow,
+    Box,
+    Diagram,
+    Heatmap,
+    MapChoice,
+    Maps,
+    Section,
+    Table,
+    Tone,
+)
 from attnlab.experiments.sentiment.fit import Prepared
 from attnlab.models.embedding import Embedding
 from attnlab.models.encoder import Encoder
 from attnlab.models.parameters import count_from_model
 from attnlab.parts.blocks import Block
-
-__all__ = ["architecture_section", "positions_section", "recurrence_sections"]
 
 _WIDTH, _HEIGHT, _GAP = 330, 46, 22  # of a box, and between boxes, pixels
 _LEFT = 70  # where the boxes begin; the residual connections run on the left of them
@@ -21,61 +30,55 @@ _MOST_BLOCKS = 6  # drawn one by one; of a deeper model, the first ones
 _MOST_WORDS = 6  # of the example in the picture of recurrence
 
 
-class Layer(NamedTuple):
+@dataclass(frozen=True)
+class Layer:
     """One box of the stack; is_bypassed: whether a residual connection passes it."""
 
     title: str
     note: str
     is_bypassed: bool = False
-    tone: str = "plain"
+    tone: Tone = "plain"
 
 
-def architecture_section(model: Encoder, prepared: Prepared) -> dict[str, Any]:
+def architecture_section(model: Encoder, prepared: Prepared) -> Diagram:
     """Draw the modules of the model, from the tokens down to the classes."""
     layers = _layers_of(model, prepared)
     boxes, arrows = [], []
     middle, top = _LEFT + _WIDTH / 2, 10.0
     for number, layer in enumerate(layers):
         boxes.append(
-            {
-                "x": _LEFT,
-                "y": top,
-                "width": _WIDTH,
-                "height": _HEIGHT,
-                "title": layer.title,
-                "note": layer.note,
-                "tone": layer.tone,
-            }
+            Box(
+                x=_LEFT,
+                y=top,
+                width=_WIDTH,
+                height=_HEIGHT,
+                title=layer.title,
+                note=layer.note,
+                tone=layer.tone,
+            )
         )
         if number:
-            arrows.append(
-                {"points": [[middle, top - _GAP], [middle, top]], "dashed": False, "label": ""}
-            )
+            arrows.append(Arrow(points=[(middle, top - _GAP), (middle, top)]))
         if layer.is_bypassed:
             start, end = top - _GAP / 2, top + _HEIGHT + _GAP + _HEIGHT / 2
-            points = [[middle, start], [_LEFT - 30, start], [_LEFT - 30, end], [_LEFT, end]]
-            arrows.append({"points": points, "dashed": True, "label": ""})
+            points = [(middle, start), (_LEFT - 30, start), (_LEFT - 30, end), (_LEFT, end)]
+            arrows.append(Arrow(points=points, dashed=True))
         top += _HEIGHT + _GAP
     counts = count_from_model(model)
-    return {
-        "kind": "diagram",
-        "title": "The model",
-        "caption": (
-            f"Drawn from the modules of the trained model, {sum(counts.values()):,} parameters in "
-            "all; shapes are length × width. Dashed: the residual stream, which is added to the "
-            "output of a sub-layer."
-        ),
-        "figure": "architecture",
-        "width": _LEFT + _WIDTH + 20,
-        "height": top,
-        "boxes": boxes,
-        "arrows": arrows,
-    }
+    return Diagram(
+        title="The model",
+        caption=f"Drawn from the modules of the trained model, {sum(counts.values()):,} "
+        "parameters in all; shapes are length × width. Dashed: the residual stream, which is "
+        "added to the output of a sub-layer.",
+        figure="architecture",
+        width=_LEFT + _WIDTH + 20,
+        height=top,
+        boxes=boxes,
+        arrows=arrows,
+    )
 
 
-def recurrence_sections(
-    model: Encoder, prepared: Prepared, texts: Sequence[str]
-) -> list[dict[str, Any]]:
+def recurrence_sections(model: Encoder, prepared: Prepared, texts: Sequence[str]) -> list[Section]:
     """Draw a recurrent network and this model reading one of the texts, and count their steps."""
     starts = [prepared.tokenizer.words(text)[:_MOST_WORDS] for text in texts]
     words = max(starts, key=lambda words: len(set(words)))
@@ -95,22 +98,19 @@ def recurrence_sections(
             [f"multiplications: {what}", length * 6 * width**2, _block_products(model, length)],
         ]
     rows.append(["parameters of a layer", recurrent, block])
-    table = {
-        "kind": "table",
-        "title": "Recurrent against parallel, counted",
-        "caption": (
-            "One layer of a gated recurrent unit (torch.nn.GRU) and one block of this model, "
-            f"both of width {width}, on the test texts of this run. A recurrent layer has to wait "
-            "for the token before; attention reads all at once, at a cost for each pair of tokens."
-        ),
-        "columns": ["", "recurrent layer", "block of this model"],
-        "rows": rows,
-    }
+    table = Table(
+        title="Recurrent against parallel, counted",
+        caption="One layer of a gated recurrent unit (torch.nn.GRU) and one block of this model, "
+        f"both of width {width}, on the test texts of this run. A recurrent layer has to wait "
+        "for the token before; attention reads all at once, at a cost for each pair of tokens.",
+        columns=["", "recurrent layer", "block of this model"],
+        rows=rows,
+    )
     return [_recurrence_diagram(words, mean), table]
 
 
 @torch.no_grad()
-def positions_section(model: Encoder, prepared: Prepared, text: str) -> dict[str, Any]:
+def positions_section(model: Encoder, prepared: Prepared, text: str) -> Maps:
     """Compare a text's vectors with each other: tokens alone, positions alone, and their sum."""
     ids = torch.tensor([prepared.tokenizer.ids(text)])
     words = _numbered(prepared.tokenizer.words(text))
@@ -124,34 +124,31 @@ def positions_section(model: Encoder, prepared: Prepared, text: str) -> dict[str
     meaning = "This model adds no positions: it reads its tokens as a set."
     if has_positions:
         meaning = "Alone, a word is the same at every position; with its position added it is not."
-    return {
-        "kind": "maps",
-        "title": "Token against token with position",
-        "caption": (
-            "The similarity (cosine, 1 for the same direction) of the vectors of each two tokens "
-            f"before the first block. {meaning}"
-        ),
-        "figure": "positions",
-        "choices": [
-            {
-                "label": text,
-                "note": _repeated_note(words, tokens, both),
-                "maps": [
-                    {
-                        "title": title,
-                        "rows": _cosines(vectors),
-                        "row_labels": words,
-                        "column_labels": words,
-                        "row_title": "",
-                        "column_title": "",
-                        "low": -1.0,
-                        "high": 1.0,
-                    }
+    return Maps(
+        title="Token against token with position",
+        caption="The similarity (cosine, 1 for the same direction) of the vectors of each two "
+        f"tokens before the first block. {meaning}",
+        figure="positions",
+        choices=[
+            MapChoice(
+                label=text,
+                note=_repeated_note(words, tokens, both),
+                maps=[
+                    Heatmap(
+                        title=title,
+                        rows=_cosines(vectors),
+                        row_labels=words,
+                        column_labels=words,
+                        row_title="",
+                        column_title="",
+                        low=-1.0,
+                        high=1.0,
+                    )
                     for title, vectors in shown
                 ],
-            }
+            )
         ],
-    }
+    )
 
 
 def _layers_of(model: Encoder, prepared: Prepared) -> list[Layer]:
@@ -238,59 +235,54 @@ def _block_products(model: Encoder, length: int) -> int:
     return length * (4 * width**2 + 2 * width * inner) + 2 * length**2 * width
 
 
-def _recurrence_diagram(words: list[str], mean: int) -> dict[str, Any]:
+def _recurrence_diagram(words: list[str], mean: int) -> Diagram:
     step, width, height = 118, 96, 34
-    boxes: list[dict[str, Any]] = []
-    arrows: list[dict[str, Any]] = []
+    boxes: list[Box] = []
+    arrows: list[Arrow] = []
 
-    def row(top: float, titles: Sequence[str], tone: str, left: float) -> list[tuple[float, float]]:
+    def row(
+        top: float, titles: Sequence[str], tone: Tone, left: float
+    ) -> list[tuple[float, float]]:
         for place, title in enumerate(titles):
             boxes.append(
-                {
-                    "x": left + place * step,
-                    "y": top,
-                    "width": width,
-                    "height": height,
-                    "title": title,
-                    "note": "",
-                    "tone": tone,
-                }
+                Box(
+                    x=left + place * step,
+                    y=top,
+                    width=width,
+                    height=height,
+                    title=title,
+                    tone=tone,
+                )
             )
         return [(left + place * step + width / 2, top) for place in range(len(titles))]
 
     states = row(100, [f"state {place + 1}" for place in range(len(words))], "accent", 10)
     for place, (x, top) in enumerate(row(20, words, "quiet", 10)):
-        arrows.append(
-            {"points": [[x, top + height], [x, states[place][1]]], "dashed": False, "label": ""}
-        )
+        arrows.append(Arrow(points=[(x, top + height), (x, states[place][1])]))
         if place:
             ends = [
-                [states[place - 1][0] + width / 2, 100 + height / 2],
-                [x - width / 2, 100 + height / 2],
+                (states[place - 1][0] + width / 2, 100 + height / 2),
+                (x - width / 2, 100 + height / 2),
             ]
-            arrows.append({"points": ends, "dashed": False, "label": ""})
+            arrows.append(Arrow(points=ends))
     outputs = row(310, [f"output {place + 1}" for place in range(len(words))], "accent", 10)
     for x, top in row(190, words, "quiet", 10):
         for number, (end, bottom) in enumerate(outputs):
             is_last = number == len(outputs) - 1
-            arrows.append(
-                {"points": [[x, top + height], [end, bottom]], "dashed": not is_last, "label": ""}
-            )
-    return {
-        "kind": "diagram",
-        "title": "Recurrent against parallel",
-        "caption": (
-            f"Above, a recurrent network: each state waits for the one before, {len(words)} steps "
-            f"for these {len(words)} tokens and {mean} for a test text of mean length; information "
-            "from the first token passes through all other states. Below, attention: every output "
-            "reads every token directly, in 1 step (solid: the inputs of the last output)."
-        ),
-        "figure": "recurrence",
-        "width": 20 + step * len(words),
-        "height": 364,
-        "boxes": boxes,
-        "arrows": arrows,
-    }
+            arrows.append(Arrow(points=[(x, top + height), (end, bottom)], dashed=not is_last))
+    return Diagram(
+        title="Recurrent against parallel",
+        caption=f"Above, a recurrent network: each state waits for the one before, {len(words)} "
+        f"steps for these {len(words)} tokens and {mean} for a test text of mean length; "
+        "information from the first token passes through all other states. Below, attention: "
+        "every output reads every token directly, in 1 step (solid: the inputs of the last "
+        "output).",
+        figure="recurrence",
+        width=20 + step * len(words),
+        height=364,
+        boxes=boxes,
+        arrows=arrows,
+    )
 
 
 def _cosines(vectors: Tensor) -> list[list[float]]:

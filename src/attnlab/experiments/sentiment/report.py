@@ -9,8 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnlab.core.stats import Interval
+from attnlab.draw.sections import (
+    Bars,
+    BarSeries,
+    Level,
+    Lines,
+    MapChoice,
+    Maps,
+    ReportContent,
+    Scalar,
+    Series,
+    Table,
+    Text,
+)
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.intervals import Interval
 from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.experiments.sentiment.classes import class_sections
 from attnlab.experiments.sentiment.comparison import (
@@ -40,16 +53,14 @@ from attnlab.experiments.sentiment.sentiment_claims import Outcome, majority_acc
 from attnlab.models.parameters import count_from_model
 from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean, words_of
 
-__all__ = ["make_document", "make_document_of_one"]
-
 _OVERFITTING = 0.10  # of accuracy, between training and validation
 _FEWEST_TO_JUDGE = 100  # validation texts below which such a gap could be chance
 
 
-def make_document(
+def make_content(
     config: SentimentConfig, context: Run, data: Data, outcomes: Sequence[Outcome]
-) -> dict[str, Any]:
-    """Make the report's document."""
+) -> ReportContent:
+    """Make the report's content."""
     fair, main = outcomes[0], config.main
     model = fair.models[main][0].model
     shown = texts_to_show(fair.prepared[main], fair.models[main][0], config.show)
@@ -59,23 +70,21 @@ def make_document(
     if data.is_built_in:
         told = f"; {data.fair.num_judged} test texts are too few to tell models apart"
     classes = ", ".join(data.classes) if len(data.classes) <= 6 else f"{len(data.classes):,}"
-    return {
-        "title": NAME,
-        "subtitle": (
-            f"A mini transformer and a model that starts from counts put texts into "
-            f"{len(data.classes)} classes. On {data.fair.num_judged:,} texts they never saw, "
-            f"{', '.join(scores)} are right{told}."
-        ),
-        "facts": [
-            ["seed", str(context.seed)],
-            ["data", _data_name(config) or "built-in verdicts"],
-            ["classes", classes],
-            ["training texts", f"{len(data.fair.split.train):,}"],
-            ["test texts", f"{data.fair.num_judged:,}"],
-            ["trainings of each model", str(config.seeds)],
-            ["parameters", f"{sum(count_from_model(model).values()):,} ({main})"],
+    return ReportContent(
+        title=NAME,
+        subtitle=f"A mini transformer and a model that starts from counts put texts into "
+        f"{len(data.classes)} classes. On {data.fair.num_judged:,} texts they never saw, "
+        f"{', '.join(scores)} are right{told}.",
+        facts=[
+            ("seed", str(context.seed)),
+            ("data", _data_name(config) or "built-in verdicts"),
+            ("classes", classes),
+            ("training texts", f"{len(data.fair.split.train):,}"),
+            ("test texts", f"{data.fair.num_judged:,}"),
+            ("trainings of each model", str(config.seeds)),
+            ("parameters", f"{sum(count_from_model(model).values()):,} ({main})"),
         ],
-        "sections": [
+        sections=[
             _accuracy_section(data, outcomes),
             _result_table(data, outcomes),
             *class_sections(data, fair),
@@ -83,7 +92,7 @@ def make_document(
             _data_section(config, data, fair),
             *_curve_sections(outcomes),
             *(_attention_section(name, main, fair, shown) for name in fair.models),
-            *_words_sections(fair),
+            _words_section(fair),
             architecture_section(model, fair.prepared[main]),
             *recurrence_sections(model, fair.prepared[main], [text for text, _ in shown]),
             positions_section(
@@ -92,31 +101,29 @@ def make_document(
             parameters_section(model),
             settings_section(dataclasses.replace(config, data=_data_name(config))),
         ],
-    }
+    )
 
 
-def make_document_of_one(
+def make_content_of_one(
     config: SentimentConfig, context: Run, data: Data, outcome: Outcome
-) -> dict[str, Any]:
-    """Make the document of a report on one training."""
+) -> ReportContent:
+    """Make the content of a report on one training."""
     name, prepared = config.main, outcome.prepared[config.main]
     found = outcome.models[name][0]
     shown = texts_to_show(prepared, found, config.show)
     interval = accuracy_interval(found.correct)
-    return {
-        "title": f"{NAME}: {name}",
-        "subtitle": (
-            f"One training of {name}: {_percent(interval.value)} of {data.fair.num_judged:,} "
-            f"texts that it never saw are right ({_percent(interval.low)} to "
-            f"{_percent(interval.high)}, 95 % interval)."
-        ),
-        "facts": [
-            ["seed", str(context.seed)],
-            ["data", _data_name(config) or "built-in verdicts"],
-            ["training texts", f"{len(data.fair.split.train):,}"],
-            ["parameters", f"{sum(count_from_model(found.model).values()):,}"],
+    return ReportContent(
+        title=f"{NAME}: {name}",
+        subtitle=f"One training of {name}: {_percent(interval.value)} of {data.fair.num_judged:,} "
+        f"texts that it never saw are right ({_percent(interval.low)} to "
+        f"{_percent(interval.high)}, 95 % interval).",
+        facts=[
+            ("seed", str(context.seed)),
+            ("data", _data_name(config) or "built-in verdicts"),
+            ("training texts", f"{len(data.fair.split.train):,}"),
+            ("parameters", f"{sum(count_from_model(found.model).values()):,}"),
         ],
-        "sections": [
+        sections=[
             _data_section(config, data, outcome),
             *_curve_sections([outcome]),
             _attention_section(name, name, outcome, shown),
@@ -124,7 +131,7 @@ def make_document_of_one(
             parameters_section(found.model),
             settings_section(dataclasses.replace(config, data=_data_name(config))),
         ],
-    }
+    )
 
 
 def _data_name(config: SentimentConfig) -> str | None:
@@ -142,7 +149,7 @@ def _share_of(correct: Tensor) -> str:
     return _percent(float(correct.double().mean()))
 
 
-def _accuracy_section(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _accuracy_section(data: Data, outcomes: Sequence[Outcome]) -> Bars:
     groups = [
         f"split {each.name}" + (" (leaks)" if each.shared else " (no text shared)")
         for each in data.arrangements
@@ -150,30 +157,25 @@ def _accuracy_section(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]
     measured = [_intervals(outcome) for outcome in outcomes]
     series = []
     for name in measured[0]:
-        values, low, high = zip(
-            *(each.get(name, (None, None, None)) for each in measured), strict=True
-        )
-        series.append({"name": name, "values": list(values), "low": list(low), "high": list(high)})
+        intervals = [each.get(name, (None, None, None)) for each in measured]
+        series.append(BarSeries.of_intervals(name, intervals))
     fair = data.fair.split
-    return {
-        "kind": "bars",
-        "title": "Accuracy",
-        "caption": (
-            "Accuracy on held-out texts, mean of "
-            f"{len(outcomes[0].models['mini'])} trainings for the two models, with its 95 % "
-            "interval over the distinct texts."
-        ),
-        "y_label": "accuracy",
-        "figure": "accuracy",
-        "groups": groups,
-        "series": series,
-        "levels": [
-            {
-                "name": "always the most frequent class",
-                "y": majority_accuracy(fair.train, fair.test),
-            }
+    return Bars(
+        title="Accuracy",
+        caption="Accuracy on held-out texts, mean of "
+        f"{len(outcomes[0].models['mini'])} trainings for the two models, with its 95 % "
+        "interval over the distinct texts.",
+        y_label="accuracy",
+        figure="accuracy",
+        groups=groups,
+        series=series,
+        levels=[
+            Level(
+                name="always the most frequent class",
+                y=majority_accuracy(fair.train, fair.test),
+            )
         ],
-    }
+    )
 
 
 def _intervals(outcome: Outcome) -> dict[str, Interval]:
@@ -186,42 +188,29 @@ def _intervals(outcome: Outcome) -> dict[str, Interval]:
     }
 
 
-def _result_table(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    rows: list[list[Any]] = []
+def _result_table(data: Data, outcomes: Sequence[Outcome]) -> Table:
+    rows: list[list[Scalar]] = []
     for arrangement, outcome in zip(data.arrangements, outcomes, strict=True):
         for name, found in outcome.models.items():
-            correct, each = outcome.correct(name), [model.accuracy for model in found]
-            gains = [_gain(correct, baseline.correct) for baseline in outcome.baselines]
-            gain = "too few texts to tell" if data.is_built_in else "; ".join(gains)
             size = sum(count_from_model(found[0].model).values())
-            spread = f"{_percent(min(each))} to {_percent(max(each))}"
-            rows.append(
-                [arrangement.name, name, *_shown(correct.double().mean(0)), spread, size, gain]
-            )
+            each = [model.accuracy for model in found]
+            about = _about(data, outcome, outcome.correct(name), each, size)
+            rows.append([arrangement.name, name, *about])
             if name == "best":
-                rows.append(_before_row(data, arrangement.name, outcome, size))
+                before = outcome.correct_before("best")
+                each = [float(model.correct_before.double().mean()) for model in found]
+                about = _about(data, outcome, before, each, size)
+                rows.append([arrangement.name, "best, before training", *about])
         for baseline in outcome.baselines:
-            size = baseline.num_parameters
-            rows.append(
-                [
-                    arrangement.name,
-                    baseline.name,
-                    *_shown(baseline.correct),
-                    "one training",
-                    size,
-                    "",
-                ]
-            )
+            about = [*_shown(baseline.correct), "one training", baseline.num_parameters, ""]
+            rows.append([arrangement.name, baseline.name, *about])
     names = " and ".join(baseline.name for baseline in outcomes[0].baselines) or "no baseline"
-    return {
-        "kind": "table",
-        "title": "Accuracies and sizes",
-        "caption": (
-            "Accuracies on the test texts, with 95 % intervals. The gain is in points over "
-            f"{names}, on the same texts (mean of the trainings, 95 % interval over texts and "
-            "trainings; p: McNemar's test of the first training, over texts alone)."
-        ),
-        "columns": [
+    return Table(
+        title="Accuracies and sizes",
+        caption="Accuracies on the test texts, with 95 % intervals. The gain is in points over "
+        f"{names}, on the same texts (mean of the trainings, 95 % interval over texts and "
+        "trainings; p: McNemar's test of the first training, over texts alone).",
+        columns=[
             "split",
             "model",
             "accuracy",
@@ -230,18 +219,19 @@ def _result_table(data: Data, outcomes: Sequence[Outcome]) -> dict[str, Any]:
             "parameters",
             "gain",
         ],
-        "rows": rows,
-    }
+        rows=rows,
+    )
 
 
-def _before_row(data: Data, where: str, outcome: Outcome, size: int) -> list[Any]:
-    """Return the row of the best model before any training."""
-    before, found = outcome.correct_before("best"), outcome.models["best"]
-    each = [float(model.correct_before.double().mean()) for model in found]
-    gains = [_gain(before, baseline.correct) for baseline in outcome.baselines]
-    gain = "too few texts to tell" if data.is_built_in else "; ".join(gains)
+def _about(
+    data: Data, outcome: Outcome, correct: Tensor, each: Sequence[float], size: int
+) -> list[Scalar]:
+    """Return accuracy, interval, spread over the trainings, size, and gain over the baselines."""
     spread = f"{_percent(min(each))} to {_percent(max(each))}"
-    return [where, "best, before training", *_shown(before.double().mean(0)), spread, size, gain]
+    gain = "too few texts to tell"
+    if not data.is_built_in:
+        gain = "; ".join(_gain(correct, baseline.correct) for baseline in outcome.baselines)
+    return [*_shown(correct.double().mean(0)), spread, size, gain]
 
 
 def _shown(correct: Tensor) -> tuple[str, str]:
@@ -257,9 +247,7 @@ def _gain(correct: Tensor, baseline: Tensor) -> str:
     return f"{gain.value * 100:+.1f} ({ends}, p {mcnemar(correct[0], baseline):.2g})"
 
 
-def _reading_section(
-    config: SentimentConfig, data: Data, outcomes: Sequence[Outcome]
-) -> dict[str, Any]:
+def _reading_section(config: SentimentConfig, data: Data, outcomes: Sequence[Outcome]) -> Text:
     """Interpret the numbers in words."""
     fair = outcomes[0]
     said = []
@@ -294,7 +282,7 @@ def _reading_section(
         f"{config.learning_rate:g}, with the gradient's norm clipped to 1.0; the token vectors of "
         "mini start with spread 1/√d_model, so that the embedding's factor √d_model makes it 1."
     )
-    return {"kind": "text", "title": "Interpretation", "text": "\n\n".join(said)}
+    return Text(title="Interpretation", text="\n\n".join(said))
 
 
 def _sources_of_skill(fair: Outcome) -> str:
@@ -347,7 +335,7 @@ def _range(ordered: Sequence[int]) -> str:
     return str(ordered[0]) if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
 
 
-def _data_section(config: SentimentConfig, data: Data, fair: Outcome) -> dict[str, Any]:
+def _data_section(config: SentimentConfig, data: Data, fair: Outcome) -> Table:
     split = data.fair.split
     rows: list[list[Any]] = [[what, count] for what, count in data.counts]
     for name, part in zip(("training", "validation", "test"), split, strict=True):
@@ -373,16 +361,15 @@ def _data_section(config: SentimentConfig, data: Data, fair: Outcome) -> dict[st
             ]
         )
     rows.append(["texts in training and held out", data.fair.shared])
-    return {
-        "kind": "table",
-        "title": "The data",
-        "caption": f"{data.said} Vocabularies come from the training texts alone.",
-        "columns": ["what", "how much"],
-        "rows": rows,
-    }
+    return Table(
+        title="The data",
+        caption=f"{data.said} Vocabularies come from the training texts alone.",
+        columns=["what", "how much"],
+        rows=rows,
+    )
 
 
-def _curve_sections(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def _curve_sections(outcomes: Sequence[Outcome]) -> list[Lines]:
     fair = outcomes[0]
     sections = []
     for name in fair.models:
@@ -396,42 +383,34 @@ def _curve_sections(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
                 series.append(_curve(f"training{where}", f"train_{figure}", outcome.models[name]))
                 series.append(_curve(f"validation{where}", held, outcome.models[name]))
             sections.append(
-                {
-                    "kind": "lines",
-                    "title": f"{figure.capitalize()} of {name}",
-                    "caption": (
-                        f"After each epoch, mean of {len(fair.models[name])} trainings; bands "
-                        "from the lowest to the highest. Where validation gets worse while "
-                        "training improves, a model overfits."
-                    ),
-                    **({"figure": f"{figure}-{name}"} if name == "mini" else {}),
-                    "x_label": "epoch",
-                    "y_label": words,
-                    "series": series,
-                }
+                Lines(
+                    title=f"{figure.capitalize()} of {name}",
+                    caption=f"After each epoch, mean of {len(fair.models[name])} trainings; bands "
+                    "from the lowest to the highest. Where validation gets worse while "
+                    "training improves, a model overfits.",
+                    figure=f"{figure}-{name}" if name == "mini" else None,
+                    x_label="epoch",
+                    y_label=words,
+                    series=series,
+                )
             )
     return sections
 
 
-def _curve(title: str, figure: str, found: Sequence[TrainedModel]) -> dict[str, Any]:
+def _curve(title: str, figure: str, found: Sequence[TrainedModel]) -> Series:
     values: list[list[float]] = []  # of each epoch, from the trainings that went so far
     for each in found:
         for number, line in enumerate(each.epochs):
             if number == len(values):
                 values.append([])
             values[number].append(line[figure])
-    return {
-        "name": title,
-        "x": list(range(1, len(values) + 1)),
-        "y": [sum(each) / len(each) for each in values],
-        "low": [min(each) for each in values],
-        "high": [max(each) for each in values],
-    }
+    spread = [(sum(each) / len(each), min(each), max(each)) for each in values]
+    return Series.of_intervals(title, range(1, len(values) + 1), spread)
 
 
 def _attention_section(
     name: ModelName, main: ModelName, fair: Outcome, shown: Sequence[tuple[str, str | None]]
-) -> dict[str, Any]:
+) -> Maps:
     prepared, model = fair.prepared[name], fair.models[name][0].model
     choices = []
     for text, label in shown:
@@ -440,38 +419,30 @@ def _attention_section(
         note = f"Verdict: {step.choice} with probability {max(step.probabilities):.3f}"
         if label is not None:
             note += ", which is right" if label == step.choice else f", but it is {label}"
-        choices.append({"label": clean(text), "note": f"{note}.", "maps": maps_of(trace)})
-    return {
-        "kind": "maps",
-        "title": f"Attention of {name}",
-        "caption": (
-            f"Each head of each layer of {name}: a row shows the attention weights of the token on "
-            f"the left on the tokens above. {UNKNOWN_WORDS}"
-        ),
-        **({"figure": "attention"} if name == main else {}),
-        "choices": choices,
-    }
+        choices.append(MapChoice(label=clean(text), note=f"{note}.", maps=maps_of(trace)))
+    return Maps(
+        title=f"Attention of {name}",
+        caption=f"Each head of each layer of {name}: a row shows the attention weights of the "
+        f"token on the left on the tokens above. {UNKNOWN_WORDS}",
+        figure="attention" if name == main else None,
+        choices=choices,
+    )
 
 
-def _words_sections(fair: Outcome) -> list[dict[str, Any]]:
+def _words_section(fair: Outcome) -> Table:
     prepared = fair.prepared["best"]
     assert isinstance(prepared.tokenizer, PartTokenizer)
     parts = strongest_parts(fair.models["best"][0].model, prepared.tokenizer)
-    return [
-        {
-            "kind": "table",
-            "title": "Strongest words of each class",
-            "caption": (
-                "The words, pairs of words and beginnings (with a dash) whose vectors add most to "
-                "the best model's logit of each class, without attention."
-            ),
-            "columns": ["class", "strongest first"],
-            "rows": [
-                [label, " · ".join(names)]
-                for label, names in list(zip(prepared.classes, parts, strict=True))[:20]
-            ],
-        }
-    ]
+    return Table(
+        title="Strongest words of each class",
+        caption="The words, pairs of words and beginnings (with a dash) whose vectors add most to "
+        "the best model's logit of each class, without attention.",
+        columns=["class", "strongest first"],
+        rows=[
+            [label, " · ".join(names)]
+            for label, names in list(zip(prepared.classes, parts, strict=True))[:20]
+        ],
+    )
 
 
 def _text_with_repeat(data: Data, fair: Outcome, main: ModelName, otherwise: str) -> str:

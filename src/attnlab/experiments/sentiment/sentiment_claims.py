@@ -3,14 +3,14 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from attnlab.core.stats import is_above
 from attnlab.draw.claims import judge_all
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.intervals import is_above
 from attnlab.experiments.sentiment.baseline import Baseline
 from attnlab.experiments.sentiment.comparison import difference_interval, points
 from attnlab.experiments.sentiment.config import ModelName
@@ -30,19 +30,12 @@ from attnlab.tasks.tokenizers import (
     words_of,
 )
 
-__all__ = [
-    "Outcome",
-    "evaluate_claims",
-    "evaluate_claims_of_one",
-    "majority_accuracy",
-    "majority_class",
-]
-
 _TOLERANCE = 1e-5
 _BOUND = "interval above 0; undecided if it holds 0"
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True)
+class Outcome:
     """The results on one split: each model's trainings, and the baselines."""
 
     prepared: dict[ModelName, Prepared]

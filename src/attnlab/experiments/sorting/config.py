@@ -1,6 +1,5 @@
 """Every option of `sorting`: the task, the model, the training, the evaluation."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.configs import Config, option
+from attnlab.configs import Config, Fields, option
 from attnlab.errors import WrongUsage
 from attnlab.models.config import PositionKind
 from attnlab.models.decoder import DecoderConfig
@@ -18,8 +17,6 @@ from attnlab.parts.norms import NormKind
 from attnlab.parts.projections import ProjectionKind
 from attnlab.tasks.sequences import Rule, SequenceTask
 from attnlab.train.config import TrainConfig
-
-__all__ = ["NAME", "SortingConfig", "Split"]
 
 NAME = "sorting"
 
@@ -43,7 +40,7 @@ class Split(NamedTuple):
 class SortingConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Mapping[str, Any]] = {"recipe": "fast"}
+    QUICK: ClassVar[Fields] = {"recipe": "fast"}
 
     task: Rule = option("sort", "the rule by which the answer follows from the letters")
     letters: int = option(3, "size of the alphabet", low=1, high=26)
@@ -125,19 +122,7 @@ class SortingConfig(Config):
         return DecoderConfig(
             vocab_size=len(task.vocabulary),
             max_length=task.row_length,
-            d_model=self.d_model,
-            num_heads=self.num_heads,
-            num_layers=self.num_layers,
-            d_ff=self.d_ff,
-            activation=self.activation,
-            norm=self.norm,
-            norm_place=self.norm_place,
-            positions=self.positions,
-            projections=self.projections,
-            rank=self.rank,
-            temperature=self.temperature,
-            bias=self.bias,
-            dropout=self.dropout,
+            **self.fields_of(DecoderConfig),
         )
 
     def too_small(self) -> str | None:
@@ -158,9 +143,9 @@ class SortingConfig(Config):
 
     def train_config(self) -> TrainConfig:
         """Return the config of the training."""
-        values = dict(_RECIPES[self.recipe])
-        for name in ("steps", "learning_rate", "weight_decay", "warmup_steps"):
-            if getattr(self, name) is not None:
-                values[name] = getattr(self, name)
+        stated = self.fields_of(TrainConfig)
+        values = _RECIPES[self.recipe] | {
+            name: value for name, value in stated.items() if value is not None
+        }
         values.setdefault("warmup_steps", min(500, values["steps"] // 10))
-        return TrainConfig(clip=self.clip, evaluate_every=self.evaluate_every, **values)
+        return TrainConfig(**values)

@@ -1,12 +1,19 @@
 """The report of `sorting`: its sections and traces."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from attnlab.draw.sections import (
+    Level,
+    Lines,
+    ReportContent,
+    ShownTrace,
+    Traces,
+    Verdict,
+    Verdicts,
+)
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.sections import parameters_section, settings_section
+from attnlab.experiments.sections import metric_series, parameters_section, settings_section
 from attnlab.experiments.sorting.config import NAME, SortingConfig
 from attnlab.experiments.sorting.sorting_claims import EvaluatedInputs, with_separator
 from attnlab.look.trace import Trace, trace
@@ -14,8 +21,6 @@ from attnlab.models.decoder import Decoder
 from attnlab.models.parameters import count_from_model
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 from attnlab.train.loop import Trained
-
-__all__ = ["make_document", "trace_prompts", "traces_to_show"]
 
 _MOST_TRACES = 200
 _MOST_WEIGHTS = 500_000  # attention weights that a page holds in all
@@ -47,7 +52,7 @@ def shown_indices(evaluated: EvaluatedInputs) -> Tensor:
     return torch.cat((wrong[:num_wrong], right[: _MOST_TRACES - num_wrong])).sort().values
 
 
-def make_document(
+def make_content(
     model: Decoder,
     task: SequenceTask,
     config: SortingConfig,
@@ -58,103 +63,89 @@ def make_document(
     held_out: EvaluatedInputs | None,
     loss: float,
     traces: list[Trace],
-) -> dict[str, Any]:
-    """Make the report's document."""
+) -> ReportContent:
+    """Make the report's content."""
     total, right = len(evaluated.prompts), int(evaluated.correct.sum())
     counts = count_from_model(model)
-    x, y = _curve(trained, "loss")
-    x_domain, y_domain = _curve(trained, "domain_loss")
     kept_out = "" if held_out is None else f"; held out of training, {_right_of(held_out)}"
-    inputs = "inputs" if evaluated.are_all else "sampled inputs"
+    inputs, judged = "sampled inputs", "fixed sample"
+    if evaluated.are_all:
+        inputs, judged = "inputs", "whole domain"
     inputs += " trained on" if held_out is not None else ""
     held_out_sections = []
     if held_out is not None:
         held_out_sections = [_verdicts_section(task, held_out, "Inputs held out of training")]
-    return {
-        "title": NAME if config.task == "sort" else f"{NAME}: {config.task}",
-        "subtitle": (
-            f"A decoder of {sum(counts.values()):,} parameters learns the task “{config.task}” "
-            f"over {config.letters} letters; {right:,} of {total:,} {inputs} are answered "
-            f"right{kept_out}."
-        ),
-        "facts": [
-            ["seed", str(context.seed)],
-            ["input", f"{task.prompt_length} of {config.letters} letters"],
-            ["parameters", f"{sum(counts.values()):,}"],
-            ["projections", config.projections],
-            ["positions", config.positions],
-            ["steps", f"{config.train_config().steps:,} (best at {trained.best_step:,})"],
-            ["loss", f"{loss:.4f} nats"],
-            ["least possible", f"{task.loss_floor:.4f} nats"],
-            *([] if held_out is None else [["held out of training", _right_of(held_out)]]),
+    return ReportContent(
+        title=NAME if config.task == "sort" else f"{NAME}: {config.task}",
+        subtitle=f"A decoder of {sum(counts.values()):,} parameters learns the task "
+        f"“{config.task}” over {config.letters} letters; {right:,} of {total:,} {inputs} are "
+        f"answered right{kept_out}.",
+        facts=[
+            ("seed", str(context.seed)),
+            ("input", f"{task.prompt_length} of {config.letters} letters"),
+            ("parameters", f"{sum(counts.values()):,}"),
+            ("projections", config.projections),
+            ("positions", config.positions),
+            ("steps", f"{config.train_config().steps:,} (best at {trained.best_step:,})"),
+            ("loss", f"{loss:.4f} nats"),
+            ("least possible", f"{task.loss_floor:.4f} nats"),
+            *([] if held_out is None else [("held out of training", _right_of(held_out))]),
         ],
-        "sections": [
-            {
-                "kind": "trace",
-                "figure": "attention",
-                "figure_input": list(task.example),
-                "title": "Step by step",
-                "caption": (
-                    "Choose an input and step through its answer. At each step the model looks "
-                    "back from the last token it knows; each head spreads one unit of weight "
-                    "over the tokens so far (a row of its picture), and the next token is the "
-                    "likeliest."
-                ),
-                "traces": [each.to_mapping() for each in traces],
-            },
+        sections=[
+            Traces(
+                figure="attention",
+                figure_input=list(task.example),
+                title="Step by step",
+                caption="Choose an input and step through its answer. At each step the model looks "
+                "back from the last token it knows; each head spreads one unit of weight "
+                "over the tokens so far (a row of its picture), and the next token is the "
+                "likeliest.",
+                traces=[ShownTrace.of(each) for each in traces],
+            ),
             _verdicts_section(
                 task, evaluated, "Inputs" if held_out is None else "Inputs trained on"
             ),
             *held_out_sections,
-            {
-                "kind": "lines",
-                "figure": "loss",
-                "title": "Loss",
-                "caption": (
-                    "Mean cross-entropy over all positions. The letters before SEP are random, "
-                    "so no model can predict them, and their entropy is the least possible loss."
-                ),
-                "x_label": "step",
-                "y_label": "loss (nats per token)",
-                "series": [
-                    {"name": "training (mean of 50 steps)", "x": x, "y": y},
-                    {
-                        "name": "whole domain" if evaluated.are_all else "fixed sample",
-                        "x": x_domain,
-                        "y": y_domain,
-                    },
+            Lines(
+                figure="loss",
+                title="Loss",
+                caption="Mean cross-entropy over all positions. The letters before SEP are random, "
+                "so no model can predict them, and their entropy is the least possible loss.",
+                x_label="step",
+                y_label="loss (nats per token)",
+                series=[
+                    metric_series("training (mean of 50 steps)", trained.metrics, "loss"),
+                    metric_series(judged, trained.metrics, "domain_loss"),
                 ],
-                "levels": [{"name": f"least possible {task.loss_floor:.4f}", "y": task.loss_floor}],
-                "y_log": False,
-            },
+                levels=[Level(name=f"least possible {task.loss_floor:.4f}", y=task.loss_floor)],
+            ),
             parameters_section(model),
             settings_section(config),
         ],
-    }
+    )
 
 
 def _right_of(evaluated: EvaluatedInputs) -> str:
     return f"{int(evaluated.correct.sum()):,} of {len(evaluated.prompts):,} inputs right"
 
 
-def _verdicts_section(task: SequenceTask, evaluated: EvaluatedInputs, title: str) -> dict[str, Any]:
+def _verdicts_section(task: SequenceTask, evaluated: EvaluatedInputs, title: str) -> Verdicts:
     shown, total = shown_indices(evaluated).tolist(), len(evaluated.prompts)
     is_whole = evaluated.are_all and total == len(shown)
-    return {
-        "kind": "verdicts",
-        "title": f"All {total:,} {title[0].lower()}{title[1:]}" if is_whole else title,
-        "caption": _verdicts_caption(evaluated, len(shown)),
-        "items": [
-            {
-                "input": task.tokens(evaluated.prompts[index]),
-                "output": task.tokens(evaluated.answers[index]),
-                "expected": task.tokens(evaluated.expected[index]),
-                "correct": bool(evaluated.correct[index]),
-                "confidence": float(evaluated.probabilities[index].min()),
-            }
+    return Verdicts(
+        title=f"All {total:,} {title[0].lower()}{title[1:]}" if is_whole else title,
+        caption=_verdicts_caption(evaluated, len(shown)),
+        items=[
+            Verdict(
+                input=task.tokens(evaluated.prompts[index]),
+                output=task.tokens(evaluated.answers[index]),
+                expected=task.tokens(evaluated.expected[index]),
+                correct=bool(evaluated.correct[index]),
+                confidence=float(evaluated.probabilities[index].min()),
+            )
             for index in shown
         ],
-    }
+    )
 
 
 def _verdicts_caption(evaluated: EvaluatedInputs, num_shown: int) -> str:
@@ -166,8 +157,3 @@ def _verdicts_caption(evaluated: EvaluatedInputs, num_shown: int) -> str:
         f"{int(evaluated.correct.sum()):,} of the {total:,} inputs evaluated ({which}) are right; "
         f"shown are {num_shown:,}, as many wrong as right ones if possible."
     )
-
-
-def _curve(trained: Trained, figure: str) -> tuple[list[int], list[float]]:
-    lines = [line for line in trained.metrics if figure in line]
-    return [line["step"] for line in lines], [line[figure] for line in lines]

@@ -11,7 +11,7 @@ from attnlab import seeds
 from attnlab.errors import WrongUsage
 from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
 from attnlab.experiments.sorting.config import NAME, SortingConfig
-from attnlab.experiments.sorting.report import make_document, traces_to_show
+from attnlab.experiments.sorting.report import make_content, traces_to_show
 from attnlab.experiments.sorting.sorting_claims import (
     evaluate_claims,
     evaluate_domain,
@@ -27,17 +27,6 @@ from attnlab.models.decoder import Decoder
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 from attnlab.train import Evaluation, Member, Trained
 from attnlab.train.loop import Draw
-
-__all__ = [
-    "VARYING",
-    "ask",
-    "build_model",
-    "conclude",
-    "describe_problem",
-    "problem",
-    "prompt_words",
-    "run",
-]
 
 VARYING = frozenset(
     {"learning_rate", "weight_decay", "clip", "warmup_steps", "temperature", "initial_scale"}
@@ -156,7 +145,7 @@ def conclude(model: nn.Module, trained: Trained, config: SortingConfig, context:
         loss = float(exact_loss(model, task.rows(evaluated.prompts)))
     traces = traces_to_show(model, task, evaluated)
     claims = evaluate_claims(model, task, config, evaluated, held_out, loss=loss, seed=context.seed)
-    document = make_document(
+    content = make_content(
         model,
         task,
         config,
@@ -167,7 +156,7 @@ def conclude(model: nn.Module, trained: Trained, config: SortingConfig, context:
         loss=loss,
         traces=traces,
     )
-    return Findings(model, claims, document)
+    return Findings(model, claims, content)
 
 
 def prompt_words(config: SortingConfig) -> str:

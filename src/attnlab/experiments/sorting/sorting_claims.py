@@ -1,15 +1,16 @@
 """The claims about the sorter: its loss, and its answers on every input."""
 
 import math
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
+from attnlab.core.stats import is_above, share_interval
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.intervals import is_above, share_interval
 from attnlab.experiments.sorting.config import NAME, SortingConfig
 from attnlab.look.causality import largest_change, largest_leak
 from attnlab.models.decoder import Decoder
@@ -17,24 +18,12 @@ from attnlab.models.generation import generate
 from attnlab.models.parameters import count_from_config, count_from_model
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 
-__all__ = [
-    "EvaluatedInputs",
-    "answers",
-    "evaluate_claims",
-    "evaluate_domain",
-    "evaluate_held_out",
-    "evaluation_prompts",
-    "exact_loss",
-    "least_loss",
-    "row_losses",
-    "with_separator",
-]
-
 _LOSS_TOLERANCE = 0.05
 _CHUNK = 2_000  # inputs answered at once
 
 
-class EvaluatedInputs(NamedTuple):
+@dataclass(frozen=True)
+class EvaluatedInputs:
     """The model's answers to the inputs of its evaluation."""
 
     prompts: Tensor

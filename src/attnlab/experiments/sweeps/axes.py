@@ -5,18 +5,18 @@ A setting with one value is fixed; one with several is an axis. A range includes
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, NamedTuple
+from typing import Any
 
 from attnlab.configs import Config, Option
 from attnlab.errors import WrongUsage, did_you_mean
 
-__all__ = ["Axis", "axis_of", "option_of", "read_axes", "read_values", "shown"]
-
 _MOST_VALUES = 1_000
 
 
-class Axis(NamedTuple):
+@dataclass(frozen=True)
+class Axis:
     """A field of a config and the values it takes, in order."""
 
     name: str

@@ -6,29 +6,29 @@ the grid alone, never on the engine, so that every engine gives the same numbers
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from attnlab.configs import Config
+from attnlab.configs import Config, Fields
 from attnlab.errors import WrongUsage
 from attnlab.experiments.sweeps.axes import Axis, shown
 from attnlab.experiments.sweeps.unit import Unit
-
-__all__ = ["Cell", "Grid", "make_cell", "make_grid", "units_of"]
 
 _MOST_CELLS = 10_000
 _MOST_MEMBERS = 1_000_000
 _MEMBERS_OF_A_UNIT = 256  # enough to be quick, few enough that losing a unit costs little
 
 
-class Cell(NamedTuple):
+@dataclass(frozen=True)
+class Cell:
     """One combination of values.
 
     fields: those of the axes alone. config: all fields; None for values that cannot be combined,
     and `refusal` says why.
     """
 
-    fields: dict[str, Any]
+    fields: Fields
     config: Config | None
     refusal: str = ""
 
@@ -38,7 +38,8 @@ class Cell(NamedTuple):
         return " ".join(f"{name}={shown(value)}" for name, value in self.fields.items())
 
 
-class Grid(NamedTuple):
+@dataclass(frozen=True)
+class Grid:
     """All cells, the last axis moving fastest, and the seeds that each of them is trained with."""
 
     axes: list[Axis]
@@ -47,7 +48,7 @@ class Grid(NamedTuple):
 
 
 def make_grid(
-    config_class: type[Config], axes: Sequence[Axis], fixed: Mapping[str, Any], seeds: Sequence[int]
+    config_class: type[Config], axes: Sequence[Axis], fixed: Fields, seeds: Sequence[int]
 ) -> Grid:
     """Make every cell.
 
@@ -102,7 +103,7 @@ def units_of(experiment: str, grid: Grid, varying: frozenset[str], **how: Any) -
     return units
 
 
-def make_cell(config_class: type[Config], fixed: Mapping[str, Any], fields: dict[str, Any]) -> Cell:
+def make_cell(config_class: type[Config], fixed: Fields, fields: Fields) -> Cell:
     """Make one cell, with the reason if its values cannot be combined."""
     try:
         return Cell(fields, config_class.from_mapping({**fixed, **fields}))

@@ -14,15 +14,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.sweeps.line_process import LineProcess
 from attnlab.experiments.sweeps.unit import compute, failure
 from attnlab.train.observer import Observer
-
-__all__ = ["Engine", "EngineKind", "Where", "make_engine", "where_to_compute"]
 
 EngineKind = Literal["local", "ray"]
 
@@ -211,7 +210,8 @@ class _Cluster(Engine):
         return CouldNotRun(f"the Ray cluster at {self._address} could not be used: {last}")
 
 
-class Where(NamedTuple):
+@dataclass(frozen=True)
+class Where:
     """Where units are computed, as `make_engine` takes it."""
 
     kind: str

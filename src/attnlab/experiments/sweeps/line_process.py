@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-__all__ = ["LineProcess", "serve_lines"]
-
 
 class LineProcess:
     """A running child; `module` is started with `python -m`."""

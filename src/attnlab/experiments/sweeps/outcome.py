@@ -1,23 +1,22 @@
 """The outcome of a sweep: the results of every model, summarized by cell."""
 
-import csv
-import io
 import math
 import statistics
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
+from attnlab.core.stats import Interval, share_interval
 from attnlab.display import displayed
-from attnlab.experiments.intervals import Interval, share_interval
+from attnlab.experiments.sections import csv_text
 from attnlab.experiments.sweeps.cells import Cell, Grid
 from attnlab.experiments.sweeps.unit import Member, Result
 
-__all__ = ["CellOutcome", "Outcome"]
-
 
 @displayed
-class CellOutcome(NamedTuple):
+@dataclass(frozen=True)
+class CellOutcome:
     """The models of one cell.
 
     success: the share that solved the problem, and its 95 % interval (Wilson); a model that
@@ -38,6 +37,12 @@ class CellOutcome(NamedTuple):
     def solved(self) -> int:
         """The number of models that solved the problem."""
         return sum(member.solved_at is not None for member in self.members)
+
+
+def learned_words(solved: int, models: int, success: Interval) -> list[str]:
+    """Return how many models solved the problem, their share, and its interval."""
+    interval = f"{success.low:.0%} to {success.high:.0%}"
+    return [f"{solved}/{models}", f"{success.value:.0%}", interval]
 
 
 @displayed
@@ -90,12 +95,8 @@ class Outcome:
     def csv(self) -> str:
         """Write `rows` as CSV; missing values are empty."""
         rows = self.rows()
-        stream = io.StringIO()
         names = list(rows[0]) if rows else [axis.name for axis in self.grid.axes]
-        writer = csv.DictWriter(stream, names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return stream.getvalue()
+        return csv_text(names, [list(row.values()) for row in rows])
 
 
 def _of_cell(cell: Cell, members: list[Member]) -> CellOutcome:

@@ -2,29 +2,29 @@
 
 import datetime
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
+from attnlab.configs import Fields
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import ProblemDescription
-from attnlab.experiments.population.fit import learnable
+from attnlab.experiments.population.fit import checked_seeds, learnable
 from attnlab.experiments.registry import find
 from attnlab.experiments.report import versions
 from attnlab.experiments.sweeps.axes import Axis, axis_of, option_of, read_axes
 from attnlab.experiments.sweeps.cells import Grid, make_grid, units_of
 from attnlab.experiments.sweeps.unit import Unit
 from attnlab.parts.linear import MatrixPath, matrix_path_in_use
-from attnlab.seeds import stream_seed
 from attnlab.train.config import LayoutName
 
-__all__ = ["Plan", "checked_seeds", "described_config"]
 
-
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """A sweep before it is computed."""
 
     experiment: str
     axes: list[Axis]
-    fixed: dict[str, Any]
+    fixed: Fields
     seeds: tuple[int, ...]
     layout: LayoutName
     matrix_path: MatrixPath
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
         cls,
         name: str,
         settings: Mapping[str, str],
-        fields: Mapping[str, Any],
+        fields: Fields,
         seeds: Iterable[int],
         *,
         quick: bool,
@@ -141,7 +141,7 @@ class Plan(NamedTuple):
 def described_config(
     experiment: str,
     seed: int,
-    fixed: Mapping[str, Any],
+    fixed: Fields,
     layout: LayoutName,
     matrix_path: MatrixPath,
     **more: Any,
@@ -159,19 +159,3 @@ def described_config(
         "model": {},
         **more,
     }
-
-
-def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
-    """Return the seeds, each once, or raise `WrongUsage`."""
-    if isinstance(seeds, int | str):
-        raise WrongUsage(
-            f"seeds must be a range or a list of integers, such as range(64); got {seeds!r}."
-        )
-    if isinstance(seeds, range) and len(seeds) > 1_000_000:
-        raise WrongUsage(f"at most 1,000,000 seeds can be trained; got {len(seeds):,}.")
-    found = tuple(seeds)
-    for seed in found:
-        stream_seed(seed)
-    if not found or len(set(found)) < len(found):
-        raise WrongUsage("every cell needs at least one seed, and each seed once.")
-    return found

@@ -5,12 +5,24 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from attnlab.configs import Fields
+from attnlab.draw.sections import (
+    Bars,
+    BarSeries,
+    Heatmap,
+    Lines,
+    MapChoice,
+    Maps,
+    ReportContent,
+    Scalar,
+    Series,
+    Table,
+    Text,
+)
 from attnlab.experiments.experiment import ProblemDescription
-from attnlab.experiments.sections import problem_section
+from attnlab.experiments.sections import filled, problem_section
 from attnlab.experiments.sweeps.axes import Axis, shown
 from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
-
-__all__ = ["make_document"]
 
 _LEAST_SPAN = 0.1  # of the shades of a map, as a share of its greatest value
 _MOST_CURVES = 8  # that can be told apart
@@ -22,14 +34,14 @@ _SHARE = "share of seeds that solve the problem"
 Pick = Callable[[CellOutcome], float | None]
 
 
-def make_document(
+def make_content(
     experiment: str,
     outcome: Outcome,
-    fixed: Mapping[str, Any],
+    fixed: Fields,
     facts: Mapping[str, str],
     problems: Sequence[ProblemDescription] = (),
-) -> dict[str, Any]:
-    """Make the report's document.
+) -> ReportContent:
+    """Make the report's content.
 
     Args:
         experiment: its name.
@@ -56,74 +68,75 @@ def make_document(
         _again(experiment, outcome, fixed),
         _settings(fixed),
     ]
-    return {
-        "title": f"{experiment}: {' × '.join(axis.name for axis in grid.axes)}",
-        "subtitle": f"{cells}: {solved:,} of {len(outcome.members):,} models solved the problem",
-        "facts": [[name, value] for name, value in facts.items()],
-        "sections": [section for section in sections if section is not None],
-    }
+    return ReportContent(
+        title=f"{experiment}: {' × '.join(axis.name for axis in grid.axes)}",
+        subtitle=f"{cells}: {solved:,} of {len(outcome.members):,} models solved the problem",
+        facts=list(facts.items()),
+        sections=filled(sections),
+    )
 
 
-def _phase_diagram(outcome: Outcome) -> dict[str, Any] | None:
+def _phase_diagram(outcome: Outcome) -> Maps | None:
     axes = outcome.grid.axes
     if len(axes) < 2:
         return None
-    return {
-        "kind": "maps",
-        "title": "Where it can be learned",
-        "caption": f"{_success_words(outcome)} Rows: {_named(axes[0])}. Columns: "
+    return Maps(
+        title="Where it can be learned",
+        caption=f"{_success_words(outcome)} Rows: {_named(axes[0])}. Columns: "
         f"{_named(axes[1])}. Every cell's interval is in the table.",
-        "choices": _choices(
+        choices=_choices(
             outcome,
             {_SHARE: lambda cell: cell.success.value},
             ends=(0.0, 1.0),
         ),
-        "figure": "success",
-    }
+        figure="success",
+    )
 
 
-def _curves(outcome: Outcome) -> dict[str, Any] | None:
+def _curves(outcome: Outcome) -> Bars | Lines | None:
     """Draw success along one axis, a curve for each value of the others."""
     along, others = _along(outcome.grid.axes)
     if along is None:
         return None
     series = _success_series(outcome, along, others)
-    words = {
-        "title": "Success rate, with intervals",
-        "caption": f"{_success_words(outcome)} Along: {_named(along)}. "
-        f"{'Bands' if along.is_numeric else 'Whiskers'} are 95 % intervals (Wilson).",
-        "y_label": _SHARE,
-        "figure": "success-rate",
-    }
+    title, figure = "Success rate, with intervals", "success-rate"
+    caption = f"{_success_words(outcome)} Along: {_named(along)}."
     if not along.is_numeric:
-        return {
-            "kind": "bars",
-            **words,
-            "groups": along.words(),
-            "series": [{"values": each.pop("share"), **each} for each in series],
-        }
+        return Bars(
+            title=title,
+            caption=f"{caption} Whiskers are 95 % intervals (Wilson).",
+            y_label=_SHARE,
+            groups=along.words(),
+            series=series,
+            figure=figure,
+        )
     low, high = min(along.values), max(along.values)
-    return {
-        "kind": "lines",
-        **words,
-        "x_label": along.name,
-        "from_zero": True,
-        "series": [{"x": list(along.values), "y": each.pop("share"), **each} for each in series],
-        "x_log": low > 0 and high >= _WIDE * low,
-    }
+    x = list(along.values)
+    return Lines(
+        title=title,
+        caption=f"{caption} Bands are 95 % intervals (Wilson).",
+        x_label=along.name,
+        y_label=_SHARE,
+        from_zero=True,
+        series=[
+            Series(name=each.name, x=x, y=each.values, low=each.low, high=each.high)
+            for each in series
+        ],
+        x_log=low > 0 and high >= _WIDE * low,
+        figure=figure,
+    )
 
 
-def _success_series(outcome: Outcome, along: Axis, others: Sequence[Axis]) -> list[dict[str, Any]]:
-    """Return a curve along one axis, as `share`, `low` and `high`, for each value of the others."""
-    series: list[dict[str, Any]] = []
+def _success_series(outcome: Outcome, along: Axis, others: Sequence[Axis]) -> list[BarSeries]:
+    """Return the success along one axis, for each value of the others."""
+    series: list[BarSeries] = []
     for fixed in _combinations(others):
         cells = [_at(outcome, {**fixed, along.name: value}) for value in along.values]
         if all(cell is None for cell in cells) and series:
             continue  # impossible values
         name = ", ".join(f"{name} {shown(value)}" for name, value in fixed.items())
-        intervals = [(None, None, None) if cell is None else tuple(cell.success) for cell in cells]
-        share, low, high = (list(column) for column in zip(*intervals, strict=True))
-        series.append({"name": name or "success rate", "share": share, "low": low, "high": high})
+        shares = [(None, None, None) if cell is None else cell.success for cell in cells]
+        series.append(BarSeries.of_intervals(name or "success rate", shares))
     return series
 
 
@@ -147,9 +160,7 @@ def _along(axes: Sequence[Axis]) -> tuple[Axis | None, list[Axis]]:
     return None, []
 
 
-def _other_figures(
-    outcome: Outcome, problems: Sequence[ProblemDescription]
-) -> dict[str, Any] | None:
+def _other_figures(outcome: Outcome, problems: Sequence[ProblemDescription]) -> Maps | None:
     axes = outcome.grid.axes
     picks: dict[str, Pick] = {
         "step at which it was first solved": lambda cell: cell.solved_at,
@@ -165,13 +176,12 @@ def _other_figures(
     for name, text in _meanings(problems).items():
         if name in outcome.figures:
             sentences.append(f"{_plain(name)}: {text}")
-    return {
-        "kind": "maps",
-        "title": "What else was measured",
-        "caption": " ".join(sentences),
-        "choices": _choices(outcome, picks),
-        "figure": "figures",
-    }
+    return Maps(
+        title="What else was measured",
+        caption=" ".join(sentences),
+        choices=_choices(outcome, picks),
+        figure="figures",
+    )
 
 
 def _loss_words(problems: Sequence[ProblemDescription]) -> str:
@@ -189,7 +199,7 @@ def _figure(name: str) -> Pick:
 
 def _choices(
     outcome: Outcome, picks: Mapping[str, Pick], ends: tuple[float, float] | None = None
-) -> list[dict[str, Any]]:
+) -> list[MapChoice]:
     """Make maps over the first two axes, for each combination of the others."""
     rows, columns, *others = outcome.grid.axes
     choices = []
@@ -207,23 +217,23 @@ def _choices(
             known = [value for line in values for value in line if value is not None]
             low, high = ends or _range(known)
             maps.append(
-                {
-                    "title": title,
-                    "rows": values,
-                    "row_labels": rows.words(),
-                    "column_labels": columns.words(),
-                    "row_title": rows.name,
-                    "column_title": columns.name,
-                    "low": low,
-                    "high": high,
-                }
+                Heatmap(
+                    title=title,
+                    rows=values,
+                    row_labels=rows.words(),
+                    column_labels=columns.words(),
+                    row_title=rows.name,
+                    column_title=columns.name,
+                    low=low,
+                    high=high,
+                )
             )
         choices.append(
-            {
-                "label": " ".join(f"{n}={shown(v)}" for n, v in fixed.items()),
-                "note": "",
-                "maps": maps,
-            }
+            MapChoice(
+                label=" ".join(f"{n}={shown(v)}" for n, v in fixed.items()),
+                note="",
+                maps=maps,
+            )
         )
     return choices
 
@@ -252,7 +262,7 @@ def _rounded(value: float, towards: Callable[[float], int], span: float) -> floa
     return float(f"{towards(value / unit) * unit:.10g}")
 
 
-def _table(outcome: Outcome) -> dict[str, Any]:
+def _table(outcome: Outcome) -> Table:
     axes = outcome.grid.axes
     rows = []
     for cell in outcome.cells:
@@ -276,11 +286,10 @@ def _table(outcome: Outcome) -> dict[str, Any]:
     )
     if len(rows) > _MOST_ROWS:
         caption += f" The first {_MOST_ROWS:,} cells are shown; table.csv holds all."
-    return {
-        "kind": "table",
-        "title": "Cells",
-        "caption": caption,
-        "columns": [
+    return Table(
+        title="Cells",
+        caption=caption,
+        columns=[
             *(axis.name for axis in axes),
             "solved",
             "share",
@@ -291,39 +300,37 @@ def _table(outcome: Outcome) -> dict[str, Any]:
             *map(_plain, outcome.figures),
             "diverged",
         ],
-        "rows": rows[:_MOST_ROWS],
-    }
+        rows=rows[:_MOST_ROWS],
+    )
 
 
-def _blanks(outcome: Outcome) -> dict[str, Any] | None:
+def _blanks(outcome: Outcome) -> Table:
     """List the impossible cells."""
     rows = [[cell.name, cell.refusal] for cell in outcome.grid.cells if cell.config is None]
-    if not rows:
-        return None
-    return {
-        "kind": "table",
-        "title": "Impossible cells",
-        "caption": "Their values cannot be combined.",
-        "columns": ["cell", "why"],
-        "rows": rows[:_MOST_ROWS],
-    }
+    return Table(
+        title="Impossible cells",
+        caption="Their values cannot be combined.",
+        columns=["cell", "why"],
+        rows=rows[:_MOST_ROWS],
+    )
 
 
-def _faults(outcome: Outcome) -> dict[str, Any] | None:
+def _faults(outcome: Outcome) -> Table:
     """List the models that diverged."""
-    rows = [[outcome.grid.cells[m.cell].name, m.seed, m.fault] for m in outcome.members if m.fault]
-    if not rows:
-        return None
-    return {
-        "kind": "table",
-        "title": "Models that diverged",
-        "caption": "Their loss or gradient was no longer finite.",
-        "columns": ["cell", "seed", "what happened"],
-        "rows": rows[:_MOST_ROWS],
-    }
+    rows: list[list[Scalar]] = [
+        [outcome.grid.cells[member.cell].name, member.seed, member.fault]
+        for member in outcome.members
+        if member.fault
+    ]
+    return Table(
+        title="Models that diverged",
+        caption="Their loss or gradient was no longer finite.",
+        columns=["cell", "seed", "what happened"],
+        rows=rows[:_MOST_ROWS],
+    )
 
 
-def _again(experiment: str, outcome: Outcome, fixed: Mapping[str, Any]) -> dict[str, Any] | None:
+def _again(experiment: str, outcome: Outcome, fixed: Fields) -> Text | None:
     """Give the command that trains the models of a cell again."""
     cells = [cell for cell in outcome.cells if cell is not None]
     if not cells:
@@ -334,28 +341,24 @@ def _again(experiment: str, outcome: Outcome, fixed: Mapping[str, Any]) -> dict[
     settings = " ".join(
         [cell.cell.name, *(f"{name}={shown(value)}" for name, value in fixed.items())]
     )
-    return {
-        "kind": "text",
-        "title": "Look into a cell",
-        "text": "A sweep keeps numbers, not weights. This trains the models of a cell again, with "
+    return Text(
+        title="Look into a cell",
+        text="A sweep keeps numbers, not weights. This trains the models of a cell again, with "
         "their heads, curves and traces:\n`attnlab run "
         f"{experiment} --seeds {len(seeds)} --seed {seeds[0]} --set {settings}`",
-    }
+    )
 
 
-def _settings(fixed: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not fixed:
-        return None
-    return {
-        "kind": "table",
-        "title": "Settings of all cells",
-        "caption": "Those that were set; the others have the experiment's defaults.",
-        "columns": ["setting", "value"],
-        "rows": [[name, shown(value)] for name, value in fixed.items()],
-    }
+def _settings(fixed: Fields) -> Table:
+    return Table(
+        title="Settings of all cells",
+        caption="Those that were set; the others have the experiment's defaults.",
+        columns=["setting", "value"],
+        rows=[[name, shown(value)] for name, value in fixed.items()],
+    )
 
 
-def _at(outcome: Outcome, fields: Mapping[str, Any]) -> CellOutcome | None:
+def _at(outcome: Outcome, fields: Fields) -> CellOutcome | None:
     """Return the cell with these values."""
     place = 0
     for axis in outcome.grid.axes:

@@ -4,24 +4,19 @@ Results are written as units finish, each with its digest, so that a sweep that 
 only what is missing when it is resumed, and damaged results are computed again.
 """
 
-import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
-from attnlab.configs import renamed_layout
+from attnlab.core.store import digest_of, make_folder, write_text
 from attnlab.errors import CouldNotRun
-from attnlab.files import explained, read_json, write_text
-
-__all__ = ["keep", "kept", "read_config_of"]
+from attnlab.experiments.folder import read_config
 
 
 def keep(folder: Path, number: int, line: str) -> None:
     """Write the results of a unit."""
     file = _file(folder, number)
-    with explained(file):
-        file.parent.mkdir(exist_ok=True)
-    write_text(file, f"{line}\n{_digest(line)}\n")
+    make_folder(file.parent)
+    write_text(file, f"{line}\n{digest_of(line.encode())}\n")
 
 
 def kept(folder: Path, number: int) -> str | None:
@@ -30,7 +25,7 @@ def kept(folder: Path, number: int) -> str | None:
         line, digest, end = _file(folder, number).read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
         return None
-    return line if (digest, end) == (_digest(line), "") else None
+    return line if (digest, end) == (digest_of(line.encode()), "") else None
 
 
 def read_config_of(kind: str, folder: Path) -> dict[str, Any]:
@@ -39,21 +34,17 @@ def read_config_of(kind: str, folder: Path) -> dict[str, Any]:
     Raises:
         CouldNotRun: none is there.
     """
-    if not os.path.isfile(folder / "config.json"):
+    config = read_config(folder)
+    if config is None:
         raise CouldNotRun(
             f"there is no {kind} in {folder}; make one with: attnlab {kind} NAME --out {folder}"
         )
-    config = read_json(folder / "config.json")
-    if not isinstance(config, dict) or not isinstance(config.get(kind), dict):
+    if not isinstance(config.get(kind), dict):
         raise CouldNotRun(
             f"{folder} does not hold a {kind}; attnlab show {folder} shows what it holds."
         )
-    return renamed_layout(config)
+    return config
 
 
 def _file(folder: Path, number: int) -> Path:
     return folder / "cells" / f"{number:05}.json"
-
-
-def _digest(line: str) -> str:
-    return hashlib.sha256(line.encode()).hexdigest()

@@ -7,31 +7,30 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from attnlab.core.store import write_text
 from attnlab.display import Card, displayed, frame
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.folder import RunFolder, is_unfinished, read_to_go_on
-from attnlab.experiments.report import Report, open_run
+from attnlab.experiments.report import Report, ResultsReport, open_run
+from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.engines import Engine, make_engine, where_to_compute
-from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
+from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome, learned_words
 from attnlab.experiments.sweeps.plan import Plan
-from attnlab.experiments.sweeps.report import make_document
+from attnlab.experiments.sweeps.report import make_content
 from attnlab.experiments.sweeps.sweep_folder import keep, kept, read_config_of
 from attnlab.experiments.sweeps.unit import Result, Unit, compute, read_answer, read_result
-from attnlab.files import write_text
 from attnlab.progress import notebook_bar
 from attnlab.seeds import generator
 from attnlab.train.config import LayoutName
 from attnlab.train.distributed import refuse_launched
 from attnlab.train.observer import Observer, Silent
-
-__all__ = ["Sweep", "open_sweep", "sweep"]
 
 _SECONDS = 10.0  # between two versions of an unfinished sweep's page
 
@@ -77,14 +76,45 @@ class Sweep:
         """
         return frame(self.rows())
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the cells as plain values."""
+        cells = []
+        for each in self.cells:
+            share, low, high = each.success
+            cells.append(
+                {
+                    "fields": each.cell.fields,
+                    "seeds": len(each.members),
+                    "solved": each.solved,
+                    "share": share,
+                    "low": low,
+                    "high": high,
+                    "solved_at": each.solved_at,
+                    "loss": each.loss,
+                    "figures": each.figures,
+                    "broken": each.broken,
+                }
+            )
+        return {"cells": cells}
+
     def _card(self) -> Card:
-        rows = [
-            [each.cell.name, f"{each.solved} of {len(each.members)}", each.loss]
-            for each in self.cells
-        ]
-        facts = [("folder", self.folder)] if self.folder else []
+        rows = []
+        for each in self.cells:
+            learned = learned_words(each.solved, len(each.members), each.success)
+            rows.append([*map(shown, each.cell.fields.values()), *learned])
+        names = [axis.name for axis in self.outcome.grid.axes]
+        refused = [cell for cell in self.outcome.grid.cells if cell.config is None]
+        lines = []
+        if refused:
+            more = f", and {len(refused) - 1:,} more" if len(refused) > 1 else ""
+            example = f"{refused[0].name} ({refused[0].refusal})"
+            lines = [f"invalid cells, which stay blank: {example}{more}"]
         return Card(
-            str(self.report.document["subtitle"]), facts, ("cell", "solved", "median loss"), rows
+            str(self.report.content.subtitle),
+            [("folder", self.folder)] if self.folder else [],
+            [*names, "learned", "share", "95 % interval"],
+            rows,
+            lines,
         )
 
     def __str__(self) -> str:
@@ -93,7 +123,7 @@ class Sweep:
             for each in self.cells
             for _, low, high in [each.success]
         ]
-        return "\n".join([str(self.report.document["subtitle"]), *lines])
+        return "\n".join([str(self.report.content.subtitle), *lines])
 
 
 def sweep(
@@ -169,7 +199,7 @@ def sweep(
     with make_engine(where.kind, num_workers=where.num_workers, address=where.address) as computing:
         if out is None:
             return _SweepRun(plan, None, watch).run(computing)
-        config = {**plan.to_config(), "computed_by": where._asdict()}
+        config = {**plan.to_config(), "computed_by": asdict(where)}
         with RunFolder.begin(Path(out), config, watch.tell, resume=resume) as folder:
             return _SweepRun(plan, folder, watch).run(computing)
 
@@ -330,14 +360,12 @@ def _report(
             f"{name} {config['versions'][name]}" for name in ("attnlab", "torch")
         ),
     }
-    document = make_document(
-        plan.experiment, outcome, plan.fixed, known, plan.problems(outcome.grid)
-    )
+    content = make_content(plan.experiment, outcome, plan.fixed, known, plan.problems(outcome.grid))
     metrics = [
         {"unit": each.unit, "layout": each.layout, "models": len(each.members)}
         for each in outcome.results
     ]
-    return Report(plan.experiment, config, tuple(claims), metrics, document)
+    return ResultsReport(plan.experiment, config, tuple(claims), metrics, content)
 
 
 def _computed_words(results: Sequence[Result]) -> str:

@@ -7,8 +7,10 @@ is the same to the bit, as long as processor, compiler and versions are the same
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from attnlab.configs import Fields
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from attnlab.experiments.population.fit import train_population
 from attnlab.experiments.registry import computing_as
@@ -19,10 +21,9 @@ from attnlab.train.config import LayoutName
 from attnlab.train.faults import NotFinite
 from attnlab.train.observer import Observer
 
-__all__ = ["Member", "Result", "Unit", "compute", "failure", "read_answer", "read_result"]
 
-
-class Unit(NamedTuple):
+@dataclass(frozen=True)
+class Unit:
     """Cells and seeds that are trained together.
 
     number: among the units. cells: their indices in the grid. fields: the whole config of each
@@ -33,7 +34,7 @@ class Unit(NamedTuple):
     number: int
     experiment: str
     cells: Sequence[int]
-    fields: Sequence[Mapping[str, Any]]
+    fields: Sequence[Fields]
     seeds: Sequence[int]
     matrix_path: MatrixPath
     layout: LayoutName = "auto"
@@ -41,10 +42,11 @@ class Unit(NamedTuple):
 
     def to_line(self) -> str:
         """Write it as one line."""
-        return json.dumps(self._asdict())
+        return json.dumps(asdict(self))
 
 
-class Member(NamedTuple):
+@dataclass(frozen=True)
+class Member:
     """The result of one model.
 
     cell: its index in the grid. solved_at: the first evaluated step at which it had solved the
@@ -62,7 +64,8 @@ class Member(NamedTuple):
     fault: str = ""
 
 
-class Result(NamedTuple):
+@dataclass(frozen=True)
+class Result:
     """The results of a unit, and where it was computed.
 
     computed: where, in words. is_elsewhere: whether in another process than the sweep's own.
@@ -150,14 +153,14 @@ def _trained(unit: Unit, observer: Observer | None) -> dict[str, Any]:
             figures={} if trained is None else dict(trained.evaluation.figures),
             fault=population.history.faults[index] or "",
         )
-        members.append(member._asdict())
+        members.append(asdict(member))
     return {"members": members, "layout": population.layout}
 
 
 def _all_broken(unit: Unit, reason: str) -> dict[str, Any]:
     """Return the results of a population whose members all diverged, with the last one's error."""
     members = [
-        Member(cell, seed, None, None, None, {}, reason)._asdict()
+        asdict(Member(cell, seed, None, None, None, {}, reason))
         for cell in unit.cells
         for seed in unit.seeds
     ]

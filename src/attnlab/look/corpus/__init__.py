@@ -5,12 +5,5 @@ from attnlab.look.corpus.result import Example, Found, open_search
 from attnlab.look.corpus.search import Corpus, Progress, search_corpus
 
 __all__ = [
-    "MEASURES",
-    "Corpus",
-    "Example",
-    "Found",
-    "Progress",
-    "Rows",
-    "open_search",
-    "search_corpus",
-]
+    "MEASURES", "Corpus", "Example", "Found", "Progress", "Rows", "open_search", "search_corpus",
+]  # fmt: skip

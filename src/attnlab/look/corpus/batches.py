@@ -1,6 +1,5 @@
 """From texts to batches of ids: texts of similar length together, padded on the right."""
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from operator import index
 from typing import Any, NamedTuple
@@ -9,14 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.long_text.inputs import check_ids
+from attnlab.look.long_text.inputs import arguments_for, check_ids
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.text_inputs import most_tokens
-from attnlab.pretrained.tokenization import tokenized
+from attnlab.pretrained.text import most_tokens, tokenized
 
-__all__ = ["Batch", "Encoder", "batches", "encoder_of", "inputs_of", "longest_of"]
-
-Encoder = Callable[[str], Sequence[int]]
+Encode = Callable[[str], Sequence[int]]
 _USUAL = 1024  # the most tokens of a text by default
 
 
@@ -29,7 +25,7 @@ class Batch(NamedTuple):
     lengths: list[int]
 
 
-def encoder_of(model: nn.Module, encode: Encoder | None, longest: int) -> Encoder:
+def encoder_of(model: nn.Module, encode: Encode | None, longest: int) -> Encode:
     """Return a function from a text to its ids, cut to `longest`.
 
     Raises:
@@ -109,14 +105,7 @@ def _batch(texts: Sequence[tuple[int, Sequence[int]]]) -> Batch:
 def inputs_of(model: nn.Module, batch: Batch) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
     """Return a model's arguments for a batch: in order, and by name."""
     foreign = model.foreign if isinstance(model, Pretrained) else model
-    takes = inspect.signature(foreign.forward).parameters
-    named: dict[str, Any] = {"use_cache": False} if "use_cache" in takes else {}
     device = next((each.device for each in foreign.parameters()), torch.device("cpu"))
-    ids, real = batch.ids.to(device), batch.real.to(device)
     is_padded = not bool(batch.real.all())
-    if isinstance(model, Pretrained):
-        target = (ids[:, :1],) if "encoder" in model.structure.names else ()
-        return (ids, *target), {**named, **({"real": real} if is_padded else {})}
-    if "real" in takes and is_padded:  # a causal model needs no mask: padding comes last
-        named["real"] = real
-    return (ids,), named
+    real = batch.real.to(device) if is_padded else None
+    return arguments_for(model, batch.ids.to(device), real)

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from attnlab.errors import WrongUsage, did_you_mean
 
-__all__ = ["MEASURES", "Measure", "Rows", "digest_of", "measure_of"]
-
 CLASSES = {
     "punctuation": r"\W+",
     "number": r"\d+",

@@ -10,14 +10,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from attnlab.core.store import explained, write_bytes, write_text
 from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.files import explained, write_bytes, write_text
 from attnlab.look.corpus.state import read_state
 from attnlab.look.corpus.tally import Tally
-
-__all__ = ["Example", "Found", "open_search", "write_tables"]
-
 
 _AROUND = 12  # tokens of the context on either side
 

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from attnlab.core.store import locked, make_folder, remove_remains
 from attnlab.errors import WrongUsage
-from attnlab.files import explained, locked, remove_remains
-from attnlab.look.corpus.batches import Batch, Encoder, batches, encoder_of, inputs_of, longest_of
-from attnlab.look.corpus.measurer import Enough, Measurer
+from attnlab.look.collector import run_collector
+from attnlab.look.corpus.batches import Batch, Encode, batches, encoder_of, inputs_of, longest_of
+from attnlab.look.corpus.measurer import Measurer
 from attnlab.look.corpus.measures import Measure, Rows, digest_of, measure_of
 from attnlab.look.corpus.result import Found, write_tables
 from attnlab.look.corpus.state import is_there, read_state, write_state
@@ -36,9 +36,6 @@ from attnlab.look.long_text.inputs import parts_of
 from attnlab.look.recording.tokens import Vocabulary, check_vocabulary, name_of, vocabulary_of
 from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
-from attnlab.sites import installed
-
-__all__ = ["Corpus", "Progress", "search_corpus"]
 
 _WINDOW = 256  # texts that are batched by length together
 _SAME = ("measure", "code", "fingerprint", "heads", "column", "top", "longest", "lowest", "seed")
@@ -61,7 +58,7 @@ class Corpus:
     limit: int | None = None
     max_length: int | None = None
     batch_tokens: int = 4096
-    encode: Encoder | None = None
+    encode: Encode | None = None
     vocabulary: Vocabulary | None = None
 
     def __post_init__(self) -> None:
@@ -75,7 +72,8 @@ class Corpus:
             )
 
 
-class Progress(NamedTuple):
+@dataclass(frozen=True)
+class Progress:
     """The progress of a search: texts and tokens read, rows left out, seconds and tokens a second
     of this call."""
 
@@ -155,7 +153,7 @@ def search_corpus(
 class _Search:
     """A search while it runs."""
 
-    encode: Encoder
+    encode: Encode
     vocabulary: Vocabulary | None
 
     def __init__(
@@ -181,8 +179,7 @@ class _Search:
         """Read all rows, and return the result."""
         if self._out is None:
             return self._read(rows, most, progress)
-        with explained(self._out):
-            self._out.mkdir(parents=True, exist_ok=True)
+        make_folder(self._out)
         with locked(self._out):
             remove_remains(self._out)
             self._resume(rows)
@@ -193,23 +190,17 @@ class _Search:
     def _read(
         self, rows: Iterator[Row], most: int, progress: Callable[[Progress], None] | None
     ) -> Found:
-        training = [module for module in self._model.modules() if module.training]
-        self._model.eval()
         tokens_before = self._counts["tokens read"]
-        try:
-            while window := list(islice(rows, _WINDOW)):
-                for batch in batches(self._encoded(window), most):
-                    self._measured(batch)
-                    if progress is not None:
-                        spent = time.monotonic() - self._began
-                        tokens, left = self._counts["tokens read"], self._counts["rows left out"]
-                        rate = (tokens - tokens_before) / max(spent, 1e-9)
-                        progress(Progress(self._counts["texts read"], tokens, left, spent, rate))
-                self._told["rows"] = window[-1].number + 1
-                self._keep(is_done=False)
-        finally:
-            for module in training:
-                module.training = True
+        while window := list(islice(rows, _WINDOW)):
+            for batch in batches(self._encoded(window), most):
+                self._measure_batch(batch)
+                if progress is not None:
+                    spent = time.monotonic() - self._began
+                    tokens, left = self._counts["tokens read"], self._counts["rows left out"]
+                    rate = (tokens - tokens_before) / max(spent, 1e-9)
+                    progress(Progress(self._counts["texts read"], tokens, left, spent, rate))
+            self._told["rows"] = window[-1].number + 1
+            self._keep(is_done=False)
         if not self._counts["texts read"]:
             counts = [f"{count:,} {name}" for name, count in self._counts.items() if count]
             reasons = ", ".join(counts) or "no row at all"
@@ -233,17 +224,11 @@ class _Search:
             found.append((row.number, ids))
         return found
 
-    @torch.no_grad()
-    def _measured(self, batch: Batch) -> None:
-        inputs, named = inputs_of(self._model, batch)
-        names = self._names
-        real = batch.real.to(inputs[0].device)
-        measurer = Measurer(self._heads, self._measure, inputs[0], real, names)
-        try:
-            with installed(self._model, measurer):
-                self._model(*inputs, **named)
-        except Enough:
-            pass
+    def _measure_batch(self, batch: Batch) -> None:
+        arguments, options = inputs_of(self._model, batch)
+        ids = arguments[0]
+        measurer = Measurer(self._heads, self._measure, ids, batch.real.to(ids.device), self._names)
+        run_collector(self._model, measurer, arguments, options)
         self._tally.add(Measured(*measurer.found(), batch.numbers, batch.lengths))
         for row, number in enumerate(batch.numbers):
             self._texts[str(number)] = batch.ids[row, : batch.lengths[row]].tolist()
@@ -281,21 +266,7 @@ class _Search:
             return
         before, tensors = read_state(self._out)
         different = [name for name in _SAME if before.get(name) != self._told[name]]
-        count = 0
-        for row in islice(rows, before["rows"]):
-            count += 1
-            self._learn(row)
-            known = before["texts"].get(str(row.number))
-            if known is None or different:
-                continue
-            if row.text is None or list(self.encode(row.text)) != known:
-                different = ["the corpus, or how its texts become ids,"]
-        if count < before["rows"] and not different:
-            different = [
-                f"the corpus, of which {before['rows']:,} rows were read and {count:,} are left,"
-            ]
-        elif not different and self._digest.hexdigest() != before["digest"]:
-            different = ["the corpus"]
+        different = different or self._differences(rows, before)
         if different:
             raise WrongUsage(
                 f"{self._out} holds another search: {', '.join(different)} is not the same. "
@@ -305,3 +276,19 @@ class _Search:
         self._counts, self._texts = Counter(before["counts"]), dict(before["texts"])
         self._before = before["seconds"]
         self._tally.restore(tensors)
+
+    def _differences(self, rows: Iterator[Row], before: dict[str, Any]) -> list[str]:
+        """Read the rows of a search again, and say what is not as it was."""
+        count = 0
+        for row in islice(rows, before["rows"]):
+            count += 1
+            self._learn(row)
+            known = before["texts"].get(str(row.number))
+            if known is None:
+                continue
+            if row.text is None or list(self.encode(row.text)) != known:
+                return ["the corpus, or how its texts become ids,"]
+        if count < before["rows"]:
+            were = f"{before['rows']:,} rows were read and {count:,} are left"
+            return [f"the corpus, of which {were},"]
+        return ["the corpus"] if self._digest.hexdigest() != before["digest"] else []

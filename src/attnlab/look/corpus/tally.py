@@ -8,20 +8,19 @@ least random keys.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attnlab import seeds
 
-__all__ = ["Measured", "Tally"]
-
 _REPLICATES = 200
 _SAMPLE = 2048
 
 
-class Measured(NamedTuple):
+@dataclass(frozen=True)
+class Measured:
     """The measures of a batch: values and keys (text, head, query), NaN where not defined; numbers
     and lengths of the texts."""
 

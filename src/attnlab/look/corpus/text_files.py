@@ -5,13 +5,13 @@ A row without a text is returned with the reason, so that it can be counted; rea
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-
-__all__ = ["Row", "rows_of"]
 
 _LONGEST = 2**22  # characters of a text; a book has some 2**20
 _MOST_LINE = 4 * _LONGEST  # characters of a line, with what surrounds the text
@@ -19,7 +19,8 @@ _PIECE = 2**20  # characters of the rest of a longer line, read at a time
 _BROKEN, _TOO_LONG = "not UTF-8", f"longer than {_LONGEST:,} characters"
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True)
+class Row:
     """A row: its number from 0, and its text, or None and the reason why it has none."""
 
     number: int
@@ -51,33 +52,33 @@ def rows_of(source: Path | str | Iterable[str], column: str = "text") -> Iterato
         if not path.is_file():
             raise CouldNotRun(f"there is no file {path}.")
         found = _READERS[kind](path, column)
-    return _judged(found, source)
+    return _rows(found, source)
 
 
-def _judged(found: Iterable[tuple[Any, str]], source: Any) -> Iterator[Row]:
+def _rows(found: Iterable[tuple[Any, str]], source: Any) -> Iterator[Row]:
     try:
         for number, (text, why) in enumerate(found):
-            yield _row(number, text, why)
+            why = why or _reason_against(text)
+            yield Row(number, None if why else text, why)
     except OSError as error:
         raise CouldNotRun(f"could not read {source}: {error.strerror or error}.") from None
 
 
-def _row(number: int, text: Any, why: str) -> Row:
-    if why:
-        return Row(number, None, why)
+def _reason_against(text: Any) -> str:
+    """Return why a row has no text that can be read; "" if it has one."""
     if text is None or isinstance(text, float):  # NaN is a missing text
-        return Row(number, None, "no text")
+        return "no text"
     if not isinstance(text, str):
-        return Row(number, None, f"a {type(text).__name__}, no text")
+        return f"a {type(text).__name__}, no text"
     if not text.strip():
-        return Row(number, None, "empty")
+        return "empty"
     if len(text) > _LONGEST:
-        return Row(number, None, _TOO_LONG)
+        return _TOO_LONG
     try:
         text.encode()
     except UnicodeEncodeError:  # half characters
-        return Row(number, None, _BROKEN)
-    return Row(number, text)
+        return _BROKEN
+    return ""
 
 
 class _Lines:
@@ -109,11 +110,9 @@ class _Lines:
 
 def _plain(path: Path, column: str) -> Iterator[tuple[Any, str]]:
     lines = _Lines(path)
-    return (
-        (line.rstrip("\r\n"), _TOO_LONG if lines.was_cut() else "")
-        for line in lines
-        if line.strip()
-    )
+    for line in lines:
+        if line.strip():
+            yield line.rstrip("\r\n"), _TOO_LONG if lines.was_cut() else ""
 
 
 def _cells(path: Path, column: str, delimiter: str) -> Iterator[tuple[Any, str]]:
@@ -171,14 +170,6 @@ def _check_column(column: str, names: Sequence[str], path: Path) -> None:
         raise WrongUsage(f"{path} has several columns {column!r}; give them names of their own.")
 
 
-def _csv(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    return _cells(path, column, ",")
-
-
-def _tsv(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    return _cells(path, column, "\t")
-
-
 def _jsonl(path: Path, column: str) -> Iterator[tuple[Any, str]]:
     lines = _Lines(path)
     for line in lines:
@@ -222,4 +213,10 @@ def _plain_value(value: Any) -> tuple[Any, str]:
         return None, _BROKEN
 
 
-_READERS = {".csv": _csv, ".tsv": _tsv, ".jsonl": _jsonl, ".parquet": _parquet, ".txt": _plain}
+_READERS: dict[str, Callable[[Path, str], Iterator[tuple[Any, str]]]] = {
+    ".csv": partial(_cells, delimiter=","),
+    ".tsv": partial(_cells, delimiter="\t"),
+    ".jsonl": _jsonl,
+    ".parquet": _parquet,
+    ".txt": _plain,
+}

@@ -16,8 +16,6 @@ from attnlab.look.summaries.summary import cell_size
 from attnlab.pretrained.model import Pretrained
 from attnlab.sites import AttentionCall
 
-__all__ = ["check_open", "check_room_for", "mask_bytes", "summary_bytes", "working_bytes"]
-
 _NUMBERS = 9  # numbers of a summary for each query, beside the top keys
 _OPEN = 3  # matrices of all pairs that explicit attention holds at once: scores, softmax, weights
 

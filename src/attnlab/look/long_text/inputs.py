@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,18 +12,17 @@ from torch import Tensor, nn
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.heads import attentions
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.text_inputs import most_tokens
+from attnlab.pretrained.text import most_tokens
 from attnlab.shapes import shape_text
 
-__all__ = ["Given", "check_ids", "given", "parts_of", "read_text"]
 
-
-class Given(NamedTuple):
+@dataclass(frozen=True)
+class Given:
     """The inputs of a model for a long text: ids (1, length), and its arguments in order and by
     name."""
 
     ids: Tensor
-    inputs: tuple[Tensor, ...]
+    arguments: tuple[Tensor, ...]
     options: dict[str, Any]
 
     @property
@@ -64,7 +64,7 @@ def given(model: nn.Module, document: str | Tensor | Sequence[int], *, beyond: b
     """
     found = _with_text(model, document) if isinstance(document, str) else _with_ids(model, document)
     check_ids(model, found.ids)
-    foreign = model.foreign if isinstance(model, Pretrained) else model
+    foreign = _inner(model)
     most, made_for = most_tokens(foreign), _made_for(foreign)
     if most is not None and found.length > most:
         raise WrongUsage(
@@ -77,10 +77,33 @@ def given(model: nn.Module, document: str | Tensor | Sequence[int], *, beyond: b
             "it was not trained beyond them. Shorten it, or say beyond=True "
             "(--beyond) to read it all the same."
         )
-    takes = inspect.signature(foreign.forward).parameters
-    if "use_cache" in takes:
-        found.options["use_cache"] = False
     return found
+
+
+def arguments_for(
+    model: nn.Module, ids: Tensor, real: Tensor | None = None
+) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    """Return the arguments, in order and by name, with which a model reads ids (text, length).
+
+    The decoder of a foreign encoder–decoder, which is not looked at, gets one token. `real` (text,
+    length) is False at padding; a causal model of ours needs no mask, since padding comes last.
+    """
+    takes = inspect.signature(_inner(model).forward).parameters
+    options: dict[str, Any] = _without_cache(model)
+    if real is not None and (isinstance(model, Pretrained) or "real" in takes):
+        options["real"] = real
+    if isinstance(model, Pretrained) and "encoder" in model.structure.names:
+        return (ids, ids[:, :1]), options
+    return (ids,), options
+
+
+def _without_cache(model: nn.Module) -> dict[str, Any]:
+    takes = inspect.signature(_inner(model).forward).parameters
+    return {"use_cache": False} if "use_cache" in takes else {}
+
+
+def _inner(model: nn.Module) -> Any:
+    return model.foreign if isinstance(model, Pretrained) else model
 
 
 def check_ids(model: nn.Module, ids: Tensor) -> None:
@@ -89,7 +112,7 @@ def check_ids(model: nn.Module, ids: Tensor) -> None:
     Raises:
         WrongUsage: with the id.
     """
-    foreign: Any = model.foreign if isinstance(model, Pretrained) else model
+    foreign = _inner(model)
     try:
         size = foreign.get_input_embeddings().num_embeddings
     except (AttributeError, NotImplementedError):
@@ -128,7 +151,7 @@ def _with_text(model: nn.Module, text: str) -> Given:
     real = inputs.get("attention_mask")
     if real is not None and bool(real.all()):
         inputs.pop("attention_mask")  # without padding the model need not make a mask of all pairs
-    return Given(inputs["input_ids"], (), dict(inputs))
+    return Given(inputs["input_ids"], (), {**inputs, **_without_cache(model)})
 
 
 def _with_ids(model: nn.Module, document: Tensor | Sequence[int]) -> Given:
@@ -144,10 +167,7 @@ def _with_ids(model: nn.Module, document: Tensor | Sequence[int]) -> Given:
         raise WrongUsage(
             f"a document is text or ids, (length,) or (1, length); got {shape_text(ids.shape)}."
         )
-    target: tuple[Tensor, ...] = ()
-    if isinstance(model, Pretrained) and "encoder" in model.structure.names:
-        target = (ids[:, :1],)  # for the decoder, which is not summarized
-    return Given(ids, (ids, *target), {})
+    return Given(ids, *arguments_for(model, ids))
 
 
 def _made_for(model: nn.Module) -> int | None:

@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnlab.core.store import read_tensors, refusing_damage
 from attnlab.display import Card, displayed
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.look.heads import head_name, layer_name
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.heads import head_name, heads_named, layer_name, parts_by_name
 from attnlab.look.long_text.files import Folder
 from attnlab.look.summaries import Summary, Zoom
 from attnlab.look.summaries.question import FAR, Pattern
-
-__all__ = ["Document", "open_document"]
 
 
 @displayed
@@ -29,7 +28,7 @@ class Document:
         self.folder = folder
         self._files = Folder(folder)
         state = self._files.read()
-        try:
+        with refusing_damage(f"the document in {folder}"):
             self._layers: dict[str, dict[str, Any]] = state["layers"]
             self._names: dict[str, str] = state["names"]
             self.length, self.model = int(state["length"]), str(state["model"])
@@ -38,10 +37,6 @@ class Document:
             self.parts: tuple[str, ...] = tuple(part for part in parts if part in self._layers)
             self.unfinished = tuple(part for part in parts if part not in self._layers)
             self._sizes = {part: int(state["heads"][part]) for part in self.parts}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CouldNotRun(
-                f"the document in {folder} is damaged: {error} is missing or odd."
-            ) from None
 
     def _card(self) -> Card:
         facts = [
@@ -61,15 +56,10 @@ class Document:
     @property
     def tokens(self) -> list[str]:
         """The names of the tokens."""
-        import safetensors.torch
-
-        try:
-            ids = safetensors.torch.load_file(self.folder / "tokens.safetensors")["ids"][0].tolist()
+        file = self.folder / "tokens.safetensors"
+        with refusing_damage(str(file)):
+            ids = read_tensors(file)["ids"][0].tolist()
             return [self._names[str(token)] for token in ids]
-        except (OSError, KeyError, safetensors.SafetensorError) as error:
-            raise CouldNotRun(
-                f"could not read {self.folder / 'tokens.safetensors'}: {error}."
-            ) from None
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -140,8 +130,7 @@ class Document:
 
     def part(self, layer: str | int) -> str:
         """Return the full name of a layer."""
-        by_name = {layer_name(part): part for part in self.parts}
-        by_name |= {part: part for part in self.parts}
+        by_name = parts_by_name(self.parts)
         if str(layer) not in by_name:
             raise WrongUsage(
                 f"there is no layer {layer!r} in this document; {did_you_mean(str(layer), by_name)}"
@@ -150,16 +139,7 @@ class Document:
 
     def heads(self, names: Sequence[str]) -> dict[str, list[int]]:
         """Find heads by their names: their parts, and their numbers there."""
-        known: dict[str, tuple[str, int]] = {}
-        for part, size in self._sizes.items():
-            known.update({head_name(part, head): (part, head) for head in range(size)})
-        found: dict[str, list[int]] = {}
-        for name in names:
-            if name not in known:
-                raise WrongUsage(f"there is no head {name!r}; {did_you_mean(name, known)}")
-            part, head = known[name]
-            found.setdefault(part, []).append(head)
-        return found
+        return heads_named(names, self._sizes)
 
     def _tensors(self, part: str) -> dict[str, Tensor]:
         layer = self._layers[part]

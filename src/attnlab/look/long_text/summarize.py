@@ -13,32 +13,37 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from attnlab.core.store import check_room, locked, make_folder, remove_remains, write_tensors
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.files import check_room, locked, remove_remains
+from attnlab.look.collector import run_collector
 from attnlab.look.heads import chosen_heads, number_of_heads
 from attnlab.look.long_text.budget import check_room_for, mask_bytes, summary_bytes, working_bytes
 from attnlab.look.long_text.files import Folder, fingerprint
 from attnlab.look.long_text.inputs import Given, given, parts_of
 from attnlab.look.long_text.long_text import Document, open_document
-from attnlab.look.long_text.summarizer import Enough, Summarizer
+from attnlab.look.long_text.summarizer import Summarizer
 from attnlab.look.recording.budget import to_bytes
 from attnlab.look.recording.tokens import name_of
 from attnlab.look.summaries import Summarize
 from attnlab.progress import notebook_bar
-from attnlab.sites import installed, site_names
-
-__all__ = ["Progress", "summarize_document"]
+from attnlab.sites import site_names
 
 _USUAL = Summarize()
+# What a resumed run has in common with the one that was stopped.
+_SAME = {
+    "fingerprint": "the model", "length": "the length", "ids": "the text", "tiles": "tiles",
+    "top": "top", "parts": "layers", "keep": "keep",
+}  # fmt: skip
 
 
-class Progress(NamedTuple):
+@dataclass(frozen=True)
+class Progress:
     """The progress of a run: attentions done of all, the last one, seconds so far and estimated
     ones left."""
 
@@ -103,14 +108,14 @@ def summarize_document(
         "a mask of all pairs": mask_bytes(model, read.length),
     }
     check_room_for({what: size for what, size in needed.items() if size}, limit)
-    folder.make()
+    make_folder(folder.path / "layers")
     with locked(folder.path):
         state = _begun(folder, state)
         wanted = [part for part in chosen if part not in state["layers"]]
         remove_remains(folder.path)
         if wanted:
             _check_disk(folder, state, wanted, model, read)
-            folder.put("tokens.safetensors", {"ids": read.ids})
+            write_tensors(folder.path / "tokens.safetensors", {"ids": read.ids})
             if progress is None and (bar := notebook_bar("attentions summarized")) is not None:
                 progress = lambda far: bar.count(far.done, far.total)  # noqa: E731
             _run(model, read, folder, state, wanted, kept, limit, progress)
@@ -121,7 +126,6 @@ def summarize_document(
     return open_document(folder.path)
 
 
-@torch.no_grad()
 def _run(
     model: nn.Module,
     read: Given,
@@ -133,10 +137,10 @@ def _run(
     progress: Callable[[Progress], None] | None,
 ) -> None:
     streams = _streams(model, wanted)
-    before = folder.stream()
+    known = folder.stream()
     # Blocks before a layer that was lost since must be computed again.
-    first = _after(wanted[0])
-    known = before if before is not None and before[0] in _up_to(streams, first) else None
+    if known is not None and known[0] not in _up_to(streams, _after(wanted[0])):
+        known = None
     total, began = len(state["parts"]), time.monotonic()
 
     def tell(part: str, seconds: float) -> None:
@@ -147,30 +151,8 @@ def _run(
             now = done - (total - len(wanted))
             progress(Progress(done, total, part, spent, spent / max(now, 1) * (total - done)))
 
-    summarizer = Summarizer(
-        folder,
-        state,
-        wanted=wanted,
-        keep=kept,
-        limit=limit,
-        streams=streams,
-        known=known,
-        told=tell,
-    )
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with installed(model, summarizer):
-            model(*read.inputs, **read.options)
-    except Enough:
-        return
-    finally:
-        for module in training:
-            module.training = True
-    missing = [part for part in wanted if part not in state["layers"]]
-    raise CouldNotRun(
-        f"the model has run without {missing[0]}; {len(missing)} of {total} are missing."
-    )
+    summarizer = Summarizer(folder, state, wanted, kept, limit, streams, known, tell)
+    run_collector(model, summarizer, read.arguments, read.options)
 
 
 def _streams(model: nn.Module, wanted: Sequence[str]) -> list[str]:
@@ -223,18 +205,11 @@ def _begun(folder: Folder, state: dict[str, Any]) -> dict[str, Any]:
         folder.write(state)
         return state
     before = folder.read()
-    words = {
-        "fingerprint": "the model",
-        "length": "the length",
-        "ids": "the text",
-        "parts": "layers",
-        "keep": "keep",
-    }
-    for name in ("fingerprint", "length", "ids", "tiles", "top", "parts", "keep"):
+    for name, what in _SAME.items():
         if before.get(name) != state[name]:
             raise WrongUsage(
-                f"{folder.path} holds another document: {words.get(name, name)} is not the "
-                "same. Choose another folder."
+                f"{folder.path} holds another document: {what} is not the same. Choose another "
+                "folder."
             )
     layers = before.get("layers")
     if not isinstance(layers, dict):

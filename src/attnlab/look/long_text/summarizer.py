@@ -8,27 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnlab.core.store import digest_of, write_tensors
 from attnlab.errors import CouldNotRun
+from attnlab.look.collector import Collector
 from attnlab.look.long_text.budget import check_open, check_room_for
 from attnlab.look.long_text.files import Folder
 from attnlab.look.summaries import Summarize, Summary
 from attnlab.look.summaries.question import FAR, ask_about
 from attnlab.shapes import shape_text
-from attnlab.sites import AttentionCall, Hook
-
-__all__ = ["Enough", "Summarizer", "measures_of"]
+from attnlab.sites import AttentionCall
 
 _MEASURES = (
     "entropy", "effective_keys", "largest", "distance", "spread", "first", "own", "previous",
 )  # fmt: skip
 
 
-class Enough(BaseException):
-    """Raised when every wanted layer is summarized, to skip the rest of the model; not an
-    `Exception`."""
-
-
-class Summarizer(Hook):
+class Summarizer(Collector):
     """Summarizes the heads of a model in one pass over a long text.
 
     Args:
@@ -42,69 +37,63 @@ class Summarizer(Hook):
         told: called after each layer with its part and the seconds it took.
     """
 
-    changes = False
-    one_thread = True
-
     def __init__(
         self,
         folder: Folder,
         state: dict[str, Any],
-        *,
         wanted: Sequence[str],
         keep: Mapping[str, Sequence[int]],
         limit: int,
-        streams: Sequence[str] = (),
-        known: tuple[str, Tensor] | None = None,
-        told: Callable[[str, float], None] = lambda part, seconds: None,
+        streams: Sequence[str],
+        known: tuple[str, Tensor] | None,
+        told: Callable[[str, float], None],
     ) -> None:
-        self._folder, self._state, self._wanted, self._keep = folder, state, list(wanted), keep
+        super().__init__(wanted)
+        self._folder, self._state, self._keep = folder, state, keep
         self._summarize = Summarize(tiles=state["tiles"], top=state["top"])
-        self._limit, self._told = limit, told
-        self._streams = list(streams)
-        place = self._streams.index(known[0]) if known is not None else -1
-        self._supplied = frozenset(self._streams[: place + 1])
-        self._stream = None if known is None else known[1]
-        self._open: AttentionCall | None = None
+        self._limit, self._told, self._streams = limit, told, streams
+        self.sites = {*self.sites, *streams}
+        self._stream: Tensor | None = None
+        self._supplied: Sequence[str] = ()
+        if known is not None:
+            after, self._stream = known
+            self._supplied = streams[: streams.index(after) + 1]
         self._began = time.monotonic()
 
     def wants(self, site: str) -> bool:
         """Want the weights of unfinished attentions, and the stream."""
-        part, _, own = site.rpartition(".")
-        if own == "weights":
-            return part in self._wanted
-        return site in self._streams and site not in self._supplied
+        return super().wants(site) or (site in self._streams and site not in self._supplied)
 
     def supply(self, site: str) -> Tensor | None:
         """Supply the stream where it is known, so that no block before is computed."""
         return self._stream if site in self._supplied else None
 
-    def watch(self, part: str, call: AttentionCall) -> None:
-        """Summarize an attention whose weights can be computed from queries and keys."""
-        if part not in self._wanted:
-            return
+    def check(self, part: str, call: AttentionCall) -> None:
+        """Raise unless an attention reads all tokens at once, in the memory there is."""
         if call.query.shape[0] != 1 or call.query.shape[2] != self._state["length"]:
             raise CouldNotRun(
                 f"{part} should read {self._state['length']:,} tokens at once; its queries are "
                 f"{shape_text(call.query.shape)}. A model that cuts its input cannot be "
                 "summarized as a whole."
             )
-        self._open = call
-        if call.is_open:
-            check_open(part, call, self._limit)
-            return
-        self._finish(part, self._summarize(call), call)
+        check_open(part, call, self._limit)
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        """Summarize weights that the model computes explicitly; write the stream after a block."""
-        part, _, own = site.rpartition(".")
-        if own == "weights":
-            assert self._open is not None
-            self._finish(part, self._summarize.of_weights(value), self._open)
-        else:
+        """Write the stream after a block; summarize weights that the model computes explicitly."""
+        if site in self._streams:
             self._folder.keep_stream(site, value)
-        return value
+            return value
+        return super().visit(site, value)
 
-    def _finish(self, part: str, summary: Summary, call: AttentionCall) -> None:
+    def collect(self, part: str, call: AttentionCall, weights: Tensor | None) -> None:
+        """Summarize an attention, and write its file."""
+        if weights is None:
+            summary = self._summarize(call)
+        else:
+            summary = self._summarize.of_weights(weights)
+        self._write(part, summary, call)
+
+    def _write(self, part: str, summary: Summary, call: AttentionCall) -> None:
         """Write a layer's file, and then the state that names it."""
         index = self._state["parts"].index(part)
         name = f"layers/{index:03}.safetensors"
@@ -117,14 +106,12 @@ class Summarizer(Hook):
             tensors["hidden"] = hidden
         facts: dict[str, Any] = {"heads": measures_of(own)}
         tensors |= self._kept(part, call, facts)
-        digest = self._folder.put(name, tensors)
-        self._state["layers"][part] = {"file": name, "sha256": digest, **facts}
+        file = self._folder.path / name
+        write_tensors(file, tensors)
+        self._state["layers"][part] = {"file": name, "sha256": digest_of(file), **facts}
         self._folder.write(self._state)
-        self._wanted.remove(part)
         self._told(part, time.monotonic() - self._began)
-        self._began, self._open = time.monotonic(), None
-        if not self._wanted:
-            raise Enough
+        self._began = time.monotonic()
 
     def _kept(self, part: str, call: AttentionCall, facts: dict[str, Any]) -> dict[str, Tensor]:
         """Return queries, keys and mask of the kept heads, from which any tile can be computed."""

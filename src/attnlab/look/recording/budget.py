@@ -12,17 +12,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.memory import free_memory
 
-__all__ = ["SHARE", "Budget", "in_words", "to_bytes"]
-
 SHARE = 0.5
 """The share of the available memory that a recording may take by default."""
 
 _UNKNOWN = 2 * 2**30  # where the free memory is unknown
-_UNITS = {"": 1, "b": 1} | {
-    f"{prefix}{unit}": base**power
-    for unit, base in (("b", 1000), ("ib", 1024))
-    for power, prefix in enumerate("kmgt", 1)
-}
+_UNITS = {
+    "": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4,
+    "kib": 1024, "mib": 1024**2, "gib": 1024**3, "tib": 1024**4,
+}  # fmt: skip
 _SHOWN = 5
 
 
@@ -68,13 +65,13 @@ class Budget:
         in_use = self._in_use()
         total = self.held + in_use + size
         if total > self.limit:
-            others = (
-                f"{in_words(in_use)} that were made earlier are still in use. " if in_use else ""
-            )
+            told = self._told()
+            if in_use:
+                told += f"{in_words(in_use)} that were made earlier are still in use. "
             raise CouldNotRun(
                 f"making {site} takes {in_words(size)}, which would bring the recording to "
                 f"{in_words(total)}; its budget is {in_words(self.limit)}. "
-                f"{self._told()}{others}Ask for a part with tile(site, head=, queries=, keys=), "
+                f"{told}Ask for a part with tile(site, head=, queries=, keys=), "
                 "let go of what was made before, or raise budget=."
             )
 
@@ -95,10 +92,9 @@ class Budget:
             groups.setdefault(re.sub(r"\.\d+\.", ".*.", site), []).append(size)
         dearest = sorted(groups, key=lambda name: -sum(groups[name]))
         words = [f"{in_words(sum(groups[name]))} for {name}" for name in dearest[:_SHOWN]]
-        if len(dearest) > _SHOWN:
-            words.append(
-                f"{in_words(sum(sum(groups[name]) for name in dearest[_SHOWN:]))} for others"
-            )
+        rest = sum(sum(groups[name]) for name in dearest[_SHOWN:])
+        if rest:
+            words.append(f"{in_words(rest)} for others")
         return f"Held so far: {', '.join(words)}. " if words else ""
 
 
@@ -129,7 +125,7 @@ def in_words(size: int) -> str:
     >>> in_words(1536)
     '1.5 KiB'
     """
-    power = max(0, min((max(size, 1).bit_length() - 1) // 10, 4))
-    return (
-        f"{size / 1024**power:.1f} {('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}B" if power else f"{size} B"
-    )
+    power = min((max(size, 1).bit_length() - 1) // 10, 4)
+    if not power:
+        return f"{size} B"
+    return f"{size / 1024**power:.1f} {('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}B"

@@ -11,8 +11,6 @@ from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.kept_call import Grown, KeptMask, Made, working_bytes
 from attnlab.look.recording.tokens import Read, Vocabulary
 
-__all__ = ["Part", "Passed", "Store", "join"]
-
 
 def join(path: str, name: str) -> str:
     """Return the name of a site in a part; the model itself has no path."""
@@ -50,32 +48,31 @@ class Passed:
 
     def shape(self) -> tuple[int, ...] | None:
         """Of the value, without making it; None for what has none."""
-        if isinstance(self.held, Made):
-            return self.held.call.shape
-        if isinstance(self.held, KeptMask):
-            return self.held.shape
-        found = self.held.tensor() if isinstance(self.held, Part) else self.held
-        return tuple(found.shape) if isinstance(found, Tensor) else None
+        held = self.held
+        if isinstance(held, Made):
+            return held.call.shape
+        if isinstance(held, Part):
+            held = held.tensor()
+        return tuple(held.shape) if isinstance(held, Tensor | KeptMask) else None
 
     def value(self, site: str, budget: Budget) -> Any:
         """The value, made if need be, within the budget."""
-        if isinstance(self.held, Part):
-            return self.held.tensor()
-        if isinstance(self.held, KeptMask):
-            if isinstance(self.held.mask, Tensor):
-                return self.held.mask
-            budget.allow(site, self.held.working_bytes())
-            found = self.held.tensor()
-            if found is not None:
-                budget.made(found)
-            return found
-        if not isinstance(self.held, Made):
-            return self.held
-        call, what = self.held
-        budget.allow(site, working_bytes(call.shape, call.query.dtype))
-        made = call.make(what)
-        budget.made(made)
-        return made
+        held = self.held
+        if isinstance(held, Part):
+            return held.tensor()
+        if isinstance(held, KeptMask):
+            if isinstance(held.mask, Tensor):
+                return held.mask
+            budget.allow(site, held.working_bytes())
+            found = held.tensor()
+        elif isinstance(held, Made):
+            budget.allow(site, working_bytes(held.call.shape, held.call.query.dtype))
+            found = held.call.make(held.what)
+        else:
+            return held
+        if found is not None:
+            budget.made(found)
+        return found
 
 
 @dataclass
@@ -99,19 +96,21 @@ class Store:
         """Put what passed a site behind what passed it before."""
         self.passed.setdefault(site, []).append(passed)
 
+    def check_recorded(self) -> None:
+        """Raise if there is nothing in it."""
+        if not self.passed:
+            raise WrongUsage(
+                "nothing has been recorded yet; run the model inside the recording's context."
+            )
+
     def nbytes(self) -> int:
         """Bytes of all that is held, what is shared once."""
         found: dict[int, int] = {}
-        for passed in (each for entries in self.passed.values() for each in entries):
-            for tensor in (
-                *_tensors(passed.held),
-                *_tensors(passed.gradient),
-                *_tensors(passed.mask),
-            ):
-                found[tensor.data_ptr()] = tensor.nbytes
-        read = sum(
-            each.nbytes for one in self.reads for each in (one.ids, one.real) if each is not None
-        )
+        for entries in self.passed.values():
+            for passed in entries:
+                for tensor in tensors_of((passed.held, passed.gradient, passed.mask)):
+                    found[tensor.data_ptr()] = tensor.nbytes
+        read = sum(each.nbytes for one in self.reads for each in tensors_of((one.ids, one.real)))
         return sum(found.values()) + read
 
     def of(self, site: str) -> list[Passed]:
@@ -131,15 +130,14 @@ class Store:
         )
 
 
-def _tensors(held: Any) -> Iterator[Tensor]:
+def tensors_of(held: Any) -> Iterator[Tensor]:
+    """Return all tensors that something holds: a value, what it is made from, or several."""
     if isinstance(held, Tensor):
         yield held
     elif isinstance(held, Part):
         yield held.grown.store
     elif isinstance(held, Grown):
         yield held.store
-    elif isinstance(held, Made):
-        yield from _tensors(held.call)
-    elif isinstance(held, tuple):  # a call, a mask, or what `reduce` made
+    elif isinstance(held, tuple | list):  # a call, a mask, or what `reduce` made
         for each in held:
-            yield from _tensors(each)
+            yield from tensors_of(each)

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from attnlab.errors import WrongUsage
 from attnlab.look.recording.budget import Budget
@@ -20,17 +21,14 @@ from attnlab.look.recording.kept_call import KeptCall, KeptMask, Made, working_b
 from attnlab.look.recording.selection import Pick
 from attnlab.look.recording.tokens import Read, first_key
 
-__all__ = ["joined", "joined_store"]
+_HAS_KEYS = ("weights", "scores", "mask")
 
 
 def joined_store(store: Store) -> Store:
     """Return a store in which the last generation is one pass."""
-    if not store.passed:
-        raise WrongUsage(
-            "nothing has been recorded yet; run the model inside the recording's context."
-        )
+    store.check_recorded()
     reads = list(store.reads)
-    numbers: dict[int, int] = {}  # of the last step's reading -> of the joined one
+    numbers: dict[int | None, int | None] = {None: None}  # of the last step's reading -> the joined
     passed = {}
     for site in store.passed:
         whole = joined(store, site)
@@ -38,10 +36,7 @@ def joined_store(store: Store) -> Store:
             if number is not None and number not in numbers:
                 numbers[number] = len(reads)
                 reads.append(_joined_read(reads, number))
-        query, key = (
-            None if number is None else numbers[number] for number in (whole.query, whole.key)
-        )
-        passed[site] = [replace(whole, query=query, key=key)]
+        passed[site] = [replace(whole, query=numbers[whole.query], key=numbers[whole.key])]
     return replace(store, passed=passed, reads=reads)
 
 
@@ -52,33 +47,34 @@ def joined(store: Store, site: str) -> Passed:
         WrongUsage: they do not fit together.
     """
     steps = _steps(store, site)
+    last, name = steps[-1], site.rpartition(".")[2]
     if len(steps) == 1:
-        return steps[0]
-    name = site.rpartition(".")[2]
+        return last
     if any(step.shape() is None for step in steps):
         raise WrongUsage(f"{site} was reduced; what is kept of single steps cannot be joined.")
-    last, firsts = steps[-1], [_first_key(store, step, name) for step in steps]
+    firsts = [_first_key(store, step, name) for step in steps]
     if name in ("key", "value"):
         if not any(firsts):
             return last
-        return replace(
-            last, held=_all_keys([step.value(site, store.budget) for step in steps], store, steps)
-        )
-    mask = (
-        _joined_mask([step.mask for step in steps], firsts)
-        if name in ("weights", "scores", "mask")
-        else None
-    )
-    if isinstance(last.held, KeptMask):
-        return replace(last, held=mask, mask=mask)
-    if mask is not None and (call := _joined_call(site, steps, mask, store, firsts)) is not None:
-        return replace(last, held=Made(call, last.held.what), mask=mask)
-    return replace(
-        last, held=_laid_out(site, name, steps, store.budget, firsts), mask=mask, gradient=None
-    )
+        keys = [step.value(site, store.budget) for step in steps]
+        return replace(last, held=_all_keys(keys, store, steps))
+    if name not in _HAS_KEYS:
+        return replace(last, held=_laid_out(site, steps, store.budget, firsts), gradient=None)
+    mask = _joined_mask([step.mask for step in steps if step.mask is not None], firsts)
+    held: KeptMask | Made | Tensor
+    if name == "mask":
+        held = mask
+    else:
+        call = _joined_call(site, steps, mask, store, firsts)
+        if call is None:
+            held = _laid_out(site, steps, store.budget, firsts)
+        else:
+            held = Made(call, last.held.what)
+    return replace(last, held=held, mask=mask, gradient=None)
 
 
 def _steps(store: Store, site: str) -> list[Passed]:
+    """Return the values of the last generation, with their rows in the order of the last."""
     entries = store.of(site)
     steps = [entries[-1]]
     for entry in reversed(entries[:-1]):
@@ -87,183 +83,177 @@ def _steps(store: Store, site: str) -> list[Passed]:
         if before is None or entry.query != before:
             break
         steps.append(entry)
-    first = steps[-1].query
-    if first is not None and store.reads[first].offset:
+    reads = [store.reads[step.query] for step in steps if step.query is not None]
+    if reads and reads[-1].offset:
         raise WrongUsage(
-            f"the steps at {site} cannot be joined: the first {store.reads[first].offset} "
+            f"the steps at {site} cannot be joined: the first {reads[-1].offset} "
             "positions passed unrecorded. Record a generation from its beginning; one that "
             "guesses ahead and goes back, as with prompt lookup or an assistant, has no steps "
             "that follow one another."
         )
-    steps = _in_the_last_order(store, site, steps)
-    return steps[::-1]
+    found = steps[:1]
+    for step, rows in zip(steps[1:], _row_orders(reads)[1:], strict=True):
+        found.append(Pick(site, None, None, rows, store.budget).passed(step))
+    return found[::-1]
 
 
-def _in_the_last_order(store: Store, site: str, steps: Sequence[Passed]) -> list[Passed]:
-    """Reorder the rows of earlier steps as in the last one; steps begin with the last."""
-    found, rows = [], None
-    for step in steps:
-        found.append(
-            step if rows is None else Pick(site, None, None, rows, store.budget).passed(step)
-        )
-        read = None if step.query is None else store.reads[step.query]
-        if read is not None and read.rows is not None:
-            rows = [
-                read.row_before(row) for row in (range(read.shape[0]) if rows is None else rows)
-            ]
-    return found
+def _row_orders(reads: Sequence[Read]) -> list[list[int] | None]:
+    """Return the rows of each reading, the last one first, from which the rows of the last come;
+    None for the same rows."""
+    orders: list[list[int] | None] = []
+    rows: list[int] | None = None
+    for read in reads:
+        orders.append(rows)
+        if read.rows is not None:
+            rows = [read.row_before(row) for row in rows or range(read.shape[0])]
+    return orders
 
 
 def _first_key(store: Store, step: Passed, name: str) -> int:
     """Return the position of the first key of a step."""
-    if (
-        name not in ("key", "value", "weights", "scores", "mask")
-        or step.query is None
-        or step.key != step.query
-    ):
+    if step.query is None or step.key != step.query:
         return 0
     read, shape = store.reads[step.query], step.shape()
     assert shape is not None
-    num_keys = (
-        step.held.num_keys
-        if isinstance(step.held, KeptMask)
-        else shape[-2 if name in ("key", "value") else -1]
-    )
+    if name in ("key", "value"):
+        num_keys = shape[-2]
+    elif name in _HAS_KEYS:
+        num_keys = step.held.num_keys if isinstance(step.held, KeptMask) else shape[-1]
+    else:
+        return 0
     return first_key(read.offset + read.shape[1], num_keys, read.offset)
 
 
 def _all_keys(keys: Sequence[Tensor], store: Store, steps: Sequence[Passed]) -> Tensor:
     """Concatenate the new keys of each step, if the last one no longer holds all."""
     lengths = [store.reads[step.query].shape[1] for step in steps if step.query is not None]
-    found = torch.cat(
-        [each[..., -length:, :] for each, length in zip(keys, lengths, strict=True)], -2
-    )
+    new = [each[..., -length:, :] for each, length in zip(keys, lengths, strict=True)]
+    found = torch.cat(new, -2)
     store.budget.made(found)
     return found
 
 
 def _joined_read(reads: Sequence[Read], number: int) -> Read:
+    """Join what was read in the steps up to one: the ids and the padding of its rows."""
     chain = [reads[number]]
     while chain[-1].before is not None:
         chain.append(reads[chain[-1].before])
-    chain.reverse()
-    if len(chain) == 1:
-        return chain[0]
-    rows = [list(range(chain[-1].shape[0]))]
-    for read in reversed(chain[1:]):
-        rows.append([read.row_before(row) for row in rows[-1]])
     ids, real = [], []
-    for read, own in zip(chain, reversed(rows), strict=True):
-        ids += [] if read.ids is None else [read.ids[own]]
-        real.append(
-            torch.ones(len(own), read.shape[1], dtype=torch.bool)
-            if read.real is None
-            else read.real[own]
-        )
-    return chain[-1]._replace(
+    for read, rows in zip(reversed(chain), reversed(_row_orders(chain)), strict=True):
+        own = slice(None) if rows is None else rows
+        if read.ids is not None:
+            ids.append(read.ids[own])
+        known = torch.ones(read.shape, dtype=torch.bool) if read.real is None else read.real
+        real.append(known[own])
+    return chain[0]._replace(
         ids=torch.cat(ids, 1) if len(ids) == len(chain) else None,
-        shape=(chain[-1].shape[0], sum(read.shape[1] for read in chain)),
-        offset=chain[0].offset,
+        shape=(chain[0].shape[0], sum(read.shape[1] for read in chain)),
+        offset=chain[-1].offset,
         real=torch.cat(real, 1) if any(read.real is not None for read in chain) else None,
         before=None,
         rows=None,
     )
 
 
-def _joined_mask(given: Sequence[KeptMask | None], firsts: Sequence[int]) -> KeptMask:
-    kept = [mask for mask in given if mask is not None]
-    assert len(kept) == len(given)
-    last, queries = kept[-1], sum(mask.num_queries for mask in kept)
+def _joined_mask(masks: Sequence[KeptMask], firsts: Sequence[int]) -> KeptMask:
+    """Put the rows of all steps below one another; keys that a step did not have are masked."""
+    last, num_queries = masks[-1], sum(mask.num_queries for mask in masks)
+    if not any(firsts) and (_is_panel(masks) or _is_triangle(masks)):
+        return last._replace(num_queries=num_queries)
     num_keys = last.num_keys + firsts[-1]
-    if not any(firsts) and all(
-        mask.num_keys == num_keys and _is_one_row(mask, last) for mask in kept
-    ):
-        return last._replace(num_queries=queries)  # a panel: all look at the same keys
-    if not any(firsts) and _is_triangle(kept) and all(isinstance(mask.mask, str) for mask in kept):
-        return last._replace(num_queries=queries)
-    rows = [mask.part() for mask in kept]
-    dtypes = {row.dtype for row in rows if row is not None and row.is_floating_point()}
-    dtype = max(dtypes, key=lambda each: each.itemsize, default=torch.bool)
-    hidden = False if dtype == torch.bool else float("-inf")
-    parts = []
-    for mask, row, first in zip(kept, rows, firsts, strict=True):
-        allowed = (
-            torch.ones(1, 1, mask.num_queries, mask.num_keys, dtype=torch.bool)
-            if row is None
-            else row
-        )
-        if dtype != allowed.dtype == torch.bool:
-            allowed = (
-                torch.zeros(allowed.shape, dtype=dtype)
-                .to(allowed.device)
-                .masked_fill(~allowed, hidden)
-            )
-        parts.append(
-            torch.nn.functional.pad(
-                allowed, (first, num_keys - first - mask.num_keys), value=hidden
-            )
-        )
-    batch, head = (max(part.shape[axis] for part in parts) for axis in (0, 1))
-    whole = torch.cat([part.expand(batch, head, -1, -1) for part in parts], 2)
-    axes = max((mask.mask.dim() for mask in kept if isinstance(mask.mask, Tensor)), default=2)
-    whole = whole.flatten(0, 4 - axes) if axes < 4 else whole
-    return last._replace(mask=whole, num_queries=queries, num_keys=num_keys)
+    whole = _stacked([_written_out(mask) for mask in masks], firsts, num_keys)
+    axes = max(len(mask.shape) for mask in masks)
+    while whole.dim() > axes:
+        whole = whole[0]
+    return last._replace(mask=whole, num_queries=num_queries, num_keys=num_keys)
 
 
-def _is_one_row(mask: KeptMask, other: KeptMask) -> bool:
-    """Are two masks the same for all queries?"""
-    if isinstance(mask.mask, Tensor) and isinstance(other.mask, Tensor):
-        return mask.mask.shape[-2] == 1 and torch.equal(mask.mask, other.mask)
-    return mask.mask is None and other.mask is None
+def _stacked(rows: Sequence[Tensor], firsts: Sequence[int], num_keys: int) -> Tensor:
+    """Put the rows of masks below one another, as numbers to add if one of them is."""
+    floating = [row.dtype for row in rows if row.is_floating_point()]
+    padded = []
+    for row, first in zip(rows, firsts, strict=True):
+        hidden: float | bool = False
+        if floating:
+            row = _added(row, max(floating, key=lambda each: each.itemsize))
+            hidden = float("-inf")
+        padded.append(pad(row, (first, num_keys - first - row.shape[-1]), value=hidden))
+    batch, head = (max(row.shape[axis] for row in padded) for axis in (0, 1))
+    return torch.cat([row.expand(batch, head, -1, -1) for row in padded], 2)
+
+
+def _is_panel(masks: Sequence[KeptMask]) -> bool:
+    """Do all steps look at the same keys, whatever the query?"""
+    last = masks[-1]
+    if any(mask.num_keys != last.num_keys for mask in masks):
+        return False
+    if isinstance(last.mask, Tensor) and last.mask.shape[-2] == 1:
+        return all(
+            isinstance(mask.mask, Tensor) and torch.equal(mask.mask, last.mask) for mask in masks
+        )
+    return all(mask.mask is None for mask in masks)
 
 
 def _is_triangle(masks: Sequence[KeptMask]) -> bool:
-    first = masks[0].num_keys == masks[0].num_queries
-    return first and all(
-        after.num_keys == before.num_keys + after.num_queries for before, after in pairwise(masks)
+    """Does each step look at all keys up to its queries, and is its first key the first of all?"""
+    return (
+        all(isinstance(mask.mask, str) for mask in masks)
+        and masks[0].num_keys == masks[0].num_queries
+        and all(two.num_keys == one.num_keys + two.num_queries for one, two in pairwise(masks))
     )
+
+
+def _written_out(mask: KeptMask) -> Tensor:
+    rows = mask.part()
+    return torch.ones(1, 1, mask.num_queries, mask.num_keys).bool() if rows is None else rows
+
+
+def _added(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a mask as numbers that are added to the scores."""
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, float("-inf"))
 
 
 def _joined_call(
     site: str, steps: Sequence[Passed], mask: KeptMask, store: Store, firsts: Sequence[int]
 ) -> KeptCall | None:
     """Return the call that the steps' calls make up, if the last one still holds all their keys."""
-    held, budget = [step.held for step in steps], store.budget
-    if not all(isinstance(each, Made) for each in held):
+    calls = [step.held.call for step in steps if isinstance(step.held, Made)]
+    if len(calls) < len(steps):
         return None
-    last = held[-1].call
-    keys = _all_keys([each.call.keys for each in held], store, steps) if any(firsts) else last.keys
-    for each, first in zip(held, firsts, strict=True):
-        own = each.call.keys
-        if each.call.scale != last.scale or not torch.equal(
-            own, keys[..., first : first + own.shape[-2], :]
-        ):
+    last, budget = calls[-1], store.budget
+    keys = last.keys
+    if any(firsts):
+        keys = _all_keys([call.keys for call in calls], store, steps)
+    for call, first in zip(calls, firsts, strict=True):
+        own = call.keys
+        is_there = torch.equal(own, keys[..., first : first + own.shape[-2], :])
+        if call.scale != last.scale or not is_there:
             return None
-    queries = [each.call.query for each in held]
+    queries = [call.query for call in calls]
     budget.allow(site, sum(query.nbytes for query in queries))
     whole = torch.cat(queries, 2)
     budget.made(whole)
     return KeptCall(whole, keys, mask, last.scale)
 
 
-def _laid_out(
-    site: str, name: str, steps: Sequence[Passed], budget: Budget, firsts: Sequence[int]
-) -> Tensor:
-    shapes = [step.shape() for step in steps]
-    last = shapes[-1]
-    assert last is not None
-    if len(last) < 3:
+def _laid_out(site: str, steps: Sequence[Passed], budget: Budget, firsts: Sequence[int]) -> Tensor:
+    """Put values end to end; weights and scores with nothing for the keys that a step did not
+    have."""
+    values: list[Tensor] = [step.value(site, budget) for step in steps]
+    last, name = values[-1], site.rpartition(".")[2]
+    if last.dim() < 3:
         raise WrongUsage(
             f"{site} has no position of its own, so that steps cannot be joined there."
         )
-    values: list[Tensor] = [step.value(site, budget) for step in steps]
-    width = last[-1] + (firsts[-1] if name in ("weights", "scores") else 0)
-    whole = (*last[:-2], sum(value.shape[-2] for value in values), width)
-    budget.allow(site, working_bytes(whole, values[-1].dtype))
-    if name not in ("weights", "scores"):
+    width = last.shape[-1] + firsts[-1]
+    whole = (*last.shape[:-2], sum(value.shape[-2] for value in values), width)
+    budget.allow(site, working_bytes(whole, last.dtype))
+    if name not in _HAS_KEYS:
         made = torch.cat(values, -2)
     else:
-        made = values[-1].new_full(whole, 0.0 if name == "weights" else float("-inf"))
+        made = last.new_full(whole, 0.0 if name == "weights" else float("-inf"))
         start = 0
         for value, first in zip(values, firsts, strict=True):
             made[..., start : start + value.shape[-2], first : first + value.shape[-1]] = value

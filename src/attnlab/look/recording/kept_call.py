@@ -13,8 +13,6 @@ from torch import Tensor
 from attnlab.parts.attend import attention_scores, attention_weights, surely_finite
 from attnlab.parts.heads import share_heads
 
-__all__ = ["Grown", "KeptCall", "KeptMask", "Made", "working_bytes"]
-
 _BLOCK = 2**20  # numbers made at a time
 ALL = slice(None)
 
@@ -33,29 +31,18 @@ class Grown:
     def goes_on(self, value: Tensor, length: int) -> bool:
         """Does a value begin with exactly what is held, up to `length`?"""
         held = self.store[..., :length, :]
-        fits = (
-            value.shape[:2] == held.shape[:2]
-            and value.shape[-1] == held.shape[-1]
-            and value.dtype == held.dtype
-        )
-        return fits and value.shape[-2] >= length and torch.equal(value[..., :length, :], held)
+        return value.dtype == held.dtype and torch.equal(value[..., :length, :], held)
 
     def room_for(self, length: int) -> int:
         """Return the bytes to allocate for this length; 0 if there is room."""
-        return (
-            0
-            if length <= self.store.shape[-2]
-            else self.store[..., :1, :].nbytes * max(length, 2 * self.length())
-        )
-
-    def length(self) -> int:
-        """The length that it can hold."""
-        return self.store.shape[-2]
+        if length <= self.store.shape[-2]:
+            return 0
+        return self.store[..., :1, :].nbytes * max(length, 2 * self.store.shape[-2])
 
     def write(self, value: Tensor, start: int) -> None:
         """Append the end of a value, from `start` on."""
-        if value.shape[-2] > self.length():
-            room = self.room_for(value.shape[-2]) // self.store[..., :1, :].nbytes
+        if value.shape[-2] > self.store.shape[-2]:
+            room = max(value.shape[-2], 2 * self.store.shape[-2])
             larger = self.store.new_zeros((*self.store.shape[:-2], room, self.store.shape[-1]))
             larger[..., :start, :] = self.store[..., :start, :]
             self.store = larger
@@ -74,25 +61,22 @@ class KeptMask(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the mask as `tensor` returns it."""
-        return (
-            tuple(self.mask.shape)
-            if isinstance(self.mask, Tensor)
-            else (self.num_queries, self.num_keys)
-        )
+        if isinstance(self.mask, Tensor):
+            return tuple(self.mask.shape)
+        return self.num_queries, self.num_keys
 
     def working_bytes(self, head: int | None = None, queries: int | None = None) -> int:
         """Return the memory that the mask's rows of some queries take, for one input."""
-        heads = (
-            self.mask.shape[-3]
-            if head is None and isinstance(self.mask, Tensor) and self.mask.dim() > 2
-            else 1
-        )
+        heads = self.shape[-3] if head is None and len(self.shape) > 2 else 1
         return heads * (self.num_queries if queries is None else queries) * self.num_keys
 
     def tensor(self) -> Tensor | None:
         """Return the mask as a tensor; "causal" is written out."""
-        found = self.part() if isinstance(self.mask, str) else self.mask
-        return found[0, 0] if found is not None and isinstance(self.mask, str) else found
+        if not isinstance(self.mask, str):
+            return self.mask
+        found = self.part()
+        assert found is not None
+        return found[0, 0]
 
     def part(
         self, row: int | None = None, head: int | None = None, queries: slice = ALL
@@ -104,9 +88,8 @@ class KeptMask(NamedTuple):
         if isinstance(self.mask, str):
             past = self.num_keys - self.num_queries
             places = torch.arange(self.num_queries, device=self.device)[queries] + past
-            return (torch.arange(self.num_keys, device=self.device) <= places.unsqueeze(-1))[
-                None, None
-            ]
+            allowed = torch.arange(self.num_keys, device=self.device) <= places.unsqueeze(-1)
+            return allowed[None, None]
         mask = self.mask[(None,) * (4 - self.mask.dim())]
         if row is not None and mask.shape[0] > 1:
             mask = mask[row : row + 1]
@@ -151,11 +134,9 @@ class KeptCall(NamedTuple):
     @property
     def keys(self) -> Tensor:
         """All the keys of this call."""
-        return (
-            self.key.store[..., : self.mask.num_keys, :]
-            if isinstance(self.key, Grown)
-            else self.key
-        )
+        if isinstance(self.key, Grown):
+            return self.key.store[..., : self.mask.num_keys, :]
+        return self.key
 
     def make(
         self,
@@ -178,11 +159,8 @@ class KeptCall(NamedTuple):
         step = max(1, _BLOCK // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
         if torch._C._are_functorch_transforms_active():
             return self._block(what, query, key, self.mask.part(row, head, queries), queries, keys)
-        is_simple = (
-            rows.step == 1
-            and not isinstance(self.mask.mask, Tensor)
-            and self._is_finite(query, key)
-        )
+        is_plain = rows.step == 1 and not isinstance(self.mask.mask, Tensor)
+        is_simple = is_plain and self._is_finite(query, key)
         made = None
         for first in range(0, max(1, len(rows)), step):
             some = rows[first : first + step]
@@ -196,10 +174,9 @@ class KeptCall(NamedTuple):
             if made is None:
                 width = len(range(*keys.indices(key.shape[2])))
                 made = found.new_empty((*found.shape[:2], len(rows), width))
+            nothing = 0.0 if what == "weights" else float("-inf")
             made[:, :, first : first + step, : found.shape[3]] = found
-            made[:, :, first : first + step, found.shape[3] :] = (
-                0.0 if what == "weights" else float("-inf")
-            )
+            made[:, :, first : first + step, found.shape[3] :] = nothing
         assert made is not None
         return made
 
@@ -231,13 +208,11 @@ class KeptCall(NamedTuple):
         with torch.no_grad():
             scores = attention_scores(query[:, :, start:stop], key[:, :, :reach], scale=self.scale)
             if self.mask.mask is not None:
-                later = torch.ones(
-                    stop - start, stop - start, dtype=torch.bool, device=query.device
-                ).triu(1)
+                square = torch.ones(stop - start, stop - start, device=query.device)
+                later = square.triu(1).bool()
                 scores[..., past + start :].masked_fill_(later, float("-inf"))
-            return (scores.softmax(-1) if what == "weights" else scores)[
-                ..., slice(*keys.indices(num_keys))
-            ]
+            found = scores.softmax(-1) if what == "weights" else scores
+            return found[..., slice(*keys.indices(num_keys))]
 
 
 class Made(NamedTuple):

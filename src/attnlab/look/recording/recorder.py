@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.recording.budget import Budget, to_bytes
-from attnlab.look.recording.contents import Part, Passed, Store, join
+from attnlab.look.recording.contents import Part, Passed, Store, join, tensors_of
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Made
 from attnlab.look.recording.recording import Recording
 from attnlab.look.recording.tokens import (
@@ -27,8 +27,6 @@ from attnlab.look.recording.tokens import (
 from attnlab.models.storage import MODELS, describe_model
 from attnlab.pretrained.model import Pretrained
 from attnlab.sites import AttentionCall, Hook, Reading, SitedModule, installed, matches
-
-__all__ = ["Reduction", "record"]
 
 _MADE = ("weights", "scores")
 
@@ -115,6 +113,7 @@ class _Recorder(Hook):
         self._store, self._reduce, self._keep_on = store, reduce, keep_on
         self._points = [part for part in model.modules() if isinstance(part, SitedModule)]
         self._installed: list[Any] = []
+        self.sites = frozenset(store.sites)
         # The mask is taken from the call: at its hook point "causal" would become a tensor.
         self._visited = frozenset(site for site in store.sites if site.rpartition(".")[2] != "mask")
         asked: dict[str, list[str]] = {}
@@ -136,28 +135,19 @@ class _Recorder(Hook):
     def read(self, part: str, reading: Reading) -> None:
         self._look_around()
         name = join(part, "tokens")
-        ids = (
-            None if reading.tokens.is_floating_point() else self._kept(reading.tokens, name, "cpu")
-        )
-        real = None if reading.real is None else self._kept(reading.real, name, "cpu")
-        batch, length = reading.tokens.shape[:2]
-        before, rows = self._stacks.get(part) if reading.offset else None, reading.rows
-        if before is not None:
-            last = self._store.reads[before]
-            numbers = range(batch) if rows is None else rows.tolist()
-            fits = len(numbers) == batch and all(0 <= row < last.shape[0] for row in numbers)
-            if (
-                last.offset + last.shape[1] != reading.offset
-                or not fits
-                or (rows is None and last.shape[0] != batch)
-            ):
-                before = None
-        rows = None if before is None or rows is None else rows.cpu()
-        read = Read(
-            part, ids, (batch, length), reading.offset, real, before, self._store.edits, rows=rows
-        )
+        ids = real = rows = None
+        if not reading.tokens.is_floating_point():
+            ids = self._kept(reading.tokens, name, "cpu")
+        if reading.real is not None:
+            real = self._kept(reading.real, name, "cpu")
+        shape = (reading.tokens.shape[0], reading.tokens.shape[1])
+        before = self._number_before(part, reading)
+        if before is not None and reading.rows is not None:
+            rows = reading.rows.cpu()
+        edits = self._store.edits
+        read = Read(part, ids, shape, reading.offset, real, before, edits, rows=rows)
+        self._stacks[part] = len(self._store.reads)
         self._store.reads.append(read)
-        self._stacks[part] = len(self._store.reads) - 1
         self._sides.clear()
 
     def watch(self, part: str, call: AttentionCall) -> None:
@@ -173,11 +163,8 @@ class _Recorder(Hook):
         if name == "weights" and self._reduce is not None:
             self._add_reduced(site, self._reduce.of_weights(value.detach()), part)
             return value
-        held: Any
-        if name in ("query", "key", "value"):
-            held = self._kept_once(part, name, value, site)
-        else:
-            held = self._kept(value, site)
+        is_shared = name in ("query", "key", "value")
+        held = self._kept_once(part, name, value, site) if is_shared else self._kept(value, site)
         passed = self._add(site, held, part)
         if site in self._store.gradients and value.requires_grad:
             self._store.budget.take(site, value.nbytes)
@@ -189,6 +176,20 @@ class _Recorder(Hook):
         """Release the model, and what was held only for comparison."""
         self._points, self._installed, self._last_mask = [], [], None
         self._now, self._before, self._masks = {}, {}, {}
+
+    def _number_before(self, part: str, reading: Reading) -> int | None:
+        """Return the number of the recorded reading that this one goes on from, if there is one."""
+        number = self._stacks.get(part)
+        if number is None or not reading.offset:
+            return None
+        last, batch = self._store.reads[number], reading.tokens.shape[0]
+        if last.offset + last.shape[1] != reading.offset:
+            return None
+        if reading.rows is None:
+            return number if last.shape[0] == batch else None
+        rows = reading.rows.tolist()
+        fits = len(rows) == batch and all(0 <= row < last.shape[0] for row in rows)
+        return number if fits else None
 
     def _look_around(self) -> None:
         """Note what the other hooks change, if it differs from before."""
@@ -229,7 +230,7 @@ class _Recorder(Hook):
         return passed
 
     def _add_reduced(self, site: str, value: Any, part: str) -> None:
-        self._store.budget.take(site, _size(value))
+        self._store.budget.take(site, sum(each.nbytes for each in tensors_of(value)))
         self._add(site, _moved(value, self._keep_on), part)
 
     def _sides_of(self, part: str) -> tuple[int | None, int | None]:
@@ -269,25 +270,27 @@ class _Recorder(Hook):
         number = self._sides_of(part)[0]
         if before is None or number is None or self._store.reads[number].offset == 0:
             return None
-        grown = before.grown if isinstance(before, Part) else Grown(before)
-        length = before.length if isinstance(before, Part) else before.shape[-2]
+        if isinstance(before, Tensor):
+            is_own, grown, length = False, Grown(before), before.shape[-2]
+        else:
+            is_own, grown, length = True, before.grown, before.length
         moved = value.detach().to(self._keep_on)
         if not grown.goes_on(moved, length):
             return None
         room = grown.room_for(moved.shape[-2])
         if room:
             self._store.budget.take(site, room)
-            if isinstance(before, Part):
+            if is_own:
                 self._store.budget.give(site, grown.store.nbytes)
         grown.write(moved, length)
         return Part(grown, moved.shape[-2])
 
     def _kept_mask(self, part: str, call: AttentionCall, asked: frozenset[str]) -> KeptMask | None:
-        mask = call.mask
-        is_reduced = self._reduce is not None and not asked & {"scores", "mask"}
         if not asked & {*_MADE, "mask"}:
             return None
+        mask = call.mask
         if isinstance(mask, Tensor):
+            is_reduced = self._reduce is not None and not asked & {"scores", "mask"}
             if is_reduced and mask.shape[-2] > 1:
                 return None  # a mask for all pairs would be larger than what is kept of the weights
             # Layers mostly share one mask, or make the same one anew.
@@ -312,10 +315,10 @@ class _Opener(Hook):
     """Makes attention compute scores and weights explicitly, and changes nothing."""
 
     def __init__(self, sites: Sequence[str]) -> None:
-        self._sites = frozenset(sites)
+        self.sites: frozenset[str] = frozenset(sites)
 
     def wants(self, site: str) -> bool:
-        return site in self._sites
+        return site in self.sites
 
 
 def _matching(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
@@ -332,9 +335,8 @@ def _matching(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
 def _check(reduce: Reduction | None, sites: Sequence[str], gradients: Sequence[str]) -> None:
     if reduce is None:
         return
-    if not (
-        callable(getattr(reduce, "reduce", None)) and callable(getattr(reduce, "of_weights", None))
-    ):
+    methods = (getattr(reduce, name, None) for name in ("reduce", "of_weights"))
+    if not all(map(callable, methods)):
         raise WrongUsage(
             f"reduce must have the methods reduce and of_weights; got a {type(reduce).__name__}."
         )
@@ -372,11 +374,7 @@ def _description(model: nn.Module) -> dict[str, Any]:
 
 
 def _is_same(mask: Tensor, kept: Tensor) -> bool:
-    if (
-        torch._C._are_functorch_transforms_active()
-        or mask.dtype != kept.dtype
-        or mask.shape != kept.shape
-    ):
+    if torch._C._are_functorch_transforms_active() or mask.dtype != kept.dtype:
         return False
     return torch.equal(mask.detach().to(kept.device), kept)
 
@@ -393,9 +391,3 @@ def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(_moved(each, device) for each in value))
     return value
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, Tensor):
-        return value.nbytes
-    return sum(map(_size, value)) if isinstance(value, tuple | list) else 0

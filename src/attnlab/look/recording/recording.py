@@ -5,38 +5,34 @@ with record(model, "layers.*.attention.weights") as recording:
 recording["layers.0.attention.weights"]          # (batch, head, query, key)
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, overload
 
 import torch
 from torch import Tensor
 
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
+from attnlab.look.indices import check_index, check_slice
+from attnlab.look.recording.archive import read_store, write_store
 from attnlab.look.recording.budget import Budget, to_bytes
-from attnlab.look.recording.comparison import Comparison, compared
 from attnlab.look.recording.contents import Passed, Store
+from attnlab.look.recording.difference import Comparison, compared
 from attnlab.look.recording.join import joined, joined_store
 from attnlab.look.recording.kept_call import ALL, KeptMask, Made, working_bytes
-from attnlab.look.recording.selection import check_index, check_slice, selected
-from attnlab.look.recording.storage import read_store, write_store
+from attnlab.look.recording.selection import selected
 from attnlab.look.recording.tokens import (
-    Read,
+    Position,
     Sides,
-    all_names,
-    all_real,
+    all_positions,
     first_key,
-    own_names,
-    own_real,
-    unknown,
+    own_positions,
+    unknown_positions,
 )
 from attnlab.shapes import shape_text
 
-__all__ = ["Recording", "open_recording"]
-
-_Told = TypeVar("_Told")
 _OF_ATTENTION = ("query", "key", "value", "mask", "scores", "weights", "heads")
 
 
@@ -94,15 +90,10 @@ class Recording(Mapping[str, Any]):
         Ids are named by the vocabulary, without one by their numbers; a position of which no id is
         known is `[3]`.
         """
-        reads, vocabulary = self._store.reads, self._store.vocabulary
+        vocabulary = self._store.vocabulary
+        queries, keys = self._positions(site, row)
         return Sides(
-            *self._sides(
-                site,
-                row,
-                lambda read: own_names(read, row, vocabulary),
-                lambda read: all_names(reads, read, row, vocabulary),
-                unknown,
-            )
+            [each.name(vocabulary) for each in queries], [each.name(vocabulary) for each in keys]
         )
 
     def named(self, words: Mapping[str, Sequence[str]]) -> "Recording":
@@ -118,14 +109,8 @@ class Recording(Mapping[str, Any]):
 
     def real(self, site: str, row: int = 0) -> tuple[list[bool], list[bool]]:
         """Return which queries and keys are not padding, as far as known."""
-        reads = self._store.reads
-        return self._sides(
-            site,
-            row,
-            lambda read: own_real(read, row),
-            lambda read: all_real(reads, read, row),
-            lambda length: [True] * length,
-        )
+        queries, keys = self._positions(site, row)
+        return [each.is_real for each in queries], [each.is_real for each in keys]
 
     def blocked(self, site: str, row: int = 0, head: int | None = None) -> Tensor | None:
         """Return which keys are masked, boolean (query, key), for one head or for all; None without
@@ -164,28 +149,24 @@ class Recording(Mapping[str, Any]):
                 f"tiles are of weights, scores and masks that were kept, not of {site}."
             )
         num_queries, num_keys = _lengths(site, passed)
-        queries, keys = (
-            check_slice("queries", queries, num_queries),
-            check_slice("keys", keys, num_keys),
-        )
+        queries = check_slice("queries", queries, num_queries)
+        keys = check_slice("keys", keys, num_keys)
         self._check_head(site, head)
+        height = queries.stop - queries.start
         if isinstance(passed.held, KeptMask):
-            self._store.budget.allow(
-                f"a tile of {site}", passed.held.working_bytes(head, queries.stop - queries.start)
-            )
-            made = passed.held.part(row, head, queries)
-            assert made is not None
-            made = made[..., keys]
-            return made[0] if head is None else made[0, 0]
-        if not isinstance(passed.held, Made):
-            heads = slice(None) if head is None else head
-            found: Tensor = passed.held[row, heads, queries, keys]
-            return found
-        call, what = passed.held
-        size = (1 if head is not None else shape[1], queries.stop - queries.start, num_keys)
-        self._store.budget.allow(f"a tile of {site}", working_bytes(size, call.query.dtype))
-        made = call.make(what, row, head, queries, keys)[0]
-        self._store.budget.made(made)
+            self._store.budget.allow(f"a tile of {site}", passed.held.working_bytes(head, height))
+            rows = passed.held.part(row, head, queries)
+            assert rows is not None
+            made = rows[0, ..., keys]
+        elif isinstance(passed.held, Made):
+            call, what = passed.held
+            size = (shape[1] if head is None else 1, height, num_keys)
+            self._store.budget.allow(f"a tile of {site}", working_bytes(size, call.query.dtype))
+            made = call.make(what, row, head, queries, keys)[0]
+            self._store.budget.made(made)
+        else:
+            heads = slice(None) if head is None else slice(head, head + 1)
+            made = passed.held[row, heads, queries, keys]
         return made if head is None else made[0]
 
     @overload
@@ -232,10 +213,8 @@ class Recording(Mapping[str, Any]):
     @property
     def edits(self) -> list[dict[str, Any]]:
         """The edits that were installed during the last forward pass, as plain values for JSON."""
-        return [
-            dict(edit)
-            for edit in (self._store.reads[-1].edits if self._store.reads else self._store.edits)
-        ]
+        last = self._store.reads[-1] if self._store.reads else self._store
+        return [dict(edit) for edit in last.edits]
 
     @property
     def model(self) -> dict[str, Any]:
@@ -293,35 +272,27 @@ class Recording(Mapping[str, Any]):
         """
         return cls(read_store(Path(folder), Budget(to_bytes(budget))))
 
-    def _sides(
-        self,
-        site: str,
-        row: int,
-        of_own: Callable[[Read], list[_Told]],
-        of_all: Callable[[Read], list[_Told]],
-        of_none: Callable[[int], list[_Told]],
-    ) -> tuple[list[_Told], list[_Told]]:
-        """Tell something of a site's queries and of its keys: from what was read, or where nothing
-        is known."""
-        passed = self._at_row(site, row)
+    def _positions(self, site: str, row: int) -> tuple[list[Position], list[Position]]:
+        """Return the positions of a site's queries and of its keys, as far as known."""
+        passed, reads = self._at_row(site, row), self._store.reads
         num_queries, num_keys = _lengths(site, passed)
-        own = None if passed.query is None else self._store.reads[passed.query]
-        # A model may put positions of its own before what it reads; then the names would be those
-        # of others.
-        is_named = own is not None and own.shape[1] == (num_queries or own.shape[1])
-        query = of_own(own) if own is not None and is_named else of_none(num_queries)
+        queries = unknown_positions(num_queries)
+        if passed.query is not None:
+            own = own_positions(reads[passed.query], row)
+            # A model may put positions of its own before what it reads; then these are others.
+            if len(own) == (num_queries or len(own)):
+                queries = own
         if site.rpartition(".")[2] not in _OF_ATTENTION:
-            return query, query
-        read = None if passed.key is None else self._store.reads[passed.key]
-        is_own = read is not None and passed.key == passed.query
-        first = (
-            first_key(read.offset + read.shape[1], num_keys, read.offset)
-            if read is not None and is_own
-            else 0
-        )
-        if read is None or (num_keys and read.offset + read.shape[1] != num_keys + first):
-            return query, of_none(num_keys)
-        return query, of_all(read)[first:]
+            return queries, queries
+        if passed.key is None:
+            return queries, unknown_positions(num_keys)
+        read, first = reads[passed.key], 0
+        length = read.offset + read.shape[1]
+        if passed.key == passed.query:
+            first = first_key(length, num_keys, read.offset)
+        if num_keys and length != num_keys + first:
+            return queries, unknown_positions(num_keys)
+        return queries, all_positions(reads, read, row)[first:]
 
     def _last(self, site: str) -> Passed:
         return self._store.of(site)[-1]
@@ -362,9 +333,9 @@ def _lengths(site: str, passed: Passed) -> tuple[int, int]:
     name = site.rpartition(".")[2]
     if _has_keys(site):
         return shape[-2], shape[-1]
-    return 0 if name in ("key", "value") else shape[-2], 0 if name in ("query", "heads") else shape[
-        -2
-    ]
+    num_queries = 0 if name in ("key", "value") else shape[-2]
+    num_keys = 0 if name in ("query", "heads") else shape[-2]
+    return num_queries, num_keys
 
 
 def _to_numpy(site: str, value: Any) -> Any:

@@ -3,43 +3,20 @@
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.indices import check_index
 from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.contents import Part, Passed, Store
 from attnlab.look.recording.kept_call import KeptCall, KeptMask, Made
 from attnlab.look.recording.tokens import Read
 
-__all__ = ["Pick", "check_index", "check_slice", "selected"]
-
 _BY_HEAD = ("query", "key", "value", "mask", "scores", "weights", "heads")
-
-
-def check_index(name: str, index: object, size: int) -> int:
-    """Return an integer from 0 to below `size`, or raise `WrongUsage` naming it."""
-    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < size:
-        raise WrongUsage(f"{name} must be from 0 to {size - 1}; got {index!r}.")
-    return index
-
-
-def check_slice(name: str, part: object, size: int) -> slice:
-    """Return a slice of step 1 within `size` that is not empty, or raise `WrongUsage` naming it."""
-    if not isinstance(part, slice):
-        raise WrongUsage(f"{name} must be a slice such as slice(0, {size}); got {part!r}.")
-    start = 0 if part.start is None else part.start
-    stop = size if part.stop is None else part.stop
-    whole = all(isinstance(each, int) and not isinstance(each, bool) for each in (start, stop))
-    if not whole or part.step not in (None, 1) or not 0 <= start < stop <= size:
-        raise WrongUsage(
-            f"{name} must be a slice within 0 to {size}, of step 1 and not empty; "
-            f"got slice({part.start}, {part.stop}, {part.step})."
-        )
-    return slice(start, stop)
 
 
 def selected(
@@ -50,10 +27,7 @@ def selected(
     rows: Iterable[int] | int | None,
 ) -> Store:
     """Return a part of a store; an unknown site, layer, head or input is an error."""
-    if not store.passed:
-        raise WrongUsage(
-            "nothing has been recorded yet; run the model inside the recording's context."
-        )
+    store.check_recorded()
     sites = _sites(store, patterns, _numbers(layers))
     chosen_heads, chosen_rows = _numbers(heads), _numbers(rows)
     if chosen_heads is not None:
@@ -68,11 +42,9 @@ def selected(
             counts[part] = len(chosen_heads)
         pick = Pick(site, chosen_heads, store.heads.get(part), chosen_rows, store.budget)
         passed[site] = [pick.passed(each) for each in store.passed[site]]
-    reads = (
-        store.reads
-        if chosen_rows is None
-        else [_rows_read(read, chosen_rows) for read in store.reads]
-    )
+    reads = store.reads
+    if chosen_rows is not None:
+        reads = [_rows_read(read, chosen_rows) for read in reads]
     return replace(store, sites=tuple(sites), passed=passed, reads=reads, heads=counts)
 
 
@@ -88,12 +60,12 @@ def _numbers(given: Iterable[int] | int | None) -> list[int] | None:
 def _sites(
     store: Store, patterns: str | Sequence[str] | None, layers: list[int] | None
 ) -> list[str]:
-    wanted = [patterns] if isinstance(patterns, str) else list(patterns or ())
-    if patterns is None:
-        wanted = ["*"]
+    """Return the recorded sites that match, in these layers."""
+    if isinstance(patterns, str):
+        patterns = [patterns]
     sites = list(store.passed)
     found: dict[str, None] = {}
-    for pattern in wanted:
+    for pattern in ["*"] if patterns is None else patterns:
         matching = fnmatch.filter(sites, pattern)
         if not matching:
             raise WrongUsage(
@@ -102,21 +74,19 @@ def _sites(
         found |= dict.fromkeys(matching)
     if layers is None:
         return list(found)
-    numbered = {
-        site: int(place[1])
-        for site in found
-        if (place := re.search(r"(?:^|\.)layers\.(\d+)\.", site))
-    }
+    layer_of = {site: re.search(r"(?:^|\.)layers\.(\d+)\.", site) for site in found}
+    numbered = {site: int(place[1]) for site, place in layer_of.items() if place}
     for layer in layers:
         if layer not in numbered.values():
             known = sorted(set(numbered.values()))
             raise WrongUsage(
                 f"no recorded site is in layer {layer}; recorded layers: {known or 'none'}."
             )
-    return [site for site in found if numbered.get(site) in layers]
+    return [site for site in numbered if numbered[site] in layers]
 
 
-class Pick(NamedTuple):
+@dataclass(frozen=True)
+class Pick:
     """Some heads (of a number) and some rows, at one site."""
 
     site: str
@@ -137,10 +107,8 @@ class Pick(NamedTuple):
         """Select from the held form of a value."""
         if isinstance(held, Made):
             call = held.call
-            picked = KeptCall(
-                self.tensor(call.query), self.tensor(call.keys), self.mask(call.mask), call.scale
-            )
-            return Made(picked, held.what)
+            query, keys = self.tensor(call.query), self.tensor(call.keys)
+            return Made(KeptCall(query, keys, self.mask(call.mask), call.scale), held.what)
         if isinstance(held, KeptMask):
             return self.mask(held)
         if isinstance(held, Part):
@@ -156,16 +124,15 @@ class Pick(NamedTuple):
         mask = kept.mask[(None,) * (4 - kept.mask.dim())]
         heads = None if mask.shape[1] == 1 else self.heads
         rows = None if mask.shape[0] == 1 else self.rows
-        picked = self._replace(heads=heads, rows=rows).tensor(mask)
+        picked = replace(self, heads=heads, rows=rows).tensor(mask)
         return kept._replace(mask=picked[0] if kept.mask.dim() == 3 else picked)
 
     def tensor(self, tensor: Tensor) -> Tensor:
         """Select from (batch, ...) or (batch, head, ...); a key that heads share is repeated for
         each of them."""
         if self.heads is not None and self.num_heads is not None:
-            tensor = self._taken(
-                tensor, 1, [head * tensor.shape[1] // self.num_heads for head in self.heads]
-            )
+            shared = [head * tensor.shape[1] // self.num_heads for head in self.heads]
+            tensor = self._taken(tensor, 1, shared)
         if self.rows is not None:
             _check_all("row", self.rows, tensor.shape[0], self.site)
             tensor = self._taken(tensor, 0, self.rows)

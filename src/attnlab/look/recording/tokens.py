@@ -1,28 +1,13 @@
 """The tokens that a model read while it was recorded, and their names: queries and keys apart."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor
 
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
-
-__all__ = [
-    "Read",
-    "Sides",
-    "Vocabulary",
-    "all_names",
-    "all_real",
-    "check_vocabulary",
-    "first_key",
-    "name_of",
-    "own_names",
-    "own_real",
-    "stack_of",
-    "unknown",
-    "vocabulary_of",
-]
 
 Vocabulary: TypeAlias = Sequence[str] | Mapping[int, str] | Callable[[int], str]
 
@@ -67,9 +52,8 @@ def vocabulary_of(model: object, vocabulary: Vocabulary | None) -> Vocabulary | 
 
 def check_vocabulary(vocabulary: object) -> None:
     """Raise `WrongUsage` unless this can name ids."""
-    if not (
-        vocabulary is None or callable(vocabulary) or isinstance(vocabulary, Sequence | Mapping)
-    ):
+    is_one = callable(vocabulary) or isinstance(vocabulary, Sequence | Mapping)
+    if vocabulary is not None and not is_one:
         raise WrongUsage(
             "a vocabulary is a sequence of names, a mapping of ids to names or a function of an "
             f"id; got a {type(vocabulary).__name__}."
@@ -86,47 +70,57 @@ def name_of(token: int, vocabulary: Vocabulary | None) -> str:
         return str(token)
     if callable(vocabulary):
         return str(vocabulary(token))
-    if token in vocabulary if isinstance(vocabulary, Mapping) else 0 <= token < len(vocabulary):
+    known = vocabulary if isinstance(vocabulary, Mapping) else range(len(vocabulary))
+    if token in known:
         return str(vocabulary[token])
     raise WrongUsage(f"the vocabulary has {len(vocabulary)} names, and none for token id {token}.")
 
 
-def own_names(read: Read, row: int, vocabulary: Vocabulary | None) -> list[str]:
-    """Return the names of the tokens of this pass; `[3]` is a position without a known id."""
-    if read.names is not None and read.shape == (1, len(read.names)):
-        return list(read.names)
-    if read.ids is None:
-        return unknown(read.shape[1], read.offset)
-    parts = [each if isinstance(each, list) else [each] for each in read.ids[row].tolist()]
-    return ["+".join(name_of(token, vocabulary) for token in each) for each in parts]
+@dataclass(frozen=True)
+class Position:
+    """One position of an input: its row and place in a reading, None if it was not recorded."""
+
+    read: Read | None
+    row: int
+    place: int
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it is no padding, as far as known."""
+        if self.read is None or self.read.real is None:
+            return True
+        return bool(self.read.real[self.row, self.place])
+
+    def name(self, vocabulary: Vocabulary | None) -> str:
+        """Return the name of its token; `[3]` without a known id."""
+        read = self.read
+        if read is None:
+            return f"[{self.place}]"
+        if read.names is not None and read.shape == (1, len(read.names)):
+            return read.names[self.place]
+        if read.ids is None:
+            return f"[{read.offset + self.place}]"
+        parts = read.ids[self.row, self.place].reshape(-1).tolist()
+        return "+".join(name_of(token, vocabulary) for token in parts)
 
 
-def all_names(
-    reads: Sequence[Read], read: Read, row: int, vocabulary: Vocabulary | None
-) -> list[str]:
-    """Return the names of the tokens of this pass and, under a key/value cache, of all before."""
-    before = read.row_before(row)
-    past = (
-        unknown(read.offset)
-        if read.before is None
-        else all_names(reads, reads[read.before], before, vocabulary)
-    )
-    return past + own_names(read, row, vocabulary)
+def own_positions(read: Read, row: int) -> list[Position]:
+    """Return the positions of this pass."""
+    return [Position(read, row, place) for place in range(read.shape[1])]
 
 
-def own_real(read: Read, row: int) -> list[bool]:
-    """Return which positions are not padding; unknown ones are not."""
-    return [True] * read.shape[1] if read.real is None else read.real[row].tolist()
+def all_positions(reads: Sequence[Read], read: Read, row: int) -> list[Position]:
+    """Return the positions of this pass and, under a key/value cache, of all before."""
+    found = own_positions(read, row)
+    while read.before is not None:
+        row, read = read.row_before(row), reads[read.before]
+        found = own_positions(read, row) + found
+    return unknown_positions(read.offset) + found
 
 
-def all_real(reads: Sequence[Read], read: Read, row: int) -> list[bool]:
-    """Return which positions of this pass and of all before are not padding."""
-    past = (
-        [True] * read.offset
-        if read.before is None
-        else all_real(reads, reads[read.before], read.row_before(row))
-    )
-    return past + own_real(read, row)
+def unknown_positions(length: int) -> list[Position]:
+    """Return the first positions of an input of which nothing is known."""
+    return [Position(None, 0, place) for place in range(length)]
 
 
 def first_key(length: int, num_keys: int, offset: int) -> int:
@@ -135,22 +129,13 @@ def first_key(length: int, num_keys: int, offset: int) -> int:
     return length - num_keys if offset and 0 < num_keys < length else 0
 
 
-def unknown(length: int, start: int = 0) -> list[str]:
-    """Return names of positions by their numbers alone."""
-    return [f"[{place}]" for place in range(start, start + length)]
-
-
 def stack_of(part: str, stacks: Mapping[str, int]) -> int | None:
     """Return the latest input of a part's stack: the nearest around it, or the last one within
     it."""
     around = part
-    while True:
-        if around in stacks:
-            return stacks[around]
-        if not around:
-            break
+    while around and around not in stacks:
         around = around.rpartition(".")[0]
-    within = [
-        number for path, number in stacks.items() if path.startswith(f"{part}." if part else "")
-    ]
-    return max(within, default=None)
+    if around in stacks:
+        return stacks[around]
+    inside = f"{part}." if part else ""
+    return max((stacks[path] for path in stacks if path.startswith(inside)), default=None)

@@ -12,8 +12,6 @@ from attnlab.look.summaries.question import Question
 from attnlab.look.summaries.summary import Summary, cell_size
 from attnlab.native import attention
 
-__all__ = ["reason_against", "summary_of"]
-
 _MOST_TOP = 64
 
 

@@ -16,8 +16,6 @@ from attnlab.parts.masks import as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes, require_integer, shape_text
 from attnlab.sites import AttentionCall
 
-__all__ = ["FAR", "Pattern", "Question", "ask", "ask_about"]
-
 Pattern = Tensor | Literal["causal"] | int | None
 """A mask as `attend` takes it, or the width of a sliding window."""
 

@@ -7,16 +7,14 @@ from typing import cast
 from torch import Tensor
 
 from attnlab.look.summaries import native
-from attnlab.look.summaries.blocks import summary_of_weights
 from attnlab.look.summaries.question import Question, ask_about
+from attnlab.look.summaries.row_blocks import summary_of_weights
 from attnlab.look.summaries.summarize import answer
 from attnlab.look.summaries.summary import Summary
 from attnlab.parts.attend import goes_native
 from attnlab.parts.masks import Mask
 from attnlab.shapes import require_integer
 from attnlab.sites import AttentionCall
-
-__all__ = ["Summarize"]
 
 
 @dataclass(frozen=True)

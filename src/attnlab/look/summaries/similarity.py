@@ -4,12 +4,10 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import WrongUsage
-from attnlab.look.summaries.blocks import blocks_of
 from attnlab.look.summaries.question import Pattern, ask
+from attnlab.look.summaries.row_blocks import blocks_of
 from attnlab.parts.attend import attention_weights
 from attnlab.shapes import shape_text
-
-__all__ = ["head_similarity"]
 
 
 @torch.no_grad()

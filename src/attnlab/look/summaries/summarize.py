@@ -14,12 +14,10 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.summaries import blocks, native
+from attnlab.look.summaries import native, row_blocks
 from attnlab.look.summaries.question import Pattern, Question, ask
 from attnlab.look.summaries.summary import Summary
 from attnlab.shapes import require_integer
-
-__all__ = ["Way", "answer", "summarize"]
 
 Way = Literal["native", "torch"]
 
@@ -76,5 +74,5 @@ def answer(question: Question, *, tiles: int, top: int, way: Way | None = None) 
             f'the compiled way cannot be taken: {reason}. Leave `way` out, or ask for "torch".'
         )
     if way == "torch" or reason is not None:
-        return blocks.summary_of(question, tiles=tiles, top=top)
+        return row_blocks.summary_of(question, tiles=tiles, top=top)
     return native.summary_of(question, tiles=tiles, top=top)[0]

@@ -1,6 +1,6 @@
 """The numbers of a summary, and their formulas for rows of weights.
 
-The formulas are written here once, in PyTorch; `blocks.py` assembles a whole pattern from such
+The formulas are written here once, in PyTorch; `row_blocks.py` assembles a whole pattern from such
 rows, and `attnlab.native.attention` computes the same without holding them.
 """
 
@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from attnlab.display import Card, displayed, short
-
-__all__ = ["Rows", "Summary", "cell_size", "rows_of", "top_of"]
 
 
 @displayed
@@ -61,7 +59,7 @@ class Summary(NamedTuple):
         return Card("Summary of an attention", [], ("what", "shape", "mean"), rows)
 
 
-class Rows(NamedTuple):
+class RowStatistics(NamedTuple):
     """The statistics of some rows, (head, query); top keys and weights are (head, query, top)."""
 
     entropy: Tensor
@@ -85,9 +83,9 @@ def cell_size(length: int, tiles: int) -> int:
     return max(1, -(-length // tiles))
 
 
-def rows_of(
+def row_statistics(
     weights: Tensor, order: Tensor, log_sum: Tensor, *, top: int, position: Tensor, first_key: int
-) -> Rows:
+) -> RowStatistics:
     """Compute the statistics of rows of weights.
 
     Args:
@@ -116,7 +114,7 @@ def rows_of(
         found = weights.gather(-1, place.clamp(0, num_keys - 1))
         return found.masked_fill(~is_there, 0.0).squeeze(-1)
 
-    return Rows(
+    return RowStatistics(
         entropy=torch.special.entr(weights).sum(-1),
         largest=weights.amax(-1) if num_keys else torch.zeros_like(total),
         distance=mean,

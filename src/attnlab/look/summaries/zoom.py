@@ -13,13 +13,12 @@ from torch import Tensor
 
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
-from attnlab.look.summaries.blocks import cell_counts, pool, strips_of
+from attnlab.look.indices import check_slice, is_index
 from attnlab.look.summaries.question import Pattern, Question, ask, ask_about
+from attnlab.look.summaries.row_blocks import cell_counts, pool, strips_of
 from attnlab.look.summaries.summarize import answer
 from attnlab.shapes import require_integer, shape_text
 from attnlab.sites import AttentionCall
-
-__all__ = ["Tile", "Zoom", "tile_of"]
 
 
 @displayed
@@ -81,7 +80,9 @@ class Zoom:
 
     def grid(self, level: int) -> tuple[int, int]:
         """Return how many rows and columns of tiles a level has."""
-        reach = self.side << self._checked(level)
+        if not is_index(level, self.num_levels):
+            raise WrongUsage(f"there are levels 0 to {self.num_levels - 1}; got {level!r}.")
+        reach = self.side << level
         return -(-self._question.num_queries // reach), -(-self._question.num_keys // reach)
 
     def tile(self, level: int, row: int, column: int, *, head: int | tuple[int, ...] = ()) -> Tile:
@@ -91,7 +92,7 @@ class Zoom:
             WrongUsage: there is no such head, level or tile.
         """
         rows, columns = self.grid(level)
-        if not (_is_in(row, rows) and _is_in(column, columns)):
+        if not (is_index(row, rows) and is_index(column, columns)):
             raise WrongUsage(
                 f"level {level} has {rows} × {columns} tiles; got row {row!r}, column {column!r}."
             )
@@ -110,8 +111,8 @@ class Zoom:
             WrongUsage: there is no such head, query or key, or `cell` is not 1 or more.
         """
         require_integer("cell", cell)
-        queries = _within("queries", queries, self._question.num_queries)
-        keys = _within("keys", keys, self._question.num_keys)
+        queries = check_slice("queries", queries, self._question.num_queries)
+        keys = check_slice("keys", keys, self._question.num_keys)
         tile = self._tile(queries, keys, self._number(head), cell)
         return tile.mean, tile.max
 
@@ -136,7 +137,7 @@ class Zoom:
 
     def _number(self, head: int | tuple[int, ...]) -> int:
         places = tuple(head) if isinstance(head, Sequence) else (head,)
-        if len(places) != len(self.shape) or not all(map(_is_in, places, self.shape)):
+        if len(places) != len(self.shape) or not all(map(is_index, places, self.shape)):
             raise WrongUsage(
                 f"a head is named by its place in the leading axes {shape_text(self.shape)}; "
                 f"got {head!r}."
@@ -145,11 +146,6 @@ class Zoom:
         for place, size in zip(places, self.shape, strict=True):
             number = number * size + place
         return number
-
-    def _checked(self, level: int) -> int:
-        if not _is_in(level, self.num_levels):
-            raise WrongUsage(f"there are levels 0 to {self.num_levels - 1}; got {level!r}.")
-        return level
 
 
 def tile_of(
@@ -163,18 +159,3 @@ def tile_of(
 ) -> Tile:
     """Compute one tile of an attention call; for several tiles, keep a `Zoom`."""
     return Zoom.of(call, side=side).tile(level, row, column, head=head)
-
-
-def _is_in(number: object, size: int) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < size
-
-
-def _within(name: str, part: object, size: int) -> slice:
-    """Return a slice of step 1 within `size` that is not empty, or refuse it."""
-    if isinstance(part, slice) and part.step in (None, 1):
-        first, last = part.start or 0, size if part.stop is None else part.stop
-        if _is_in(first, size) and _is_in(last, size + 1) and first < last:
-            return slice(first, last)
-    raise WrongUsage(
-        f"{name} are a slice within 0 to {size}, of step 1 and not empty; got {part!r}."
-    )

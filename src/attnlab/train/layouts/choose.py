@@ -7,7 +7,7 @@ what a step takes is counted, and priced by what each layout was measured to nee
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -15,22 +15,19 @@ from torch import nn
 from attnlab.errors import WrongUsage
 from attnlab.native import compiler_name, vector_bytes
 from attnlab.train.config import EngineName, LayoutName, TrainConfig
-from attnlab.train.layouts.batched import batched
 from attnlab.train.layouts.blocks import stacked_batches
 from attnlab.train.layouts.effort import Effort, effort_of
 from attnlab.train.layouts.layout import Batch, Batches, Layout, Loss, NotCompiled, NotExpressible
 from attnlab.train.layouts.sequential import Sequential, batch_of
-from attnlab.train.layouts.simd import Simd
-from attnlab.train.layouts.simd.interpret import WIDTH, interpreted
-from attnlab.train.layouts.trial import Expected, expected_of, tried
+from attnlab.train.layouts.simd import WIDTH, Simd, interpreted
+from attnlab.train.layouts.trial import expected_of, tried
 from attnlab.train.layouts.vmap import refuse_noise, vmapped
-
-__all__ = ["Way", "choose_layout", "ways"]
 
 _FEW_STEPS = 300  # of all members together
 
 
-class Way(NamedTuple):
+@dataclass(frozen=True)
+class Way:
     """A layout with its engine, and its price.
 
     Attributes:
@@ -55,25 +52,21 @@ class Way(NamedTuple):
     def seconds(self, effort: Effort, members: int, steps: int, threads: int) -> float:
         """Estimate how long a training takes; a last call with fewer members costs the same."""
         calls = math.ceil(members / self.width)
-        at_once = 1 if self.layout in ("sequential", "vmap") else min(threads, calls)
+        rounds = math.ceil(calls / threads) if self.layout == "simd" else calls
         work = self.member + effort.numbers * self.number + effort.products * self.product
-        return (
-            self.once + steps * math.ceil(calls / at_once) * (self.call + self.width * work) * 1e-6
-        )
+        return self.once + steps * rounds * (self.call + self.width * work) * 1e-6
 
 
 def ways(effort: Effort, members: int) -> list[Way]:
     """List the ways to train so many members."""
-    side_by_side = max(1, min(members, 16, int(25_000 / max(effort.numbers, 1))))
-    fused = max(1, min(members, 4, int(6_000 / max(effort.numbers, 1))))
+    lanes = vector_bytes() // 4
+    # Without a compiler a row of fewer than 16 members is as slow as one of 16; that of 1 is not.
+    row = 1 if members == 1 else min(max(members, 16), WIDTH)
     return [
         Way("sequential", False, 1, 0.0, 1_600, 0, 1.2, 11),
         Way("vmap", False, members, 0.0, 3_500, 200, 2.5, 11),
-        # Rows of fewer than 16 members are as slow as rows of 16.
-        Way("simd", False, max(min(members, WIDTH), 16), 0.5, 1_000, 0, 0.6, 170),
-        Way("batched", False, side_by_side, 0.5, 800, 200, 1.5, 9),
-        Way("simd", True, vector_bytes() // 4, 8.0, 5, 0, 0.05, 27),
-        Way("batched", True, fused, 40.0, 250, 150, 1.0, 7),
+        Way("simd", False, row, 0.5, 1_000, 0, 0.6, 170),
+        Way("simd", True, lanes, 8.0, 5, 0, 0.05, 27),
     ]
 
 
@@ -103,22 +96,23 @@ def choose_layout(
     Raises:
         WrongUsage: the layout asked for cannot hold these models.
     """
+    if engine == "compiled" and layout in ("sequential", "vmap"):
+        tell(f"The layout {layout} compiles nothing; it trains as it is.")
     sequential = Sequential(models, configs, loss, noise)
     if layout == "sequential":
-        if engine == "compiled":
-            tell("The layout sequential compiles nothing; it trains as it is.")
         return sequential
+    threads = workers or torch.get_num_threads()
     refused = []
     try:
         refuse_noise(models[0])
         stacked_batches(example)
         first = batch_of(example[0], 0)
-        threads = workers or torch.get_num_threads()
-        expected: Expected | None = None
+        expected = None
         for way in _in_order(models, configs, loss, first, layout, engine, threads, tell):
             if way.layout == "sequential":
                 return sequential
-            expected = expected or expected_of(models, configs, loss, first)
+            if expected is None:
+                expected = expected_of(models, configs, loss, first)
             try:
                 made = _made(way, models, configs, loss, first, threads)
                 return tried(made, configs, first, expected)
@@ -144,27 +138,29 @@ def _in_order(
     tell: Callable[[str], None],
 ) -> list[Way]:
     """Return the ways that apply, the quickest first."""
-    steps = configs[0].steps
-    if layout == "auto" and engine != "compiled" and len(models) * steps <= _FEW_STEPS:
+    number, steps = len(models), configs[0].steps
+    if layout == "auto" and engine != "compiled" and number * steps <= _FEW_STEPS:
         effort = Effort(0.0, 0.0)  # not worth counting: nothing is quicker than to begin
     else:
         effort = effort_of(models[0], loss, first)
-    found = [way for way in ways(effort, len(models)) if layout in ("auto", way.layout)]
-    if next(models[0].parameters()).device.type != "cpu":  # a GPU takes all members in each call
-        return [way for name in ("vmap", "sequential") for way in found if way.layout == name]
-    found.sort(key=lambda way: way.seconds(effort, len(models), steps, threads))
+    found = [way for way in ways(effort, number) if layout in ("auto", way.layout)]
+    if next(models[0].parameters()).device.type != "cpu":
+        # A GPU takes all members in each call of vmap, and has no vectors of our own.
+        on_gpu = [way for way in found if way.layout in ("vmap", "sequential")]
+        return sorted(on_gpu, key=lambda way: way.layout != "vmap")
+    found.sort(key=lambda way: way.seconds(effort, number, steps, threads))
+    eager = [way for way in found if not way.is_compiled]
     if engine == "eager":
-        return [way for way in found if not way.is_compiled]
-    compiled = [way for way in found if way.is_compiled]
+        return eager
     if compiler_name() is None:
-        if engine == "compiled" or found[0].is_compiled:
+        if found[0].is_compiled or engine == "compiled":
             tell(
                 "No C++ compiler was found (such as g++), so the steps are not compiled and "
                 "take longer."
             )
-        return [way for way in found if not way.is_compiled]
+        return eager
     if engine == "compiled":
-        return [*compiled, *(way for way in found if not way.is_compiled)]
+        found.sort(key=lambda way: not way.is_compiled)
     return found
 
 
@@ -174,20 +170,10 @@ def _made(
     configs: Sequence[TrainConfig],
     loss: Loss,
     first: Batch,
-    workers: int,
+    threads: int,
 ) -> Layout:
     if way.layout == "vmap":
         return vmapped(models, configs, loss, first)
-    if way.layout == "batched":
-        return batched(
-            models,
-            configs,
-            loss,
-            first,
-            width=way.width,
-            is_compiled=way.is_compiled,
-            workers=workers,
-        )
     if way.is_compiled:
-        return Simd(models, configs, loss, first, workers=workers)
-    return interpreted(models, configs, loss, first, workers=workers)
+        return Simd(models, configs, loss, first, workers=threads)
+    return interpreted(models, configs, loss, first, workers=threads)

@@ -11,8 +11,6 @@ from attnlab.train.distributed import ProcessGroup, explained
 from attnlab.train.layouts.layout import Batches, Loss, Progress
 from attnlab.train.layouts.sequential import Sequential
 
-__all__ = ["Distributed"]
-
 
 class Distributed:
     """Members as in `Sequential`, with the same checkpoints, so either resumes the other's.

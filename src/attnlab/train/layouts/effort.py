@@ -2,7 +2,8 @@
 every machine."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +13,12 @@ from torch.utils._pytree import tree_leaves
 from attnlab.train.layouts.layout import Batch, Loss
 from attnlab.train.layouts.vmap import frame_of
 
-__all__ = ["Effort", "effort_of"]
-
 aten = torch.ops.aten
 _PRODUCTS = (aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default)
 
 
-class Effort(NamedTuple):
+@dataclass(frozen=True)
+class Effort:
     """The work of a step of one member, forward and backward.
 
     numbers: how many are written by all operations, in thousands. products: floating-point
@@ -47,11 +47,9 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
         found = func(*args, **(kwargs or {}))
-        is_view = any(each.alias_info is not None for each in func._schema.returns)
-        if not is_view:  # views write nothing
-            self.numbers += sum(
-                leaf.numel() for leaf in tree_leaves(found) if isinstance(leaf, Tensor)
-            )
+        if all(each.alias_info is None for each in func._schema.returns):  # views write nothing
+            for leaf in tree_leaves(found):
+                self.numbers += leaf.numel() if isinstance(leaf, Tensor) else 0
         if func in _PRODUCTS:
             self.products += 2 * found.numel() * args[-2].shape[-1]
         return found

@@ -8,12 +8,14 @@ gradient is not finite leaves that member as it was, for good, and does not affe
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Batch", "Batches", "Layout", "Loss", "NotCompiled", "NotExpressible", "Progress"]
+from attnlab.simd.terms import NotCompiled as NotCompiled
+from attnlab.simd.terms import NotExpressible as NotExpressible
 
 Batch = tuple[Tensor, ...]
 """What one step of one member learns from; the loss is called as loss(model, *batch)."""
@@ -26,7 +28,8 @@ Loss = Callable[..., Tensor]
 """loss(model, *batch): the mean loss, a scalar, in nats."""
 
 
-class Progress(NamedTuple):
+@dataclass(frozen=True)
+class Progress:
     """The result of some steps: each step's loss and gradient norm (before clipping), (steps,
     member) on the CPU.
 
@@ -35,14 +38,6 @@ class Progress(NamedTuple):
 
     losses: Tensor
     norms: Tensor
-
-
-class NotExpressible(Exception):
-    """This layout cannot hold these models; the message is the reason, without a full stop."""
-
-
-class NotCompiled(NotExpressible):
-    """Compilation failed: the compiler, or its result."""
 
 
 class Layout(Protocol):
@@ -86,6 +81,11 @@ class Layout(Protocol):
 
 def stacked(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     """Stack the members' parameters: name -> (member, …)."""
-    names = [name for name, _ in models[0].named_parameters()]
     own = [dict(model.named_parameters()) for model in models]
-    return {name: torch.stack([each[name].detach() for each in own]) for name in names}
+    return {name: torch.stack([each[name].detach() for each in own]) for name in own[0]}
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message without a full stop, or else its class."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")

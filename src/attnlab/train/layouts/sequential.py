@@ -11,8 +11,6 @@ from attnlab import seeds
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.layout import Batch, Batches, Loss, Progress
 
-__all__ = ["Sequential", "batch_of", "make_optimiser"]
-
 
 class Sequential:
     """Members that are trained one after another, in place."""
@@ -31,7 +29,7 @@ class Sequential:
         self._optimisers = [
             make_optimiser(m.parameters(), c) for m, c in zip(models, configs, strict=True)
         ]
-        self._is_noisy = any(_makes_noise(part) for part in models[0].modules())
+        self._is_noisy = any(makes_noise(part) for part in models[0].modules())
         self._is_alive = [True] * len(models)
 
     def advance(
@@ -84,16 +82,16 @@ class Sequential:
         kept = [optimiser.state_dict()["state"] for optimiser in self._optimisers]
         for part, key in (("first", "exp_avg"), ("second", "exp_avg_sq")):
             for index, name in enumerate(names):
-                moments = [each[index].get(key) if index in each else None for each in kept]
-                if any(moment is not None for moment in moments):
-                    blank = torch.zeros_like(state[f"model.{name}"][0])
-                    state[f"{part}.{name}"] = torch.stack(
-                        [blank if m is None else m for m in moments]
-                    )
-        # A parameter without a gradient has no moments.
-        state["steps"] = torch.tensor(
-            [max((int(own.get("step", 0)) for own in each.values()), default=0) for each in kept]
-        )
+                blank = torch.zeros_like(state[f"model.{name}"][0])
+                # A parameter without a gradient has no moments.
+                moments = [each.get(index, {}).get(key, blank) for each in kept]
+                if any(moment is not blank for moment in moments):
+                    state[f"{part}.{name}"] = torch.stack(moments)
+        steps = []
+        for each in kept:
+            counts = [int(own.get("step", 0)) for own in each.values()]
+            steps.append(max(counts, default=0))
+        state["steps"] = torch.tensor(steps)
         state["is_alive"] = torch.tensor(self._is_alive)
         return state
 
@@ -133,7 +131,8 @@ def batch_of(batches: Batches, index: int) -> Batch:
     return batches[index] if isinstance(batches, list) else tuple(part[index] for part in batches)
 
 
-def _makes_noise(part: nn.Module) -> bool:
+def makes_noise(part: nn.Module) -> bool:
+    """Does a part draw random numbers?"""
     if isinstance(part, nn.modules.dropout._DropoutNd):
         return part.p > 0.0
     rate = getattr(part, "dropout", 0.0)

@@ -5,22 +5,19 @@ number of the rule that a config may set is a vector with one entry for each mem
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attnlab.train.config import TrainConfig
 
-__all__ = ["BETAS", "EPS", "Rule", "State", "update"]
-
 BETAS = (0.9, 0.999)
 EPS = 1e-8
 
-_LONG = 4_096  # from so many numbers on, a member is worth a call of PyTorch's fused AdamW
 
-
-class Rule(NamedTuple):
+@dataclass(frozen=True)
+class Rule:
     """The parameters of an update from the configs: decay and largest norm, (member,) each,
     float64."""
 
@@ -31,17 +28,17 @@ class Rule(NamedTuple):
     @classmethod
     def of(cls, configs: Sequence[TrainConfig], device: torch.device) -> "Rule":
         """Read the rule from the members' configs, which name one optimizer."""
-        numbers = torch.tensor(
-            [[config.weight_decay, config.clip] for config in configs], dtype=torch.float64
-        )
-        return cls(configs[0].optimiser == "sgd", *numbers.to(device).unbind(1))
+        decay = torch.tensor([config.weight_decay for config in configs], dtype=torch.float64)
+        clip = torch.tensor([config.clip for config in configs], dtype=torch.float64)
+        return cls(configs[0].optimiser == "sgd", decay.to(device), clip.to(device))
 
     def rows(self, members: Tensor) -> "Rule":
         """Return the rule of some members."""
-        return self._replace(decay=self.decay[members], clip=self.clip[members])
+        return Rule(self.is_sgd, self.decay[members], self.clip[members])
 
 
-class State(NamedTuple):
+@dataclass(frozen=True)
+class State:
     """The numbers that an update changes in place.
 
     parameters, first, second: (member, numbers); the moments are (member, 0) for SGD. steps:
@@ -58,21 +55,21 @@ class State(NamedTuple):
     @classmethod
     def fresh(cls, parameters: Tensor, *, is_sgd: bool) -> "State":
         """Start with moments of zero."""
-        first, second = (
-            torch.zeros_like(parameters[:, :0] if is_sgd else parameters) for _ in range(2)
-        )
-        count, device = len(parameters), parameters.device
-        return cls(
-            parameters,
-            first,
-            second,
-            torch.zeros(count, dtype=torch.int64, device=device),
-            torch.ones(count, dtype=torch.bool, device=device),
-        )
+        moments = torch.zeros_like(parameters[:, :0] if is_sgd else parameters)
+        steps = torch.zeros(len(parameters), dtype=torch.int64, device=parameters.device)
+        return cls(parameters, moments, moments.clone(), steps, torch.ones_like(steps).bool())
 
-    def rows(self, members: Tensor | slice) -> "State":
-        """Return some members: a copy, or for a slice a view."""
-        return State(*(each[members] for each in self))
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return all of them."""
+        return self.parameters, self.first, self.second, self.steps, self.is_alive
+
+    def rows(self, members: Tensor, parameters: Tensor) -> "State":
+        """Return copies of some members' numbers, but for their parameters, which are given; the
+        moments lie in memory as these do."""
+        first, second = self.first[members], self.second[members]
+        if parameters.stride(0) == 1:  # members innermost
+            first, second = first.T.contiguous().T, second.T.contiguous().T
+        return State(parameters, first, second, self.steps[members], self.is_alive[members])
 
 
 @torch.no_grad()
@@ -88,22 +85,18 @@ def update(state: State, gradients: Tensor, losses: Tensor, rates: Tensor, rule:
     state.steps.add_(is_good)
     factors = (rule.clip / (norms.double() + 1e-6)).clamp(max=1.0)
     rates = rates.to(norms.device)
-    is_long = gradients.shape[1] >= _LONG and gradients.stride(1) == 1
-    if is_long and gradients.device.type == "cpu" and not rule.is_sgd:
-        _one_by_one(state, gradients, factors, rates, rule)
-    elif bool(is_good.all()):
-        _all_at_once(state, gradients, factors, rates, rule)
+    if bool(is_good.all()):
+        _step(state, gradients, factors, rates, rule)
     else:
-        before = [each.clone() for each in state[:3]]
-        _all_at_once(state, gradients, factors, rates, rule)
-        for each, old in zip(state[:3], before, strict=True):
+        numbers = (state.parameters, state.first, state.second)
+        before = [each.clone() for each in numbers]
+        _step(state, gradients, factors, rates, rule)
+        for each, old in zip(numbers, before, strict=True):
             each.copy_(torch.where(is_good.unsqueeze(1), each, old))
     return norms
 
 
-def _all_at_once(
-    state: State, gradients: Tensor, factors: Tensor, rates: Tensor, rule: Rule
-) -> None:
+def _step(state: State, gradients: Tensor, factors: Tensor, rates: Tensor, rule: Rule) -> None:
     def column(numbers: Tensor) -> Tensor:
         return numbers.to(gradients.dtype).unsqueeze(1)
 
@@ -123,29 +116,3 @@ def _all_at_once(
         column(rates / (1 - BETAS[0] ** steps))
     )
     state.parameters.mul_(column(1 - rates * rule.decay)).sub_(change)
-
-
-def _one_by_one(
-    state: State, gradients: Tensor, factors: Tensor, rates: Tensor, rule: Rule
-) -> None:
-    numbers = torch.stack([factors, rates, rule.decay], 1).tolist()
-    for member, (factor, rate, decay) in enumerate(numbers):
-        if not state.is_alive[member]:
-            continue
-        if factor < 1.0:
-            gradients[member].mul_(factor)
-        torch._fused_adamw_(
-            [state.parameters[member]],
-            [gradients[member]],
-            [state.first[member]],
-            [state.second[member]],
-            [],
-            [state.steps[member].float()],
-            lr=rate,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            weight_decay=decay,
-            eps=EPS,
-            amsgrad=False,
-            maximize=False,
-        )

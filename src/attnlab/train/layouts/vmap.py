@@ -13,10 +13,8 @@ from attnlab.errors import AttnlabError
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.blocks import Blocks, cut, different_buffers, one_dtype
-from attnlab.train.layouts.layout import Batch, Loss, NotExpressible, stacked
-from attnlab.train.layouts.sequential import _makes_noise
-
-__all__ = ["Lent", "frame_of", "over_members", "refuse_noise", "vmapped"]
+from attnlab.train.layouts.layout import Batch, Loss, NotExpressible, first_line, stacked
+from attnlab.train.layouts.sequential import makes_noise
 
 # members of which a function is asked together, lest a thousand take the memory of a thousand
 _MOST_AT_ONCE = 256
@@ -32,25 +30,20 @@ def vmapped(
     """
     refuse_noise(models[0])
     one_dtype(models)
-    batch = tuple(part.unsqueeze(0).repeat(len(models), *[1] * part.dim()) for part in example)
-    tried = _Vmapped(models, loss)
+    engine = _Vmapped(models, loss)
+    before = {name: each.clone() for name, each in engine.frame.named_buffers()}
     try:
-        tried.losses(batch)
+        engine.losses(tuple(torch.stack([part] * len(models)) for part in example))
     except (AttnlabError, NotExpressible):
         raise
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).split("\n")[0].rstrip(".")
         raise NotExpressible(
-            f"the loss cannot be computed for all members at once ({reason})"
+            f"the loss cannot be computed for all members at once ({first_line(error)})"
         ) from None
-    before = dict(models[0].named_buffers())
-    changed = next(
-        (name for name, each in tried.frame.named_buffers() if not torch.equal(each, before[name])),
-        None,
-    )
-    if changed is not None:
-        raise NotExpressible(f"the loss changes the buffer {changed}")
-    return Blocks("vmap", models, configs, len(models), lambda: _Vmapped(models, loss))
+    for name, each in engine.frame.named_buffers():
+        if not torch.equal(each, before[name]):
+            raise NotExpressible(f"the loss changes the buffer {name}")
+    return Blocks("vmap", models, configs, len(models), lambda: engine)
 
 
 class _Vmapped:
@@ -58,35 +51,24 @@ class _Vmapped:
 
     def __init__(self, models: Sequence[nn.Module], loss: Loss) -> None:
         self.frame = frame_of(models[0])
-        lent = Lent(self.frame, loss)
-        self.parameters = torch.cat(
-            [each.reshape(len(models), -1) for each in stacked(models).values()], 1
-        )
+        rows = [each.flatten(1) for each in stacked(models).values()]
+        self.parameters = torch.cat(rows, 1)
         self.gradients = torch.zeros_like(self.parameters)
         self.buffers = different_buffers(models)
         shapes = {name: parameter.shape for name, parameter in models[0].named_parameters()}
-        self._leaves = {
-            name: each.detach().requires_grad_()
-            for name, each in cut(self.parameters, shapes).items()
-        }
-        self._to = cut(self.gradients, shapes)
-
-        def member_loss(
-            parameters: dict[str, Tensor], buffers: dict[str, Tensor], *batch: Tensor
-        ) -> Tensor:
-            found: Tensor = lent.to_member(parameters, buffers, *batch)
-            return found
-
-        self._losses = vmap(member_loss)
+        self._leaves = {}
+        for name, each in cut(self.parameters, shapes).items():
+            self._leaves[name] = each.detach().requires_grad_()
+        self._to = list(cut(self.gradients, shapes).values())
+        self._losses = vmap(Lent(self.frame, loss).to_member)
 
     def losses(self, batch: Batch) -> Tensor:
         """Compute and differentiate."""
         with torch.enable_grad(), trusted_numbers():
             found: Tensor = self._losses(self._leaves, self.buffers, *batch)
-            gradients = torch.autograd.grad(
-                found.sum(), list(self._leaves.values()), materialize_grads=True
-            )
-        for place, gradient in zip(self._to.values(), gradients, strict=True):
+            leaves = list(self._leaves.values())
+            gradients = torch.autograd.grad(found.sum(), leaves, materialize_grads=True)
+        for place, gradient in zip(self._to, gradients, strict=True):
             place.copy_(gradient)
         return found.detach()
 
@@ -123,9 +105,7 @@ def frame_of(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model).train()
     except (TypeError, RuntimeError) as error:
-        raise NotExpressible(
-            f"the model cannot be copied ({str(error).splitlines()[0].rstrip('.')})"
-        ) from None
+        raise NotExpressible(f"the model cannot be copied ({first_line(error)})") from None
 
 
 def over_members(
@@ -140,7 +120,7 @@ def over_members(
 def refuse_noise(model: nn.Module) -> None:
     """Refuse random operations, which members cannot do side by side."""
     for part in model.modules():
-        if _makes_noise(part):
+        if makes_noise(part):
             raise NotExpressible("dropout draws its noise member by member")
         if getattr(part, "running_mean", None) is not None:
             raise NotExpressible(f"a {type(part).__name__} keeps running statistics")

@@ -2,7 +2,8 @@
 // show it.
 
 import { clamp, make, setVariable, wordNumber } from "../../report/elements.js";
-import { thumbPixels } from "./shades.js";
+import { makePicture } from "../../map/paint.js";
+import { STRONG, thumbPixels } from "../../map/shades.js";
 
 // `choose(layer, head)` is called when a head is picked.
 export function makeOverview(choose) {
@@ -53,14 +54,11 @@ function makeHead(group, layer, head, face) {
   const name = `Head ${group.layers[layer].name}.${head}`;
   const cell = make("span", { class: "head", role: "gridcell", "data-layer": layer, "data-head": head, "aria-label": face.words ? `${name}: ${face.words}` : name, title: face.words ? `${name}: ${face.words}` : name });
   if (face.pixels) {
-    const picture = make("canvas", { width: group.thumb.columns, height: group.thumb.rows });
-    const image = new ImageData(new Uint8ClampedArray(face.pixels.buffer), group.thumb.columns, group.thumb.rows);
-    picture.getContext("2d").putImageData(image, 0, 0);
-    cell.append(picture);
+    cell.append(makePicture(face.pixels, group.thumb.columns, group.thumb.rows));
   } else {
     cell.classList.add("shade", "measure");
     cell.classList.toggle("minus", face.value < 0);
-    cell.classList.toggle("strong", face.depth >= 0.575);
+    cell.classList.toggle("strong", face.depth >= STRONG);
     setVariable(cell, "--w", face.depth);
     cell.append(face.brief);
   }

@@ -1,6 +1,7 @@
 // One query: a profile of its weights below the map, its largest weights as a list, all of them as a table.
 
 import { clamp, count, make, setVariable, wordNumber, wordProbability } from "../../report/elements.js";
+import { setSize } from "../../map/layout.js";
 
 const LISTED = 8;
 const MOST_ROWS = 2_000;
@@ -41,14 +42,9 @@ function weightsOf({ map, row }) {
 function drawProfile(canvas, state) {
   const { place, map, colors } = state;
   if (!place || !map) return;
-  const ratio = window.devicePixelRatio || 1;
-  const width = place.left + place.width + 2;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(HEIGHT * ratio);
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${HEIGHT}px`;
   const pen = canvas.getContext("2d");
-  pen.scale(ratio, ratio);
+  pen.reset();
+  setSize(canvas, pen, place.left + place.width + 2, HEIGHT);
   const weights = weightsOf(state);
   const most = weights.reduce((high, value) => (Math.abs(value) > high ? Math.abs(value) : high), 0);
   const isSigned = weights.some((value) => value < 0);

@@ -1,13 +1,12 @@
 // The view: choose a head, read its map, follow one query. `mount(element, source)` builds it anywhere; the source may
 // be a page, a server or a widget.
 
-import { count, make, wordNumber } from "../../report/elements.js";
-import { makeRamp } from "../../report/grid.js";
-import { makeHeatmap } from "./heatmap.js";
-import { axisName } from "./layout.js";
+import { count, make, makeButton, wordBriefly, wordNumber } from "../../report/elements.js";
+import { axisName } from "../../map/layout.js";
+import { mountMap, sayWeight } from "../../map/map.js";
+import { followColors, makeMaskedNote, makeRamp, makeScale } from "../../map/shades.js";
 import { facesOf, makeOverview } from "./overview.js";
 import { makeRow, wordError, wordReading } from "./row.js";
-import { makeScale, readColors } from "./shades.js";
 import { readMap, readThumbs, subtract } from "./wire.js";
 
 const MOST_PLAIN = 40; // names of an axis that fit
@@ -18,26 +17,26 @@ export async function mount(element, source) {
   const { manifest } = source;
   const opensWithDifference = manifest.variants === 2 && manifest.change > 1e-6; // a map of zeros shows nothing
   const state = { group: 0, layer: 0, head: 0, row: 0, variant: opensWithDifference ? 2 : 0, kind: 0, scale: "root", fact: "picture", maps: null, map: null };
-  const app = { element, source, manifest, state, colors: readColors(element), thumbs: [], cache: new Map() };
+  const app = { element, source, manifest, state, colors: null, thumbs: [], cache: new Map() };
   build(app);
+  followColors(element, (colors) => {
+    app.colors = colors;
+    if (!app.heatmap) return;
+    showOverview(app);
+    app.heatmap.show({ colors });
+    showRow(app, app.state.row);
+  });
   await openGroup(app, 0);
-  followTheme(app);
-  await app.heatmap.drawn;
   element.dataset.ready = "true";
 }
 
 function build(app) {
   const { element, manifest, state } = app;
-  app.said = make("p", { class: "reading-line", role: "status" });
   app.title = make("h2", {});
   app.site = make("code", {});
   app.facts = make("dl", { class: "facts" });
   app.legend = make("div", { class: "legend-line" });
-  app.heatmap = makeHeatmap({
-    read: (cell) => sayCell(app, cell),
-    pin: (row) => showRow(app, row),
-    moved: (place) => app.row.move(place),
-  });
+  app.mapPlace = make("div");
   app.row = makeRow();
   app.overview = makeOverview((layer, head) => pick(app, layer, head));
   app.rowTitle = make("h3", {});
@@ -45,7 +44,6 @@ function build(app) {
   app.rowNumber.addEventListener("input", () => {
     const row = Number(app.rowNumber.value);
     if (app.rowNumber.value === "" || !Number.isInteger(row) || row < 0 || row >= app.map.rows) return;
-    app.heatmap.pinRow(row);
     showRow(app, row);
   });
   app.choosers = makeChoosers(app);
@@ -56,15 +54,20 @@ function build(app) {
     make("p", { class: "note" }, "Rows: layers. Columns: heads. Choose one, or move with the arrow keys."),
     make("div", { class: "overview-scroll" }, app.overview.root), app.overviewNote = make("p", { class: "note" }));
   const map = make("section", { class: "map-part", "aria-label": "The head that is shown" },
-    make("div", { class: "part-head" }, make("div", {}, app.title, app.site), make("div", { class: "bar", role: "group", "aria-label": "Zoom" }, ...app.heatmap.buttons)),
-    app.facts, app.said, app.heatmap.root, app.row.profile, app.legend,
-    make("p", { class: "note", id: "map-keys" }, "On the map: arrow keys, Home, End, Page Up and Page Down read cells; + and − zoom, 0 shows all. Drag to move; the wheel zooms with Ctrl or after a click."),
+    make("div", { class: "part-head" }, make("div", {}, app.title, app.site), make("div", { class: "bar", role: "group", "aria-label": "Zoom" }, ...makeZoomButtons(app))),
+    app.facts, app.mapPlace, app.row.profile, app.legend,
+    make("p", { class: "note" }, "On the map: arrow keys, Home, End, Page Up and Page Down read cells; + and − zoom, 0 shows all. Drag to move; the wheel zooms with Ctrl or after a click."),
     make("div", { class: "row-part" },
       make("div", { class: "part-head" }, app.rowTitle, make("div", { class: "bar" }, make("label", { for: "row-number", class: "note" }, isPooled(manifest.groups[0]) ? "Row" : "Query"), app.rowNumber)),
       app.row.root));
   element.replaceChildren(make("div", { class: "bar choosers" }, ...shown.filter((each) => each.isNeeded).map((each) => each.root)),
     make("div", { class: "parts" }, overview, map), makePrecision(manifest));
   element.classList.add("attention-view");
+}
+
+function makeZoomButtons(app) {
+  const zooms = [["−", 1 / 1.5, "Zoom out"], ["+", 1.5, "Zoom in"], ["Fit", 0, "Fit the whole map"]];
+  return zooms.map(([sign, factor, name]) => makeButton(sign, () => app.heatmap.zoomBy(factor), { "aria-label": name }));
 }
 
 function makeChoosers(app) {
@@ -98,7 +101,9 @@ function makeChoosers(app) {
     }),
     scale: chooser("Shade", Object.entries(SCALES), state.scale, (value) => {
       state.scale = value;
-      reshade(app);
+      app.scale = scaleOf(app);
+      app.heatmap.show({ scale: app.scale });
+      showLegend(app);
     }),
     fact: chooser("Shown as", [["picture", "Maps"], ...facts], "picture", (value) => {
       state.fact = value;
@@ -168,12 +173,27 @@ async function showHead(app) {
   app.title.textContent = nameOf(app);
   app.site.textContent = layer.site;
   showFacts(app);
-  const scale = (app.scale = makeScale(state.scale, app.map));
+  app.scale = scaleOf(app);
+  const { rows, columns, values } = app.map;
   const [rowNames, columnNames] = [app.rowNames, app.columnNames].map((names) => withPlaces(names, group));
-  app.heatmap.show(app.map, { rowNames, columnNames, scale, colors: app.colors, label: `Attention weights of ${nameOf(app)}: queries by keys`, row: state.row });
+  const source = {
+    rows, columns, values, rowNames, columnNames, scale: app.scale, colors: app.colors, row: state.row,
+    label: `Attention weights of ${nameOf(app)}: queries by keys`,
+    say: (i, j) => sayCell(app, i, j),
+    word: (value) => wordBriefly(value).replace("<.01", app.map.isDifference ? "~0" : "<.01"),
+  };
+  if (app.heatmap) app.heatmap.show(source);
+  else app.heatmap = mountMap(app.mapPlace, source, { pin: (row) => showRow(app, row), moved: (place) => app.row.move(place) });
   showLegend(app);
-  showRow(app, Math.min(state.row, app.map.rows - 1));
-  sayCell(app, app.heatmap.reading());
+  showRow(app, Math.min(state.row, rows - 1));
+}
+
+// How shades are spread: over weights of 0 to 1, or up to the largest that this map has.
+function scaleOf({ state, map }) {
+  const most = map.values.reduce((high, value) => Math.max(high, Math.abs(value) || 0), 0) || 1;
+  const top = state.scale === "own" ? most : 1;
+  const scale = makeScale(map.isDifference ? -top : 0, top, state.scale === "root");
+  return { ...scale, goesBeyond: state.scale !== "own" && most > 1.0005 };
 }
 
 // Maps are cached while there is room, so that each tile is read once.
@@ -206,31 +226,32 @@ function showFacts({ facts, group, state, manifest }) {
 function showLegend(app) {
   const { legend, scale, state, group } = app;
   const isSigned = state.variant === 2;
-  const top = wordNumber(scale.top);
-  const ramp = makeRamp(isSigned ? -1 : 0, 1, isSigned ? `−${top}` : "0", top);
+  const top = wordNumber(scale.high);
+  const ramp = makeRamp(scale, isSigned ? `−${top}` : "0", top);
   const notes = [];
-  if (scale.kind === "root") notes.push(isSigned ? "equal steps of shade: equal steps of √|difference|" : "equal steps of shade: equal steps of √weight");
+  if (scale.isRoot) notes.push(isSigned ? "equal steps of shade: equal steps of √|difference|" : "equal steps of shade: equal steps of √weight");
   else notes.push(isSigned ? "equal steps of shade: equal steps of difference" : "equal steps of shade: equal steps of weight");
   if (scale.goesBeyond) notes.push("beyond 1: as 1");
   ramp.append(make("span", {}, notes.join("; ")));
   const masks = group.layers[state.layer].masks.map((each) => each[state.head]);
-  if (masks.some((mask) => mask !== null)) ramp.append(make("span", { class: "masked-note" }, make("span", { class: "masked", "aria-hidden": "true" }), "masked: not allowed"));
+  if (masks.some((mask) => mask !== null)) ramp.append(makeMaskedNote("masked: not allowed"));
   legend.replaceChildren(ramp);
 }
 
 function showRow(app, row) {
   const { state, group, map, rowNames, columnNames, rowTitle, rowNumber } = app;
   state.row = row;
-  const title = isPooled(group) ? `Queries ${span(app, row, "query_tokens")}` : `Query ${row} ‘${rowNames[row]}’`;
+  app.heatmap.follow(row);
+  const title = isPooled(group) ? `Queries ${span(group, row, "query_tokens")}` : `Query ${row} ‘${rowNames[row]}’`;
   rowTitle.textContent = state.variant === 2 ? `${title}: what changed most` : `${title} ${isPooled(group) ? "look" : "looks"} at`;
   if (document.activeElement !== rowNumber) rowNumber.value = String(row);
   app.row.show({
     map, row, title, names: columnNames, colors: app.colors, isDifference: state.variant === 2, isSquares: isPooled(group),
-    numbers: (j) => (isPooled(group) ? span(app, j, "key_tokens") : String(j)),
+    numbers: (j) => (isPooled(group) ? span(group, j, "key_tokens") : String(j)),
   });
 }
 
-function span({ group }, index, kind) {
+function span(group, index, kind) {
   const side = group.cells[kind === "query_tokens" ? 0 : 1];
   const [first, last] = [index * side, Math.min((index + 1) * side, group[kind].length) - 1];
   return first === last ? String(first) : `${first}–${last}`;
@@ -240,25 +261,15 @@ function isPooled({ cells }) {
   return cells[0] * cells[1] > 1;
 }
 
-function sayCell(app, cell) {
-  const { said, map, maps, manifest, group, rowNames, columnNames, state } = app;
-  said.classList.toggle("reading", cell !== null);
-  if (cell === null) {
-    said.textContent = "Point at a cell, or move with the arrow keys, to read its weight.";
-    return;
-  }
-  const [i, j] = cell;
+function sayCell({ map, maps, manifest, group, rowNames, columnNames, state }, i, j) {
   const [from, to] = isPooled(group)
-    ? [`Queries ${span(app, i, "query_tokens")}`, `keys ${span(app, j, "key_tokens")}`]
+    ? [`Queries ${span(group, i, "query_tokens")}`, `keys ${span(group, j, "key_tokens")}`]
     : [`Query ${i} ‘${rowNames[i]}’`, `key ${j} ‘${columnNames[j]}’`];
   const value = map.values[i * map.columns + j];
-  if (Number.isNaN(value)) {
-    said.textContent = `${from} may not attend to ${to}: masked.`;
-    return;
-  }
+  if (Number.isNaN(value)) return sayWeight(from, to, null);
   const exact = (each) => wordReading(each.values[i * map.columns + j], each.error(i, j), state.variant === 2).join(" ± ");
   const words = maps.length > 1 ? maps.map((each, kind) => `${manifest.maps[kind]} ${exact(each)}`).join(", ") : exact(map);
-  said.textContent = `${from} → ${to}: ${words}`;
+  return sayWeight(from, to, words);
 }
 
 function makePrecision(manifest) {
@@ -270,22 +281,4 @@ function makePrecision(manifest) {
   const cells = [...new Set(pooled.map((group) => group.cells.join(" × ")))].join(" or ");
   if (pooled.length > 0) words.push(`The maps are pooled to keep this page within its size: a cell is the mean, or the largest, of ${cells} weights; masked ones count as zero. Facts of heads are computed from all weights.`);
   return make("footer", {}, ...words.map((text) => make("p", {}, text)), make("p", {}, "One file, no network."));
-}
-
-function reshade(app) {
-  app.scale = makeScale(app.state.scale, app.map);
-  app.heatmap.shade(app.scale, app.colors);
-  showLegend(app);
-}
-
-// Canvases do not follow the CSS by themselves, nor the light colors of paper.
-function followTheme(app) {
-  const repaint = () => {
-    app.colors = readColors(app.element);
-    showOverview(app);
-    reshade(app);
-    showRow(app, app.state.row);
-  };
-  for (const change of ["(prefers-color-scheme: dark)", "print"]) matchMedia(change).addEventListener("change", repaint);
-  new MutationObserver(repaint).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
 }

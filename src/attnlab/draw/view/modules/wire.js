@@ -9,11 +9,7 @@ export function openEmbedded(page) {
 }
 
 function bytesOf(text) {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
-  const letters = atob(text);
-  const bytes = new Uint8Array(letters.length);
-  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
-  return bytes;
+  return Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 }
 
 async function readTile(source, name) {

@@ -1,0 +1,55 @@
+"""Every public name, once: where it lives, and so its signature. `__init__.py` reads this file."""
+
+from attnlab import edits as edits
+from attnlab import plot as plot
+from attnlab.design import prove as prove
+from attnlab.edits import CutEdge as CutEdge
+from attnlab.edits import Patch as Patch
+from attnlab.edits import ZeroHead as ZeroHead
+from attnlab.edits.application import edit as edit
+from attnlab.edits.effects import ablate as ablate
+from attnlab.edits.effects import effect as effect
+from attnlab.edits.effects import patch_all as patch_all
+from attnlab.edits.effects import patch_paths as patch_paths
+from attnlab.edits.effects import pattern_effects as pattern_effects
+from attnlab.edits.forks import fork as fork
+from attnlab.errors import AttnlabError as AttnlabError
+from attnlab.experiments.model_loader import load as load
+from attnlab.experiments.opener import open as open
+from attnlab.experiments.population import train_population as train_population
+from attnlab.experiments.prompts import ask as ask
+from attnlab.experiments.registry import run as run
+from attnlab.experiments.resumption import resume as resume
+from attnlab.experiments.search import tune as tune
+from attnlab.experiments.sweeps import sweep as sweep
+from attnlab.experiments.viewer import show as show
+from attnlab.look import record as record
+from attnlab.look.corpus import Corpus as Corpus
+from attnlab.look.corpus import search_corpus as search_corpus
+from attnlab.look.lens import direct_logits as direct_logits
+from attnlab.look.lens import head_lens as head_lens
+from attnlab.look.lens import logit_lens as logit_lens
+from attnlab.look.long_text import summarize_document as summarize_document
+from attnlab.look.questions import recorded as recorded
+from attnlab.look.summaries import Summarize as Summarize
+from attnlab.look.summaries import Zoom as Zoom
+from attnlab.look.summaries import summarize as summarize
+from attnlab.models import Decoder as Decoder
+from attnlab.models import DecoderConfig as DecoderConfig
+from attnlab.models import Encoder as Encoder
+from attnlab.models import EncoderConfig as EncoderConfig
+from attnlab.models import EncoderDecoder as EncoderDecoder
+from attnlab.models import EncoderDecoderConfig as EncoderDecoderConfig
+from attnlab.models import SingleHead as SingleHead
+from attnlab.models import SingleHeadConfig as SingleHeadConfig
+from attnlab.models import generate as generate
+from attnlab.models import save_model as save_model
+from attnlab.parts.attend import attend as attend
+from attnlab.parts.heads import multi_head_attention as multi_head_attention
+from attnlab.parts.masks import causal_mask as causal_mask
+from attnlab.parts.masks import padding_mask as padding_mask
+from attnlab.pretrained.model import Family as Family
+from attnlab.pretrained.model import register_family as register_family
+from attnlab.pretrained.speed import speed as speed
+
+__version__: str

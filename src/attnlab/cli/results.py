@@ -1,0 +1,101 @@
+"""What a command prints of a finished run, population, sweep or hyper-parameter search."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnlab.cli import terminal
+from attnlab.cli.terminal import print_json, say, show_table
+
+if TYPE_CHECKING:
+    from attnlab.experiments.population import Population
+    from attnlab.experiments.report import Report
+    from attnlab.experiments.search import Search
+    from attnlab.experiments.sweeps import Sweep
+
+    Result = Report | Population | Sweep | Search
+
+_MAX_ROWS = {"Sweep": 60, "Search": 10}  # of the table of cells or trials
+
+
+def show_result(found: "Result", *, as_json: bool) -> int:
+    """Print which claims of a result hold and where to look, and return its exit status."""
+    report = _report_of(found)
+    if as_json:
+        print_json(result_to_json(found))
+        return report.exit_status
+    folder = report.folder
+    assert folder is not None
+    kind = type(found).__name__
+    if kind in _MAX_ROWS:
+        _show_task(report)
+        _show_rows(found, _MAX_ROWS[kind])  # type: ignore[arg-type]
+    terminal.show_claims(report.claims)
+    for name, fault in getattr(found, "faults", {}).items():
+        say(f"seed {name} diverged {fault}")
+    say(f"report   {folder / 'report.html'}")
+    say(f"look at  attnlab open {folder}{_commands(found, folder)}", is_quiet=True)
+    return report.exit_status
+
+
+def _commands(found: "Result", folder: Path) -> str:
+    """Return commands that show more of a result."""
+    from attnlab.experiments import registry
+    from attnlab.experiments.population import Population
+    from attnlab.experiments.report import Report
+
+    if isinstance(found, Population):
+        member = folder / found.name(0)
+        return f" · attnlab show {member} · attnlab open {member}"
+    if not isinstance(found, Report):
+        return f" · attnlab show {folder} · {folder / 'table.csv'}"
+    trace = ""
+    if registry.is_askable(found.experiment):
+        trace = f" · attnlab trace {folder}"
+    return f"{trace} · attnlab show {folder}"
+
+
+def result_to_json(found: "Result") -> dict[str, Any]:
+    """Return what --json prints: the folder, whether all claims hold, each of them, and more."""
+    report = _report_of(found)
+    claims = [claim.to_mapping() for claim in report.claims]
+    told = {"run": str(report.folder), "passed": found.passed, "claims": claims}
+    return told | getattr(found, "to_mapping", dict)()
+
+
+def _report_of(found: "Result") -> "Report":
+    from attnlab.experiments.report import Report
+
+    return found if isinstance(found, Report) else found.report
+
+
+def _show_rows(found: "Sweep | Search", most: int) -> None:
+    """Print the table of cells or trials, and what else the result says of itself."""
+    card = found._card()
+    show_table(card.columns, [[str(cell) for cell in row] for row in card.rows[:most]])
+    if len(card.rows) > most:
+        say(f"… and {len(card.rows) - most:,} more in table.csv", is_quiet=True)
+    for line in card.lines:
+        say(line)
+
+
+def _show_task(report: "Report") -> None:
+    """Print the report's section on the task, if it has one: what is learned, when it is solved."""
+    for section in report.content.sections:
+        if section.kind == "text" and section.title == "The task":
+            for line in section.text.split("\n"):
+                say(line, is_quiet=True)
+
+
+def show_finished(folder: Path, *, as_json: bool = False) -> int:
+    """Say that there is nothing left to run, and return the exit status of the run."""
+    from attnlab.experiments.claims import verdict
+    from attnlab.experiments.folder import Finished
+    from attnlab.experiments.report import open_run
+
+    report = open_run(folder)
+    if as_json:
+        print_json(result_to_json(report))
+    sentence = str(Finished(folder))
+    if report.exit_status:
+        sentence += f" Of its claims {verdict(report.claims)}, hence the exit status 1."
+    return terminal.complain(sentence, report.exit_status)

@@ -1,0 +1,137 @@
+"""attnlab run all: every experiment, one screen of findings, and a gallery."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnlab.cli import terminal
+from attnlab.cli.options import TrainingOptions
+from attnlab.cli.resolve_run import in_run_folder
+from attnlab.cli.results import result_to_json
+from attnlab.errors import AttnlabError, WrongUsage, did_you_mean
+
+if TYPE_CHECKING:
+    from attnlab.experiments.report import Report
+
+_USUAL = {
+    "lookup": (17, 70),
+    "anatomy": (19, 45),
+    "handmade": (23, 40),
+    "sentiment": (21, 170),
+    "sorting": (10, 35),
+}
+"""Seconds that each experiment takes with --quick and without, on two cores; the estimate uses
+only their ratios."""
+
+
+class Estimate:
+    """The time until all experiments are done, from usual times and the times so far."""
+
+    def __init__(
+        self, names: Iterable[str], *, quick: bool, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        which = 0 if quick else 1
+        self._usual = [_USUAL.get(name, _USUAL["sorting"])[which] for name in names]
+        self._now = now
+        self._started = self._current_started = now()
+        self._done = 0
+
+    def begin(self, number: int) -> None:
+        """Note that the experiment with this number, from 0, begins now."""
+        self._done, self._current_started = number, self._now()
+
+    def left(self) -> float:
+        """Estimate the seconds that are left."""
+        now, usual, done = self._now(), self._usual, self._done
+        pace = (self._current_started - self._started) / sum(usual[:done]) if done else 1.0
+        # The current experiment may take longer than usual.
+        pace = max(pace, (now - self._started) / sum(usual[: done + 1]))
+        left_of_current = max(0.0, pace * usual[done] - (now - self._current_started))
+        return left_of_current + pace * sum(usual[done + 1 :])
+
+
+def run_all(
+    parent: Path,
+    wanted: Mapping[str, str],
+    options: Mapping[str, Any],
+    *,
+    how: TrainingOptions,
+    shows_claims: bool,
+) -> int:
+    """Run every experiment, also after one that could not run, and return the exit status.
+
+    Args:
+        parent: the folder of the run folders.
+        wanted: settings as experiment.key -> value.
+        options: those of `registry.run`.
+        how: the options as typed.
+        shows_claims: print all claims as well as the final screen.
+    """
+    from attnlab.cli.final_screen import show_final_screen
+    from attnlab.core.store import explained
+    from attnlab.experiments import registry
+    from attnlab.experiments.claims import verdict
+    from attnlab.experiments.gallery import write_gallery
+
+    names = list(registry.EXPERIMENTS)
+    settings = _settings_of_each(wanted, names)
+    for name in names:  # report a wrong setting before the first one begins
+        registry.config(name, settings[name], quick=how.quick)
+    with explained(parent):  # report a folder that cannot be written once, not for each
+        parent.mkdir(parents=True, exist_ok=True)
+    reports: list[Report] = []
+    broken: dict[str, AttnlabError] = {}
+    is_quiet = how.quiet or how.as_json
+    estimate = Estimate(names, quick=how.quick)
+    for number, name in enumerate(names):
+        estimate.begin(number)
+        make = partial(registry.run, name, settings=settings[name], **options)
+        title = f"{number + 1}/{len(names)} {name}"
+        try:
+            report = in_run_folder(
+                make, None, name, title, is_quiet=is_quiet, parent=parent, left=estimate.left
+            )
+        except AttnlabError as error:
+            broken[name] = error
+            terminal.complain(f"{name}: {error}", error.exit_status)
+            continue
+        reports.append(report)
+        if not is_quiet:
+            terminal.note(f"{name}: {verdict(report.claims)}   {report.folder}")
+    gallery = write_gallery(parent) if reports else None
+    reasons = {name: str(error) for name, error in broken.items()}
+    if how.as_json:
+        failures = [{"experiment": name, "error": why} for name, why in reasons.items()]
+        runs = [result_to_json(report) for report in reports]
+        terminal.print_json({"gallery": str(gallery or ""), "runs": runs, "not_run": failures})
+    elif gallery is not None:
+        if shows_claims:
+            terminal.show_all_claims(reports)
+        show_final_screen(reports, reasons, parent, gallery)
+    if broken:
+        return max(error.exit_status for error in broken.values())
+    return max(report.exit_status for report in reports)
+
+
+def _settings_of_each(wanted: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Group `experiment.key=value` settings by experiment."""
+    from attnlab.experiments import registry
+
+    settings: dict[str, dict[str, str]] = {name: {} for name in names}
+    for key, value in wanted.items():
+        name, dot, setting = key.partition(".")
+        if not dot or not setting:
+            example = "sorting.task=reverse"
+            for each in reversed(names):
+                if key in {option.name for option in registry.find(each).config_class.options()}:
+                    example = f"{each}.{key}={value}"
+            raise WrongUsage(
+                "for all experiments, write a setting as experiment.key=value, such as "
+                f"{example}; got {key!r}."
+            )
+        if name not in settings:
+            raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, names)}")
+        settings[name][setting] = value
+    return settings

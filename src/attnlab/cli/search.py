@@ -1,0 +1,171 @@
+"""attnlab search: where in many texts a head does something."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnlab.cli.failures import writing_to
+from attnlab.cli.options import AsJson, OptionalWholeNumber, Strings, Switch, WholeNumber
+from attnlab.cli.progress import progress
+from attnlab.cli.prompts import is_pretrained, open_model, require_tokenizer
+from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.errors import WrongUsage
+
+if TYPE_CHECKING:
+    from attnlab.look.corpus import Example, Found, Progress
+    from attnlab.train.observer import Observer
+
+_MAX_HEADS, _MAX_EXAMPLES = 10, 5  # that are printed
+_SECONDS = 10.0  # between two lines of progress
+
+
+def search(
+    model: str,
+    /,
+    *,
+    corpus: Path,
+    measure: str = "previous",
+    head: Strings = None,
+    column: str = "text",
+    lowest: Switch = False,
+    top: WholeNumber = 20,
+    limit: OptionalWholeNumber = None,
+    max_length: OptionalWholeNumber = None,
+    out: Path | None = None,
+    resume: Switch = False,
+    as_json: AsJson = False,
+) -> int:
+    """Search many texts for what a pretrained model's heads do: which heads, and at which tokens.
+
+    Parameters
+    ----------
+    model
+        A pretrained model: a folder, a GGUF file or a hub id.
+    corpus
+        The texts: a .csv, .tsv, .jsonl or .parquet file, or a .txt file with one text per line.
+    measure
+        What is measured of each head: previous, first, own, duplicate, induction, largest, entropy,
+        distance, punctuation, number, name, special, or token:REGEX for the weight on tokens that
+        match a pattern as a whole.
+    head
+        Heads to measure, LAYER.HEAD such as 3.5, or a layer such as 3; by default all.
+    column
+        The column that holds the texts.
+    lowest
+        Rank by the smallest values instead of the largest.
+    top
+        How many examples to keep for each head, each from another text.
+    limit
+        The most rows of the corpus to read.
+    max_length
+        The most tokens of a text; longer texts are cut, and counted.
+    out
+        A folder to create: a page, tables as Parquet (CSV without pyarrow), and what --resume
+        needs.
+    resume
+        Resume the search in --out, after an interruption or with a corpus that has grown.
+    as_json
+        Print the result as JSON.
+    """
+    from attnlab.draw.corpus import write_corpus_page
+    from attnlab.look.corpus import Corpus, search_corpus
+
+    _check_options(model, measure, out, resume)
+    opened = open_model(model)
+    require_tokenizer(opened)
+    texts = Corpus(corpus, column=column, limit=limit, max_length=max_length)
+    again = "the same command with --resume."
+    with writing_to(out, "search.json", again), progress(str(corpus), is_quiet=as_json) as observer:
+        found = search_corpus(
+            opened,
+            texts,
+            measure,
+            heads=head,
+            out=out,
+            top=top,
+            lowest=lowest,
+            progress=_progress_lines(observer),
+        )
+    if out is not None:
+        write_corpus_page(found, out / "page.html", heads=list(found.heads) if head else None)
+    if as_json:
+        examples = {name: [_to_mapping(e) for e in found.examples(name)] for name in found.heads}
+        told = {"measure": measure, "counts": found.counts, "heads": found.table()}
+        print_json({**told, "examples": examples})
+        return 0
+    _show(found)
+    if out is not None:
+        say(f"page     {out / 'page.html'}")
+    return 0
+
+
+def _check_options(model: str, measure: str, out: Path | None, resume: bool) -> None:
+    from attnlab.look.corpus.measures import measure_of
+    from attnlab.look.corpus.state import is_there
+
+    if not is_pretrained(model):
+        raise WrongUsage(
+            f"search is for pretrained models; {model} is a run: in Python, Corpus takes encode=. "
+            "To search for settings: attnlab tune."
+        )
+    measure_of(measure)
+    if measure == "token:":
+        raise WrongUsage(
+            "token: needs a pattern for a whole token, such as 'token:film|films' or "
+            "'token:[A-Z].*'."
+        )
+    if resume and out is None:
+        raise WrongUsage("--resume needs --out with the folder of the search.")
+    if out is not None and is_there(out) and not resume:
+        raise WrongUsage(
+            f"{out} holds a search already: resume it with --resume, or choose another folder."
+        )
+
+
+def _progress_lines(observer: "Observer | None") -> "Callable[[Progress], None]":
+    """Return a function that prints the progress now and then."""
+    printed_at = time.monotonic()
+
+    def show(progress: "Progress") -> None:
+        nonlocal printed_at
+        if observer is not None and time.monotonic() - printed_at > _SECONDS:
+            printed_at = time.monotonic()
+            read = f"{progress.texts:,} texts, {progress.tokens:,} tokens"
+            observer.tell(f"{read}, {progress.rate:,.0f} a second")
+
+    return show
+
+
+def _show(found: "Found") -> None:
+    rows = [row for row in found.table() if row["count"]]
+    say(", ".join(f"{name} {count:,}" for name, count in found.counts.items() if count))
+    if not rows:
+        hint = ""
+        if found.measure.startswith("token:"):
+            hint = " A pattern must match a whole token: token:film.* for films."
+        say(f"these texts have no token to measure for {found.measure!r}.{hint}")
+        return
+    shown = []
+    for row in rows[:_MAX_HEADS]:
+        interval = f"{row['low']:.3f} to {row['high']:.3f}"
+        shown.append([row["head"], f"{row['mean']:.3f}", interval, f"{row['median']:.3f}"])
+    show_table(["head", found.measure, "95 % interval", "median"], shown)
+    best = rows[0]["head"]
+    say(f"head {best}, strongest examples (‹query›, «key»):")
+    for each in found.examples(best)[:_MAX_EXAMPLES]:
+        say(f"  {each.value:.3f}  {_marked(each)}")
+
+
+def _marked(example: "Example") -> str:
+    """Join the tokens around an example, with the query in ‹› and the key in «»."""
+    words = []
+    for place, token in example.context(6):
+        word = f"«{token}»" if place == example.key else token
+        words.append(f"‹{word}›" if place == example.query else word)
+    contain_blanks = any("␣" in token for token in example.tokens)
+    return ("" if contain_blanks else " ").join(words)
+
+
+def _to_mapping(example: "Example") -> dict[str, object]:
+    return {**example._asdict(), "tokens": list(example.tokens)}

@@ -1,0 +1,1 @@
+"""What every floor stands on: the store that keeps folders, and statistics."""

@@ -1,0 +1,180 @@
+"""Statistics: 95 % intervals of means and shares, exact tests, assignments and silhouettes.
+
+SciPy is imported when a figure is asked for: `scipy.special`, which takes a third of the time that
+all of `scipy.stats` does, for what every run needs.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from attnlab.errors import CouldNotRun, WrongUsage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Ends that SciPy 1.17 gives: Student's t for the mean of 0, 1, ... n - 1, and Wilson for a share.
+_KNOWN_MEANS = {
+    2: (-5.853102368087347, 6.853102368087347),
+    3: (-1.4841377117503303, 3.4841377117503303),
+    10: (2.334149410331831, 6.665850589668169),
+    31: (11.664983044214342, 18.335016955785658),
+}
+_KNOWN_SHARES = {
+    (0, 5): (0.0, 0.43448246478317476),
+    (1, 40): (0.004426831502681396, 0.1288136896347409),
+    (8, 10): (0.4901624715366418, 0.9433178485456248),
+    (50, 100): (0.4038315303659956, 0.5961684696340044),
+}
+
+
+class Interval(NamedTuple):
+    """An estimate, and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@functools.cache
+def student_quantile(freedom: int, level: float = 0.95) -> float:
+    """Return the t that encloses a share `level` of Student's distribution around 0.
+
+    >>> round(student_quantile(9), 4)
+    2.2622
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
+@functools.cache
+def normal_quantile(level: float = 0.95) -> float:
+    """Return the standard deviations that enclose a share `level` of a normal distribution.
+
+    >>> round(normal_quantile(), 4)
+    1.96
+    """
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Return the mean and its 95 % interval by Student's t; one value alone has NaN ends.
+
+    >>> [round(each, 3) for each in mean_interval([1.0, 2.0, 3.0])]
+    [2.0, -0.484, 4.484]
+    """
+    if not values:
+        raise WrongUsage("the mean of no values is not defined; give at least one.")
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return Interval(mean, math.nan, math.nan)
+    variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    reach = student_quantile(len(values) - 1) * math.sqrt(variance / len(values))
+    return Interval(mean, mean - reach, mean + reach)
+
+
+def share_interval(successes: int, total: int) -> Interval:
+    """Return a share and its 95 % interval (Wilson 1927), which is right at 0 % and 100 % too.
+
+    >>> [round(each, 3) for each in share_interval(20, 20)]
+    [1.0, 0.839, 1.0]
+    """
+    if total < 1 or not 0 <= successes <= total:
+        raise WrongUsage(
+            f"expected successes from 0 to a total of at least 1; got {successes} of {total}."
+        )
+    share, normal = successes / total, normal_quantile()
+    weight = normal**2 / total
+    center = (share + weight / 2) / (1 + weight)
+    spread = math.sqrt(share * (1 - share) / total + weight / (4 * total))
+    reach = normal * spread / (1 + weight)
+    low = 0.0 if successes == 0 else max(0.0, center - reach)
+    high = 1.0 if successes == total else min(1.0, center + reach)
+    return Interval(share, low, high)
+
+
+def is_above(interval: Interval, bound: float) -> bool | None:
+    """Return True if the interval is above a bound, False if below, None if it holds the bound.
+
+    >>> [is_above(Interval(2, 1, 3), bound) for bound in (0, 4, 2.5)]
+    [True, False, None]
+    """
+    if interval.low > bound:
+        return True
+    if interval.high < bound:
+        return False
+    return None
+
+
+def check_intervals() -> None:
+    """Compare both intervals with known ones; every run does so first, since its claims need them.
+
+    Raises:
+        CouldNotRun: an interval is not the known one.
+    """
+    for n, ends in _KNOWN_MEANS.items():
+        _check_known(f"the mean of 0 to {n - 1}", mean_interval(range(n)), ends)
+    for (k, n), ends in _KNOWN_SHARES.items():
+        _check_known(f"{k} of {n}", share_interval(k, n), ends)
+
+
+def _check_known(name: str, found: Interval, known: tuple[float, float]) -> None:
+    apart = max(abs(found.low - known[0]), abs(found.high - known[1]))
+    if not apart < 1e-9:  # not a number neither
+        raise CouldNotRun(
+            f"the 95 % interval of {name} is known to be {known[0]:.6f} to {known[1]:.6f}; this "
+            f"program computes {found.low:.6f} to {found.high:.6f}, so no claim of it can be "
+            "trusted. Install attnlab and SciPy anew."
+        )
+
+
+def sign_test(wins: int, losses: int) -> float:
+    """Return the two-sided exact p of so many wins and losses; of the answers of two models to the
+    same texts, this is McNemar's test.
+
+    >>> sign_test(5, 0)
+    0.0625
+    """
+    from scipy.special import bdtr
+
+    return min(1.0, 2 * float(bdtr(min(wins, losses), wins + losses, 0.5)))
+
+
+def assign(costs: "Tensor") -> list[int]:
+    """Assign a column to each row so that the sum of all costs is least: (n, n) -> n columns.
+
+    >>> import torch
+    >>> assign(torch.tensor([[1.0, 2.0, 9.0], [1.0, 5.0, 9.0], [9.0, 9.0, 1.0]]))
+    [1, 0, 2]
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    size = len(costs)
+    if costs.shape != (size, size) or not bool(costs.isfinite().all()):
+        raise WrongUsage(f"expected a square of finite costs; got the shape {tuple(costs.shape)}.")
+    _, columns = linear_sum_assignment(costs.numpy())
+    return [int(column) for column in columns]
+
+
+def mean_silhouette(apart: "Tensor", of: "Tensor") -> float:
+    """Return the mean silhouette (Rousseeuw 1987) of a grouping: 1 if groups are points, 0 if they
+    overlap.
+
+    Args:
+        apart: distances, (n, n).
+        of: each one's group, (n,); a group of one counts as 0.
+    """
+    import torch
+
+    member = torch.nn.functional.one_hot(of).to(apart.dtype)
+    sizes = member.sum(0)
+    sums = apart @ member
+    own = sums.gather(1, of.unsqueeze(1)).squeeze(1) / (sizes[of] - 1).clamp(min=1)
+    means = sums / sizes.clamp(min=1)
+    others = means.masked_fill(member.bool() | (sizes == 0), float("inf")).amin(1)
+    silhouette = (others - own) / torch.maximum(others, own).clamp(min=1e-12)
+    return float(torch.where(sizes[of] > 1, silhouette, 0.0).mean())

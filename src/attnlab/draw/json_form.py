@@ -1,0 +1,161 @@
+"""Frozen dataclasses as plain JSON values, and back with every key and type checked.
+
+A field that has its default value is left out. A class with a `kind` is told apart by it.
+"""
+
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from attnlab.errors import WrongUsage, did_you_mean
+
+Number = float | None
+"""A number of a chart; None and NaN are gaps."""
+
+Scalar = str | float | bool | None
+"""A cell of a table, or the value of a fact."""
+
+
+class Contradiction(WrongUsage):
+    """Values of one object that do not fit each other; `place` is a field of it, or empty."""
+
+    def __init__(self, where: str, place: str, problem: str) -> None:
+        super().__init__(f"{where}{place}: {problem}")
+        self.place, self.problem = place, problem
+
+
+def to_json(value: Any) -> Any:
+    """Return a dataclass, or a sequence of them, as plain values."""
+    if isinstance(value, list | tuple | range):
+        return [to_json(each) for each in value]
+    if not is_dataclass(value):
+        return value
+    plain = {"kind": value.kind} if hasattr(value, "kind") else {}
+    for field in fields(value):
+        found = getattr(value, field.name)
+        if field.default is MISSING or found != field.default:
+            plain[field.name] = to_json(found)
+    return plain
+
+
+def from_json(kind: Any, value: Any, where: str) -> Any:
+    """Read plain values as a type; `where` names them in messages.
+
+    Raises:
+        WrongUsage: a key is missing or unknown, a value has another type, or two do not fit.
+    """
+    if kind in _PLAIN:
+        is_right, expected = _PLAIN[kind]
+        if not is_right(value):
+            raise _unexpected(where, expected, value)
+        return value
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        if value not in inner:
+            raise _unexpected(where, f"one of {', '.join(inner)}", value)
+        return value
+    if origin in (Union, types.UnionType):
+        if types.NoneType not in inner:
+            return _read_fields(_class_of_kind(inner, value, where), value, where)
+        (kind,) = (each for each in inner if each is not types.NoneType)
+        return None if value is None else from_json(kind, value, where)
+    if is_dataclass(kind):
+        return _read_fields(kind, value, where)
+    return _read_list(origin, inner, value, where)
+
+
+def _read_list(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise _unexpected(where, "a list", value)
+    if origin is tuple:
+        if len(value) != len(inner):
+            raise WrongUsage(f"{where}: expected {len(inner)} values, got {len(value)}")
+    elif inner[0] in _PLAIN and all(map(_PLAIN[inner[0]][0], value)):
+        return list(value)  # traces hold up to a million weights
+    else:
+        inner = inner * len(value)
+    found = [
+        from_json(kind, each, f"{where}[{index}]")
+        for index, (kind, each) in enumerate(zip(inner, value, strict=True))
+    ]
+    return tuple(found) if origin is tuple else found
+
+
+def _class_of_kind(classes: Sequence[Any], value: Any, where: str) -> Any:
+    known = {each.kind: each for each in classes}
+    if not isinstance(value, Mapping):
+        raise _unexpected(where, "an object", value)
+    if "kind" not in value:
+        raise WrongUsage(f"{where}: expected the key 'kind', got the keys {_names(value)}")
+    kind = value["kind"]
+    if not isinstance(kind, str) or kind not in known:
+        raise WrongUsage(
+            f"{where}: expected a known kind, got {kind!r}; {did_you_mean(str(kind), known)}"
+        )
+    return known[kind]
+
+
+def _read_fields(kind: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise _unexpected(where, "an object", value)
+    hints = _hints(kind)
+    for field in fields(kind):
+        if field.default is MISSING and field.name not in value:
+            raise WrongUsage(f"{where}: expected the key {field.name!r}, got {_names(value)}")
+    found = {}
+    for name, each in value.items():
+        if name in hints:
+            found[name] = from_json(hints[name], each, f"{where}.{name}")
+        elif name != "kind" or not hasattr(kind, "kind"):
+            raise WrongUsage(
+                f"{where}: expected only known keys, got {name!r}; {did_you_mean(str(name), hints)}"
+            )
+    try:
+        return kind(**found)
+    except Contradiction as error:
+        raise Contradiction(where, error.place, error.problem) from None
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+_PLAIN: dict[Any, tuple[Callable[[Any], bool], str]] = {
+    str: (lambda value: isinstance(value, str), "a string"),
+    bool: (lambda value: isinstance(value, bool), "True or False"),
+    bool | None: (lambda value: isinstance(value, bool | None), "True, False or None"),
+    int: (
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+        "a whole number, 0 or more",
+    ),
+    float: (
+        lambda value: _is_number(value) and value is not None and math.isfinite(value),
+        "a plain finite number",
+    ),
+    Number: (_is_number, "a plain number or None"),
+    Scalar: (
+        lambda value: isinstance(value, str | bool) or _is_number(value),
+        "a string or a number",
+    ),
+}
+"""Types of single values: their check, and the words of it."""
+
+
+def _names(value: Mapping[Any, Any]) -> list[str]:
+    return sorted(map(str, value))
+
+
+def _unexpected(where: str, expected: str, value: Any) -> WrongUsage:
+    hint = "; arrays become plain values with .tolist()" if hasattr(value, "tolist") else ""
+    return WrongUsage(
+        f"{where}: expected {expected}, got {type(value).__name__} {str(value)[:60]!r}{hint}"
+    )

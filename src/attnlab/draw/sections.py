@@ -1,0 +1,489 @@
+"""The content of a report: frozen dataclasses that the page, the figures and `report.json` share.
+
+Numbers may be None or NaN, which a page shows as gaps and "n/a". Each class checks on construction
+that its parts fit each other, and that a page can show them. Sections with a `figure` are also
+written as `figures/NAME.png` and `.svg`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from attnlab.draw.claims import Claim
+from attnlab.draw.diagram import Arrow as Arrow
+from attnlab.draw.diagram import Box as Box
+from attnlab.draw.diagram import Diagram as Diagram
+from attnlab.draw.diagram import Tone as Tone
+from attnlab.draw.json_form import Number as Number
+from attnlab.draw.json_form import Scalar as Scalar
+from attnlab.draw.json_form import from_json, to_json
+from attnlab.draw.section_checks import Figured as Figured
+from attnlab.draw.section_checks import check_equal, check_limit, contradiction
+
+if TYPE_CHECKING:
+    from attnlab.look.trace import Trace
+
+_MAX_MAP_CELLS = 40_000
+_MAX_CELLS = 1_000_000
+_MAX_BARS = 1_000
+
+Numbers = Sequence[Number]
+SeriesStyle = Literal["line", "points", "steps"]
+Ends = tuple[Number, Number, Number]
+Texts = Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Prose; blank lines separate paragraphs, backticks mark commands."""
+
+    kind: ClassVar[Literal["text"]] = "text"
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A horizontal line across a chart."""
+
+    name: str
+    y: Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """A named band around a line, such as quantiles."""
+
+    name: str
+    low: Numbers
+    high: Numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A line, separate points or steps, which hold until the next x.
+
+    `low` and `high` are an interval around each y: a band of a line, a whisker of a point. `bands`
+    are named bands instead, the widest first; `names` label points one by one.
+    """
+
+    name: str
+    x: Numbers
+    y: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
+    bands: Sequence[Band] = ()
+    style: SeriesStyle = "line"
+    names: Texts | None = None
+
+    @classmethod
+    def of_intervals(
+        cls, name: str, x: Numbers, intervals: Iterable[Ends], style: SeriesStyle = "line"
+    ) -> Self:
+        """Draw estimates with their intervals, each a value with its low and high end."""
+        y, low, high = _columns(intervals)
+        return cls(name=name, x=x, y=y, low=low, high=high, style=style)
+
+    def __post_init__(self) -> None:
+        length = len(self.y)
+        check_equal(self, "", "as many y as x", len(self.x), length)
+        _check_interval(self, "", self.low, self.high, length, "y")
+        if self.names is not None:
+            check_equal(self, ".names", "one name per y", length, len(self.names))
+        for index, band in enumerate(self.bands):
+            _check_interval(self, f".bands[{index}]", band.low, band.high, length, "y")
+
+
+def _columns(intervals: Iterable[Ends]) -> tuple[Numbers, Numbers, Numbers]:
+    rows = list(intervals)
+    return [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
+
+
+def _check_interval(
+    part: Any, place: str, low: Numbers | None, high: Numbers | None, length: int, what: str
+) -> None:
+    if (low is None) != (high is None):
+        has, lacks = ("high", "low") if low is None else ("low", "high")
+        raise contradiction(
+            part, place, f"expected low and high together, got {has!r} without {lacks!r}"
+        )
+    if low is None or high is None:
+        return
+    check_equal(part, f"{place}.low", f"one number per {what}", length, len(low))
+    check_equal(part, f"{place}.high", f"one number per {what}", length, len(high))
+    for index, (one, other) in enumerate(zip(low, high, strict=True)):
+        if one is not None and other is not None and one > other:
+            raise contradiction(
+                part, f"{place}.low[{index}]", f"expected low at most high, {other}, got {one}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines(Figured):
+    """A line chart; `from_zero` keeps zero in sight."""
+
+    kind: ClassVar[Literal["lines"]] = "lines"
+    x_label: str
+    y_label: str
+    series: Sequence[Series]
+    levels: Sequence[Level] = ()
+    x_log: bool = False
+    y_log: bool = False
+    from_zero: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarSeries:
+    """One bar in each group; `low` and `high` are the ends of its whisker."""
+
+    name: str
+    values: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
+
+    @classmethod
+    def of_intervals(cls, name: str, intervals: Iterable[Ends]) -> Self:
+        """Draw estimates with their intervals, each a value with its low and high end."""
+        values, low, high = _columns(intervals)
+        return cls(name=name, values=values, low=low, high=high)
+
+    def __post_init__(self) -> None:
+        _check_interval(self, "", self.low, self.high, len(self.values), "value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars(Figured):
+    """Grouped bars."""
+
+    kind: ClassVar[Literal["bars"]] = "bars"
+    y_label: str
+    groups: Texts
+    series: Sequence[BarSeries]
+    levels: Sequence[Level] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        number = len(self.groups)
+        check_limit(self, "", "bars", _MAX_BARS, number * len(self.series))
+        for index, series in enumerate(self.series):
+            place = f".series[{index}].values"
+            check_equal(self, place, "one value per group", number, len(series.values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heatmap:
+    """A map of numbers; a blank cell is None, and `masked` says what it means if not missing.
+
+    The colors range from `low` to `high`: one that gets stronger if low is 0 or more; two around 0
+    if low is negative, and then high is -low.
+    """
+
+    title: str
+    rows: Sequence[Numbers]
+    row_labels: Texts
+    column_labels: Texts
+    row_title: str
+    column_title: str
+    low: float
+    high: float
+    masked: str | None = None
+
+    @classmethod
+    def of_weights(
+        cls,
+        title: str,
+        rows: Sequence[Numbers],
+        queries: Texts,
+        keys: Texts,
+        titles: tuple[str, str] = ("query", "key"),
+        masked: str | None = None,
+    ) -> Self:
+        """Draw attention weights, or other shares from 0 to 1."""
+        return cls(
+            title=title,
+            rows=rows,
+            row_labels=queries,
+            column_labels=keys,
+            row_title=titles[0],
+            column_title=titles[1],
+            low=0.0,
+            high=1.0,
+            masked=masked,
+        )
+
+    def __post_init__(self) -> None:
+        if not self.row_labels or not self.column_labels:
+            raise contradiction(self, "", "expected one row and one column or more, got none")
+        check_equal(self, ".rows", "one row per label", len(self.row_labels), len(self.rows))
+        columns = len(self.column_labels)
+        for index, row in enumerate(self.rows):
+            check_equal(self, f".rows[{index}]", "one number per column", columns, len(row))
+        low, high = self.low, self.high
+        if low >= high:
+            raise contradiction(self, ".low", f"expected a number below high, {high}, got {low}")
+        if low < 0 and not math.isclose(high, -low):
+            raise contradiction(
+                self,
+                ".high",
+                f"expected two colors around 0, so high = {-low}, as low is {low}; got {high}",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapChoice:
+    """Maps that are shown together."""
+
+    label: str
+    note: str
+    maps: Sequence[Heatmap]
+
+    def __post_init__(self) -> None:
+        if not self.maps:
+            raise contradiction(self, ".maps", "expected one map or more, got none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maps(Figured):
+    """Maps of any numbers; several choices get a chooser, and the figure shows the first."""
+
+    kind: ClassVar[Literal["maps"]] = "maps"
+    choices: Sequence[MapChoice]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.choices:
+            raise contradiction(self, ".choices", "expected one choice or more, got none")
+        total = 0
+        for index, choice in enumerate(self.choices):
+            for number, each in enumerate(choice.maps):
+                cells = len(each.rows) * len(each.column_labels)
+                place = f".choices[{index}].maps[{number}].rows"
+                check_limit(self, place, "cells", _MAX_MAP_CELLS, cells)
+                total += cells
+        check_limit(self, "", "cells in all maps together", _MAX_CELLS, total)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table, which is also written as CSV."""
+
+    kind: ClassVar[Literal["table"]] = "table"
+    title: str
+    caption: str
+    columns: Texts
+    rows: Sequence[Sequence[Scalar]]
+
+    @classmethod
+    def of_records(cls, title: str, caption: str, records: Iterable[Mapping[str, Scalar]]) -> Self:
+        """Make a table of one record or more, whose keys are the columns."""
+        found = list(records)
+        rows = [list(each.values()) for each in found]
+        return cls(title=title, caption=caption, columns=list(found[0]), rows=rows)
+
+    def __post_init__(self) -> None:
+        for index, row in enumerate(self.rows):
+            place = f".rows[{index}]"
+            check_equal(self, place, "one cell per column", len(self.columns), len(row))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One input with the model's answer and the correct one."""
+
+    input: Texts
+    output: Texts
+    expected: Texts
+    correct: bool
+    confidence: Number = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts:
+    """Every input and its answer."""
+
+    kind: ClassVar[Literal["verdicts"]] = "verdicts"
+    title: str
+    caption: str
+    items: Sequence[Verdict]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A piece of a text; `query` and `key` are positions in its tokens."""
+
+    label: str
+    tokens: Texts
+    query: int
+    key: int
+
+    def __post_init__(self) -> None:
+        count = len(self.tokens)
+        for name, position in (("query", self.query), ("key", self.key)):
+            if position >= count:
+                raise contradiction(
+                    self, f".{name}", f"expected one of {count} tokens, got {position}"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassageGroup:
+    """Passages under one heading."""
+
+    title: str
+    items: Sequence[Passage]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passages:
+    """Passages of texts, with a query and a key marked in each."""
+
+    kind: ClassVar[Literal["passages"]] = "passages"
+    title: str
+    caption: str
+    groups: Sequence[PassageGroup]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceStep:
+    """One choice: predicted from the query at `position`, it becomes the token after it."""
+
+    position: int
+    candidates: Texts
+    probabilities: Numbers
+    choice: str
+
+    def __post_init__(self) -> None:
+        check_equal(
+            self,
+            "",
+            "one probability per candidate",
+            len(self.candidates),
+            len(self.probabilities),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceHead:
+    """The weights of one head: `rows[i]` are those of query i over keys 0, 1, …
+
+    Keys beyond the end of a row are masked. Only cross-attention has `key_tokens`.
+    """
+
+    site: str
+    head: int
+    rows: Sequence[Numbers]
+    key_tokens: Texts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownTrace:
+    """A generation, step by step; `tokens` is the final sequence."""
+
+    input: Texts
+    tokens: Texts
+    steps: Sequence[TraceStep]
+    attention: Sequence[TraceHead]
+
+    def __post_init__(self) -> None:
+        length = len(self.tokens)
+        for index, step in enumerate(self.steps):
+            if step.position + 1 >= length:
+                raise contradiction(
+                    self,
+                    f".steps[{index}].position",
+                    f"expected a token after it, below {length - 1}, got {step.position}",
+                )
+        for index, head in enumerate(self.attention):
+            place = f".attention[{index}].rows"
+            if len(head.rows) > length:
+                raise contradiction(
+                    self,
+                    place,
+                    f"expected at most {length} rows, one per token, got {len(head.rows)}",
+                )
+            keys = length if head.key_tokens is None else len(head.key_tokens)
+            widest = max(map(len, head.rows), default=0)
+            if widest > keys:
+                raise contradiction(
+                    self, place, f"expected rows of at most {keys} keys, got {widest}"
+                )
+
+    @classmethod
+    def of(cls, trace: "Trace") -> Self:
+        """Show a trace whose steps all have positions; weights keep 6 decimals."""
+        steps = [
+            TraceStep(
+                position=step.position,
+                candidates=step.candidates,
+                probabilities=step.probabilities,
+                choice=step.choice,
+            )
+            for step in trace.steps
+            if step.position is not None
+        ]
+        heads = [
+            TraceHead(
+                site=head.site,
+                head=head.head,
+                rows=[[round(weight, 6) for weight in row] for row in head.rows],
+                key_tokens=head.key_tokens,
+            )
+            for head in trace.attention
+        ]
+        return cls(input=trace.input, tokens=trace.tokens, steps=steps, attention=heads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traces(Figured):
+    """Traces with a chooser; the figure shows that of `figure_input`, or the first."""
+
+    kind: ClassVar[Literal["trace"]] = "trace"
+    traces: Sequence[ShownTrace]
+    figure_input: Texts | None = None
+
+
+Section = Text | Lines | Bars | Maps | Diagram | Table | Verdicts | Passages | Traces
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportContent:
+    """The content of a report; `claims` are None if it makes none."""
+
+    title: str
+    subtitle: str
+    facts: Sequence[tuple[str, Scalar]]
+    sections: Sequence[Section]
+    claims: Sequence[Claim] | None = None
+
+    def __post_init__(self) -> None:
+        places: dict[str, int] = {}
+        for index, section in enumerate(self.sections):
+            name = getattr(section, "figure", None)
+            if name in places:
+                raise contradiction(
+                    self,
+                    f".sections[{index}].figure",
+                    f"expected a name of its own, got {name!r} as in .sections[{places[name]}]",
+                )
+            if name is not None:
+                places[name] = index
+
+    def section(self, title: str) -> Section:
+        """Return the section with this title."""
+        return next(each for each in self.sections if each.title == title)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for `report.json`."""
+        plain: dict[str, Any] = to_json(self)
+        return plain
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Read what `to_json` returned, in this or an older version.
+
+        Raises:
+            WrongUsage: a key is missing or unknown, a value has another type, or two do not fit.
+        """
+        report: Self = from_json(cls, value, "report")
+        return report

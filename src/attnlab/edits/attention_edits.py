@@ -1,0 +1,360 @@
+"""Edits of where attention looks: of its mask, its scores, and its weights after the softmax.
+
+All three are (batch, head, query, key). After an edit of the mask or the scores the softmax
+follows, so rows still sum to one.
+
+A boolean mask stays boolean; in one that is added to the scores, as ALiBi's is, blocked means -inf,
+and what is newly allowed gets 0; the fused kernel goes on running. Where the mask blocks there is
+no score to change: blocked stays blocked. Of the weights, a query that may look at nothing keeps
+its zeros; "may be looked at" is what the mask and the scores say, with the edits that come before.
+"""
+
+import torch
+from torch import Tensor
+
+from attnlab.edits.edit import Edit
+from attnlab.edits.edit_context import EditContext
+from attnlab.edits.sources import Recorded, as_tensor, recorded, require_finite
+from attnlab.edits.targets import atoms_of
+from attnlab.errors import WrongUsage
+from attnlab.seeds import stream_seed
+from attnlab.shapes import require_integer
+
+__all__ = [
+    "AddToScores",
+    "CutEdge",
+    "CutTokens",
+    "FreezePattern",
+    "RedirectToFirst",
+    "RelaxMask",
+    "ScaleScores",
+    "SetMask",
+    "SetPattern",
+    "ShiftMask",
+    "ShufflePattern",
+    "Temperature",
+    "UniformPattern",
+]
+
+_EDGES = ("head", "query", "key", "row", "step")
+
+
+class CutEdge(Edit):
+    """The queries may not look at the keys; lists cut every pair.
+
+    renormalise: what is left of each row shares its weight anew, as if the key had been masked.
+    Without, the weight is lost: the row then sums to less than one.
+    """
+
+    renormalise: bool = True
+
+    NARROWS = _EDGES
+    NOTHING = (
+        "none of these queries looks at any of these keys. Are query= and key= the wrong way round?"
+    )
+
+    @property
+    def own(self) -> str:
+        """The mask, or the weights where they are not to be shared anew."""
+        return "mask" if self.renormalise else "weights"
+
+    def check(self) -> None:
+        """It says what to cut."""
+        if self.query is None and self.key is None:
+            raise WrongUsage(f"{type(self).__name__} needs query= or key= or both.")
+        if not isinstance(self.renormalise, bool):
+            raise WrongUsage(f"renormalise= is True or False; got {self.renormalise!r}.")
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return a mask without the edges, or weights of zero."""
+        if self.renormalise:
+            return _with_allowed(values, torch.zeros_like(values, dtype=torch.bool))
+        return torch.zeros_like(values)
+
+
+class CutTokens(CutEdge):
+    """Cut every edge from the tokens of some names to the tokens of some names.
+
+    query and key: names, or sets of them.
+    """
+
+    def check(self) -> None:
+        """Both sides are names."""
+        for name in ("query", "key"):
+            target = getattr(self, name)
+            atoms = atoms_of(name, target)
+            if not atoms or not all(isinstance(atom, str) for atom in atoms):
+                raise WrongUsage(f"CutTokens takes names of tokens; got {name}={target!r}.")
+        super().check()
+
+
+class SetMask(Edit):
+    """Another mask takes the place of the one there is.
+
+    mask: "causal", "all" (everything may be looked at, padding too), or a boolean tensor that fits
+    (batch, head, query, key), True = may attend; positions are counted from the start of the text.
+    """
+
+    mask: Tensor | str
+
+    AT = "mask"
+    NARROWS = _EDGES
+    FITS = "mask"
+
+    def check(self) -> None:
+        """The mask is a word, or boolean."""
+        if isinstance(self.mask, str):
+            if self.mask not in ("causal", "all"):
+                raise WrongUsage(
+                    f"mask= is 'causal', 'all' or a boolean tensor; got {self.mask!r}."
+                )
+            return
+        tensor = as_tensor("mask", self.mask)
+        if tensor.dtype != torch.bool:
+            raise WrongUsage(
+                f"mask= must be boolean, True = may attend; got {tensor.dtype}. Use "
+                "AddToScores for biases."
+            )
+        object.__setattr__(self, "mask", tensor)
+
+    @property
+    def tells_apart(self) -> set[str]:
+        """What the tensor tells apart, too."""
+        found = super().tells_apart
+        if isinstance(self.mask, Tensor):
+            axes = zip(("head", "batch"), reversed(self.mask.shape[:-2]), strict=False)
+            found |= {axis for axis, size in axes if size > 1}
+        return found
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the mask."""
+        if isinstance(self.mask, Tensor):
+            return _with_allowed(values, self.fitted(self.mask.to(values.device), context))
+        if self.mask == "all":
+            return _with_allowed(values, torch.ones_like(values, dtype=torch.bool))
+        return _with_allowed(values, (context.keys <= context.queries[:, None])[None, None])
+
+
+class ShiftMask(Edit):
+    """Shift the mask along the keys: `by=1` lets a causal query see one token too many.
+
+    What comes in at the first key is as the first key was; what comes in at the last is blocked.
+    """
+
+    by: int = 1
+
+    AT = "mask"
+
+    def check(self) -> None:
+        """The distance is a whole number."""
+        if isinstance(self.by, bool) or not isinstance(self.by, int) or abs(self.by) >= 2**62:
+            raise WrongUsage(f"by= is a number of keys, such as 1 or -1; got {self.by!r:.40}.")
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the moved mask."""
+        source = torch.arange(values.shape[-1], device=values.device) - self.by
+        moved = _allowed(values).index_select(-1, source.clamp(0, max(values.shape[-1] - 1, 0)))
+        return _with_allowed(values, moved & (source < values.shape[-1]))
+
+
+class RelaxMask(Edit):
+    """Let the queries attend to the keys whatever the mask says; without targets, all to all."""
+
+    AT = "mask"
+    NARROWS = _EDGES
+    NOTHING = "all of these queries may look at all of these keys already."
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return a mask that allows them."""
+        return _with_allowed(values, torch.ones_like(values, dtype=torch.bool))
+
+
+def _allowed(mask: Tensor) -> Tensor:
+    return mask if mask.dtype == torch.bool else mask != float("-inf")
+
+
+def _with_allowed(mask: Tensor, allowed: Tensor) -> Tensor:
+    """Return a mask of the same kind that allows this."""
+    allowed = allowed.expand(mask.shape)
+    if mask.dtype == torch.bool:
+        return allowed
+    return torch.where(allowed, torch.where(_allowed(mask), mask, 0.0), float("-inf"))
+
+
+class _ScoreEdit(Edit):
+    AT = "scores"
+    NOTHING = (
+        "the mask blocks all of these edges, and what is blocked has no score. RelaxMask opens "
+        "edges; are query= and key= the wrong way round?"
+    )
+
+    def has_changed(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> bool:
+        """A score that is not blocked is enough, also where the edit leaves it as it is."""
+        is_open = before != float("-inf")
+        return bool((is_open if chosen is None else is_open & chosen).any())
+
+
+class ScaleScores(_ScoreEdit):
+    """Scores times a factor: sharper above 1, flatter below, turned around below 0."""
+
+    factor: float
+
+    NARROWS = _EDGES
+
+    def check(self) -> None:
+        """The factor is a finite number."""
+        require_finite("factor", self.factor)
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the scaled scores."""
+        return _where_open(values, values * self.factor)
+
+
+class Temperature(_ScoreEdit):
+    """The softmax at another temperature: scores divided by it, whole rows at a time."""
+
+    temperature: float
+
+    def check(self) -> None:
+        """The temperature is a number above 0."""
+        require_finite("temperature", self.temperature)
+        if self.temperature <= 0:
+            raise WrongUsage(f"temperature= must be above 0; got {self.temperature!r}.")
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the divided scores."""
+        return _where_open(values, values / self.temperature)
+
+
+class AddToScores(_ScoreEdit):
+    """Scores plus a number, or plus a tensor that fits (batch, head, query, key); -inf blocks."""
+
+    amount: float | Tensor
+
+    NARROWS = _EDGES
+    FITS = "amount"
+
+    def check(self) -> None:
+        """The amount is finite, or -inf."""
+        tensor = as_tensor("amount", self.amount, may_block=True)
+        object.__setattr__(self, "amount", float(tensor) if tensor.dim() == 0 else tensor)
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the sums."""
+        amount = self.amount
+        if isinstance(amount, Tensor):
+            amount = self.fitted(amount.to(values), context)
+        return _where_open(values, values + amount)
+
+
+def _where_open(values: Tensor, changed: Tensor) -> Tensor:
+    return torch.where(values == float("-inf"), values, changed)
+
+
+class SetPattern(Edit):
+    """The weights are those given: a tensor that fits (batch, head, query, key), used as it is.
+
+    Its rows should sum to one; the certificate says which do not.
+    """
+
+    pattern: Tensor
+
+    AT = "weights"
+    NARROWS = _EDGES
+    FITS = "pattern"
+
+    def check(self) -> None:
+        """The pattern is a tensor of numbers from 0 on."""
+        tensor = as_tensor("pattern", self.pattern)
+        if tensor.dim() < 1 or bool((tensor < 0).any()):
+            raise WrongUsage(f"pattern= holds weights of 0 or more; got {tensor!r:.120}.")
+        object.__setattr__(self, "pattern", tensor)
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the pattern."""
+        return self.fitted(self.pattern.to(values), context).expand_as(values)
+
+
+class FreezePattern(Edit):
+    """Use the weights recorded on another input; the values still come from this one.
+
+    recording: of one input, which serves all rows, or of as many as there are rows.
+    """
+
+    recording: Recorded
+
+    AT = "weights"
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the recorded pattern."""
+        found = recorded(context, self.recording)
+        return context.taken(found, f"{self!r}: the recording", is_recorded=True).expand_as(values)
+
+
+class UniformPattern(Edit):
+    """Each query looks at everything that it may look at, alike."""
+
+    AT = "weights"
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return equal weights."""
+        seen = _visible(context).to(values.dtype)
+        return seen / seen.sum(-1, keepdim=True).clamp(min=1)
+
+
+class ShufflePattern(Edit):
+    """Shuffle each query's weights among the keys it may attend to.
+
+    seed: the same places for the same seed, site, row, head and position, with a key/value cache or
+    without.
+    """
+
+    seed: int = 0
+
+    AT = "weights"
+
+    def check(self) -> None:
+        """The seed is a number."""
+        require_integer("seed", self.seed, low=0)
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the shuffled weights."""
+        seen = _visible(context)
+        by_chance = _noise(context, stream_seed(self.seed, "shuffle", context.site))
+        last = torch.iinfo(torch.int64).max
+        places = torch.where(seen, by_chance, last).argsort(dim=-1, stable=True)
+        in_order = torch.where(seen, context.keys, last).argsort(dim=-1, stable=True)
+        return torch.zeros_like(values).scatter(-1, places, values.gather(-1, in_order))
+
+
+class RedirectToFirst(Edit):
+    """Each query looks at the first key that it may look at, and at nothing else."""
+
+    AT = "weights"
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return rows with a single one."""
+        seen = _visible(context)
+        return ((seen.cumsum(-1) == 1) & seen).to(values.dtype)
+
+
+def _visible(context: EditContext) -> Tensor:
+    assert context.visible is not None
+    return context.visible
+
+
+def _noise(context: EditContext, seed: int) -> Tensor:
+    """Return a number for each row, head, query and key (SplitMix64, Steele et al. 2014)."""
+    noise = torch.full((), seed, dtype=torch.int64, device=context.keys.device)
+    for place, numbers in enumerate((context.rows, context.heads, context.queries, context.keys)):
+        noise = noise + numbers.reshape(-1, *(1,) * (3 - place)) + 1
+        noise = noise * -7046029254386353131  # 0x9E3779B97F4A7C15
+        for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+            noise = (noise ^ _shifted(noise, shift)) * factor
+        noise = noise ^ _shifted(noise, 31)
+    return noise
+
+
+def _shifted(number: Tensor, by: int) -> Tensor:
+    """Shift right, with zeros coming in at the top."""
+    return (number >> by) & ((1 << (64 - by)) - 1)

@@ -1,0 +1,211 @@
+"""Edits of whole heads, and of any other site: values, the residual stream, hidden layers, logits.
+
+Edits of heads change the site `heads`, (batch, head, query, value_width), before the output
+projection mixes them: attention itself runs as it is, on the fused kernel too, and query heads are
+addressed one by one, also where several share a key. For the mask, scores and weights there are
+edits of their own; `Patch` also takes scores and weights.
+"""
+
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.edits.edit import Edit
+from attnlab.edits.edit_context import EditContext
+from attnlab.edits.sources import Recorded, as_tensor, average, donors, recorded, require_finite
+from attnlab.edits.targets import normal, numbers
+from attnlab.edits.where import own_name, part_of
+from attnlab.errors import WrongUsage
+from attnlab.look.heads import number_of_heads
+
+__all__ = [
+    "AddVector",
+    "MeanHead",
+    "MeanSite",
+    "Patch",
+    "ResampleHead",
+    "ScaleHead",
+    "ScaleSite",
+    "SwapHeads",
+    "ZeroHead",
+    "ZeroSite",
+    "ZeroValue",
+]
+
+_Over = Literal["all", "rows", "positions"]
+
+
+class _Zero(Edit):
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        return torch.zeros_like(values)
+
+
+class _Scale(Edit):
+    factor: float
+
+    def check(self) -> None:
+        require_finite("factor", self.factor)
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        return values * self.factor
+
+
+class _Mean(Edit):
+    over: _Over = "all"
+    recording: Recorded | None = None
+
+    def check(self) -> None:
+        known = get_args(_Over)
+        if self.over not in known:
+            raise WrongUsage(f"over= must be one of {', '.join(known)}; got {self.over!r}.")
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        return average(context, self.over, self.recording, repr(self)).expand_as(values)
+
+
+class _HeadEdit(Edit):
+    AT = "heads"
+    NEEDS = "head"
+
+
+class _SiteEdit(Edit):
+    NARROWS = ("head", "query", "key", "row", "step")
+    NEEDS = "site"
+    OTHERS: ClassVar[dict[str, str]] = {
+        "mask": "CutEdge, SetMask, ShiftMask or RelaxMask",
+        "scores": "ScaleScores, AddToScores or Temperature",
+        "weights": "SetPattern, UniformPattern or CutEdge",
+    }
+    """The sites that have edits of their own, and which."""
+
+    def check_model(self, model: nn.Module, sites: list[str]) -> None:
+        for site in sites:
+            if own_name(site) in self.OTHERS:
+                raise WrongUsage(f"{self!r} is not for {site}; use {self.OTHERS[own_name(site)]}.")
+        super().check_model(model, sites)
+
+
+class ZeroHead(_HeadEdit, _Zero):
+    """The head says nothing: its output is zeros."""
+
+
+class ScaleHead(_HeadEdit, _Scale):
+    """The head speaks louder or softer: its output times a factor (1 changes nothing)."""
+
+
+class MeanHead(_HeadEdit, _Mean):
+    """Replace a head's output by its mean, over this input or over a recording.
+
+    over: "all" rows and positions, "rows" (each position keeps its own mean) or "positions" (each
+    row does). Padding that the model is told of does not count. Means over one's own positions look
+    ahead, and are refused under a key/value cache.
+    recording: take the mean of what was recorded at the same site instead, padding and all.
+    """
+
+
+class ResampleHead(_HeadEdit):
+    """Replace a head's output by that of another row, or of a random row of a recording.
+
+    Each row gets another row's values, drawn once for all sites and passes (no row keeps its own).
+    """
+
+    seed: int = 0
+    recording: Recorded | None = None
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the values of the rows drawn."""
+        return donors(context, self.seed, self.recording, repr(self))
+
+
+class SwapHeads(_HeadEdit):
+    """Two heads change places: each one's output goes where the other's belongs.
+
+    head and other: two numbers.
+    """
+
+    other: int
+
+    def check(self) -> None:
+        """They are two numbers."""
+        object.__setattr__(self, "other", normal("other", self.other))
+        for name in ("head", "other"):
+            if not isinstance(getattr(self, name), int):
+                raise WrongUsage(
+                    "SwapHeads takes two numbers, head= and other=; got "
+                    f"{name}={getattr(self, name)!r}."
+                )
+
+    def check_model(self, model: nn.Module, sites: list[str]) -> None:
+        """Both heads are there, and they are two."""
+        for part in map(part_of, sites):
+            one, other = self.heads_in(number_of_heads(model, part), part)
+            if one == other:
+                raise WrongUsage(f"{self!r}: both are head {one} of {part}; name two.")
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the other's values for each of the two."""
+        one, other = self.heads_in(context.whole.shape[1], context.site)
+        partner = torch.where(context.heads == one, other, one)
+        return context.whole.index_select(0, context.rows).index_select(1, partner)
+
+    def heads_in(self, size: int, part: str) -> list[int]:
+        """Both heads are its targets."""
+        return [numbers("head", each, size, part)[0] for each in (self.head, self.other)]
+
+
+class ZeroValue(_Zero):
+    """Set the values of some keys to zero; the weights stay (Mohebbi et al. 2023)."""
+
+    AT = "value"
+    NARROWS = ("head", "key", "row")
+
+
+class ZeroSite(_SiteEdit, _Zero):
+    """Zeros."""
+
+
+class ScaleSite(_SiteEdit, _Scale):
+    """The values times a factor (1 changes nothing)."""
+
+
+class MeanSite(_SiteEdit, _Mean):
+    """Replace values by their mean, over rows, positions or both, or over a recording."""
+
+
+class AddVector(_SiteEdit):
+    """The values plus a vector, times a scale: steering (Turner et al. 2023).
+
+    vector: (width,) for all positions alike, or whatever fits the site's axes from the last on.
+    """
+
+    vector: Tensor
+    scale: float = 1.0
+
+    FITS = "vector"
+
+    def check(self) -> None:
+        """The vector holds numbers, and so is the scale."""
+        object.__setattr__(self, "vector", as_tensor("vector", self.vector))
+        require_finite("scale", self.scale)
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the sums."""
+        return values + self.scale * self.fitted(self.vector.to(values), context)
+
+
+class Patch(_SiteEdit):
+    """Replace values by those of another run (activation patching, Vig et al. 2020).
+
+    recording: of one input, which serves all rows, or of as many as there are rows. Positions are
+    counted from the start of the text; those that are patched must have been recorded.
+    """
+
+    recording: Recorded
+
+    OTHERS: ClassVar[dict[str, str]] = {"mask": "SetMask"}
+
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
+        """Return the recorded values."""
+        found = recorded(context, self.recording)
+        return context.taken(found, f"{self!r}: the recording", is_recorded=True).expand_as(values)

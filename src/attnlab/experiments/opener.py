@@ -1,0 +1,78 @@
+"""`open`: whatever attnlab keeps in a folder, by the files in it."""
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from attnlab.errors import CouldNotRun
+from attnlab.experiments.folder import Kind, kind_of, read_config
+from attnlab.experiments.population import (
+    Population,
+    is_member,
+    open_population,
+    open_run,
+)
+from attnlab.experiments.report import Report
+from attnlab.experiments.search import Search, open_search
+from attnlab.experiments.sweeps import Sweep, open_sweep
+from attnlab.look import Recording, open_recording
+from attnlab.look.corpus import Found
+from attnlab.look.corpus import open_search as open_corpus_search
+from attnlab.look.long_text import Document, open_document
+
+Opened: TypeAlias = Report | Population | Sweep | Search | Recording | Document | Found
+
+_FILES: dict[str, Callable[[Path], Opened]] = {
+    "recording.json": open_recording,
+    "recording/recording.json": open_recording,
+    "document.json": open_document,
+    "search.json": open_corpus_search,
+}
+_RUNS: dict[Kind, Callable[[Path], Opened]] = {
+    "run": open_run,
+    "population": open_population,
+    "sweep": open_sweep,
+    "search": open_search,
+}
+
+
+def open(path: Path | str) -> Opened:
+    """Open a folder that attnlab wrote, by the files in it.
+
+    Args:
+        path: the folder of a run, a population, a member of one (`runs/sorting-64-seeds/17`), a
+            sweep, a hyper-parameter search, a recording, a summarized long text or a corpus search.
+
+    Returns what was returned when the folder was made; but for a hyper-parameter search its
+    `Report`, where Optuna, which reads its trials, is not installed.
+
+    Raises:
+        WrongUsage: the population has no such member.
+        CouldNotRun: the folder holds none of these, is unfinished, or a file of it is damaged.
+
+    >>> open("runs/no")
+    Traceback (most recent call last):
+        ...
+    attnlab.errors.CouldNotRun: there is no folder runs/no.
+    """
+    folder = Path(path)
+    for file, open_it in _FILES.items():
+        if os.path.isfile(folder / file):
+            return open_it(folder)
+    config = read_config(folder)
+    if config is not None:
+        kind = kind_of(config)
+        if kind == "search" and importlib.util.find_spec("optuna") is None:
+            kind = "run"
+        return _RUNS[kind](folder)
+    if is_member(folder) or os.path.isfile(folder / "config.json"):
+        return open_run(folder)  # which refuses a saved model, and says what loads it
+    if not os.path.isdir(folder):
+        raise CouldNotRun(f"there is no folder {folder}.")
+    raise CouldNotRun(
+        f"{folder} holds nothing to open: no config.json (a run, population, sweep or "
+        "hyper-parameter search), recording.json (a recording), document.json (a long text) or "
+        "search.json (a corpus search)."
+    )

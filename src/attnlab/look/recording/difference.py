@@ -1,0 +1,90 @@
+"""Two recordings side by side: the difference of their values at each site, and its place."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlab.display import displayed
+from attnlab.errors import WrongUsage
+from attnlab.shapes import shape_text
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two values: the largest and the mean absolute one, and the place of the
+    largest."""
+
+    largest: float
+    mean: float
+    where: tuple[int, ...]
+
+
+@displayed
+@dataclass(frozen=True)
+class Comparison:
+    """Differences by site, and the sites that only one of the two recordings has."""
+
+    sites: dict[str, Difference]
+    only_here: tuple[str, ...]
+    only_there: tuple[str, ...]
+
+    @property
+    def largest(self) -> float:
+        """The largest difference of all sites; NaN if any is NaN."""
+        found = [each.largest for each in self.sites.values()]
+        return float(torch.tensor(found, dtype=torch.float64).max())
+
+    def __str__(self) -> str:
+        """One line a site, the largest differences first."""
+        width = max(map(len, self.sites))
+        lines = []
+        for site, each in sorted(self.sites.items(), key=lambda pair: -pair[1].largest):
+            found = f"largest {each.largest:.3g} at {each.where}, mean {each.mean:.3g}"
+            lines.append(f"{site:{width}}  {found}")
+        if self.only_here:
+            lines.append(f"only here: {', '.join(self.only_here)}")
+        if self.only_there:
+            lines.append(f"only there: {', '.join(self.only_there)}")
+        return "\n".join(lines)
+
+
+def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
+    """Compare the sites of both recordings, one at a time."""
+    both = [site for site in one if site in other]
+    if not both:
+        raise WrongUsage(
+            f"the recordings have no site in common: {_some(list(one))} here, "
+            f"{_some(list(other))} there."
+        )
+    sites = {site: _difference(site, one[site], other[site]) for site in both}
+    return Comparison(
+        sites,
+        tuple(site for site in one if site not in other),
+        tuple(site for site in other if site not in one),
+    )
+
+
+def _difference(site: str, here: Any, there: Any) -> Difference:
+    if not (isinstance(here, Tensor) and isinstance(there, Tensor)):
+        raise WrongUsage(f"{site} was reduced; only values can be compared.")
+    if here.shape != there.shape:
+        raise WrongUsage(
+            f"{site} has shape {shape_text(here.shape)} here and {shape_text(there.shape)} there. "
+            "Compare recordings of inputs of the same size, or parts of them by select()."
+        )
+    if here.numel() == 0:
+        return Difference(0.0, 0.0, ())
+    here, there = (each.to("cpu", torch.float64) for each in (here, there))
+    # Equal infinities, as in scores that are blocked, are no difference.
+    apart = (here - there).abs().masked_fill_(here == there, 0.0)
+    largest, place = apart.flatten().max(0)
+    where = torch.unravel_index(place, apart.shape)
+    return Difference(float(largest), float(apart.mean()), tuple(int(axis) for axis in where))
+
+
+def _some(sites: Sequence[str]) -> str:
+    more = f" and {len(sites) - 3} more" if len(sites) > 3 else ""
+    return ", ".join(sites[:3]) + more if sites else "none"

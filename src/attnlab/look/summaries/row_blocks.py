@@ -1,0 +1,193 @@
+"""Summaries in PyTorch, some rows at a time: for any device and any precision.
+
+Keys that are masked for all rows of a block are skipped; wholly masked blocks cost nothing.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from attnlab.errors import WrongUsage
+from attnlab.look.summaries.question import Question
+from attnlab.look.summaries.summary import RowStatistics, Summary, cell_size, row_statistics
+from attnlab.parts.attend import attention_weights
+from attnlab.shapes import require_integer, shape_text
+
+_CPU_NUMBERS, _GPU_NUMBERS = 2**20, 2**25  # of a block
+
+
+class Block(NamedTuple):
+    """Some rows of some heads, and the keys that they may attend to."""
+
+    heads: slice
+    queries: slice
+    keys: slice
+
+    def within(self, heads: slice, queries: slice, keys: slice) -> "Block":
+        """Return the same block relative to the corner of a larger one."""
+        corner = zip(self, (heads.start, queries.start, keys.start), strict=True)
+        return Block(*(slice(part.start - by, part.stop - by) for part, by in corner))
+
+
+def blocks_of(question: Question, together: slice | None = None) -> Iterator[Block]:
+    """Cut a pattern into blocks that can be computed at once; heads `together` stay in one
+    block."""
+    everything = slice(0, question.num_queries), slice(0, question.num_keys)
+    if together is not None:
+        yield from strips_of(question, together, *everything)
+        return
+    heads = max(1, _room(question.query.device) // max(1, question.num_keys * question.num_queries))
+    for head in range(0, question.num_heads, heads):
+        yield from strips_of(
+            question, slice(head, min(question.num_heads, head + heads)), *everything
+        )
+
+
+def strips_of(question: Question, heads: slice, queries: slice, keys: slice) -> Iterator[Block]:
+    """Cut a part of some heads' patterns into strips of rows, each with the keys that it may attend
+    to."""
+    for rows in _strips(heads, queries, keys.stop - keys.start, question.query.device):
+        seen = question.seen(rows)
+        first = min(keys.stop, max(keys.start, seen.start))
+        some = slice(first, max(first, min(keys.stop, seen.stop)))
+        yield Block(heads, rows, _narrowed(question, heads, rows, some))
+
+
+def _strips(heads: slice, queries: slice, num_keys: int, device: torch.device) -> Iterator[slice]:
+    rows = max(1, _room(device) // max(1, num_keys * (heads.stop - heads.start)))
+    for row in range(queries.start, queries.stop, rows):
+        yield slice(row, min(queries.stop, row + rows))
+
+
+def _room(device: torch.device) -> int:
+    return _CPU_NUMBERS if device.type == "cpu" else _GPU_NUMBERS
+
+
+def summary_of(question: Question, *, tiles: int, top: int) -> Summary:
+    """Summarize an attention, block by block."""
+    sizes = question.num_heads, question.num_queries, question.num_keys
+    gathered = _Gathered(question.query, *sizes, tiles, top)
+    for block in blocks_of(question):
+        scores = question.scores(*block)
+        weights, log_sum = attention_weights(scores), scores.logsumexp(-1)
+        gathered.take(block, weights, scores, log_sum, question.offset)
+    return gathered.summary(question.shape)
+
+
+def summary_of_weights(
+    weights: Tensor, *, tiles: int, top: int, offset: int | None = None
+) -> Summary:
+    """Summarize given weights, (..., query, key), such as edited ones; log_sum is ln Σ w, 0 for a
+    sum of 1.
+
+    Rows that do not sum to 1 keep their entropy, `-Σ w ln w`; distance and spread are those of
+    their shares.
+    """
+    if not isinstance(weights, Tensor) or weights.dim() < 2 or not weights.is_floating_point():
+        came = repr(weights)
+        if isinstance(weights, Tensor):
+            came = f"{shape_text(weights.shape)} of {weights.dtype}"
+        raise WrongUsage(
+            f"weights are floating-point numbers of shape (..., query, key); got {came}."
+        )
+    require_integer("tiles", tiles)
+    require_integer("top", top)
+    weights = weights.detach()
+    weights = weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights
+    num_queries, num_keys = weights.shape[-2:]
+    offset = num_keys - num_queries if offset is None else offset
+    shape, flat = weights.shape[:-2], weights.reshape(-1, num_queries, num_keys)
+    gathered = _Gathered(weights, len(flat), num_queries, num_keys, tiles, top)
+    for head in range(len(flat)):
+        for rows in _strips(slice(0, 1), slice(0, num_queries), num_keys, weights.device):
+            block = Block(slice(head, head + 1), rows, slice(0, num_keys))
+            some = flat[block.heads, block.queries]
+            gathered.take(block, some, some, some.sum(-1).log(), offset)
+    return gathered.summary(tuple(shape))
+
+
+class _Gathered:
+    """A summary that is assembled from blocks."""
+
+    def __init__(
+        self, like: Tensor, heads: int, queries: int, keys: int, tiles: int, top: int
+    ) -> None:
+        self._lengths, self._top = (queries, keys), top
+        self._cell = cell_size(queries, tiles), cell_size(keys, tiles)
+        each = {name: like.new_empty(heads, queries) for name in RowStatistics._fields}
+        each["top_keys"] = torch.empty(heads, queries, top, dtype=torch.int64, device=like.device)
+        each["top_weights"] = like.new_empty(heads, queries, top)
+        self._rows = RowStatistics(**each)
+        size = (-(-length // cell) for length, cell in zip(self._lengths, self._cell, strict=True))
+        self._total = like.new_zeros(heads, *size)
+        self._largest = torch.zeros_like(self._total)
+
+    def take(
+        self, block: Block, weights: Tensor, order: Tensor, log_sum: Tensor, offset: int
+    ) -> None:
+        """Add the weights of a block; `order` as in `row_statistics`."""
+        first, last = block.queries.start + offset, block.queries.stop + offset
+        position = torch.arange(first, last, device=weights.device)
+        found = row_statistics(
+            weights, order, log_sum, top=self._top, position=position, first_key=block.keys.start
+        )
+        for whole, part in zip(self._rows, found, strict=True):
+            whole[block.heads, block.queries] = part
+        pool(weights, block, self._cell, self._total, self._largest)
+
+    def summary(self, shape: tuple[int, ...]) -> Summary:
+        """Return the summary, with the heads in their leading axes again."""
+        mean = self._total / cell_counts(self._lengths, self._cell).to(self._total)
+        rows = RowStatistics(*(part.reshape(*shape, *part.shape[1:]) for part in self._rows))
+        return Summary(
+            **rows._asdict(),
+            effective_keys=torch.where(rows.largest == 0, 0.0 * rows.largest, rows.entropy.exp()),
+            map_mean=mean.reshape(*shape, *mean.shape[1:]),
+            map_max=self._largest.reshape(*shape, *mean.shape[1:]),
+            cells=torch.tensor(self._cell),
+        )
+
+
+def cell_counts(lengths: tuple[int, int], cell: tuple[int, int]) -> Tensor:
+    """Return how many weights each cell holds, (query cell, key cell); the last may hold fewer."""
+    high = (lengths[0] - torch.arange(0, lengths[0], cell[0])).clamp(max=cell[0])
+    wide = (lengths[1] - torch.arange(0, lengths[1], cell[1])).clamp(max=cell[1])
+    return high.unsqueeze(-1) * wide
+
+
+def _narrowed(question: Question, heads: slice, queries: slice, keys: slice) -> slice:
+    """Leave out the keys before the first and after the last that a mask allows in this block."""
+    mask = question.mask_block(heads, queries, keys)
+    if mask is None or not mask.numel():
+        return keys
+    allowed = mask if mask.dtype == torch.bool else mask != float("-inf")
+    seen = allowed.flatten(0, 1).any(0).nonzero()
+    if not len(seen):
+        return slice(keys.start, keys.start)
+    return slice(keys.start + int(seen[0]), keys.start + int(seen[-1]) + 1)
+
+
+def pool(
+    weights: Tensor, block: Block, cell: tuple[int, int], total: Tensor, largest: Tensor
+) -> None:
+    """Add a block's weights to the cells that they lie in."""
+    if block.keys.start == block.keys.stop:
+        return
+    columns, padding = _cells(block.keys, cell[1])
+    # Padding with zeros changes neither the sum nor the largest weight of a cell.
+    in_columns = F.pad(weights, padding).reshape(*weights.shape[:2], -1, cell[1])
+    rows, padding = _cells(block.queries, cell[0])
+    place = (block.heads, rows, columns)
+    size = (len(weights), rows.stop - rows.start, cell[0], columns.stop - columns.start)
+    total[place] += F.pad(in_columns.sum(-1), (0, 0, *padding)).reshape(size).sum(2)
+    found = F.pad(in_columns.amax(-1), (0, 0, *padding)).reshape(size).amax(2)
+    largest[place] = largest[place].maximum(found)
+
+
+def _cells(positions: slice, cell: int) -> tuple[slice, tuple[int, int]]:
+    """Return the cells of some positions, and how many positions are missing at both ends."""
+    cells = slice(positions.start // cell, -(-positions.stop // cell))
+    return cells, (positions.start - cells.start * cell, cells.stop * cell - positions.stop)

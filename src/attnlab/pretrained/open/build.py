@@ -1,0 +1,481 @@
+"""Build the model of an inspected folder: transformers gets the config and the tensors, never the
+folder.
+
+It is first built on the meta device, where tensors have shapes and take no memory: the names and
+shapes that the config implies are compared with the files, by transformers' own renaming rules.
+Weights that transformers would initialize at random are an error here. Only then are the weights
+read.
+
+Models with Python code of their own are opened only with `remote_code=True`. The code runs with all
+rights of the user; nothing here makes it safe. Links, headers, memory and the absence of pickles
+were checked before, and weights that would be initialized at random are an error here too.
+
+A tokenizer is the one that the model was trained with, or none. Without its vocabulary file
+transformers builds an empty tokenizer without a warning (every text becomes unknown tokens); here
+that is no tokenizer.
+"""
+
+import inspect
+import json
+import math
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
+from attnlab.pretrained.open.folder import ModelFolder, check_memory
+from attnlab.pretrained.open.header import JsonObject
+from attnlab.pretrained.text import check_added_tokens
+
+HEADS = {
+    "none": "MODEL_MAPPING_NAMES",
+    "causal-lm": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "masked-lm": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "seq2seq-lm": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "sequence-classification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+    "token-classification": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
+    "question-answering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
+    "image-classification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+    "image-text-to-text": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+}
+"""The kinds of head, and the tables in which transformers keeps their classes."""
+
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_BESIDE = 64 * 2**20  # bytes that any model may have beside what its files hold
+_MODULES, _MODULES_PER_TENSOR = 500, 4  # the most of 80 families is 100 and 1 (Switch)
+_HEAD_NAMES = {  # modules beside the body in the models of transformers
+    "pooler", "cls", "lm_head", "lm_loss", "embed_out", "predictions", "seq_relationship",
+    "final_logits_bias", "classifier", "pre_classifier", "sop_classifier", "cls_classifier",
+    "distillation_classifier", "score", "classification_head", "qa_outputs", "multiple_choice_head",
+    "discriminator_predictions", "generator_predictions", "generator_lm_head", "vocab_transform",
+    "vocab_layer_norm", "vocab_projector", "text_projection", "visual_projection", "logit_scale",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Differences:
+    """How a file's tensors differ from those that its config implies, in transformers' names."""
+
+    missing: list[str]
+    extra: list[str]
+    mismatched: list[str]
+
+    def in_words(self) -> str:
+        """List up to ten of each kind."""
+        kinds = {
+            "missing": self.missing,
+            "not of this model": self.extra,
+            "of another shape": self.mismatched,
+        }
+        return "; ".join(
+            f"{len(names)} {kind}: {_some(names)}" for kind, names in kinds.items() if names
+        )
+
+
+def _some(names: list[str]) -> str:
+    """List up to ten names."""
+    return ", ".join(names[:10]) + (" …" if len(names) > 10 else "")
+
+
+def import_transformers(what: str) -> Any:
+    """Return transformers; without it, raise what to install."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import transformers
+    except ImportError as error:
+        raise CouldNotRun(
+            f"{what} needs transformers, which cannot be imported ({error}): pip install "
+            "'attnlab[hf]'."
+        ) from None
+    return transformers
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' progress bars, warnings and advice off the terminal."""
+    logging = import_transformers("opening a pretrained model").utils.logging
+    level, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if had_bars:
+            logging.enable_progress_bar()
+
+
+def build(
+    folder: ModelFolder,
+    *,
+    head: str | None,
+    dtype: torch.dtype | None,
+    device: torch.device | str | None,
+) -> tuple[nn.Module, Any, list[str]]:
+    """Build the model of a folder in evaluation mode; return it with transformers' config and notes
+    for the user.
+
+    Raises:
+        CouldNotRun: transformers does not know it or cannot build it, the files do not hold exactly
+            its weights, or the memory does not suffice.
+        WrongUsage: a head that the family does not have.
+    """
+    transformers = import_transformers("opening a pretrained model")
+    where = str(folder.path)
+    with quiet(), errors_explained(where):
+        config = _config(transformers, folder)
+        model_class = _model_class(transformers, config, head, where)
+        dtype = dtype or _dtype_of(folder)
+        options, notes = _compare(model_class, config, folder, dtype)
+        model = _with_weights(model_class, config, folder, dtype, device, options)
+        if folder.generation is not None and model.can_generate():
+            model.generation_config = transformers.GenerationConfig.from_dict(folder.generation)
+    model.config.name_or_path = where
+    return model.eval(), model.config, notes
+
+
+@contextmanager
+def errors_explained(where: str) -> Iterator[None]:
+    """Turn any error of transformers about a bad config into one sentence."""
+    try:
+        yield
+    except AttnlabError:
+        raise
+    except MemoryError:
+        raise CouldNotRun(f"there is not enough memory for the model in {where}.") from None
+    except Exception as error:  # an untrusted config can make the library fail in any way
+        words = " ".join(str(error).split())[:300].rstrip(".")
+        raise CouldNotRun(
+            f"transformers could not build the model in {where}: {type(error).__name__}: {words}."
+        ) from None
+
+
+def _config(transformers: Any, folder: ModelFolder) -> Any:
+    """Return transformers' config object; without a `model_type`, that of the head's class."""
+    description = folder.config
+    mapping, model_type = transformers.CONFIG_MAPPING, description.get("model_type")
+    if model_type is None:
+        heads = description["architectures"]
+        kinds = [kind for kind in mapping if set(heads) & _classes(kind)]
+        if len(kinds) != 1:
+            listed = f"belongs to {', '.join(kinds)}" if kinds else "belongs to no known type"
+            example = kinds[-1] if kinds else "llama"
+            raise CouldNotRun(
+                f"{folder.path}/config.json does not say model_type, and its class {heads} "
+                f'{listed}. Add the type of the model, such as "model_type": "{example}".'
+            )
+        model_type = kinds[0]
+    if model_type not in mapping:
+        raise CouldNotRun(
+            f"{folder.path} is a model of the type {model_type!r}, which transformers "
+            f"{transformers.__version__} does not know; {did_you_mean(model_type, mapping)}."
+        )
+    return mapping[model_type].from_dict(description)
+
+
+def _classes(model_type: str) -> set[str]:
+    """Return the names of all classes that transformers has for a type of model."""
+    from transformers.models.auto import modeling_auto
+
+    found: set[str] = set()
+    for name, mapping in vars(modeling_auto).items():
+        if name.startswith("MODEL_") and name.endswith("_MAPPING_NAMES") and model_type in mapping:
+            classes = mapping[model_type]
+            found |= {classes} if isinstance(classes, str) else set(classes)
+    return found
+
+
+def _model_class(transformers: Any, config: Any, head: str | None, where: str) -> Any:
+    from transformers.models.auto import modeling_auto
+
+    if head is not None:
+        if head not in HEADS:
+            raise WrongUsage(f"there is no head {head!r}; {did_you_mean(head, HEADS)}.")
+        names = getattr(modeling_auto, HEADS[head]).get(config.model_type)
+        if names is None:
+            tables = {word: getattr(modeling_auto, table) for word, table in HEADS.items()}
+            fitting = [word for word, table in tables.items() if config.model_type in table]
+            raise WrongUsage(
+                f"{config.model_type} has no head {head!r}; it has {', '.join(fitting) or 'none'}."
+            )
+    else:
+        names = modeling_auto.MODEL_MAPPING_NAMES.get(config.model_type, "")
+        names = list(config.architectures or []) or names
+    name = names if isinstance(names, str) else names[0]
+    known = _classes(config.model_type)
+    if name not in known:
+        raise CouldNotRun(
+            f"{where} names the class {name!r}, which transformers does not have for "
+            f"{config.model_type}; {did_you_mean(name, known)}. Choose with head=, one of "
+            f"{', '.join(HEADS)}."
+        )
+    found = getattr(transformers, name, None)
+    if not isinstance(found, type) or not issubclass(found, nn.Module):
+        raise CouldNotRun(
+            f"{where} needs {name}, which this transformers lacks; a library it needs may be "
+            "missing."
+        )
+    return found
+
+
+def _dtype_of(folder: ModelFolder) -> torch.dtype:
+    """Return the dtype that the config names or, if it names none, that of most numbers."""
+    said = folder.config.get("dtype") or folder.config.get("torch_dtype")
+    if isinstance(said, str) and said != "auto":
+        found: torch.dtype = getattr(torch, said)
+        return found
+    sizes = dict.fromkeys(_DTYPES, 0)
+    for stored in folder.tensors.values():
+        if stored.dtype in sizes:
+            sizes[stored.dtype] += stored.size
+    if not any(sizes.values()):
+        return torch.float32
+    return _DTYPES[max(sizes, key=lambda name: sizes[name])]
+
+
+def _compare(
+    model_class: Any, config: Any, folder: ModelFolder, dtype: torch.dtype
+) -> tuple[JsonObject, list[str]]:
+    """Compare the files with the model without reading a number; return options for building it,
+    and notes."""
+    sketched = {
+        name: torch.empty(stored.shape, dtype=dtype, device="meta")
+        for name, stored in folder.tensors.items()
+    }
+    options: JsonObject = {}
+    sketch, found = _sketch(model_class, config, sketched, dtype, options)
+    notes = []
+    is_pooler = [("pooler" in name.split(".")) for name in found.missing]
+    takes = inspect.signature(model_class.__init__).parameters
+    if is_pooler and all(is_pooler) and "add_pooling_layer" in takes:
+        # Without its weights a pooler is left out rather than initialized at random.
+        options["add_pooling_layer"] = False
+        sketch, found = _sketch(model_class, config, sketched, dtype, options)
+        notes.append("the file holds no pooler, so the model was built without one")
+    unused = [name for name in found.extra if _is_of_a_head(name, sketch)]
+    extra = [name for name in found.extra if name not in unused]
+    found = Differences(found.missing, extra, found.mismatched)
+    if found.missing or found.extra or found.mismatched:
+        raise CouldNotRun(
+            f"the weights in {folder.path} are not those of its {model_class.__name__}: "
+            f"{found.in_words()}."
+        )
+    if unused:
+        notes.append(f"not used by {model_class.__name__}, and left away: {_some(unused)}")
+    _check_size(sketch, folder)
+    return options, notes
+
+
+def _check_size(sketch: nn.Module, folder: ModelFolder) -> None:
+    """Refuse a model that takes more memory than there is, or far more than its files hold."""
+    tensors = {id(each): each for each in (*sketch.parameters(), *sketch.buffers())}.values()
+    takes = sum(each.nbytes for each in tensors)
+    numbers = sum(each.numel() for each in tensors)
+    stored = sum(math.prod(each.shape) for each in folder.tensors.values())
+    # Tables of positions and the like are computed, not stored.
+    beside = takes * (1 - stored / max(1, numbers))
+    if beside > _BESIDE + 2 * folder.size:
+        raise CouldNotRun(
+            f"the config in {folder.path} asks for {takes:,} bytes, far more than its files "
+            f"hold ({folder.size:,}). It is damaged, or a trap."
+        )
+    check_memory(takes, f"the weights and tables of the model in {folder.path}")
+
+
+def _sketch(
+    model_class: Any,
+    config: Any,
+    tensors: dict[str, torch.Tensor],
+    dtype: torch.dtype,
+    options: JsonObject,
+) -> tuple[nn.Module, Differences]:
+    name = model_class.__name__
+    # No random initialization: even on the meta device, transformers makes some tables in memory.
+    undrawn = {"__module__": model_class.__module__, "initialize_weights": lambda self: None}
+    sketch_class: Any = type(name, (model_class,), undrawn)
+    with bounded_modules(len(tensors), name):
+        sketch, said = sketch_class.from_pretrained(
+            None, config=config, state_dict=dict(tensors), dtype=dtype, device_map={"": "meta"},
+            output_loading_info=True, ignore_mismatched_sizes=True, **options,
+        )  # fmt: skip
+    mismatched = [
+        f"{name} {tuple(has)}, expected {tuple(wants)}"
+        for name, has, wants in sorted(said["mismatched_keys"])
+    ]
+    errors = [" ".join(str(each).split())[:200] for each in said["error_msgs"]]
+    return sketch, Differences(
+        sorted(said["missing_keys"]), sorted(said["unexpected_keys"]), mismatched + errors
+    )
+
+
+@contextmanager
+def bounded_modules(num_tensors: int, model: str) -> Iterator[None]:
+    """Refuse, in this thread, a config that asks for more modules than its file can fill."""
+    thread, count, most = threading.get_ident(), 0, _MODULES + _MODULES_PER_TENSOR * num_tensors
+
+    def counted(parent: nn.Module, name: str, module: nn.Module | None) -> None:
+        nonlocal count
+        if threading.get_ident() == thread:
+            count += 1
+            if count > most:
+                raise CouldNotRun(
+                    f"the config of this {model} asks for more than {most:,} modules, far "
+                    "more than its files hold tensors for. It is damaged, or a trap."
+                )
+
+    handle = nn.modules.module.register_module_module_registration_hook(counted)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _is_of_a_head(name: str, model: nn.Module) -> bool:
+    """Does an unused tensor belong to a head or a pooler, not to the body of the model?"""
+    prefix, parts = getattr(model, "base_model_prefix", ""), name.split(".")
+    base = getattr(model, prefix, None) if prefix else None
+    if parts[0] == prefix:
+        return parts[1:2] == ["pooler"]
+    body = dict((base if isinstance(base, nn.Module) else model).named_children())
+    heads = dict(model.named_children()) if isinstance(base, nn.Module) else {}
+    return parts[0] not in body and (parts[0] in heads or parts[0] in _HEAD_NAMES)
+
+
+def _with_weights(
+    model_class: Any,
+    config: Any,
+    folder: ModelFolder,
+    dtype: torch.dtype,
+    device: Any,
+    options: JsonObject,
+) -> Any:
+    from safetensors import safe_open
+
+    placing = {} if device is None else {"device_map": {"": str(device)}}
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(safe_open(str(path), framework="pt", device="cpu"))
+            for path in folder.weights
+        ]
+        slices = {name: file.get_slice(name) for file in files for name in file.keys()}  # noqa: SIM118  no mapping
+        model, said = model_class.from_pretrained(
+            None,
+            config=config,
+            state_dict=slices,
+            dtype=dtype,
+            output_loading_info=True,
+            **placing,
+            **options,
+        )
+    assert not said["missing_keys"], "the sketch of the same files lacked nothing"
+    return model
+
+
+_CLASSES = {
+    None: ("AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM", "AutoModel"),
+    "none": ("AutoModel",),
+    "causal-lm": ("AutoModelForCausalLM",),
+    "masked-lm": ("AutoModelForMaskedLM",),
+    "seq2seq-lm": ("AutoModelForSeq2SeqLM",),
+}
+
+
+def build_with_remote_code(
+    folder: ModelFolder,
+    *,
+    head: str | None,
+    dtype: torch.dtype | None,
+    device: torch.device | str | None,
+) -> tuple[nn.Module, Any | None, list[str]]:
+    """Build a model with the code that came with it; return it, its tokenizer and notes."""
+    transformers = import_transformers("opening a pretrained model")
+    if any("--" in str(value) for value in folder.code.values()):
+        raise CouldNotRun(
+            f"{folder.path} names code in another place ({folder.code}); fetch it into the folder."
+        )
+    auto = next((name for name in _CLASSES.get(head, ()) if name in folder.code), None)
+    if auto is None:
+        raise CouldNotRun(
+            f"{folder.path} brings no class for head={head!r}; it brings {', '.join(folder.code)}."
+        )
+    path, placing = str(folder.path), {} if device is None else {"device_map": {"": str(device)}}
+    with quiet(), errors_explained(path):
+        model, said = getattr(transformers, auto).from_pretrained(
+            path,
+            trust_remote_code=True,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+            dtype=dtype or "auto",
+            **placing,
+        )
+        if said["missing_keys"] or said["mismatched_keys"]:
+            names = sorted(said["missing_keys"])[:10]
+            raise CouldNotRun(
+                f"the weights in {path} are not those of its {type(model).__name__}; missing: "
+                f"{names}."
+            )
+        tokenizer = None
+        if (folder.path / "tokenizer_config.json").exists():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                path, trust_remote_code=True, local_files_only=True
+            )
+    code = ", ".join(sorted(set(map(str, folder.code.values()))))
+    return model.eval(), tokenizer, [f"code that came with the model was run: {code}"]
+
+
+def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str]]:
+    """Return a folder's tokenizer, or None and the reason."""
+    transformers = import_transformers("opening a tokenizer")
+    files = {each.name for each in folder.path.iterdir()}
+    try:
+        _check_added(folder)
+        with quiet(), warnings.catch_warnings():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                str(folder.path), config=config, local_files_only=True, trust_remote_code=False
+            )
+    except CouldNotRun as error:
+        return None, [f"there is no tokenizer: {str(error).rstrip('.')}"]
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of its Rust code is no Exception
+        if not any(name.startswith(("tokenizer", "vocab")) for name in files):
+            return None, []
+        words = " ".join(str(error).split())[:200].rstrip(".")
+        return None, [
+            f"there is no tokenizer: transformers could not build it ({type(error).__name__}: "
+            f"{words})"
+        ]
+    if "tokenizer.json" in files or _vocabulary(tokenizer) <= files:
+        return tokenizer, []
+    if not any(name.startswith(("tokenizer", "vocab")) for name in files):
+        return None, []
+    lacking = ", ".join(sorted(_vocabulary(tokenizer) - files))
+    return None, [
+        f"there is no tokenizer: {type(tokenizer).__name__} would need {lacking} or tokenizer.json"
+    ]
+
+
+def _check_added(folder: ModelFolder) -> None:
+    """Refuse a tokenizer that would exhaust the memory when opened."""
+    said: list[JsonObject] = []
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        path = folder.path / name
+        said.append(json.loads(path.read_bytes()) if path.exists() else {})
+    check_added_tokens(*said)
+
+
+def _vocabulary(tokenizer: Any) -> set[str]:
+    """Return the files that a tokenizer of this class needs."""
+    named = dict(tokenizer.vocab_files_names)
+    named.pop("tokenizer_file", None)
+    return set(named.values()) or {"tokenizer.json"}

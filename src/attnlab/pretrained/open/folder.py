@@ -1,0 +1,455 @@
+"""Inspection of a model folder before anything is loaded from it.
+
+A folder in Hugging Face's layout (`config.json`, `model.safetensors` or its shards, tokenizer
+files) is untrusted. Everything that later loaders would believe is checked here first, with the
+standard library alone: where links lead, what the files are by their first bytes, what the config
+and the headers say, and whether the memory suffices. Refusing takes milliseconds and no memory.
+
+A `config.json` must be data: it fetches, runs and replaces nothing. transformers has let it do all
+three (CVE-2026-4372: an attention implementation named in a config was downloaded and run, with
+remote code forbidden). Here the keys that name code or other files are refused, and numbers that no
+model has are refused before a loop runs over them.
+"""
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnlab.errors import CouldNotRun
+from attnlab.memory import free_memory
+from attnlab.pretrained.open.header import (
+    JsonObject,
+    JsonPath,
+    StoredTensor,
+    how_to_convert,
+    read_header,
+    read_object,
+    walk,
+)
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+MOST_ENTRIES = 10_000
+MOST_SHARDS = 1_000
+MOST_TENSORS_IN_ALL = 100_000  # a mixture of many experts has tens of thousands in its shards
+MOST_INDEX = 16 * 2**20
+MOST_SIDE_FILE = 4 * 2**20  # tokenizer_config.json with thousands of added tokens takes 1 MiB
+MOST_TEMPLATE = 2**20
+MOST_TOKENIZER = 128 * 2**20
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_OTHERS = (".h5", ".msgpack", ".onnx", ".npz", ".ot", ".tflite", ".mlmodel", ".keras")
+_NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
+_OF_TOKENIZERS = (".json", ".jinja", ".txt", ".model", ".spm", ".bpe", ".tiktoken", ".vocab")
+_SIDE_FILES = (
+    "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "processor_config.json", "preprocessor_config.json",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A folder that passed inspection: its cleaned config, the weight files, and their tensors.
+
+    code: Python classes that came with it, by their purpose; empty without `remote_code=True`.
+    """
+
+    path: Path
+    config: JsonObject
+    weights: tuple[Path, ...]
+    tensors: dict[str, StoredTensor]
+    generation: JsonObject | None
+    code: JsonObject
+
+    @property
+    def size(self) -> int:
+        """The size of all weights in bytes."""
+        return sum(each.size for each in self.tensors.values())
+
+
+def inspect_folder(path: Path, *, remote_code: bool = False) -> ModelFolder:
+    """Check a folder, and return its config and tensors.
+
+    Raises:
+        CouldNotRun: it holds no model, or one that cannot be opened without running code, leaving
+            the folder or taking more memory than is free; the sentence says which and what to do.
+    """
+    names = _entries(path)
+    if CONFIG not in names:
+        raise CouldNotRun(_no_config(path, names))
+    said = read_object(path / CONFIG)
+    config = clean_description(said, path / CONFIG, remote_code=remote_code)
+    generation = None
+    for name in _SIDE_FILES:
+        if name in names:
+            content = read_object(path / name, MOST_SIDE_FILE)
+            _check_side_file(content, path / name, remote_code=remote_code)
+            generation = content if name == "generation_config.json" else generation
+    for name in sorted(names):
+        _check_size(path / name)
+    weights, tensors = _weights(path, names)
+    code = said.get("auto_map") or {}
+    folder = ModelFolder(path, config, weights, tensors, generation, code)
+    check_memory(folder.size, f"the weights in {path}")
+    return folder
+
+
+def gguf_file(path: Path) -> Path | None:
+    """Return the GGUF file at a path: the file itself, or the only one in a folder without
+    `config.json`."""
+    if not path.is_dir():
+        return path if path.suffix.lower() == ".gguf" else None
+    names = _entries(path)
+    found = sorted(name for name in names if name.lower().endswith(".gguf"))
+    if CONFIG in names or not found:
+        return None
+    if len(found) > 1:
+        raise CouldNotRun(
+            f"{path} holds {len(found)} GGUF files; name one of them: {', '.join(found[:10])}."
+        )
+    return path / found[0]
+
+
+def check_memory(size: int, what: str) -> None:
+    """Refuse what does not fit into the free memory, before any of it is allocated."""
+    free = free_memory()
+    if free is not None and size > free:
+        raise CouldNotRun(
+            f"there is not enough memory: {what} take {size:,} bytes, and {free:,} are free."
+        )
+
+
+def _entries(path: Path) -> set[str]:
+    """Return the names in a folder; refuse links that lead out of it, pipes and devices."""
+    root = _root(path)
+    names = set()
+    try:
+        for folder in (path, path / "additional_chat_templates"):
+            if folder != path and not folder.is_dir():
+                continue
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    _check_entry(entry, root)
+                    if folder != path:
+                        _check_size(Path(entry.path))
+                    names |= {entry.name} if folder == path else set()
+                    if len(names) > MOST_ENTRIES:
+                        raise CouldNotRun(
+                            f"{path} holds more than {MOST_ENTRIES:,} files: it is no model's "
+                            "folder."
+                        )
+    except NotADirectoryError:
+        raise CouldNotRun(
+            f"{path} is a file; expected a model's folder, or a file that ends in .gguf."
+        ) from None
+    except OSError as error:
+        raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
+    return names
+
+
+def _check_size(path: Path) -> None:
+    """Refuse a file larger than any tokenizer's; which files it reads depends on its class."""
+    most = MOST_TEMPLATE if path.suffix == ".jinja" else MOST_TOKENIZER
+    if path.suffix in _OF_TOKENIZERS and path.stat().st_size > most:
+        raise CouldNotRun(f"{path} has {path.stat().st_size:,} bytes; at most {most:,} are read.")
+
+
+def _root(path: Path) -> Path:
+    """Return the folder that links must stay in: this one or, in the hub's cache, the model's."""
+    real = path.resolve()
+    in_cache = real.parent.name == "snapshots" and real.parent.parent.name.startswith("models--")
+    return real.parent.parent if in_cache else real
+
+
+def _check_entry(entry: os.DirEntry[str], root: Path) -> None:
+    if entry.is_symlink():
+        try:
+            goal = Path(entry.path).resolve()
+        except (OSError, RuntimeError):
+            raise CouldNotRun(f"{entry.path} is a link that leads nowhere.") from None
+        if not goal.is_relative_to(root):
+            raise CouldNotRun(
+                f"{entry.path} is a link that leads out of the folder, to {goal}. Put the "
+                "file itself there."
+            )
+        if not goal.exists():
+            raise CouldNotRun(f"{entry.path} is a link that leads nowhere. Fetch the file again.")
+    if not stat.S_ISREG(entry.stat().st_mode) and not entry.is_dir():
+        raise CouldNotRun(f"{entry.path} is no plain file (a pipe, a socket or a device).")
+
+
+def _no_config(path: Path, names: set[str]) -> str:
+    if not names:
+        return f"{path} is empty; expected a model's folder, with {CONFIG} and {WEIGHTS}."
+    if "adapter_config.json" in names:
+        return (
+            f"{path} holds an adapter, which is no model alone: merge it into its model, and open "
+            "that."
+        )
+    return (
+        f"{path} holds no {CONFIG}; expected a model's folder, with {CONFIG} and {WEIGHTS}, or "
+        "one GGUF file."
+    )
+
+
+def _check_side_file(content: JsonObject, path: Path, *, remote_code: bool) -> None:
+    """Refuse a tokenizer's or generation's settings that name code, or files elsewhere."""
+    if not remote_code:
+        refuse_remote_code(content, path)
+    for name, value in content.items():
+        if name.endswith("_file") and value is not None and not _is_plain_name(value):
+            raise CouldNotRun(
+                f"{path}: {ascii(name)[:60]} points at {ascii(value)[:80]}; a model's files "
+                "are named without a folder."
+            )
+        if type(value) is int and name.startswith(("max_", "num_")) and abs(value) > 2**53:
+            raise CouldNotRun(
+                f"{path}: {ascii(name)[:60]} is {f'{value:,}'[:40]}, which is out of range."
+            )
+
+
+def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, StoredTensor]]:
+    if WEIGHTS in names:
+        return (path / WEIGHTS,), read_header(path / WEIGHTS)
+    if INDEX in names:
+        return _shards(path, names)
+    raise CouldNotRun(_no_weights(path, names))
+
+
+def _shards(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, StoredTensor]]:
+    where = path / INDEX
+    placed: Any = read_object(where, MOST_INDEX).get("weight_map")
+    is_map = isinstance(placed, dict) and bool(placed)
+    if not is_map or not all(isinstance(each, str) for each in placed.values()):
+        raise CouldNotRun(f"{where} must hold weight_map, which file each tensor is in.")
+    contents: dict[str, set[str]] = {}
+    for tensor, shard in placed.items():
+        contents.setdefault(shard, set()).add(tensor)
+    shards = sorted(contents)
+    _check_shards(path, shards, names)
+    if len(shards) > MOST_SHARDS or len(placed) > MOST_TENSORS_IN_ALL:
+        raise CouldNotRun(
+            f"{where} names {len(shards):,} shards and {len(placed):,} tensors; at most "
+            f"{MOST_SHARDS:,} and {MOST_TENSORS_IN_ALL:,} are read."
+        )
+    tensors: dict[str, StoredTensor] = {}
+    for shard in shards:
+        held = read_header(path / shard)
+        odd = sorted(set(held) ^ contents[shard])
+        if odd:
+            raise CouldNotRun(
+                f"{path / shard} does not hold what {INDEX} says: {_some(odd)}. Fetch the "
+                "model again."
+            )
+        tensors |= held
+    return tuple(path / shard for shard in shards), tensors
+
+
+def _check_shards(path: Path, shards: list[str], names: set[str]) -> None:
+    for shard in shards:
+        if not _is_plain_name(shard) or not shard.endswith(".safetensors"):
+            raise CouldNotRun(
+                f"{path / INDEX} points at {ascii(shard)[:80]}; the shards of a model lie beside "
+                "it and end in .safetensors."
+            )
+    missing = [shard for shard in shards if shard not in names]
+    if missing:
+        raise CouldNotRun(
+            f"{path} lacks {len(missing)} of {len(shards)} shards: {_some(missing)}. Fetch them."
+        )
+
+
+def _no_weights(path: Path, names: set[str]) -> str:
+    stray = sorted(name for name in names if name.endswith(".safetensors"))
+    if stray:
+        return (
+            f"{path} holds neither {WEIGHTS} nor {INDEX}, but {_some(stray)}: rename it if it is "
+            "the whole model."
+        )
+    pickles = sorted(
+        name for name in names if name.endswith(_PICKLES) and not name.startswith(_NO_WEIGHTS)
+    )
+    if len(pickles) == 1:
+        return (
+            f"{path} keeps its weights in {_some(pickles)} alone: Python's pickle. "
+            f"{how_to_convert(path / pickles[0])}"
+        )
+    if pickles:
+        return (
+            f"{path} keeps its weights in {_some(pickles)} alone: Python's pickle, which can run "
+            "a program that was hidden in it. Have them converted to safetensors where they "
+            "were made."
+        )
+    others = sorted(name for name in names if name.endswith(_OTHERS))
+    if others:
+        return (
+            f"{path} keeps its weights in {_some(others)} alone; expected {WEIGHTS}: convert it "
+            "where it was made."
+        )
+    return f"{path} holds no weights; expected {WEIGHTS}, or {INDEX} and its shards."
+
+
+def _is_plain_name(value: Any) -> bool:
+    """Is a value the name of a visible file in the same folder, without a separator or a drive?"""
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= 255
+        and value.isprintable()
+        and not value.startswith(".")
+        and not any(letter in value for letter in "/\\:")
+    )
+
+
+def _some(names: list[str]) -> str:
+    """List up to ten names."""
+    shown = ", ".join(ascii(name)[1:-1][:100] for name in names[:10])
+    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10:,} more"
+
+
+MOST_NUMBER = 2**40
+_LOOPS = r"layers?$|depths?$|cycles?$|group_detr$"
+_LISTS = r"layer|block|depth|stage|label|expert|group|codebook|level|head|repeat|hash|types|pattern"
+_WIDTHS = r"hidden_size|d_model|d_ff|d_kv|n_embd|n_inner|dim|ffn|intermediate|channels|width"
+_MOST = ((_LOOPS, 1_000), (_LISTS, 100_000), (_WIDTHS, 2**22))  # by words in a key
+_COUNTS = re.compile(
+    r"^(num|n|d)_|(layers|heads|channels|embeddings|(hidden|intermediate|vocab|image|patch)_size)$"
+)
+
+_IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")
+_BUILT_IN = (
+    "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention", "grouped_mm",
+    "batched_mm",
+)  # fmt: skip
+_FETCHING = (
+    "kernel_config", "fusion_config", "transformers_weights", "distributed_config", "use_kernels",
+)  # fmt: skip
+_DTYPES = (None, "auto", "float64", "float32", "float16", "bfloat16")
+
+
+def clean_description(config: JsonObject, path: Path, *, remote_code: bool = False) -> JsonObject:
+    """Check a config, and return it without the keys that choose an implementation.
+
+    Raises:
+        CouldNotRun: it is no model's config, quantized, names code or files, or holds impossible
+            numbers.
+    """
+    if {"experiment", "settings"} <= set(config) or isinstance(config.get("model"), dict):
+        raise CouldNotRun(
+            f"{path.parent} was written by attnlab itself: open it with attnlab.load or "
+            "attnlab.open."
+        )
+    if config.get("model_type") is None and not config.get("architectures"):
+        raise CouldNotRun(
+            f"{path} names neither model_type nor architectures: it describes no model of "
+            'transformers. If it is one, add its type, such as "model_type": "llama".'
+        )
+    _texts(config, path)
+    if not remote_code:
+        refuse_remote_code(config, path)
+    for place, value in walk(config):
+        _check(place, value, path)
+    check_numbers(config, path)
+    kept: JsonObject = _without(config)
+    return kept
+
+
+def refuse_remote_code(config: JsonObject, path: Path) -> None:
+    """Refuse a JSON file that names Python code to run when the model is opened."""
+    for place, value in walk(config):
+        if place and place[-1] == "auto_map" and value:
+            raise CouldNotRun(
+                f"{path} asks for Python code of its own to be run (auto_map: "
+                f"{ascii(value)[:80]}). Read that code; if you trust it, say remote_code=True."
+            )
+
+
+def check_numbers(said: JsonObject, path: Path) -> None:
+    """Refuse numbers that no model has, before a loop runs over them or a table becomes as wide."""
+    for place, value in walk(said):
+        if type(value) is not int:
+            continue
+        where = f"{path}: {'.'.join(place)[:80]}"
+        most = _most(place)
+        if abs(value) > most:
+            is_short = abs(value) < 2**64
+            came = f"{value:,}" if is_short else f"a number of {len(str(value))} digits"
+            raise CouldNotRun(
+                f"{where} is {came}; no model has more than {most:,}. It is damaged, or a trap."
+            )
+        if value < 0 and _COUNTS.search(place[-1]):
+            raise CouldNotRun(f"{where} is {value}; expected a number of at least 0.")
+
+
+def _most(place: JsonPath) -> int:
+    """Return the largest number that a key may have."""
+    key = next((word for word in reversed(place) if not word.isdigit()), "")
+    if key.endswith(("_id", "_ids")):
+        return MOST_NUMBER
+    return next((most for words, most in _MOST if re.search(words, key)), MOST_NUMBER)
+
+
+def _texts(config: JsonObject, path: Path) -> None:
+    model_type, heads = config.get("model_type"), config.get("architectures")
+    is_name = isinstance(model_type, str) and re.fullmatch(r"[\w.-]{1,80}", model_type)
+    if model_type is not None and not is_name:
+        raise CouldNotRun(f"{path}: model_type must be a name; got {ascii(model_type)[:80]}.")
+    if heads is None:
+        return
+    if not isinstance(heads, list) or not all(
+        isinstance(each, str) and each.isidentifier() for each in heads
+    ):
+        raise CouldNotRun(
+            f"{path}: architectures must be a list of class names; got {ascii(heads)[:80]}."
+        )
+
+
+def _check(place: JsonPath, value: Any, path: Path) -> None:
+    key = place[-1] if place else ""
+    where = f"{path}: {'.'.join(place)[:80]}"
+    if key.startswith(("quantization_config", "compression_config")) and value:
+        method = value.get("quant_method") if isinstance(value, dict) else value
+        raise CouldNotRun(
+            f"{where} says that the weights are quantised ({ascii(method)[:40]}) in the form of "
+            "another library. Take the model's unquantised form, or its GGUF file."
+        )
+    if any(word in key for word in _IMPLEMENTATIONS):
+        words = value.values() if isinstance(value, dict) else [value]
+        if not all(map(_is_built_in, words)):
+            raise CouldNotRun(
+                f"{where} names code to compute with ({ascii(value)[:60]}), which might be "
+                "fetched and run. Remove the key; how attention is computed is chosen here."
+            )
+    if key in _FETCHING and value:
+        raise CouldNotRun(
+            f"{where} points at code or files of its own ({ascii(value)[:60]}). Remove the key."
+        )
+    if key == "return_dict" and value is False:
+        raise CouldNotRun(
+            f"{where} is false, which leaves the model's outputs without names. Remove the key."
+        )
+    if key in ("dtype", "torch_dtype") and not isinstance(value, dict):
+        _check_dtype(value, where)
+
+
+def _check_dtype(value: Any, where: str) -> None:
+    if not isinstance(value, str | None) or value not in _DTYPES:
+        known = ", ".join(each for each in _DTYPES if each)
+        raise CouldNotRun(f"{where} is {ascii(value)[:40]}; known: {known}.")
+
+
+def _is_built_in(word: Any) -> bool:
+    """Is an attention implementation part of transformers itself?"""
+    return word is None or isinstance(word, bool) or (isinstance(word, str) and word in _BUILT_IN)
+
+
+def _without(value: Any) -> Any:
+    """Copy a JSON value without the keys that choose an implementation or name remote code."""
+    if isinstance(value, list):
+        return [_without(inner) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    names = [name for name in value if not any(word in name for word in _IMPLEMENTATIONS)]
+    left_out = ("auto_map", "trust_remote_code")
+    return {name: _without(value[name]) for name in names if name not in left_out}

@@ -1,0 +1,392 @@
+"""GGUF files: quantized weights that are converted once, and cached as a folder of safetensors.
+
+The conversion takes transformers many seconds; the folder opens like any other. It is kept in the
+user's cache (`XDG_CACHE_HOME`, otherwise `~/.cache`) under the hash of the file's bytes, and may be
+removed at any time.
+
+The header is checked before anything else reads it: magic, version, counts, and sizes against the
+file. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Every length that the
+file states is compared with the bytes that are there, so that no later reader goes beyond its end.
+"""
+
+import hashlib
+import importlib.metadata
+import io
+import logging
+import math
+import os
+import shutil
+import stat
+import struct
+import tempfile
+import time
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from attnlab.core.store import CouldNotWrite, check_room, explained, locked, write_json, writer_of
+from attnlab.errors import CouldNotRun, did_you_mean
+from attnlab.pretrained.open.build import (
+    Differences,
+    bounded_modules,
+    errors_explained,
+    import_transformers,
+    quiet,
+)
+from attnlab.pretrained.open.folder import check_memory, check_numbers, inspect_folder
+from attnlab.pretrained.open.header import MOST_DIMENSIONS, MOST_NAME, MOST_TENSORS, JsonObject
+
+MOST_HEADER = 32 * 2**20  # bytes; it includes the vocabulary, some MiB
+MOST_FACTS = 2_000
+MOST_ITEMS = 1_000_000  # of a list: a vocabulary, its merges
+_ITEMS, _ITEMS_PER_ROW = 10_000, 4  # of a list, per row of the weights: there are more merges
+_NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+_TEXT, _LIST = 8, 9
+
+
+class GgufHeader(NamedTuple):
+    """The header of a GGUF file: numbers and short texts by name, how many tensors and weights."""
+
+    facts: JsonObject
+    num_tensors: int
+    num_numbers: int
+
+
+def read_gguf_header(path: Path) -> GgufHeader:
+    """Read the header of a GGUF file.
+
+    Raises:
+        CouldNotRun: not a GGUF file, another version, cut off, or an offset beyond its end.
+    """
+    try:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise CouldNotRun(f"{path} is no plain file.")
+        with open(path, "rb") as file:
+            return _HeaderReader(file, path, found.st_size).whole()
+    except OSError as error:
+        raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
+
+
+class _HeaderReader:
+    """Reads the header once, never beyond the end of the file."""
+
+    def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
+        self.path, self.size, self.at, self.longest_list = path, size, 0, 0
+        self.content = file.read(min(size, MOST_HEADER))
+
+    def whole(self) -> GgufHeader:
+        magic = self.content[:4]
+        if magic != b"GGUF":
+            advice = ""
+            if magic == b"vers":
+                advice = " It is the pointer that git-lfs leaves: run `git lfs pull`."
+            raise CouldNotRun(f"{self.path} is no GGUF file: it begins with {magic!r}.{advice}")
+        self.at = 4
+        version = self.number("I")
+        if version not in (2, 3):
+            raise CouldNotRun(
+                f"{self.path} is GGUF of version {version:,}; 2 and 3 are read (lowest byte first)."
+            )
+        num_tensors, num_facts = self.number("Q"), self.number("Q")
+        if not 0 < num_tensors <= MOST_TENSORS or num_facts > MOST_FACTS:
+            raise CouldNotRun(
+                f"{self.path} announces {num_tensors:,} tensors and {num_facts:,} facts; "
+                f"at most {MOST_TENSORS:,} and {MOST_FACTS:,} are read."
+            )
+        facts: JsonObject = {}
+        for _ in range(num_facts):
+            name, value = self.text(MOST_NAME), self.value(self.number("I"))
+            if name in facts:
+                raise CouldNotRun(f"{self.path}: the fact {name!a} appears twice.")
+            facts[name] = value
+        num_numbers, longest = self.tensors(num_tensors, facts)
+        # A vocabulary has a row of the weights for each token.
+        if self.longest_list > _ITEMS + _ITEMS_PER_ROW * longest:
+            raise CouldNotRun(
+                f"{self.path} holds a list of {self.longest_list:,} items, far more than its "
+                f"weights have rows ({longest:,}). It is damaged, or a trap."
+            )
+        return GgufHeader(facts, num_tensors, num_numbers)
+
+    def tensors(self, count: int, facts: JsonObject) -> tuple[int, int]:
+        """Check all tensors; return how many numbers they hold, and the longest side of any."""
+        try:
+            from gguf.constants import GGML_QUANT_SIZES  # numbers in a block, and its bytes
+        except ImportError as error:
+            raise CouldNotRun(
+                f"opening a GGUF file needs gguf ({error}): pip install 'attnlab[hf]'."
+            ) from None
+        sizes = {int(kind): block for kind, block in GGML_QUANT_SIZES.items()}
+        names: set[str] = set()
+        places, num_numbers, longest = [], 0, 0
+        for _ in range(count):
+            name = self.text(MOST_NAME)
+            num_dimensions = self.number("I")
+            is_name = name not in names and name.isprintable() and ".." not in name
+            if num_dimensions > MOST_DIMENSIONS or not is_name:
+                raise CouldNotRun(
+                    f"{self.path}: {ascii(name)[:60]} is no tensor that can be read (name or "
+                    "dimensions)."
+                )
+            names.add(name)
+            shape = [self.number("Q") for _ in range(num_dimensions)]
+            kind, offset = self.number("I"), self.number("Q")
+            if kind not in sizes or 0 in shape:
+                raise CouldNotRun(
+                    f"{self.path}: {name} has shape {shape} and numbers of kind {kind}, which "
+                    "is not known."
+                )
+            numbers = math.prod(shape)
+            block, size = sizes[kind]
+            if numbers % block:
+                raise CouldNotRun(
+                    f"{self.path}: {name} has {numbers:,} numbers, no multiple of its blocks "
+                    f"of {block}."
+                )
+            places.append((offset, offset + numbers // block * size, name))
+            num_numbers += numbers
+            longest = max(longest, *shape, 0)
+        self.check_places(sorted(places), facts.get("general.alignment", 32))
+        return num_numbers, longest
+
+    def check_places(self, places: list[tuple[int, int, str]], alignment: Any) -> None:
+        """Refuse tensors that overlap or lie beyond the end of the file."""
+        if type(alignment) is not int or not 0 < alignment <= 2**16:
+            raise CouldNotRun(
+                f"{self.path}: an alignment of {ascii(alignment)[:40]} is not possible."
+            )
+        room, end = self.size - (self.at + alignment - 1) // alignment * alignment, 0
+        for begin, after, name in places:
+            if begin < end or after > room:
+                raise CouldNotRun(
+                    f"{self.path}: {name} takes bytes {begin:,} to {after:,} of {max(room, 0):,}, "
+                    f"and {end:,} are taken already: the file is cut off or damaged. Fetch it "
+                    "again."
+                )
+            end = after
+
+    def value(self, kind: int) -> Any:
+        if kind in _NUMBERS:
+            return self.number(_NUMBERS[kind])
+        if kind == _TEXT:
+            return self.text(2**20)
+        if kind != _LIST:
+            raise CouldNotRun(f"{self.path}: a fact of kind {kind:,} is not known.")
+        inner, count = self.number("I"), self.number("Q")
+        if count > MOST_ITEMS or (inner not in _NUMBERS and inner != _TEXT):
+            raise CouldNotRun(
+                f"{self.path}: a list of {count:,} values of kind {inner:,} is not read."
+            )
+        self.longest_list = max(self.longest_list, count)
+        if inner in _NUMBERS:
+            self.skip(count * struct.calcsize("<" + _NUMBERS[inner]))
+        else:
+            for _ in range(count):
+                self.skip(self.number("Q"))
+        return None  # lists are skipped: no check needs their items
+
+    def number(self, code: str) -> Any:
+        begin = self.at
+        self.skip(struct.calcsize("<" + code))
+        return struct.unpack_from("<" + code, self.content, begin)[0]
+
+    def text(self, most: int) -> str:
+        length = self.number("Q")
+        if length > most:
+            raise CouldNotRun(
+                f"{self.path}: a text of {length:,} bytes, where at most {most:,} are read."
+            )
+        self.skip(length)
+        return self.content[self.at - length : self.at].decode(errors="replace")
+
+    def skip(self, count: int) -> None:
+        if count > len(self.content) - self.at:
+            raise CouldNotRun(
+                f"{self.path} is cut off or damaged: its header states more bytes than there are."
+            )
+        self.at += count
+
+
+_FORM = "1"  # version of the cached form, part of the folder's name
+_LOG = logging.getLogger(__name__)
+_YOUNG = 60.0  # seconds in which another process may be about to write into a new folder
+
+
+def gguf_cache() -> Path:
+    """Return the folder of the converted models."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "attnlab" / "gguf"
+
+
+def convert_gguf(file: Path) -> Path:
+    """Convert a GGUF file to a model folder and return it, from the cache if it was converted
+    before.
+
+    Raises:
+        CouldNotRun: the file is damaged, transformers cannot read its type, or the disk is full.
+    """
+    stated = read_gguf_header(file)
+    check_numbers(stated.facts, file)
+    check_memory(4 * stated.num_numbers, f"the weights in {file}, converted,")
+    with open(file, "rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    goal = gguf_cache() / f"{digest[:32]}-{_FORM}-{_version_of_transformers()}"
+    if not _is_sound(goal):
+        _check_libraries()
+        _check_family(stated.facts, file)
+        try:
+            _convert(file, goal, stated)
+        except CouldNotWrite as error:
+            raise CouldNotRun(
+                f"{file} is converted once and cached in {goal.parent}, which failed: "
+                f"{str(error).split('.')[0]}. Free some space, or name another folder for caches "
+                "with XDG_CACHE_HOME."
+            ) from None
+    return goal
+
+
+def _version_of_transformers() -> str:
+    """Return the version without the import, which would take longer than all the rest."""
+    try:
+        return importlib.metadata.version("transformers")
+    except importlib.metadata.PackageNotFoundError:
+        return str(import_transformers("opening a GGUF file").__version__)
+
+
+def _check_libraries() -> None:
+    import_transformers("opening a GGUF file")
+    try:
+        import accelerate  # noqa: F401  transformers requires it
+    except ImportError as error:
+        raise CouldNotRun(
+            f"opening a GGUF file needs accelerate ({error}): pip install 'attnlab[hf]'."
+        ) from None
+
+
+def _check_family(facts: JsonObject, file: Path) -> None:
+    """Refuse a family that transformers cannot read from GGUF."""
+    from transformers.integrations.gguf import GGUF_CONFIG_ARCHS
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+
+    family = facts.get("general.architecture")
+    known = {*GGUF_CONFIG_ARCHS, *GGUF_SUPPORTED_ARCHITECTURES}
+    if not isinstance(family, str) or family not in known:
+        raise CouldNotRun(
+            f"{file} is of the family {ascii(family)[:60]}, which transformers cannot read from "
+            f"GGUF; {did_you_mean(str(family), known)}."
+        )
+
+
+def _is_sound(folder: Path) -> bool:
+    """Can a cached folder be opened? A damaged one is made again."""
+    try:
+        inspect_folder(folder)
+    except CouldNotRun:
+        return False
+    return True
+
+
+def _convert(file: Path, goal: Path, stated: GgufHeader) -> None:
+    """Convert a file into a temporary folder and rename it to its goal, which is complete or
+    absent."""
+    with explained(goal):
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        _remove_remains(goal.parent)
+        check_room(goal, 4 * stated.num_numbers, f"{file.name}, converted,")
+        part = Path(tempfile.mkdtemp(prefix=f".{goal.name}.", suffix=".part", dir=goal.parent))
+    try:
+        # In a folder of its own, where no other file can be taken for one of the model's.
+        with locked(part), tempfile.TemporaryDirectory(prefix="attnlab-gguf-") as alone:
+            (Path(alone) / "model.gguf").symlink_to(file.resolve())
+            _LOG.info(
+                "%s is converted, which takes a while and is done once; cached in %s",
+                file.name,
+                goal.parent,
+            )
+            with quiet(), redirect_stderr(io.StringIO()), errors_explained(str(file)):
+                _save_converted(alone, "model.gguf", part, stated)
+        with explained(goal):
+            _put_in_place(part, goal)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _remove_remains(folder: Path) -> None:
+    """Remove the temporary folders of killed conversions: old ones that no process writes to."""
+    for part in folder.glob(".*.part"):
+        if part.stat().st_mtime < time.time() - _YOUNG and writer_of(part) is None:
+            shutil.rmtree(part, ignore_errors=True)
+
+
+def _put_in_place(part: Path, goal: Path) -> None:
+    """Rename a finished folder to its goal, unless another process was quicker."""
+    for each in part.iterdir():
+        with open(each, "rb") as file:
+            os.fsync(file.fileno())
+    try:
+        os.replace(part, goal)
+    except OSError:
+        if _is_sound(goal):
+            return
+        shutil.rmtree(goal, ignore_errors=True)
+        os.replace(part, goal)
+
+
+def _check_description(auto: Any, config: Any, stated: GgufHeader, name: str) -> None:
+    """Refuse a config that asks for more weights than the file holds: they would be random."""
+    import torch
+
+    with bounded_modules(stated.num_tensors, name), torch.device("meta"):
+        sketch = auto.from_config(config)
+    takes = sum(each.numel() for each in sketch.parameters())
+    if takes > 2 * stated.num_numbers:  # a matrix that is used twice may be stored once
+        raise CouldNotRun(
+            f"the config in the GGUF file asks for {takes:,} numbers, and it holds "
+            f"{stated.num_numbers:,}. It is damaged, or a trap."
+        )
+
+
+def _save_converted(folder: str, name: str, goal: Path, stated: GgufHeader) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    transformers = import_transformers("opening a GGUF file")
+    asking: JsonObject = {
+        "gguf_file": name,
+        "local_files_only": True,
+        "trust_remote_code": False,
+    }
+    config = transformers.AutoConfig.from_pretrained(folder, **asking)
+    decoders = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    is_decoder = config.model_type in decoders
+    auto = transformers.AutoModelForCausalLM if is_decoder else transformers.AutoModel
+    _check_description(auto, config, stated, config.model_type)
+    # dequantize: quantized blocks would be computed by a kernel that is fetched from the hub
+    model, said = auto.from_pretrained(
+        folder,
+        config=config,
+        dtype=torch.float32,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+        quantization_config=transformers.GgufConfig(gguf_file=name, dequantize=True),
+        **asking,
+    )
+    if said["missing_keys"] or said["mismatched_keys"]:
+        other = sorted(
+            f"{name} {tuple(has)}, expected {tuple(wants)}"
+            for name, has, wants in said["mismatched_keys"]
+        )
+        raise CouldNotRun(
+            f"the weights in the GGUF file are not those of its {type(model).__name__}: "
+            f"{Differences(sorted(said['missing_keys']), [], other).in_words()}."
+        )
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **asking)
+    tokenizer.save_pretrained(goal)
+    tied = set(model.all_tied_weights_keys)
+    state = model.state_dict()
+    tensors = {key: value.contiguous() for key, value in state.items() if key not in tied}
+    save_file(tensors, goal / "model.safetensors", {"format": "pt"})
+    described = {**model.config.to_dict(), "architectures": [type(model).__name__]}
+    described.pop("quantization_config", None)
+    write_json(goal / "config.json", described)

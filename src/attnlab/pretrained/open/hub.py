@@ -1,0 +1,326 @@
+"""Open a pretrained model with its tokenizer from a folder, a GGUF file or a hub id.
+
+Nothing is unpickled, and no code that came with the model is run without `remote_code=True`. The
+folder is inspected before transformers is imported, so a refusal is quick (`folder.py`).
+
+A hub id stands for a folder in the local cache, or one fetched from the hub. `HF_HUB_OFFLINE=1` and
+`TRANSFORMERS_OFFLINE=1` are honoured; `HF_ENDPOINT` names another hub. Only the files that a model
+needs are fetched, weights only as safetensors, and the config is checked before the weights are
+fetched. A hub that does not answer within a second is an error.
+"""
+
+import os
+import re
+import socket
+import threading
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnlab.core.store import check_room
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.pretrained.open.build import HEADS, build, tokenizer_of
+from attnlab.pretrained.open.folder import (
+    CONFIG,
+    INDEX,
+    MOST_INDEX,
+    WEIGHTS,
+    clean_description,
+    gguf_file,
+    inspect_folder,
+)
+from attnlab.pretrained.open.header import read_object
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A live model in evaluation mode.
+
+    name: short, for titles · source: where it came from, in words · notes: for the user, such as
+    weights in the file that the model does not use · tokenizer: None where the model brings none
+    that transformers can build.
+    """
+
+    model: nn.Module
+    tokenizer: Any | None
+    name: str
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+def open_pretrained(
+    x: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    dtype: torch.dtype | str | None = None,
+    device: torch.device | str | None = None,
+    head: str | None = None,
+    remote_code: bool = False,
+) -> Opened:
+    """Open a pretrained model in evaluation mode.
+
+    Args:
+        x: a folder with `config.json` and safetensors (one file or shards), a `.gguf` file or a
+            folder with exactly one, or a hub id such as "google-bert/bert-base-uncased". The disk
+            goes before the hub, and the hub's cache before the network.
+        revision: a branch, tag or commit of a hub id.
+        dtype: of the weights; None for that of the files.
+        device: where to put the model; None for the CPU.
+        head: the model's head, one of `HEADS` ("none", "causal-lm", …); None for that of
+            `config.json`.
+        remote_code: True runs Python code that came with the model, with all your rights.
+
+    Raises:
+        CouldNotRun: there is no such model, or it cannot be opened safely; the sentence says what
+            to do.
+        WrongUsage: an unknown head, dtype or device.
+    """
+    number_type, place = _dtype(dtype), _device(device)
+    if not isinstance(remote_code, bool):  # the text "no" would count as True
+        raise WrongUsage(f"remote_code is True or False; got {remote_code!r}.")
+    if head is not None and not isinstance(head, str):
+        raise WrongUsage(f"head is one of {', '.join(HEADS)}; got {head!r}.")
+    path, source = _found(x, revision, remote_code)
+    name = str(x) if source.startswith("the hub") else path.resolve().name
+    gguf = gguf_file(path)
+    if gguf is not None:
+        from attnlab.pretrained.open.gguf import convert_gguf
+
+        name, source = gguf.stem, f"the GGUF file {gguf}"
+        path = convert_gguf(gguf)
+    folder = inspect_folder(path, remote_code=remote_code)
+    if folder.code:
+        from attnlab.pretrained.open.build import build_with_remote_code
+
+        model, tokenizer, notes = build_with_remote_code(
+            folder, head=head, dtype=number_type, device=place
+        )
+    else:
+        model, config, notes = build(folder, head=head, dtype=number_type, device=place)
+        tokenizer, more = tokenizer_of(folder, config)
+        notes += more
+    return Opened(model, tokenizer, name, source, tuple(notes))
+
+
+def _found(x: str | os.PathLike[str], revision: str | None, remote_code: bool) -> tuple[Path, str]:
+    """Return the folder or file of a model, and where it came from in words."""
+    if not isinstance(x, str | os.PathLike):
+        raise WrongUsage(f"expected a folder, a GGUF file or a hub id; got {type(x).__name__}.")
+    text = os.fspath(x)
+    try:
+        if text and "\0" not in text and os.path.lexists(text):
+            if revision is not None:
+                raise WrongUsage(f"a revision belongs to a model of the hub; {text} is on disk.")
+            return Path(text), f"the folder {text}"
+    except OSError:
+        pass
+    is_file = text.endswith((".gguf", ".safetensors", ".bin", ".json"))
+    if isinstance(x, str) and is_hub_id(text) and not is_file:
+        folder = hub_folder(text, revision, remote_code=remote_code)
+        return folder, f"the hub's {text}, revision {folder.name}"
+    raise CouldNotRun(
+        f"there is no folder or file {ascii(text)[:200]}, and a hub id looks like org/name."
+    )
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    known = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+    if dtype is not None and found not in known:
+        raise WrongUsage(f"dtype is float64, float32, bfloat16 or float16; got {dtype!r}.")
+    return found
+
+
+def _device(device: torch.device | str | None) -> torch.device | None:
+    try:
+        found = None if device is None else torch.device(device)
+    except (RuntimeError, TypeError):
+        raise WrongUsage(
+            f"device is cpu, cuda, cuda:1 or another that torch knows; got {device!r}."
+        ) from None
+    if found is not None and found.type == "meta":
+        raise WrongUsage(
+            "on the device meta there are no numbers, so nothing can be computed there."
+        )
+    if found is not None and found.type == "cuda":
+        gpus = torch.cuda.device_count()
+        if (found.index or 0) >= gpus:
+            raise CouldNotRun(f"there is no device {found} here: {gpus} GPUs can be used.")
+    try:
+        torch.empty(0, device=found)
+    except Exception as error:  # each kind of device has errors of its own
+        raise CouldNotRun(
+            f"there is no device {found} here: {str(error).split('. ')[0].rstrip('.')}."
+        ) from None
+    return found
+
+
+PATIENCE = 1.0  # seconds in which a connection to the hub must succeed
+_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+_SMALL = ("*.json", "*.txt", "*.model", "*.jinja")
+_TRUE = {"1", "ON", "YES", "TRUE"}
+
+
+def is_hub_id(text: str) -> bool:
+    """Can a text be a hub id, such as "gpt2" or "google-bert/bert-base-uncased"?"""
+    return bool(_ID.fullmatch(text)) and ".." not in text and "--" not in text
+
+
+def is_offline() -> bool:
+    """Does the environment forbid the network?"""
+    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    return any(os.environ.get(name, "").upper() in _TRUE for name in names)
+
+
+def hub_folder(name: str, revision: str | None, *, remote_code: bool = False) -> Path:
+    """Return the folder of a hub's model, from the cache or fetched into it.
+
+    Raises:
+        CouldNotRun: it is not in the cache, and the network is forbidden or the hub does not answer
+            within a second; or there is no such model, it has no safetensors, or the disk is full.
+    """
+    hub = _library()
+    cached = _cached(hub, name, revision)
+    if cached is not None:
+        return cached
+    which = f"{name!r}" + (f" (revision {revision})" if revision else "")
+    advice = (
+        "Give a folder that holds the model, or fetch it where there is a network (hf download "
+        f"{name}) and carry over the cache that HF_HOME names."
+    )
+    if is_offline():
+        raise CouldNotRun(
+            f"{which} is no folder here and not in the hub's cache, and the network is switched "
+            f"off (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE). {advice}"
+        )
+    host, port = _address(hub.constants.ENDPOINT)
+    if not _answers(host, port):
+        raise CouldNotRun(
+            f"{which} is no folder here and not in the hub's cache, and {host} cannot be "
+            f"reached. {advice}"
+        )
+    return _fetched(hub, name, revision, remote_code)
+
+
+def _library() -> Any:
+    try:
+        import huggingface_hub
+        import huggingface_hub.constants
+    except ImportError as error:
+        raise CouldNotRun(
+            f"models of the hub need huggingface_hub, which cannot be imported ({error}): pip "
+            "install 'attnlab[hf]'."
+        ) from None
+    return huggingface_hub
+
+
+def _cached(hub: Any, name: str, revision: str | None) -> Path | None:
+    """Return a complete snapshot in the cache, or None."""
+    if not (Path(hub.constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
+        return None  # without the client, whose import takes longer than all the rest
+    try:
+        folder = Path(hub.snapshot_download(name, revision=revision, local_files_only=True))
+    except (OSError, ValueError):  # not in the cache; LocalEntryNotFoundError is one of these
+        return None
+    return folder if _has_weights(folder) and (folder / CONFIG).exists() else None
+
+
+def _has_weights(folder: Path) -> bool:
+    """Does a snapshot hold weights, and all shards of them? Damaged ones are reported later."""
+    if not (folder / WEIGHTS).exists() and (folder / INDEX).exists():
+        try:
+            placed = read_object(folder / INDEX, MOST_INDEX)["weight_map"]
+            return all((folder / str(name)).exists() for name in set(placed.values()))
+        except (CouldNotRun, KeyError, AttributeError, TypeError, ValueError, OSError):
+            return True
+    return any(any(folder.glob(f"*{ending}")) for ending in (".safetensors", ".bin", ".gguf"))
+
+
+def _address(endpoint: str) -> tuple[str, int]:
+    """Return host and port of the hub, or of the proxy before it."""
+    goal = endpoint
+    try:
+        scheme = urllib.parse.urlsplit(endpoint).scheme or "https"
+        host = urllib.parse.urlsplit(endpoint).hostname or ""
+        if not urllib.request.proxy_bypass(host):
+            goal = urllib.request.getproxies().get(scheme) or endpoint
+        found = urllib.parse.urlsplit(goal)
+        port = found.port or (80 if found.scheme == "http" else 443)
+    except ValueError as error:
+        raise CouldNotRun(
+            f"{goal!r}, the address of the hub or its proxy, is no address: {error}."
+        ) from None
+    if not (found.hostname or host):
+        raise CouldNotRun(
+            f"{goal!r}, the address of the hub or its proxy, is no address, https://HOST."
+        )
+    return found.hostname or host, port
+
+
+def _answers(host: str, port: int) -> bool:
+    """Does a host answer in time? A slow name server counts as a slow host."""
+    reached = threading.Event()
+
+    def attempt() -> None:
+        try:
+            with socket.create_connection((host, port), timeout=PATIENCE):
+                reached.set()
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return reached.is_set()
+
+
+def _weights(name: str, files: dict[str, int]) -> dict[str, int]:
+    """Return the files with a model's weights, of those on the hub, and their sizes."""
+    weights = {}
+    for file, size in files.items():
+        if file.endswith(".safetensors") and "/" not in file:
+            weights[file] = size
+    if CONFIG not in files or not weights:
+        raise CouldNotRun(
+            f"{name} on the hub has no config.json with safetensors beside it, and nothing "
+            f"else is fetched; it holds {', '.join(sorted(files)[:10]) or 'nothing'}."
+        )
+    if WEIGHTS in weights:  # the other weights are copies in other forms
+        return {WEIGHTS: weights[WEIGHTS]}
+    return weights
+
+
+def _fetched(hub: Any, name: str, revision: str | None, remote_code: bool) -> Path:
+    """Fetch what a model needs, the small files first."""
+    try:
+        said = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=10)
+        files = {each.rfilename: int(each.size or 0) for each in said.siblings}
+        weights = _weights(name, files)
+        cache = Path(hub.constants.HF_HUB_CACHE)
+        check_room(cache, sum(weights.values()), name)
+        small = [*_SMALL, *(["*.py"] if remote_code else [])]
+        fetched = hub.snapshot_download(
+            name, revision=said.sha, allow_patterns=small, ignore_patterns=["*/*"]
+        )
+        folder = Path(fetched)
+        clean_description(read_object(folder / CONFIG), folder / CONFIG, remote_code=remote_code)
+        hub.snapshot_download(name, revision=said.sha, allow_patterns=sorted(weights))
+        if revision != said.sha:  # so that the name is found in the cache next time
+            hub.snapshot_download(name, revision=revision, allow_patterns=[CONFIG])
+    except CouldNotRun:
+        raise
+    except Exception as error:  # the client and the web can fail in any way
+        if getattr(getattr(error, "response", None), "status_code", None) in (401, 403, 404):
+            raise CouldNotRun(
+                f"the hub has no {name} for you; a gated model needs `hf auth login`."
+            ) from None
+        words = " ".join(str(error).split())[:300].rstrip(".")
+        raise CouldNotRun(
+            f"could not fetch {name} from the hub: {type(error).__name__}: {words}."
+        ) from None
+    return folder

@@ -1,0 +1,485 @@
+"""Text as input of a foreign model: ids, the attention mask, and what else its tokenizer makes; and
+readable names of its ids.
+
+Tokenizers write their pieces in different ways: GPT-2's writes every byte as a letter (`Ġcaf` and
+`Ã©`), SentencePiece puts `▁` before a word, WordPiece `##` inside one. Here a blank is always `␣`,
+text is text, invisible characters are written as in Python (`\\n`, `\\xe2`), and special tokens
+stay as they are. Two ids share a name only if a token was added that existed already.
+
+A tokenizer is untrusted: the size of its result is bounded first, and its crashes become errors. A
+rule that replaces one letter by three hundred is harmless; three of them in a row make 27 million
+letters of it. Where rules could lengthen a text that much, they are applied one by one, each only
+after the length of its result was computed.
+"""
+
+import base64
+import functools
+import inspect
+import json
+import operator
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, Protocol, overload
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import CouldNotRun, WrongUsage
+
+_FILLS = {"attention_mask": 0, "token_type_ids": 0}  # values at padding
+
+
+class TextModel(Protocol):
+    """The part of a pretrained model that this file needs."""
+
+    foreign: nn.Module
+    tokenizer: Any
+    name: str
+
+
+def text_inputs(
+    model: TextModel,
+    text: str | Sequence[str],
+    pair: str | Sequence[str] | None = None,
+    *,
+    target: str | Sequence[str] | None = None,
+) -> dict[str, Tensor]:
+    """Return what a model takes by name: each (batch, length), shorter texts padded on the right.
+
+    Args:
+        text: one text or several.
+        pair: the second text of each, for models that read two.
+        target: what the decoder of an encoder–decoder reads after the start token; None for the
+            start token alone.
+
+    Raises:
+        CouldNotRun: the model has no tokenizer.
+        WrongUsage: an empty text, one too long for the model, or a model that reads no text.
+    """
+    foreign, tokenizer = model.foreign, _tokenizer_of(model)
+    texts = _listed(text, "text")
+    pairs = [None] * len(texts) if pair is None else _listed(pair, "pair")
+    if len(pairs) != len(texts):
+        raise WrongUsage(f"{len(texts)} texts need as many second ones; got {len(pairs)}.")
+    takes = inspect.signature(foreign.forward).parameters
+    rows = [
+        tokenized(tokenizer, one, other, verbose=False)
+        for one, other in zip(texts, pairs, strict=True)
+    ]
+    named = {name for name in rows[0] if name in takes or name == "input_ids"}
+    lengths = [len(row["input_ids"]) for row in rows]
+    _check_lengths(model, lengths, texts)
+    device = next((each.device for each in foreign.parameters()), torch.device("cpu"))
+    found = {
+        name: _padded([row[name] for row in rows], _FILLS.get(name, _pad_id(tokenizer)), device)
+        for name in sorted(named)
+    }
+    if getattr(getattr(foreign, "config", None), "is_encoder_decoder", False):
+        targets = [""] * len(texts) if target is None else _listed(target, "target")
+        ids = [_decoder_ids(model, each) for each in targets]
+        found["decoder_input_ids"] = _padded(ids, _pad_id(tokenizer), device)
+    elif target is not None:
+        raise WrongUsage(
+            f"{model.name} has no decoder beside its encoder; put everything it should read into "
+            "the text."
+        )
+    return found
+
+
+def _decoder_ids(model: TextModel, target: str) -> list[int]:
+    """Return what a decoder reads: the start token and a target, which may be empty."""
+    start = [start_of(model)]
+    return start + target_ids(model, target) if target else start
+
+
+def target_ids(model: TextModel, text: str) -> list[int]:
+    """Return the ids of an answer, without the token that ends it."""
+    ids = [int(each) for each in tokenized(_tokenizer_of(model), text_target=text)["input_ids"]]
+    return ids[:-1] if ids and ids[-1] in stops_of(model) else ids
+
+
+def most_tokens(model: nn.Module) -> int | None:
+    """Return how many tokens a foreign model can read, the number of its positions; None without a
+    limit."""
+    config = text_config(model)
+    most = getattr(config, "max_position_embeddings", None)
+    is_rotary = getattr(config, "rope_parameters", None) is not None
+    if not isinstance(most, int) or most < 1 or is_rotary:
+        return None
+    for name, module in model.named_modules():
+        if "position" not in name or not isinstance(module, nn.Embedding):
+            continue
+        if module.padding_idx is not None:  # positions are counted from the one after padding
+            return min(most, module.num_embeddings - module.padding_idx - 1)
+    return most
+
+
+def text_config(model: nn.Module) -> Any:
+    """Return the config of the part of a foreign model that reads text, or None."""
+    config: Any = getattr(model, "config", None)
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def start_of(model: TextModel) -> int:
+    """Return the id that a decoder starts from.
+
+    Raises:
+        CouldNotRun: the model does not say.
+    """
+    for settings in _settings(model):
+        for name in ("decoder_start_token_id", "bos_token_id"):
+            if isinstance(token := getattr(settings, name, None), int):
+                return token
+    raise CouldNotRun(
+        f"{model.name} does not say which token its decoder starts from; give decoder_input_ids."
+    )
+
+
+def stops_of(model: TextModel) -> frozenset[int]:
+    """Return the ids that end an answer."""
+    for settings in _settings(model):
+        token = getattr(settings, "eos_token_id", None)
+        if token is not None:
+            return frozenset(token) if isinstance(token, list | tuple) else frozenset((int(token),))
+    return frozenset()
+
+
+def _settings(model: TextModel) -> list[Any]:
+    found = [getattr(model.foreign, name, None) for name in ("generation_config", "config")]
+    return [each for each in found if each is not None]
+
+
+def _tokenizer_of(model: TextModel) -> Any:
+    main = getattr(model.foreign, "main_input_name", "input_ids")
+    if main != "input_ids":
+        raise WrongUsage(
+            f"{model.name} reads {main}, not text; give it as a tensor: model({main}=...)."
+        )
+    if model.tokenizer is None:
+        raise CouldNotRun(
+            f"{model.name} came without a tokenizer, so text cannot be read: give ids of shape "
+            "(batch, length), or a tokenizer of transformers with attnlab.load(model, "
+            "tokenizer=...)."
+        )
+    return model.tokenizer
+
+
+def _listed(text: str | Sequence[str], what: str) -> list[str]:
+    texts = [text] if isinstance(text, str) else text
+    if not isinstance(texts, Sequence) or not texts or any(not isinstance(t, str) for t in texts):
+        raise WrongUsage(f"the {what} is one text or several; got {text!r:.80}.")
+    if any(not each.strip() for each in texts):
+        raise WrongUsage(f"the {what} is empty; give at least one word.")
+    return list(texts)
+
+
+def _check_lengths(model: TextModel, lengths: Sequence[int], texts: Sequence[str]) -> None:
+    if not min(lengths):
+        raise WrongUsage(
+            f"the tokenizer of {model.name} finds no token in {texts[lengths.index(0)]!r:.80}."
+        )
+    most = most_tokens(model.foreign)
+    if most is not None and max(lengths) > most:
+        raise WrongUsage(
+            f"the text has {max(lengths):,} tokens, and {model.name} reads at most {most:,}, "
+            "special ones included; shorten it."
+        )
+
+
+def _pad_id(tokenizer: Any) -> int:
+    found = [each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None]
+    return int(found[0]) if found else 0  # without a padding token any will do: it is masked
+
+
+def _padded(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> Tensor:
+    length = max(map(len, rows))
+    return torch.tensor([[*row, *[fill] * (length - len(row))] for row in rows], device=device)
+
+
+BLANK = "␣"
+_WORD = "▁"  # a blank, as SentencePiece writes it
+
+
+def _drawn_bytes() -> dict[str, int]:
+    """Return the letters that represent bytes: visible bytes as themselves, the others as letters
+    from 256 on."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    letters = {chr(byte): byte for byte in visible}
+    hidden = [byte for byte in range(256) if byte not in visible]
+    letters.update((chr(256 + index), byte) for index, byte in enumerate(hidden))
+    return letters
+
+
+_BYTES = _drawn_bytes()
+
+
+class TokenNames(Sequence[str]):
+    """The names of a tokenizer's ids, from 0 on; a sequence whose items are made when read.
+
+    Args:
+        tokenizer: of transformers.
+        size: the model's number of ids, if larger; ids beyond the tokenizer are called `<id
+            50263>`.
+    """
+
+    def __init__(self, tokenizer: Any, size: int = 0) -> None:
+        self._tokenizer = tokenizer
+        self._known = len(tokenizer)  # kept: len counts the added tokens each time
+        self._size = max(size, self._known)
+        self._special = frozenset(tokenizer.all_special_ids)
+        self._added = frozenset(map(int, getattr(tokenizer, "added_tokens_decoder", {})))
+        self._style = _style_of(tokenizer)
+        self._names: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, token: int) -> str: ...
+    @overload
+    def __getitem__(self, token: slice) -> list[str]: ...
+    def __getitem__(self, token: int | slice) -> str | list[str]:
+        if isinstance(token, slice):
+            return [self[each] for each in range(*token.indices(self._size))]
+        token = operator.index(token)  # of a tensor too
+        if not -self._size <= token < self._size:
+            raise IndexError(token)
+        token %= self._size
+        if token not in self._names:
+            self._names[token] = self._named(token)
+        return self._names[token]
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[token] for token in range(self._size))
+
+    def ids_of(self, name: str) -> list[int]:
+        """Return the ids that a name may mean: `Mary` with or without a blank before it, `␣Mary`
+        only with one.
+
+        A text that the tokenizer turns into one token counts too, so an uncased one knows `Mary` as
+        `mary`.
+        """
+        found = list(self._ids.get(name, ()))
+        plain = name.replace(BLANK, " ")
+        if not plain.strip() or (found and plain.startswith(" ")):
+            return found
+        for text in (plain, f" {plain}"):
+            pieces = self.pieces(text)
+            if len(pieces) == 1 and pieces[0] != self._tokenizer.unk_token_id:
+                found += pieces
+        return list(dict.fromkeys(found))
+
+    def id_of(self, name: str) -> int:
+        """Return the id with exactly this name."""
+        return self._ids[name][0]
+
+    def pieces(self, text: str) -> list[int]:
+        """Return the ids of a text, without special tokens around it."""
+        found = tokenized(self._tokenizer, text, add_special_tokens=False)
+        return [int(each) for each in found["input_ids"]]
+
+    def missing(self, name: str) -> str:
+        """Return the reason why no id has a name, and what to do."""
+        pieces = self.pieces(name.replace(BLANK, " "))
+        if len(pieces) > 1:
+            listed = " ".join(repr(self[each]) for each in pieces)
+            return (
+                f"{name!r} is {len(pieces)} tokens here, {listed}; name one of them, or give its "
+                "position"
+            )
+        return f"no token is called {name!r}; `attnlab look` shows the names of a text's tokens"
+
+    @functools.cached_property
+    def _ids(self) -> Mapping[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for token, name in enumerate(self):
+            found.setdefault(name, []).append(token)
+        return found
+
+    def _named(self, token: int) -> str:
+        raw = self._tokenizer.convert_ids_to_tokens(token) if token < self._known else None
+        if raw is None:
+            return f"<id {token}>"
+        if token in self._special:
+            return str(raw)
+        is_bytes = self._style == "bytes" and token not in self._added
+        if is_bytes and all(letter in _BYTES for letter in raw):
+            raw = bytes(_BYTES[letter] for letter in raw).decode("utf-8", "surrogateescape")
+        elif self._style == "words":
+            raw = raw.replace(_WORD, " ")
+        return "".join(map(_shown, raw))
+
+
+def _style_of(tokenizer: Any) -> str:
+    """Return how pieces are written: "bytes" as letters, "words" after `▁`, or "plain"."""
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    if decoder is not None:
+        state = bytes(decoder.__getstate__()).decode()
+        if "ByteLevel" in state:
+            return "bytes"
+        return "words" if _WORD in state or "Metaspace" in state else "plain"
+    vocabulary = tokenizer.get_vocab()
+    if any(name.startswith(_WORD) for name in vocabulary):
+        return "words"
+    return "bytes" if any(name.startswith("Ġ") for name in vocabulary) else "plain"
+
+
+def _shown(letter: str) -> str:
+    """Write one letter visibly, and different from all others."""
+    if letter == " ":
+        return BLANK
+    if "\udc80" <= letter <= "\udcff":  # a byte that is not a letter by itself
+        return f"\\x{ord(letter) - 0xDC00:02x}"
+    if letter in ("\\", BLANK) or not letter.isprintable():
+        return letter.encode("unicode_escape").decode()
+    return letter
+
+
+_FREE, _TIMES = 2**16, 64  # letters allowed for any text, and for each letter of it
+_UNICODE = 18  # the most letters of one letter's Unicode normal form
+
+Rule = dict[str, Any]
+
+_rules: "weakref.WeakKeyDictionary[Any, tuple[list[Rule], int]]" = weakref.WeakKeyDictionary()
+
+
+def tokenized(tokenizer: Any, *texts: Any, **options: Any) -> Any:
+    """Call a tokenizer of transformers.
+
+    Raises:
+        CouldNotRun: its result would be far too long, or it crashes.
+    """
+    if tokenizer not in _rules:
+        rules = _rules_of(tokenizer)
+        _rules[tokenizer] = rules, prod(map(_times, rules))
+    rules, times = _rules[tokenizer]
+    for text in (*texts, options.get("text_target")):
+        if isinstance(text, str) and len(text) * times > _most(text):
+            _check_length(rules, text)
+    try:
+        return tokenizer(*texts, **options)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of its Rust code is no Exception
+        words = " ".join(str(error).split())[:200].rstrip(".")
+        raise CouldNotRun(
+            f"the tokenizer, a {type(tokenizer).__name__}, fails on this text "
+            f"({type(error).__name__}: {words}). Shorten it, or give ids of another tokenizer."
+        ) from None
+
+
+def check_added_tokens(said: Rule, more: Rule) -> None:
+    """Raise if the rules of a tokenizer.json lengthen its own added tokens far too much: opening it
+    applies them.
+
+    Args:
+        said: the content of tokenizer.json.
+        more: the content of tokenizer_config.json.
+
+    Raises:
+        CouldNotRun: the result would be far too long; the sentence says how long.
+    """
+    rules = list(_rules_in(said.get("normalizer")))
+    tokens = list(said.get("added_tokens") or ())
+    tokens += (more.get("added_tokens_decoder") or {}).values()
+    for token in tokens:
+        _check_length(rules, token["content"])
+
+
+def _most(text: str) -> int:
+    return _FREE + _TIMES * len(text)
+
+
+def _check_length(rules: Sequence[Rule], text: str) -> None:
+    """Raise if rules make far more letters of a text than any tokenizer needs."""
+    began, most = len(text), _most(text)
+    for rule in rules:
+        made = len(text) * _times(rule)
+        if rule["type"] == "Replace":
+            pattern = rule["pattern"].get("String")
+            made = (text.count(pattern) if pattern else len(text) + 1) * len(rule["content"])
+        if made > most:
+            raise CouldNotRun(
+                f"the tokenizer's rules would make {made:,} letters or tokens of {began:,} "
+                f"letters; no tokenizer makes more than {most:,}. It is damaged, or a trap."
+            )
+        text = _after(rule, text)
+
+
+def _rules_in(part: Any) -> Iterator[Rule]:
+    """List the rules of a normalizer, pre-tokenizer or post-processor that may lengthen a text, in
+    order."""
+    if not isinstance(part, dict):
+        return
+    inner = part.get("normalizers") or part.get("pretokenizers") or part.get("processors")
+    if isinstance(inner, list):
+        for each in inner:
+            yield from _rules_in(each)
+    elif _times(part) > 1:
+        yield part
+
+
+def _rules_of(tokenizer: Any) -> list[Rule]:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    found: list[Rule] = []
+    for name in ("normalizer", "pre_tokenizer", "post_processor"):
+        part = getattr(backend, name, None)
+        if part is not None:
+            rules = _rules_in(json.loads(bytes(part.__getstate__())))
+            if name == "post_processor":  # there ByteLevel only shifts offsets
+                rules = (rule for rule in rules if rule["type"] != "ByteLevel")
+            found += rules
+    return found
+
+
+def _times(rule: Rule) -> int:
+    """Return the most letters that a rule makes of one."""
+    match rule.get("type"):
+        case "Replace":
+            return 1 + len(rule["content"])
+        case "Prepend":
+            return 1 + len(rule["prepend"])
+        case "ByteLevel":
+            return 4
+        case "Precompiled":
+            return _longest(rule["precompiled_charsmap"])
+        case "TemplateProcessing":
+            return _template_times(rule)
+        case "NFD" | "NFKD" | "NFC" | "NFKC" | "Lowercase" | "BertNormalizer" | "Nmt":
+            return _UNICODE
+    return 1
+
+
+def _template_times(rule: Rule) -> int:
+    """Return how many tokens a template makes of one: repeated sequences, and tokens around
+    them."""
+    special = rule.get("special_tokens") or {}
+    found = []
+    for form in (rule["single"], rule["pair"]):
+        names = [piece["SpecialToken"]["id"] for piece in form if "SpecialToken" in piece]
+        found.append(len(form) - len(names) + sum(len(special[name]["ids"]) for name in names))
+    return max(found)
+
+
+def _longest(charsmap: str) -> int:
+    """Return the length of the longest replacement in a character map of SentencePiece."""
+    content = base64.b64decode(charsmap)
+    replacements = content[4 + int.from_bytes(content[:4], "little") :].split(b"\0")
+    return max(1, *map(len, replacements))
+
+
+def _after(rule: Rule, text: str) -> str:
+    """Apply a rule to a text."""
+    from tokenizers import normalizers
+
+    if rule["type"] == "Prepend":  # applies between added tokens: at worst, to every letter
+        return "".join(rule["prepend"] + letter for letter in text)
+    if rule["type"] == "TemplateProcessing":
+        return text * _template_times(rule)
+    if rule["type"] == "ByteLevel":
+        rule = {"type": "ByteLevel"}
+    made: Any = normalizers.Lowercase()
+    made.__setstate__(json.dumps(rule).encode())
+    found: str = made.normalize_str(text)
+    return found

@@ -1,0 +1,29 @@
+"""The source of compiled steps, and the library that is made of it."""
+
+from pathlib import Path
+from typing import Any
+
+from attnlab import native
+from attnlab.simd.terms import NotCompiled
+
+
+def source_of(head: str, function: str) -> str:
+    """Put a whole source together: definitions, arithmetic, the function `gradient`, the steps
+    around it."""
+    here = Path(__file__).parent
+    return "\n".join(
+        [head, (here / "arithmetic.h").read_text(), function, (here / "step.h").read_text()]
+    )
+
+
+def built(source: str) -> Any:
+    """Return the library of a source, compiled now or before.
+
+    Raises:
+        NotCompiled: there is no compiler, or it does not compile this.
+    """
+    try:
+        library = native.compiled(source, name="simd", has="steps")
+    except native.NotCompiled as error:
+        raise NotCompiled(f"the steps could not be compiled: {error}") from None
+    return library

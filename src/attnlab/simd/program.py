@@ -1,0 +1,155 @@
+"""A program: stages in order, each a nest of loops that fills one buffer."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from attnlab.simd.terms import (
+    Apply,
+    Buffer,
+    BufferKind,
+    Read,
+    Reduce,
+    Scalar,
+    Term,
+    Value,
+    broadcast,
+    contiguous,
+    expanded,
+    has_reduce,
+    permuted,
+    reshaped,
+)
+
+Operand = Value | Tensor | float
+"""What an operation takes: a value, or what is known already."""
+
+
+@dataclass(eq=False)
+class Stage:
+    """Fill (or, with is_sum, add to) the elements of a buffer: target[index] = term[index], for
+    each index of shape."""
+
+    shape: tuple[int, ...]
+    target: Read
+    term: Term
+    is_sum: bool = False
+
+
+@dataclass
+class Program:
+    """Buffers and stages, written by the operations one after the other."""
+
+    stages: list[Stage] = field(default_factory=list)
+    _constants: dict[tuple[object, ...], Buffer] = field(default_factory=dict)
+
+    def value(self, x: Operand) -> Value:
+        """Make a value of what is known: a scalar where all elements are equal, else a constant
+        buffer."""
+        if isinstance(x, Value):
+            return x
+        if not isinstance(x, Tensor):
+            return Value((), Scalar(float(x)))
+        shape, is_bool = tuple(x.shape), x.dtype == torch.bool
+        for axis in range(x.dim() if x.numel() else 0):
+            first = x.narrow(axis, 0, 1)
+            if bool((x == first).all()):  # nothing changes along this axis: it is not stored
+                x = first
+        term: Term = Scalar(float(x)) if x.numel() == 1 else self._constant(x, shape)
+        return Value(shape, Apply("is_true", (term,)) if is_bool else term, is_bool)
+
+    def _constant(self, x: Tensor, shape: tuple[int, ...]) -> Term:
+        key = (x.dtype, tuple(x.shape), x.contiguous().numpy().tobytes())
+        if key not in self._constants:
+            self._constants[key] = Buffer("constant", x.numel(), values=x.flatten())
+        place = Read(self._constants[key], contiguous(x.shape))
+        return expanded(Value(tuple(x.shape), place), shape).term
+
+    def apply(self, name: str, *operands: Operand, is_bool: bool = False) -> Value:
+        """Combine elements, with broadcasting; at most one operand goes on as an unfinished sum."""
+        values = [self.value(x) for x in operands]
+        shape = broadcast(*(value.shape for value in values))
+        arguments, has_sum = [], False
+        for value in values:
+            is_sum = has_reduce(value.term)
+            # What is computed is computed once, not once for each place that it is repeated at.
+            is_repeated = value.size < math.prod(shape) and not _is_plain(value.term)
+            if is_repeated or (is_sum and has_sum):
+                value = self.stored(value)
+            has_sum = has_sum or is_sum
+            arguments.append(expanded(value, shape).term)
+        return Value(shape, Apply(name, tuple(arguments)), is_bool)
+
+    def reduce(
+        self, name: Literal["add", "max"], x: Value, axes: list[int], *, keep: bool
+    ) -> Value:
+        """Sum over axes, or take the maximum."""
+        if not x.shape:
+            return x
+        if has_reduce(x.term):
+            x = self.stored(x)
+        axes = sorted(axis % len(x.shape) for axis in axes)
+        kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+        turned = permuted(x, kept + axes)
+        shape, sizes = turned.shape[: len(kept)], turned.shape[len(kept) :]
+        found = Value(shape, Reduce(name, turned.term, sizes) if axes else turned.term)
+        if not keep:
+            return found
+        return self.view(found, [1 if axis in axes else n for axis, n in enumerate(x.shape)])
+
+    def product(self, a: Operand, b: Operand) -> Value:
+        """Multiply matrices, (..., m, k) and (..., k, n) with the same leading axes."""
+        left, right = self.operand(a), self.operand(b)
+        *lead, m, k = left.shape
+        n = right.shape[-1]
+        left = expanded(self.view(left, [*lead, m, 1, k]), [*lead, m, n, k])
+        turned = permuted(right, [*range(len(lead)), -1, -2])
+        right = expanded(self.view(turned, [*lead, 1, n, k]), [*lead, m, n, k])
+        return Value((*lead, m, n), Reduce("add", Apply("mul", (left.term, right.term)), (k,)))
+
+    def operand(self, x: Operand) -> Value:
+        """Make sure that a value is read, not computed, since it is needed again and again."""
+        value = self.value(x)
+        return value if isinstance(value.term, Read | Scalar) else self.stored(value)
+
+    def view(self, x: Value, shape: list[int]) -> Value:
+        """Reshape, by a copy if need be."""
+        found = reshaped(x, shape)
+        if found is None:
+            found = reshaped(self.stored(x), shape)
+        assert found is not None
+        return found
+
+    def stored(self, x: Value, kind: BufferKind = "temporary") -> Value:
+        """Compute a value into a buffer of its own, and return the reading of it."""
+        buffer = self.buffer(x.size, kind)
+        place = Read(buffer, contiguous(x.shape))
+        self.store(x, place)
+        if x.is_bool:
+            return replace(x, term=Apply("is_true", (place,)))
+        return replace(x, term=place)
+
+    def store(self, x: Value, place: Read, *, is_sum: bool = False) -> None:
+        """Compute a value into a place."""
+        term = Apply("as_number", (x.term,)) if x.is_bool else x.term
+        if x.size:
+            self.stages.append(Stage(x.shape, place, term, is_sum))
+
+    def buffer(self, size: int, kind: BufferKind = "temporary") -> Buffer:
+        """Make a buffer."""
+        return Buffer(kind, max(size, 1))
+
+    def zeros(self, shape: tuple[int, ...]) -> Read:
+        """Make a buffer of zeros, to be written in parts or added to."""
+        place = Read(self.buffer(math.prod(shape)), contiguous(shape))
+        self.store(Value(shape, Scalar(0.0)), place)
+        return place
+
+
+def _is_plain(term: Term) -> bool:
+    return isinstance(term, Read | Scalar) or (
+        isinstance(term, Apply) and all(isinstance(a, Read) for a in term.arguments)
+    )

@@ -1,0 +1,372 @@
+"""One row of the batch at a time: which stages can share one loop over the rows.
+
+Computed stage by stage, every tensor would be written out for all rows and read again. Computed row
+by row, what lies between two stages is one row's share, which stays in the nearest cache; only sums
+over rows (gradients, the loss) are kept from row to row.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from attnlab.simd.program import Stage
+from attnlab.simd.terms import (
+    Apply,
+    Buffer,
+    Read,
+    Reduce,
+    Scalar,
+    Term,
+    contiguous,
+    reads,
+    with_reads,
+)
+
+
+@dataclass
+class Part:
+    """Stages that run one after the other, `rows` times over."""
+
+    rows: int
+    stages: list[Stage]
+
+
+_GIVEN = ("batch", "constant")
+
+
+def by_rows(stages: Sequence[Stage]) -> list[Part]:
+    """Put the stages into parts, with as much work as possible in one loop over rows."""
+    sizes = Counter[int]()
+    for stage in stages:
+        if stage.shape and 1 < stage.shape[0] <= 65_536:
+            sizes[stage.shape[0]] += _work(stage)
+    best, most = [Part(1, _grouped(stages))], 0
+    for rows, _ in sizes.most_common(4):
+        parts = _Rows(stages, rows).parts()
+        for part in parts:
+            work = sum(map(_work, part.stages)) * rows
+            if part.rows > 1 and work > most:
+                best, most = parts, work
+    return best
+
+
+def reduce_of(term: Term) -> Reduce | None:
+    """Return the sum in a term, of which there is at most one."""
+    if isinstance(term, Apply):
+        for argument in term.arguments:
+            found = reduce_of(argument)
+            if found is not None:
+                return found
+    return term if isinstance(term, Reduce) else None
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """The axis of a stage that the rows are the leading part of: its place (sums' axes come last),
+    and the rest."""
+
+    place: int
+    rest: int
+
+
+@dataclass
+class _Placed:
+    stage: Stage
+    time: int
+    axis: _Axis | None = None
+
+
+class _Rows:
+    """Places stages in time: 1, 3, … are loops over rows, 0, 2, … what comes between them.
+
+    A buffer is `sliced` when it is made row by row: then the rows are apart by so many elements in
+    it.
+    """
+
+    def __init__(self, stages: Sequence[Stage], rows: int) -> None:
+        self.rows = rows
+        self.sliced: dict[Buffer, int] = {}
+        self.made: dict[Buffer, int] = {}
+        self.placed: list[_Placed] = []
+        self.waiting: dict[Buffer, list[Stage]] = {}
+        self.given: set[Buffer] = set()
+        for stage in stages:
+            read = {read.buffer for read in _all_reads(stage)}
+            self.given |= {buffer for buffer in read if buffer.kind in _GIVEN}
+        self.early = _early(stages, self.given, rows)
+        left = Counter(stage.target.buffer for stage in stages)
+        for stage in stages:
+            buffer = stage.target.buffer
+            left[buffer] -= 1
+            is_begun = buffer in self.sliced or buffer in self.made or self._has_sliced(stage)
+            if is_begun or not left[buffer]:
+                self._place(stage)
+            else:  # zeros, to which the rows will be added
+                self.waiting.setdefault(buffer, []).append(stage)
+
+    def parts(self) -> list[Part]:
+        """Return the stages as they will run."""
+        kept_whole = self._kept_whole()
+        last = max(placed.time for placed in self.placed)
+        parts = []
+        for time in range(last + 1):
+            own = [self._final(placed, kept_whole) for placed in self.placed if placed.time == time]
+            if own:
+                parts.append(Part(self.rows if time % 2 else 1, _grouped(own)))
+        return parts
+
+    def _has_sliced(self, stage: Stage) -> bool:
+        return any(read.buffer in self.sliced for read in _all_reads(stage))
+
+    def _place(self, stage: Stage) -> None:
+        buffer = stage.target.buffer
+        waiting = self.waiting.pop(buffer, [])
+        if stage in self.early:
+            self.given.add(buffer)
+            self._place_all([*waiting, stage], None)
+            return
+        axis = self._axis(stage)
+        if axis is None:  # perhaps another part of the same buffer begins the rows
+            for other in waiting:
+                first = self._first_axis(other)
+                if first is not None:
+                    axis = self._axis(stage, other.target.strides[0] * first.rest)
+                    break
+        reduce = reduce_of(stage.term)
+        if axis is not None and reduce is not None and axis.place >= len(stage.shape):
+            self._place_all(waiting, None)
+            if reduce is not stage.term or stage.is_sum:
+                self._place_split(stage, reduce)
+                return
+            self._add(stage, axis, is_total=True)
+        elif axis is not None and self._sums_rows(stage, axis):
+            self._place_all(waiting, None)
+            self._add(stage, axis, is_total=True)
+        elif axis is not None:
+            apart = stage.target.strides[axis.place] * axis.rest
+            self.sliced[buffer] = apart
+            if self._place_all(waiting, apart):
+                self._add(stage, axis)
+            else:
+                del self.sliced[buffer]
+                self._place_all(waiting, None)
+                self._add(stage, None)
+        else:
+            self._place_all(waiting, None)
+            self._add(stage, None)
+
+    def _place_split(self, stage: Stage, reduce: Reduce) -> None:
+        """A sum over rows is complete only after the loop, and so is what is made of it."""
+        total = Buffer("temporary", math.prod(stage.shape))
+        place = Read(total, contiguous(stage.shape))
+        self._place(Stage(stage.shape, place, reduce))
+        self._place(replace(stage, term=_exchanged(stage.term, reduce, place)))
+
+    def _place_all(self, stages: list[Stage], apart: int | None) -> bool:
+        """Place stages that fill a buffer whose rows are so far apart (None: not by rows); False if
+        that cannot be."""
+        if apart is None:
+            for stage in stages:
+                self._add(stage, None)
+            return True
+        axes = [self._axis(stage, apart) for stage in stages]
+        if any(axis is None for axis in axes):
+            return False
+        for stage, axis in zip(stages, axes, strict=True):
+            self._add(stage, axis)
+        return True
+
+    def _add(self, stage: Stage, axis: _Axis | None, *, is_total: bool = False) -> None:
+        # No stage reads gradients, and each writes a gradient of its own.
+        before = [] if stage.target.buffer.kind == "gradient" else [stage.target]
+        time = 0
+        for read in (*_all_reads(stage), *before):
+            time = max(time, self.made.get(read.buffer, 0))
+        is_in_loop = axis is not None
+        if time % 2 != is_in_loop:
+            time += 1
+        buffer = stage.target.buffer
+        if is_total:
+            if not stage.is_sum:
+                self.placed.append(_Placed(Stage(stage.shape, stage.target, Scalar(0.0)), time - 1))
+            self.placed.append(_Placed(replace(stage, is_sum=True), time, axis))
+            self.made[buffer] = max(time + 1, self.made.get(buffer, 0))
+        else:
+            self.placed.append(_Placed(stage, time, axis))
+            self.made[buffer] = max(time, self.made.get(buffer, 0))
+
+    def _sums_rows(self, stage: Stage, axis: _Axis) -> bool:
+        return stage.is_sum and stage.target.strides[axis.place] == 0
+
+    def _axis(self, stage: Stage, apart: int | None = None) -> _Axis | None:
+        """Find the axis of a stage that goes through the rows of all that it reads."""
+        apart = self.sliced.get(stage.target.buffer, apart)
+        inputs = [read for read in _all_reads(stage) if read.buffer in self.sliced]
+        reduce, sizes = reduce_of(stage.term), sizes_of(stage)
+        if not inputs and apart is None:
+            return self._first_axis(stage)
+        for place, size in enumerate(sizes):
+            if size % self.rows:
+                continue
+            axis = _Axis(place, size // self.rows)
+            is_own = place < len(stage.shape)
+            if not is_own and reduce is not None and reduce.name != "add":
+                continue
+            rows = [self._one_row(read, sizes, axis, self.sliced[read.buffer]) for read in inputs]
+            if None in rows:
+                continue
+            if not is_own or self._sums_rows(stage, axis):
+                if apart is None:
+                    return axis
+                continue
+            between = stage.target.strides[place] * axis.rest
+            if (apart is None or between == apart) and self._one_row(
+                stage.target, sizes, axis, between
+            ) is not None:
+                return axis
+        return None
+
+    def _first_axis(self, stage: Stage) -> _Axis | None:
+        """Where rows begin: the first axis, if something that is given for each row is read along
+        it."""
+        if not stage.shape or stage.shape[0] % self.rows or isinstance(stage.term, Scalar):
+            return None
+        axis, step = _Axis(0, stage.shape[0] // self.rows), stage.target.strides[0]
+        if not any(read.buffer in self.given and read.strides[0] for read in _all_reads(stage)):
+            return None
+        if self._sums_rows(stage, axis):
+            return axis
+        row = self._one_row(stage.target, stage.shape, axis, step * axis.rest)
+        return None if row is None else axis
+
+    def _one_row(self, read: Read, sizes: Sequence[int], axis: _Axis, apart: int) -> Read | None:
+        """Turn a read of all rows into a read of one row's share, which lies by itself; None if
+        rows would mix."""
+        if axis.place >= len(read.strides) or apart == 0:
+            return None
+        if read.strides[axis.place] * axis.rest != apart:
+            return None
+        whole = apart * self.rows
+        steps = [*zip(read.strides, sizes, strict=False), (read.pick, read.pick_size)]
+        steps[axis.place] = (read.strides[axis.place], axis.rest)
+        steps = [(step, size) if size > 1 else (0, 1) for step, size in steps]
+        # An address is (outer · rows + row) · apart + inner; every step must belong to one of them.
+        inner = read.offset % apart + sum(step * (size - 1) for step, size in steps if step < apart)
+        outer = [step for step, _ in steps if step >= apart]
+        if inner >= apart or (read.offset // apart) % self.rows:
+            return None
+        if any(step % whole for step in outer):
+            return None
+        *strides, pick = (step if step < apart else step // self.rows for step, _ in steps)
+        offset = read.offset // whole * apart + read.offset % apart
+        return replace(read, strides=tuple(strides), offset=offset, pick=pick)
+
+    def _kept_whole(self) -> set[Buffer]:
+        """Find what is made row by row but needed elsewhere than in the same loop, as gradients
+        are."""
+        loops: dict[Buffer, set[int]] = {}
+        for placed in self.placed:
+            for read in (*_all_reads(placed.stage), placed.stage.target):
+                if read.buffer in self.sliced:
+                    loops.setdefault(read.buffer, set()).add(placed.time)
+        found = set()
+        for buffer, times in loops.items():
+            if len(times) > 1 or buffer.kind != "temporary":
+                found.add(buffer)
+        return found
+
+    def _final(self, placed: _Placed, kept_whole: set[Buffer]) -> Stage:
+        stage, axis = placed.stage, placed.axis
+        if axis is None:
+            return stage
+        sizes = sizes_of(stage)
+
+        def changed(read: Read) -> Read:
+            apart = self.sliced.get(read.buffer)
+            if apart is None or read.buffer in kept_whole:
+                if axis.place >= len(read.strides):
+                    return replace(read, row=0)
+                stride = read.strides[axis.place]
+                kept = 0 if axis.rest == 1 else stride
+                strides = _with(read.strides, axis.place, kept)
+                return replace(read, strides=strides, row=stride * axis.rest)
+            found = self._one_row(read, sizes, axis, apart)
+            assert found is not None
+            return found
+
+        target = with_reads(stage.target, changed)
+        term = with_reads(stage.term, changed)
+        assert isinstance(target, Read)
+        if axis.place < len(stage.shape):
+            shape = _with(stage.shape, axis.place, axis.rest)
+            return replace(stage, shape=shape, target=target, term=term)
+        reduce = reduce_of(term)
+        assert reduce is not None
+        own = _with(reduce.sizes, axis.place - len(stage.shape), axis.rest)
+        changed_term = _exchanged(term, reduce, replace(reduce, sizes=own))
+        return replace(stage, target=target, term=changed_term)
+
+
+def _with(numbers: tuple[int, ...], place: int, number: int) -> tuple[int, ...]:
+    """Exchange one of them."""
+    return (*numbers[:place], number, *numbers[place + 1 :])
+
+
+def _early(stages: Sequence[Stage], given: set[Buffer], rows: int) -> set[Stage]:
+    """Find what is computed before the loop, since every row needs the sum of all: how many tokens
+    count, say.
+
+    It must be known without the model, as must all that it is made of.
+    """
+    known, found = set(given), []
+    for stage in stages:
+        inputs = {read.buffer for read in _all_reads(stage)}
+        if inputs and inputs <= known and not stage.is_sum:
+            known.add(stage.target.buffer)
+            found.append(stage)
+    early, wanted = set[Stage](), set[Buffer]()
+    for stage in reversed(found):
+        is_total = not stage.shape or stage.shape[0] % rows > 0
+        if is_total or stage.target.buffer in wanted:
+            early.add(stage)
+            wanted |= {read.buffer for read in _all_reads(stage)}
+    return early
+
+
+def _all_reads(stage: Stage) -> Iterable[Read]:
+    yield from reads(stage.term)
+    if stage.target.where is not None:
+        yield stage.target.where
+
+
+def _exchanged(term: Term, old: Reduce, new: Term) -> Term:
+    if term is old:
+        return new
+    if isinstance(term, Apply):
+        arguments = tuple(_exchanged(argument, old, new) for argument in term.arguments)
+        return replace(term, arguments=arguments)
+    return term
+
+
+def sizes_of(stage: Stage) -> tuple[int, ...]:
+    """Return the sizes of a stage's loops, those of its sum last."""
+    reduce = reduce_of(stage.term)
+    return stage.shape if reduce is None else stage.shape + reduce.sizes
+
+
+def _work(stage: Stage) -> int:
+    return math.prod(sizes_of(stage))
+
+
+def _grouped(stages: Sequence[Stage]) -> list[Stage]:
+    """Move each sum for a gradient to where its last input is made, so that nothing waits for it in
+    the cache."""
+    made: dict[Buffer, int] = {}
+    keys = []
+    for index, stage in enumerate(stages):
+        is_early = stage.target.buffer.kind == "gradient" or stage.is_sum
+        inputs = [made.get(read.buffer, -1) for read in (*_all_reads(stage), stage.target)]
+        keys.append((max(inputs, default=-1) if is_early else index, index))
+        made[stage.target.buffer] = max(keys[-1][0], made.get(stage.target.buffer, -1))
+    return [stage for _, stage in sorted(zip(keys, stages, strict=True), key=lambda pair: pair[0])]

@@ -1,0 +1,184 @@
+import itertools
+import math
+
+import pytest
+import torch
+
+from attnlab.core import stats
+from attnlab.core.stats import (
+    Interval,
+    assign,
+    is_above,
+    mean_interval,
+    mean_silhouette,
+    share_interval,
+    sign_test,
+    student_quantile,
+)
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments import run, train_population
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"),
+    [
+        (1, 12.7062),
+        (2, 4.3027),
+        (3, 3.1824),
+        (4, 2.7764),
+        (9, 2.2622),
+        (19, 2.0930),
+        (29, 2.0452),
+        (199, 1.9720),
+    ],
+)
+def test_the_quantiles_are_those_of_the_printed_tables(freedom, expected):
+    assert student_quantile(freedom) == pytest.approx(expected, abs=1e-4)
+
+
+def test_wilsons_interval_is_the_printed_one():
+    # 8 of 10: Wilson's 95 % interval is 0.4902 to 0.9433.
+    found = share_interval(8, 10)
+    assert (round(found.low, 4), round(found.high, 4)) == (0.4902, 0.9433)
+
+
+@pytest.mark.parametrize("count", [3, 20])
+def test_about_95_of_100_intervals_hold_the_true_mean(count):
+    draws = (
+        torch.randn(4_000, count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        + 7
+    )
+    found = [mean_interval(row) for row in draws.tolist()]
+    held = sum(each.low <= 7 <= each.high for each in found) / len(found)
+    assert held == pytest.approx(0.95, abs=0.012)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_about_95_of_100_intervals_hold_the_true_share(share):
+    draws = torch.rand(4_000, 40, generator=torch.Generator().manual_seed(1)) < share
+    found = [share_interval(int(count), 40) for count in draws.sum(-1)]
+    held = sum(each.low <= share <= each.high for each in found) / len(found)
+    assert held == pytest.approx(0.95, abs=0.025)
+
+
+def test_an_interval_that_holds_the_bound_or_has_no_ends_decides_nothing():
+    assert is_above(Interval(0.5, -0.8, 1.7), 0) is None
+    assert is_above(mean_interval([1.0]), 0) is None
+    assert is_above(Interval(-9.0, -12.0, -0.1), 0) is False
+    assert is_above(Interval(2.0, 0.1, 4.0), 0) is True
+
+
+def test_one_value_has_no_interval_and_none_no_mean():
+    assert math.isnan(mean_interval([1.0]).low)
+    with pytest.raises(WrongUsage, match="at least one"):
+        mean_interval([])
+    with pytest.raises(WrongUsage, match="5 of 4"):
+        share_interval(5, 4)
+
+
+def test_nothing_and_everything_touch_the_ends():
+    assert share_interval(0, 5).low == 0.0
+    assert share_interval(5, 5).high == 1.0
+
+
+def wide_shares(monkeypatch):
+    """Wilson's interval, 5 % too wide."""
+    wide = 1.05 * stats.normal_quantile()
+    monkeypatch.setattr(stats, "normal_quantile", lambda: wide)
+
+
+def narrow_means(monkeypatch):
+    """Student's quantile, 1 % too small."""
+    real = stats.student_quantile
+    monkeypatch.setattr(stats, "student_quantile", lambda freedom: 0.99 * real(freedom))
+
+
+def means_by_the_normal_distribution(monkeypatch):
+    monkeypatch.setattr(stats, "student_quantile", lambda freedom: stats.normal_quantile())
+
+
+def means_by_the_variance_of_a_population(monkeypatch):
+    """Divided by n, not by n - 1."""
+    real = stats.mean_interval
+
+    def too_narrow(values):
+        mean, low, high = real(values)
+        share = math.sqrt((len(values) - 1) / len(values))
+        return stats.Interval(mean, mean - share * (mean - low), mean + share * (high - mean))
+
+    monkeypatch.setattr(stats, "mean_interval", too_narrow)
+
+
+def means_without_ends(monkeypatch):
+    monkeypatch.setattr(stats, "student_quantile", lambda freedom: math.nan)
+
+
+FAULTS = [
+    means_without_ends,
+    wide_shares,
+    narrow_means,
+    means_by_the_normal_distribution,
+    means_by_the_variance_of_a_population,
+]
+
+
+@pytest.mark.parametrize("plant", FAULTS)
+@pytest.mark.parametrize("start", [run, train_population])
+def test_no_run_starts_with_intervals_that_are_not_the_known_ones(
+    plant, start, monkeypatch, tmp_path
+):
+    plant(monkeypatch)
+    with pytest.raises(
+        CouldNotRun, match=r"no claim of it can be trusted\. Install attnlab and SciPy anew\."
+    ):
+        start("sorting", out=tmp_path / "run", steps=1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_intervals_are_the_known_ones():
+    stats.check_intervals()
+
+
+@pytest.mark.parametrize(
+    ("wins", "losses", "expected"), [(5, 0, 2 / 32), (0, 0, 1.0), (3, 3, 1.0), (1, 8, 20 / 512)]
+)
+def test_the_sign_test_is_the_two_sided_exact_one(wins, losses, expected):
+    assert sign_test(wins, losses) == sign_test(losses, wins) == pytest.approx(expected)
+
+
+def drawn(*shape, seed=0):
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("size", range(1, 7))
+def test_the_assignment_is_the_cheapest_of_all(size):
+    for seed in range(20):
+        costs = drawn(size, size, seed=seed)
+        cheapest = min(
+            sum(costs[i, p[i]] for i in range(size)) for p in itertools.permutations(range(size))
+        )
+        found = assign(costs)
+        assert sorted(found) == list(range(size))
+        assert sum(costs[i, found[i]] for i in range(size)) == pytest.approx(
+            float(cheapest), abs=1e-5
+        )
+
+
+def test_an_assignment_of_a_hundred_is_no_longer_wait():
+    assert sorted(assign(drawn(100, 100))) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    "costs", [torch.zeros(2, 3), torch.tensor([[float("nan")]]), torch.tensor([[float("inf")]])]
+)
+def test_costs_that_are_no_square_of_numbers_are_refused(costs):
+    with pytest.raises(WrongUsage, match="a square of finite costs"):
+        assign(costs)
+
+
+def test_silhouette_is_one_for_points_and_nothing_for_a_group_of_one():
+    apart = torch.tensor(
+        [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0]]
+    )
+    assert mean_silhouette(apart, torch.tensor([0, 0, 1, 1])) == 1.0
+    assert mean_silhouette(apart[:2, :2], torch.tensor([0, 1])) == 0.0
