@@ -31,7 +31,7 @@ def main() -> None:
         )
         for scheme in ("light", "dark"):
             page = browser.new_page(
-                viewport={"width": 1120, "height": 1600},
+                viewport={"width": 1280, "height": 1600},
                 color_scheme=scheme,
                 device_scale_factor=1.5,
             )
