@@ -401,7 +401,7 @@ def test_speed_is_one_switch_for_both_paths_called_or_within(monkeypatch):
 
 
 def test_speed_of_a_model_takes_its_faster_products_and_a_mistake_chooses_nothing(models):
-    model = models["gpt2"]
+    model, before = models["gpt2"], linears._setting
     with attnlab.speed(model):
         assert any("forward" in vars(each) for each in model.modules())
     assert not any("forward" in vars(each) for each in model.modules())
@@ -409,6 +409,6 @@ def test_speed_of_a_model_takes_its_faster_products_and_a_mistake_chooses_nothin
         attnlab.speed()
     with pytest.raises(WrongUsage, match="got a str"):
         attnlab.speed("gpt2", matrix="onednn")
-    assert linears._setting is None
+    assert linears._setting is before
     with pytest.raises(WrongUsage, match="the matrix path must be one of"):
         attnlab.speed(matrix="mkl")
