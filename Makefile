@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 
 # The main job on real input: all five systems, a report each, one table of all claims, the gallery over them.
 # Real sentences are read from DATA where it is there (text,label,split); without it, the built-in film verdicts serve.
-# QUICK=--quick does the same in a minute and a half.
+# QUICK=--quick does the same in about two minutes.
 DATA  ?= $(firstword $(wildcard data/rt_polarity.csv ../shared/data/rt_polarity.csv))
 QUICK ?=
 run: $(VENV)/all.done
@@ -16,8 +16,8 @@ run: $(VENV)/all.done
 
 # A minute of tests, for each save: names and floors, formulas, every site, one experiment from end to end.
 QUICK_TESTS = $(addprefix tests/,test_architecture.py test_configs.py test_display.py test_doctests.py \
-  test_first_house.py test_sites.py core tasks design models parts/test_attend.py parts/test_masks.py \
-  edits/test_edits_in_numpy.py look/recording draw/test_document.py experiments/test_sorting.py)
+  test_first_house.py test_sites.py core tasks parts/test_attend.py \
+  edits/test_edits_in_numpy.py look/recording/test_looking.py draw/test_document.py experiments/test_sorting.py)
 quick: $(VENV)/test.done
 	$(BIN)/pytest -n 2 --dist loadgroup -q $(QUICK_TESTS)
 

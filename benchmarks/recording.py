@@ -293,7 +293,7 @@ def main() -> None:
         length, how = options.measure.split(",")
         print(measure_memory(int(length), how))
         return
-    if unknown := set(options.part.split(",")) - {"points", "weights", "memory"}:
+    if unknown := set(options.part.split(",")) - {"hooks", "weights", "memory"}:
         parser.error(
             f"unknown parts: {', '.join(sorted(unknown))}; known are hooks, weights, memory."
         )
