@@ -1,7 +1,7 @@
 """How long `attnlab.load` takes with all its checks: this source tree beside another one.
 
-    git worktree add /tmp/before COMMIT
-    python benchmarks/loading.py --before /tmp/before/src [--rounds 15]
+    git worktree add ../before COMMIT
+    python benchmarks/loading.py --before ../before/src [--rounds 15]
 
 A T5 of two layers is loaded as a live module and from a folder, by one process for each tree; they
 take turns, so that what slows the machine slows both. Processor time, one thread. Below 1 this tree
