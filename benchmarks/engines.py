@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from attnlab.core.stats import mean_interval
 from attnlab.experiments.experiment import Problem
 from attnlab.experiments.population.fit import learnable
-from attnlab.experiments.population.members import MemberId
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.population_heads import record_heads
+from attnlab.experiments.population.report import make_report
 from attnlab.experiments.registry import config
 from attnlab.train.history import Evaluation
 from attnlab.train.loop import train_together
@@ -66,10 +66,8 @@ def train(name: str, num_seeds: int, steps: int) -> Found:
     assert found.layout == layout, f"{layout} was asked for, {found.layout} came"
     own_states = [member.model.state_dict() for member in members]
     weights = {key: torch.stack([each[key] for each in own_states]) for key in own_states[0]}
-    places = tuple(MemberId(seed, 0) for seed in seeds)
-    population = Population(
-        "sorting", {}, ({},), places, found.history, weights, found.layout, settings, experiment
-    )
+    own = (found.history, weights, found.layout)
+    population = Population("sorting", {}, settings, ({},), tuple(seeds), *own, make_report)
     return Found(population, [torch.stack(each) for each in kept])
 
 

@@ -295,7 +295,7 @@ class Faster(Attnlab):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        from attnlab.pretrained.speed import faster_products
+        from attnlab.pretrained.backends.registry import faster_products
 
         self._asked = ExitStack()
         self._asked.enter_context(faster_products(self.model))

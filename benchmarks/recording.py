@@ -43,6 +43,7 @@ SITED = (
     "attnlab.parts.blocks",
     "attnlab.models.config",
     "attnlab.models.embedding",
+    "attnlab.models.stack",
     "attnlab.models.decoder",
 )
 SIZES = {

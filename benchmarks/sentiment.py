@@ -20,15 +20,12 @@ from attnlab import seeds
 from attnlab.configs import parse_settings
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.sentiment.baseline import train_baselines
-from attnlab.experiments.sentiment.comparison import accuracy_interval, difference_interval, mcnemar
-from attnlab.experiments.sentiment.config import ModelName, SentimentConfig
+from attnlab.experiments.sentiment.comparison import gain_over, mcnemar
+from attnlab.experiments.sentiment.config import MODELS, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
-from attnlab.experiments.sentiment.fit import TrainedModel, build, prepare, train_model
-from attnlab.experiments.sentiment.sentiment_claims import Outcome
+from attnlab.experiments.sentiment.fit import Outcome, prepare, train_all
 from attnlab.models.parameters import count_from_model
 from attnlab.tasks.texts import Split, split_by_text
-
-MODELS: tuple[ModelName, ...] = ("mini", "best")
 
 
 def outcome_of(
@@ -40,16 +37,11 @@ def outcome_of(
 ) -> Outcome:
     """Train the models and both baselines on one split."""
     prepared = {name: prepare(name, config, arrangement, data.classes) for name in names}
-    trained: dict[ModelName, list[TrainedModel]] = {name: [] for name in names}
-    for name in names:
-        for member in range(config.seeds):
-            model = build(prepared[name], config, seed, member)
-            trained[name].append(train_model(model, prepared[name], config, Run(seed), member))
-            print(
-                f"  {arrangement.name}, {name} {member}: {trained[name][-1].accuracy:.4f}",
-                file=sys.stderr,
-            )
-    return Outcome(prepared, trained, train_baselines(arrangement.split, data.classes))
+    found = train_all(config, Run(seed), prepared)
+    for name, correct in found.correct.items():
+        shown = " ".join(f"{accuracy:.4f}" for accuracy in correct.double().mean(1).tolist())
+        print(f"  {arrangement.name}, {name}: {shown}", file=sys.stderr)
+    return found
 
 
 def print_outcome(outcome: Outcome) -> None:
@@ -60,25 +52,21 @@ def print_outcome(outcome: Outcome) -> None:
     )
     print("| --- | --- | --- | --- | --- | --- |")
     for name, found in outcome.models.items():
-        correct, each = outcome.correct(name), [model.accuracy for model in found]
+        correct = outcome.correct[name]
+        each = correct.double().mean(1).tolist()
         gains = []
         for baseline in outcome.baselines:
-            gain, p = (
-                difference_interval(correct, baseline.correct),
-                mcnemar(correct[0], baseline.correct),
-            )
-            gains.append(
-                f"{gain.value * 100:+.1f} ({gain.low * 100:+.1f} to {gain.high * 100:+.1f}, p "
-                f"{p:.2g})"
-            )
-        value, low, high = accuracy_interval(correct.double().mean(0))
+            other = outcome.correct[baseline.name]
+            gain, p = gain_over(correct, other), mcnemar(correct[0], other[0])
+            gains.append(f"{gain.points} ({gain.ends}, p {p:.2g})")
+        value, low, high = outcome.accuracy(name)
         size = sum(count_from_model(found[0].model).values())
         print(
             f"| {name} | {value:.4f} | {low:.4f} to {high:.4f} | {min(each):.4f} to "
             f"{max(each):.4f} | {size:,} | {'; '.join(gains)} |"
         )
     for baseline in outcome.baselines:
-        value, low, high = accuracy_interval(baseline.correct)
+        value, low, high = outcome.accuracy(baseline.name)
         print(
             f"| {baseline.name} | {value:.4f} | {low:.4f} to {high:.4f} | | "
             f"{baseline.num_parameters:,} | |"
@@ -98,14 +86,12 @@ def cross_validate(config: SentimentConfig, data: Data, folds: int) -> None:
             rest, 1 / 9, seeds.generator(fold, "benchmark", "validation")
         )
         split = Split(train, validation, [rows[place] for place in sorted(held)])
-        outcome = outcome_of(
-            config, data, Arrangement(f"fold {fold + 1}", split, 0), fold, ("best",)
-        )
-        correct.setdefault("best", []).append(outcome.correct("best")[0])
+        outcome = outcome_of(config, data, Arrangement(f"fold {fold + 1}", split), fold, ("best",))
+        correct.setdefault("best", []).append(outcome.correct["best"][0])
         for baseline in train_baselines(
             Split([*train, *validation], validation, split.test), data.classes
         ):
-            correct.setdefault(baseline.name, []).append(baseline.correct)
+            correct.setdefault(baseline.name, []).append(baseline.answers == outcome.labels)
     joined = {name: torch.cat(parts) for name, parts in correct.items()}
     names = [name for name in joined if name != "best"]
     print(
@@ -119,7 +105,7 @@ def cross_validate(config: SentimentConfig, data: Data, folds: int) -> None:
     print("| --- | --- | --- |" + " --- |" * len(names))
     for name, found in joined.items():
         spread = torch.stack([part.double().mean() for part in correct[name]])
-        gains = [difference_interval(found.unsqueeze(0), joined[other]) for other in names]
+        gains = [gain_over(found.unsqueeze(0), joined[other]) for other in names]
         shown = [
             f"{gain.value * 100:+.2f} ({gain.low * 100:+.2f} to {gain.high * 100:+.2f})"
             for gain in gains

@@ -6,6 +6,7 @@ import tempfile
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
 
 settings.register_profile(
@@ -21,15 +22,17 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(
 )  # nobody's own cache is touched
 
 
-# A file goes to one worker as a whole where its fixtures train something for all of its tests.
-TRAINED_ONCE = ("cli", "experiments")
+# What a file makes once for all of its tests is made by one worker alone.
+ONCE = {"module", "package"}
 
 
 @pytest.hookimpl(wrapper=True)  # before the workers read the groups, and after
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        if item.path.parent.name in TRAINED_ONCE:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        found = item._fixtureinfo.name2fixturedefs.values()
+        is_shared = any(each.scope in ONCE for definitions in found for each in definitions)
+        if is_shared and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
     yield
     if config.getoption("loadgroup", default=False):
         unheard = [
@@ -46,6 +49,27 @@ def _figures_only_for_shared_runs(request, monkeypatch):
 
     The runs that all tests of a file share are made before, with figures.
     """
-    if request.path.parent.name == "experiments":
+    if request.path.parent.name in ("cli", "experiments") and "drawn" not in request.fixturenames:
         named = lambda name, draw: {f"{name}.png": b"-", f"{name}.svg": b"-"}  # noqa: E731
         monkeypatch.setattr("attnlab.draw.figures.to_files", named)
+
+
+@pytest.fixture
+def drawn():
+    """Draw the figures of this test's runs."""
+
+
+@pytest.fixture(scope="session")
+def sorter(tmp_path_factory):
+    """The folder of a run whose model sorts, made once for all workers; copy it to change it."""
+    from attnlab.cli import main
+
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "sorter"
+    with FileLock(shared / "sorter.lock"):
+        if not folder.exists():
+            settings = ["steps=1200", "learning_rate=1e-2", "evaluate_every=200"]
+            assert main(["run", "sorting", "-q", "--out", str(folder), "--set", *settings]) == 0
+    return folder

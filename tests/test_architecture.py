@@ -342,9 +342,9 @@ def test_the_tools_are_pinned_alike_everywhere():
         ("summarise", "summarize", "look.summaries:summarize"),
         ("draw_head", "plot.head", "plot:head"),
         ("Temperature", "edits.Temperature", "edits:Temperature"),
-        ("search", "tune", "experiments.search:tune"),
+        ("search", "tune", "experiments.tune:tune"),
         ("open_run", "open(folder)", "experiments.population:open_run"),
-        ("faster_products", "speed(model)", "pretrained.speed:faster_products"),
+        ("faster_products", "speed(model)", "pretrained.backends.registry:faster_products"),
         ("use_matrix_path", "speed(matrix=…)", "parts.linear:use_matrix_path"),
     ],
 )

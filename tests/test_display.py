@@ -23,9 +23,10 @@ from attnlab.draw.sections import ReportContent
 from attnlab.edits import Edit
 from attnlab.edits.effects import assess
 from attnlab.errors import CouldNotRun
-from attnlab.experiments import Claim, Report
-from attnlab.experiments.search.trial import Trial
-from attnlab.experiments.search.tuner import Search
+from attnlab.experiments.claims import Claim
+from attnlab.experiments.report import Report
+from attnlab.experiments.tune.study import Trial
+from attnlab.experiments.tune.tuner import Search
 from attnlab.look.questions import Continuation
 from attnlab.look.recording.tokens import Sides
 from attnlab.look.trace import HeadTrace, Step, Trace
@@ -162,7 +163,7 @@ EXAMPLES = {
     "Recording": recording,
     "Report": report,
     "Search": lambda: Search(
-        [Trial(number, {EVIL: number}, 8, 8) for number in range(99)], sweep().report
+        [Trial({EVIL: number}, 8, 8, number=number) for number in range(99)], sweep().report
     ),
     "Shown": lambda: attnlab.draw.view.page.Shown(EVIL * 9999),
     "Speed": speed,
@@ -172,7 +173,7 @@ EXAMPLES = {
     "Tile": lambda: attnlab.Zoom(*torch.rand(2, 99, 8).double()).tile(0, 0, 0),
     "Trace": trace,
     "Trained": lambda: population().trained(0),
-    "Trial": lambda: Trial(0, {EVIL: 1}, 8, 8, refusal=EVIL * 99),
+    "Trial": lambda: Trial({EVIL: 1}, 8, 8, number=0, refusal=EVIL * 99),
     "Zoom": lambda: attnlab.Zoom(torch.rand(99, 8), torch.rand(99, 8)),
 }
 
@@ -182,7 +183,6 @@ SMALL = {
     "Cell",
     "Difference",
     "Interval",
-    "MemberId",
     "Place",
     "Problem",
     "ProblemDescription",

@@ -69,7 +69,7 @@ for _place, _names in _MOVED.items():
     _RENAMED |= {name: f"{_place}.{name}" for name in _names.split()}
 
 _REPLACED = {
-    "faster_products": ("speed(model)", "pretrained.speed.faster_products"),
+    "faster_products": ("speed(model)", "pretrained.backends.registry.faster_products"),
     "open_document": ("open(folder)", "look.long_text.open_document"),
     "open_population": ("open(folder)", "experiments.population.open_population"),
     "open_recording": ("open(folder)", "look.open_recording"),

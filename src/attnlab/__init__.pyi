@@ -20,8 +20,8 @@ from attnlab.experiments.population import train_population as train_population
 from attnlab.experiments.prompts import ask as ask
 from attnlab.experiments.registry import run as run
 from attnlab.experiments.resumption import resume as resume
-from attnlab.experiments.search import tune as tune
 from attnlab.experiments.sweeps import sweep as sweep
+from attnlab.experiments.tune import tune as tune
 from attnlab.experiments.viewer import show as show
 from attnlab.look import record as record
 from attnlab.look.corpus import Corpus as Corpus
@@ -48,8 +48,8 @@ from attnlab.parts.attend import attend as attend
 from attnlab.parts.heads import multi_head_attention as multi_head_attention
 from attnlab.parts.masks import causal_mask as causal_mask
 from attnlab.parts.masks import padding_mask as padding_mask
+from attnlab.pretrained.backends.registry import speed as speed
 from attnlab.pretrained.model import Family as Family
 from attnlab.pretrained.model import register_family as register_family
-from attnlab.pretrained.speed import speed as speed
 
 __version__: str

@@ -175,17 +175,17 @@ def _repr_html(self: Any) -> str:
         ]
         body = "".join(f"<tr>{line}</tr>" for line in lines[1:])
         parts.append(f"<table><thead><tr>{lines[0]}</tr></thead><tbody>{body}</tbody></table>")
-        parts += [f"<p>{more}</p>" for more in _left_out(len(card.rows), _ROWS, "row")]
-        parts += [f"<p>{more}</p>" for more in _left_out(len(card.columns), _COLUMNS, "column")]
+        parts += [_left_out(len(card.rows), _ROWS, "row")]
+        parts += [_left_out(len(card.columns), _COLUMNS, "column")]
     if card.lines:
         parts.append(f"<pre>{_escaped(chr(10).join(card.lines[:_ROWS]))}</pre>")
-        parts += [f"<p>{more}</p>" for more in _left_out(len(card.lines), _ROWS, "line")]
+        parts += [_left_out(len(card.lines), _ROWS, "line")]
     return f'<div style="overflow-x:auto">{"".join(parts)}</div>'
 
 
-def _left_out(number: int, most: int, noun: str) -> list[str]:
+def _left_out(number: int, most: int, noun: str) -> str:
     more = number - most
-    return [f"… {more:,} more {noun}{'s' * (more > 1)}"] if more > 0 else []
+    return f"<p>… {more:,} more {noun}{'s' * (more > 1)}</p>" if more > 0 else ""
 
 
 def _aligned(column: Sequence[str], has_head: bool) -> list[str]:

@@ -53,11 +53,9 @@ class Bar:
 
     def __repr__(self) -> str:
         stage = f"{self._title}: {self._stage}" if self._stage else self._title
-        far = ""
+        far = f"{self._done:,}" if self._done or self._total else ""
         if self._total:
-            far = f"{self._done:,} of {self._total:,}"
-        elif self._done:
-            far = f"{self._done:,}"
+            far += f" of {self._total:,}"
         return "  ".join(filter(None, (stage, far, figures_text(self._figures), self._told)))
 
     def _repr_html_(self) -> str:
@@ -88,16 +86,12 @@ def figures_text(figures: Mapping[str, float]) -> str:
     """Write the figures of a training in a few words."""
     shown = []
     if "loss" in figures:
-        spread = (
-            f" ({figures['loss_low']:.4f} to {figures['loss_high']:.4f})"
-            if "loss_low" in figures
-            else ""
-        )
-        shown.append(f"loss {figures['loss']:.4f}{spread}")
-    if "accuracy" in figures:
-        shown.append(f"right {figures['accuracy']:.1%}")
-    if "solved" in figures:
-        shown.append(f"solved {figures['solved']:.1%}")
+        shown.append(f"loss {figures['loss']:.4f}")
+    if "loss_low" in figures:
+        shown[-1] += f" ({figures['loss_low']:.4f} to {figures['loss_high']:.4f})"
+    for name, word in (("accuracy", "right"), ("solved", "solved")):
+        if name in figures:
+            shown.append(f"{word} {figures[name]:.1%}")
     return "  ".join(shown)
 
 

@@ -18,7 +18,9 @@ Attention weights are `(batch, head, query, key)`, always, also for one head.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
+import torch
 from torch import Tensor
 
 from attnlab.errors import WrongUsage
@@ -62,10 +64,13 @@ def check_attention_shapes(query: Tensor, key: Tensor, value: Tensor, mask: Tens
         )
     leading: Sequence[int] = query.shape[:-2]
     if not leading == key.shape[:-2] == value.shape[:-2]:
-        leading = _broadcast(
-            {"query": query.shape[:-2], "key": key.shape[:-2], "value": value.shape[:-2]},
-            "leading axes",
-        )
+        axes = (leading, key.shape[:-2], value.shape[:-2])
+        try:
+            leading = torch.broadcast_shapes(*axes)  # type: ignore[no-untyped-call]
+        except RuntimeError:
+            names = zip(("query", "key", "value"), map(shape_text, axes), strict=True)
+            found = ", ".join(f"{name} {text}" for name, text in names)
+            raise WrongUsage(f"the leading axes must broadcast together; got {found}.") from None
     if mask is not None:
         _check_mask(mask, (*leading, query.shape[-2], key.shape[-2]))
 
@@ -95,22 +100,14 @@ def _check_mask(mask: Tensor, scores: Sequence[int]) -> None:
         )
 
 
+def require_choice(name: str, value: object, kind: object) -> None:
+    """Raise `WrongUsage` naming `value` unless it is one of a `Literal`'s."""
+    if value not in get_args(kind):
+        raise WrongUsage(f"{name} must be one of {', '.join(get_args(kind))}; got {value!r}.")
+
+
 def require_integer(name: str, number: object, *, low: int = 1) -> int:
     """Return `number` as an int of at least `low`, or raise `WrongUsage` naming it."""
     if isinstance(number, bool) or not isinstance(number, int) or number < low:
         raise WrongUsage(f"{name} must be an integer of at least {low}; got {number!r}.")
     return number
-
-
-def _broadcast(shapes: dict[str, Iterable[int]], what: str) -> tuple[int, ...]:
-    sizes = {name: tuple(shape) for name, shape in shapes.items()}
-    longest = max(len(shape) for shape in sizes.values())
-    padded = [(1,) * (longest - len(shape)) + shape for shape in sizes.values()]
-    result = []
-    for column in zip(*padded, strict=True):
-        real = {size for size in column if size != 1}
-        if len(real) > 1:
-            shown = ", ".join(f"{name} {shape_text(shape)}" for name, shape in sizes.items())
-            raise WrongUsage(f"the {what} must broadcast together; got {shown}.")
-        result.append(real.pop() if real else 1)
-    return tuple(result)

@@ -15,7 +15,7 @@ from attnlab.cli.resolve_run import SYSTEMS
 from attnlab.experiments import registry
 from attnlab.experiments.sorting import SortingConfig
 
-SORTING = ("attnlab.experiments.sorting", "SortingConfig")
+SORTING = registry.EXPERIMENTS["sorting"]
 TINY = ["first.steps=20", "second.steps=20"]
 
 
@@ -117,6 +117,7 @@ def test_a_wrong_setting_is_told_before_anything_runs(capsys, tmp_path, setting,
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_open_makes_the_gallery_of_a_folder_of_runs(capsys, monkeypatch, tmp_path):
     opened = []
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
@@ -174,10 +175,10 @@ def test_a_setting_without_its_experiment_names_one_that_has_it(capsys):
 
 
 def test_an_experiment_without_a_model_to_ask_says_so_with_the_runs_own_name(capsys, monkeypatch):
-    from attnlab.experiments import sorting
+    from attnlab.experiments.sorting import sorter
 
     run(capsys, "run", "first", "-q", "--set", "steps=4")
-    monkeypatch.delattr(sorting, "ask")
+    monkeypatch.delattr(sorter, "ask")
     status, _, err = run(capsys, "trace", "first", "cab")
     assert status == 2
     assert "has no model to ask; look at it with: attnlab open runs/first" in err

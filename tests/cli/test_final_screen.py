@@ -9,9 +9,10 @@ import pytest
 from rich.console import Console
 
 from attnlab.cli import progress as progress_module
-from attnlab.cli.final_screen import _FINDINGS, show_final_screen
+from attnlab.cli.final_screen import show_final_screen
 from attnlab.cli.progress import progress
 from attnlab.cli.run_all import Estimate
+from attnlab.cli.terminal import words
 from attnlab.draw.sections import ReportContent
 from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim
@@ -87,7 +88,7 @@ def test_a_finding_whose_claim_failed_is_not_said(capsys, monkeypatch):
 
 
 def test_the_claim_that_tells_most_is_one_that_its_system_makes():
-    for name, (claim, _) in _FINDINGS.items():
+    for name, (claim, _) in words("findings").items():
         folder = Path(registry.find(name).experiment.__file__).parent
         made = (
             {f"best_beats_{each.key}" for each in BASELINES.values()}

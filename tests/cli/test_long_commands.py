@@ -12,7 +12,7 @@ from tests.pretrained.speaking import SENTENCES, saved
 
 from attnlab.cli import main
 from attnlab.look.corpus import open_search
-from attnlab.look.long_text import open_document, summarizer
+from attnlab.look.long_text import open_document, summarize
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
         "--out",
         "book",
     ]
-    whole = summarizer.Summarizer._write
+    whole = summarize.Summarizer._write
 
     def stop(self, part, summary, call):
         if part == "layers.1.attention":
@@ -62,7 +62,7 @@ def test_a_document_is_read_kept_stopped_and_gone_on_with(capsys, monkeypatch):
         whole(self, part, summary, call)
 
     with monkeypatch.context() as patch:
-        patch.setattr(summarizer.Summarizer, "_write", stop)
+        patch.setattr(summarize.Summarizer, "_write", stop)
         status, _, error = said(capsys, *asked)
     assert status == 130
     assert "--resume" in error

@@ -16,7 +16,8 @@ from attnlab.core.stats import (
     student_quantile,
 )
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments import run, train_population
+from attnlab.experiments.population import train_population
+from attnlab.experiments.registry import run
 
 
 @pytest.mark.parametrize(

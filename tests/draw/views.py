@@ -61,8 +61,14 @@ def read_cell(page: Any, number: int, row: int, column: int) -> str:
     return str(page.locator(".map-reading").nth(number).inner_text())
 
 
+def wait_for_paint(page: Any) -> None:
+    """Return once the page has painted what it was told; maps paint in the next frame."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+
+
 def picture(page: Any, number: int = 0) -> str:
     """The pixels of a map, to compare with those of another moment."""
+    wait_for_paint(page)
     return str(page.locator("canvas.heatmap").nth(number).evaluate("node => node.toDataURL()"))
 
 
@@ -107,6 +113,7 @@ def written(page: Any, number: int = 0) -> list[str]:
 
 def hatched(page: Any, number: int, row: int, column: int) -> bool:
     """Whether a cell shows lines; a weight, also zero, is one flat color."""
+    wait_for_paint(page)
     pixels = (
         page.locator("canvas.heatmap")
         .nth(number)

@@ -185,7 +185,7 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
     [
         (lambda: op.ZeroHead(layer=0), "needs head="),
         (lambda: op.ZeroHead(layer=0, head=None), "needs head="),
-        (lambda: op.ZeroHead(head=0, query=""), "query= is empty; leave it out for all"),
+        (lambda: op.ZeroHead(head=0, query=""), "query= takes a number"),
         (lambda: op.ZeroHead(head=0, query=["t1", ".."]), "has no ends; leave query= out for all"),
         (
             lambda: op.ZeroHead(head=0, key=1),
@@ -214,7 +214,10 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
         (lambda: op.ShiftMask(by=0.5), "number of keys"),
         (lambda: op.CutEdge(layer=0), "needs query= or key= or both"),
         (lambda: op.CutTokens(query=3, key="t1"), "takes names of tokens"),
-        (lambda: op.MeanHead(head=0, over="batch"), "over= must be one of all, rows, positions"),
+        (
+            lambda: op.MeanHead(head=0, over="batch"),
+            "no choice of over= 'batch'; known: all, positions, rows",
+        ),
         (lambda: op.SwapHeads(head=[0, 1], other=2), "two numbers"),
         (lambda: op.ShufflePattern(seed=-1), "seed must be an integer"),
         (lambda: op.FreezePattern(recording=3), "recording= is a recording"),

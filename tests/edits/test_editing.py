@@ -13,7 +13,7 @@ import attnlab.edits as op
 from attnlab.edits import edit
 from attnlab.errors import WrongUsage
 from attnlab.look import record
-from attnlab.models import decoder
+from attnlab.models import stack
 from attnlab.parts.masks import causal_mask, padding_mask
 from attnlab.seeds import generator
 
@@ -320,7 +320,7 @@ def test_the_doors_of_a_part_by_itself_can_be_edited():
     with edit(part, op.ZeroHead(head=[0, 1, 2, 3])):
         assert torch.equal(part(x).output, part.output.bias.expand(2, 5, 16))
     with (
-        pytest.raises(WrongUsage, match="belongs to no stack that says what it reads"),
+        pytest.raises(WrongUsage, match="no stack says what is read at"),
         edit(part, op.ZeroHead(head=0, step=1)),
     ):
         part(x)
@@ -358,6 +358,6 @@ def test_means_leave_out_the_padding_that_a_mask_tells_of(form, over):
 
 
 def test_a_mean_over_padding_is_caught(monkeypatch):
-    monkeypatch.setattr(decoder, "real_positions", lambda *_: None)
+    monkeypatch.setattr(stack, "real_positions", lambda *_: None)
     with pytest.raises(AssertionError):
         test_means_leave_out_the_padding_that_a_mask_tells_of("padding", "positions")

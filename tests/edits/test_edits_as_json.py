@@ -40,7 +40,7 @@ def test_every_edit_is_in_the_numpy_tests_and_in_the_face():
     [
         ('{"edit": "ZeroHead"}', "a JSON list of objects; got a dict"),
         ("[", "this is no JSON"),
-        ('["ZeroHead"]', "an edit is an object such as"),
+        ('["ZeroHead"]', "an edit is an object"),
         ('[{"edit": "ZeroHed", "head": 1}]', "no edit 'ZeroHed'; did you mean 'ZeroHead'"),
         ('[{"edit": "ZeroHead", "heads": 1}]', "takes no 'heads'; did you mean 'head'"),
         (

@@ -147,7 +147,7 @@ FAULTS = [
     Fault(
         "the wrong row",
         "editor",
-        "index = _index(rows, heads)",
+        "index = _index(None if batch == 1 else rows, heads)",
         "index = _index(rows and [0 for _ in rows], heads)",
         certified,
         AND_SCORES,
@@ -212,8 +212,8 @@ FAULTS = [
     Fault(
         "the heads of a group laid out as tiles",
         "editor",
-        "return share_heads(value, self._num_heads[part_of(site)])",
-        "return value.repeat(1, self._num_heads[part_of(site)] // value.shape[1], 1, 1)",
+        "value = share_heads(value, self._num_heads[part])",
+        "value = value.repeat(1, self._num_heads[part] // value.shape[1], 1, 1)",
         in_numpy,
         ("zero_value",),
     ),
@@ -236,7 +236,7 @@ FAULTS = [
     Fault(
         "uniform over blocked keys too",
         "edits.attention_edits",
-        "seen = _visible(context).to(values.dtype)",
+        "seen = context.seen.to(values.dtype)",
         "seen = torch.ones_like(values)",
         in_numpy,
         ("uniform_pattern",),
@@ -291,7 +291,7 @@ FAULTS = [
     ),
     Fault(
         "names looked up in the other text",
-        "edits.token_history",
+        "edits.edit_context",
         "self.of(part, is_memory=True) if is_elsewhere else own",
         "own",
         in_numpy,
@@ -315,7 +315,7 @@ FAULTS = [
     ),
     Fault(
         "what was read before forgotten under a cache",
-        "edits.token_history",
+        "edits.edit_context",
         "return before.tokens[:, :offset]",
         "pass",
         generates_alike,
@@ -323,7 +323,7 @@ FAULTS = [
     ),
     Fault(
         "what is read again taken for new",
-        "edits.token_history",
+        "edits.edit_context",
         "            kept = before.length\n",
         "            kept = 0\n",
         generates_alike,
@@ -440,7 +440,7 @@ FAULTS = [
     ),
     Fault(
         "ambiguous layers edited all",
-        "edits.where",
+        "edits.targets",
         "if len(here) > 1:",
         "if False:",
         test_coverage.test_a_layer_of_several_attentions_must_be_told_apart,
@@ -462,7 +462,7 @@ FAULTS = [
     ),
     Fault(
         "rows that sum to one counted as off",
-        "edits.tally",
+        "edits.certificate",
         "off = alive & _is_off(weights)",
         "off = alive & ~_is_off(weights)",
         test_certificate.test_a_certificate_tells_what_happened_in_text_and_in_plain_values,

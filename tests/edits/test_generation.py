@@ -150,7 +150,7 @@ def test_tokens_of_several_parts_go_by_any_of_their_names_or_by_all():
 
 def test_vectors_have_no_names():
     case = Case(4)
-    with pytest.raises(WrongUsage, match="reads vectors, which have no names"):
+    with pytest.raises(WrongUsage, match="vectors have no names"):
         case.run(op.ZeroHead(head=0, query="t1"), vocabulary=VOCABULARY)
 
 

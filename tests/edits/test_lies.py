@@ -98,7 +98,7 @@ def test_what_could_not_be_compared_is_said():
     with edit(model, HEAD) as certificate:
         model(ids[:, 3:], cache=cache)
     assert certificate.identity is None
-    assert "began without a past" in str(certificate)
+    assert "went on from keys and values that were there before" in str(certificate)
 
 
 def test_after_a_pass_that_was_interrupted_the_next_one_is_compared():

@@ -191,7 +191,7 @@ def test_nothing_is_kept_for_gradients_by_the_passes_that_are_only_compared() ->
 )
 def test_a_planted_fault_is_noticed(old: str, new: str, case: tuple[bool, bool]) -> None:
     with (
-        planted("attnlab.edits.recomputation", old, new),
+        planted("attnlab.edits.editor", old, new),
         pytest.raises((AssertionError, pytest.fail.Exception)),
     ):
         check_late(*case)

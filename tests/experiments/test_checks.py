@@ -92,9 +92,9 @@ MODEL_FAULTS = [
     ("sinusoids of base 100", "parts.positions", "math.log(10000.0)", "math.log(100.0)", FORMULAS),
     (
         "the final norm is never applied",
-        "models.decoder",
-        "x = self.final_norm(x)",
-        "pass",
+        "models.stack",
+        "return x if self.final_norm is None else self.final_norm(x)",
+        "return x",
         FORMULAS,
     ),
     (

@@ -36,7 +36,7 @@ def test_a_run_loads_as_it_always_did(run):
     model = attnlab.load(run)
     assert isinstance(model, attnlab.Decoder)
     assert is_ours(run)
-    with pytest.raises(WrongUsage, match="say nothing"):
+    with pytest.raises(WrongUsage, match="head would say nothing"):
         attnlab.load(run, head="causal-lm")
 
 

@@ -1,6 +1,6 @@
 import contextlib
-import dataclasses
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,9 +11,9 @@ from attnlab.experiments import registry
 from attnlab.experiments.checks import COMMON
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.lookup import LookupConfig, fixed_table, lookup, lookup_claims, recall
-from attnlab.experiments.lookup.recall import build_recall_model
 from attnlab.models.embedding import Embedding
-from attnlab.models.encoder_decoder import EncoderDecoder, Stack
+from attnlab.models.encoder_decoder import EncoderDecoder
+from attnlab.models.stack import Stack
 from attnlab.tasks import lookup as task
 from attnlab.tasks.recall import RecallTask
 from attnlab.train import train_together
@@ -76,7 +76,7 @@ def test_every_claim_holds_for_the_table_and_for_new_facts(learned):
 
 
 def test_the_default_model_has_the_86414_parameters_of_one_layer_each():
-    model = lookup.build_model(LookupConfig(), 0)
+    model = fixed_table.build_model(LookupConfig(), 0)
     assert sum(p.numel() for p in model.parameters()) == 86_414
     assert model.encoder.embedding.positions is None
     assert model.decoder.embedding.positions is not None
@@ -113,15 +113,18 @@ def test_an_encoder_that_is_told_a_little_of_the_order_is_caught(monkeypatch):
 
 
 def test_a_control_that_is_told_no_order_is_caught(monkeypatch):
-    build = lookup.build_model
-    monkeypatch.setattr(
-        lookup, "build_model", lambda config, seed, index=0, **positions: build(config, seed, index)
-    )
+    build = fixed_table.build_model
+
+    def built(config, seed, index=0, **positions):
+        return build(config, seed, index)
+
+    monkeypatch.setattr(fixed_table, "build_model", built)
     assert failed(attnlab.run("lookup", **TABLE)) == {"control_sees_order"}
 
 
 def test_weight_on_padding_is_caught(monkeypatch):
-    monkeypatch.setattr("attnlab.models.encoder_decoder.check_real", lambda real, tokens: None)
+    for module in ("encoder_decoder", "stack"):
+        monkeypatch.setattr(f"attnlab.models.{module}.check_real", lambda real, tokens: None)
     assert failed(attnlab.run("lookup", **TABLE, pad_to=None)) == {"masses_add_up"}
 
 
@@ -156,8 +159,8 @@ def test_a_miscounted_part_is_caught(monkeypatch):
 def test_loose_words_that_are_told_an_order_are_caught(monkeypatch):
     whole = LookupConfig.recall_model_config
 
-    def told(self, variant):
-        return dataclasses.replace(whole(self, variant), encoder_positions="learned")
+    def told(self):
+        return replace(whole(self), encoder_positions="learned")
 
     monkeypatch.setattr(LookupConfig, "recall_model_config", told)
     assert failed(attnlab.run("lookup", **FACTS, variant="loose")) == {"loose_at_chance"}
@@ -225,7 +228,7 @@ def test_scrambling_compares_each_source_with_all_its_120_orders():
 
 
 def test_masses_are_those_of_the_formula_by_hand():
-    model = lookup.build_model(LookupConfig(num_layers=2), 0).eval()
+    model = fixed_table.build_model(LookupConfig(num_layers=2), 0).eval()
     with torch.no_grad():
         for layer in model.decoder.layers:
             layer.cross_attention.query.weight.zero_()
@@ -251,7 +254,7 @@ def test_masses_tell_the_key_from_the_value_and_the_rows_apart(monkeypatch):
         yield {"weights": torch.stack(rows, 1).unsqueeze(1)}
 
     monkeypatch.setattr(fixed_table, "record", forged)
-    mean = fixed_table.measure_masses(lookup.build_model(LookupConfig(), 0), sources).mean
+    mean = fixed_table.measure_masses(fixed_table.build_model(LookupConfig(), 0), sources).mean
     assert fixed_table.KINDS[:2] == ("key", "value")
     assert mean.tolist() == [[[0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]]
 
@@ -264,8 +267,8 @@ def gradient_of(model, loss, batch):
 
 def test_three_sets_and_their_numbers_are_any_batch_with_the_same_gradient():
     config = LookupConfig(samples=400)
-    model = lookup.build_model(config, 0).double()
-    told = lookup.build_model(
+    model = fixed_table.build_model(config, 0).double()
+    told = fixed_table.build_model(
         config, 0, encoder_positions="sinusoidal"
     )  # who is told the order is given the rows
     gradients = []
@@ -283,7 +286,7 @@ def test_three_sets_and_their_numbers_are_any_batch_with_the_same_gradient():
 
 def test_each_epoch_shows_every_training_sample_once_and_no_two_in_one_order():
     config = LookupConfig(samples=400, batch_size=30)  # 320 samples: epochs end within a batch
-    told = lookup.build_model(config, 0, encoder_positions="sinusoidal")
+    told = fixed_table.build_model(config, 0, encoder_positions="sinusoidal")
     draw, train = fixed_table.learner(told, config, 0).draw, fixed_table.split_of(config, 0).train
     passed = draw(0, 32)[0][..., :5].reshape(-1, 5).tolist()  # 960 samples
     epochs = [passed[start : start + 320] for start in (0, 320, 640)]
@@ -294,28 +297,32 @@ def test_each_epoch_shows_every_training_sample_once_and_no_two_in_one_order():
 @pytest.mark.parametrize("variant", ["loose", "bound", "ordered"])
 def test_what_a_step_is_given_does_not_depend_on_where_drawing_begins(variant):
     config = LookupConfig()
-    for draw in (
-        recall.make_recall_draw(config, variant, 0),
-        fixed_table.learner(lookup.build_model(config, 0), config, 0).draw,
-        fixed_table.learner(
-            lookup.build_model(config, 0, encoder_positions="learned"), config, 0
-        ).draw,
+    draws = [
+        fixed_table.learner(model, config, 0).draw
+        for model in (
+            fixed_table.build_model(config, 0),
+            fixed_table.build_model(config, 0, encoder_positions="learned"),
+        )
+    ]
+    # New facts are drawn in blocks of 50 steps, which no training crosses in one span.
+    for draw, begin in (
+        (recall.make_draw(replace(config, variant=variant), 0), 50),
+        *((each, 0) for each in draws),
     ):
-        whole, part = draw(0, 130), draw(95, 20)
-        assert all(torch.equal(one[95:115], other) for one, other in zip(whole, part, strict=True))
+        whole, part = draw(begin, 100 - begin), draw(75, 20)
+        for one, other in zip(whole, part, strict=True):
+            assert torch.equal(one[75 - begin : 95 - begin], other)
 
 
 def test_the_pairs_that_training_showed_are_those_that_were_drawn():
     config = LookupConfig(recall_batch_size=2)
-    for steps in (1, 60):
-        source, real, *_ = recall.make_recall_draw(config, "bound", 0, 3)(0, steps)
+    shown = torch.zeros(32, 32, dtype=torch.bool)
+    for first, steps in ((0, 1), (0, 50), (50, 60)):
+        source, real, *_ = recall.make_draw(config, 0, 3)(first, steps - first)
         pairs = source[real]
-        shown = torch.zeros(32, 32, dtype=torch.bool)
         shown[pairs[:, 0], pairs[:, 1] - 32] = True
-        assert torch.equal(recall.shown_pairs(config, "bound", 0, 3, steps), shown)
-    assert (
-        0 < int(recall.shown_pairs(config, "bound", 0, 3, 1).sum()) <= 2
-    )  # one fact a sample at first
+        assert torch.equal(recall.shown_pairs(config, 0, 3, steps), shown)
+    assert 0 < int(recall.shown_pairs(config, 0, 3, 1).sum()) <= 2  # one fact a sample at first
 
 
 @pytest.mark.slow
@@ -411,12 +418,12 @@ def test_the_report_shows_every_source_and_every_head(learned):
 
 
 def test_the_saved_models_answer_what_a_person_types(learned):
-    found = registry.trace_run(learned, "name color red item blue")
+    found = registry.ask_run(learned, "name color red item blue").trace()
     assert [step.choice for step in found.steps] == ["BLUE", "[EOS]"]
     assert found.input == ("NAME", "COLOR", "RED", "ITEM", "BLUE")
-    shuffled = registry.trace_run(learned, "BLUE red ITEM, name COLOR")
+    shuffled = registry.ask_run(learned, "BLUE red ITEM, name COLOR").trace()
     assert [step.choice for step in shuffled.steps] == ["BLUE", "[EOS]"]
-    new = registry.trace_run(learned, "k1 v4 k3 v2 ? k3")
+    new = registry.ask_run(learned, "k1 v4 k3 v2 ? k3").trace()
     assert new.input == ("k1:v4", "k3:v2")
     assert [step.choice for step in new.steps] == ["v2"]
     for name in ("loose", "bound", "ordered", "with-positions"):
@@ -436,7 +443,7 @@ def test_the_saved_models_answer_what_a_person_types(learned):
 )
 def test_what_cannot_be_traced_is_refused_in_words(learned, text, message):
     with pytest.raises(WrongUsage, match=message):
-        registry.trace_run(learned, text)
+        registry.ask_run(learned, text).trace()
 
 
 def test_in_memory_a_question_says_that_its_model_is_in_the_folder(learned):
@@ -560,8 +567,8 @@ def test_an_interrupted_run_stops_at_once_and_shows_as_unfinished(tmp_path):
 
 
 def test_initial_embeddings_of_recall_models_are_small_and_its_own_for_each_seed():
-    config = LookupConfig()
-    models = [build_recall_model(config, "ordered", 0, index) for index in (0, 1)]
+    config = LookupConfig(variant="ordered")
+    models = [recall.build_model(config, 0, index) for index in (0, 1)]
     assert 0.25 < float(models[0].encoder.embedding.tokens.weight.detach().std()) < 0.35
     assert not torch.equal(models[0].head.weight, models[1].head.weight)
 

@@ -8,10 +8,10 @@ import torch
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments import Population, Report
-from attnlab.experiments.report import ResultsReport
-from attnlab.experiments.search import Search
+from attnlab.experiments.population import Population
+from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import Sweep
+from attnlab.experiments.tune import Search
 from attnlab.look import Recording
 from attnlab.look.corpus import Found
 from attnlab.look.long_text import Document
@@ -44,7 +44,7 @@ def test_a_hyper_parameter_search_needs_optuna_for_its_trials_alone(monkeypatch)
     assert type(attnlab.open(KEPT / "search")) is Search
     monkeypatch.setitem(sys.modules, "optuna", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert type(attnlab.open(KEPT / "search")) is ResultsReport
+    assert type(attnlab.open(KEPT / "search")) is Report
 
 
 def test_what_look_keeps_is_opened_from_its_own_folder_too(tmp_path):

@@ -23,7 +23,6 @@ from attnlab.experiments.population.population_claims import (
     largest_difference_of_kept,
 )
 from attnlab.experiments.population.population_heads import record_heads
-from attnlab.experiments.population.typical import measure_typicality
 from attnlab.experiments.registry import find
 from attnlab.experiments.sorting import SortingConfig, sorter
 
@@ -252,7 +251,7 @@ def test_the_table_has_a_line_for_each_seed_and_step(learned):
 def test_the_folder_is_an_ordinary_run_too(learned):
     report = open_run(learned.folder)
     assert report.claims == learned.report.claims
-    middle = measure_typicality(learned, record_heads(learned)).middle
+    middle = record_heads(learned).middle
     prompt = torch.tensor([[3, 1, 2, 0]])
     assert torch.equal(report.model(prompt), learned.model_at(middle)(prompt))
     assert {"success.png", "loss-fan.svg", "heads.png", "agreement.png"} <= report.figures.keys()
@@ -373,12 +372,12 @@ def test_every_member_broken_is_an_error_with_its_step(monkeypatch, tmp_path):
 
 
 def test_the_middle_member_is_typical_and_the_furthest_is_odd(learned):
-    typicality = measure_typicality(learned, record_heads(learned))
-    assert typicality.ranking[0] == typicality.middle
-    assert float(typicality.distances.min()) == 0.0
-    at = typicality.members.index(typicality.ranking[-1])
-    assert typicality.percentiles[at] == 1.0
-    assert learned.solved_at[typicality.middle] is not None
+    heads = record_heads(learned)
+    assert heads.ranking[0] == heads.middle
+    assert float(heads.distances.min()) == 0.0
+    at = heads.members.index(heads.ranking[-1])
+    assert heads.percentiles[at] == 1.0
+    assert learned.solved_at[heads.middle] is not None
 
 
 def test_a_head_that_looks_at_the_next_letter_has_all_its_weight_there():

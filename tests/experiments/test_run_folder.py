@@ -13,7 +13,7 @@ import torch
 import attnlab
 from attnlab.core.store import locked
 from attnlab.draw.sections import Table
-from attnlab.errors import CouldNotRun
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim, read_claims
 from attnlab.experiments.folder import Finished, FolderTaken, RunFolder, list_runs
@@ -155,7 +155,7 @@ def test_settings_of_another_version_cannot_be_traced(folder):
     config["settings"]["letters"] = -1
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(CouldNotRun, match=r"copy/config\.json is not usable: letters must be"):
-        registry.trace_run(open_run(folder), "cab")
+        registry.ask_run(open_run(folder), "cab").trace()
 
 
 def test_a_report_without_claims_has_not_passed():
@@ -182,12 +182,12 @@ def test_claims_are_read_back_or_refused_whole():
     assert read_claims([GOOD.to_mapping()]) == (GOOD,)
     assert read_claims([{**GOOD.to_mapping(), "passed": None}]) == (replace(GOOD, passed=None),)
     with pytest.raises(
-        CouldNotRun, match=r"\[0\].passed: expected True, False or None, got int '1'"
+        WrongUsage, match=r"\[0\].passed: expected True, False or None, got int '1'"
     ):
         read_claims([{**GOOD.to_mapping(), "passed": 1}])
-    with pytest.raises(CouldNotRun, match=r"\[0\].name: expected a string, got int '7'"):
+    with pytest.raises(WrongUsage, match=r"\[0\].name: expected a string, got int '7'"):
         read_claims([{**GOOD.to_mapping(), "name": 7}])
-    with pytest.raises(CouldNotRun, match="expected only known keys, got 'colour'"):
+    with pytest.raises(WrongUsage, match="expected only known keys, got 'colour'"):
         read_claims([{**GOOD.to_mapping(), "colour": "red"}])
 
 
@@ -284,5 +284,5 @@ def test_a_fault_inside_a_training_is_not_taken_for_one_of_the_config(tmp_path, 
         {"population": {"seeds": 3}},
     ):
         file.write_text(json.dumps({**config, **change}))
-        with pytest.raises(CouldNotRun, match=r"config\.json is not usable"):
+        with pytest.raises(CouldNotRun, match=r"config\.json is damaged: "):
             attnlab.resume(tmp_path / "run")

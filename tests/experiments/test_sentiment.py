@@ -16,8 +16,8 @@ from attnlab.experiments.sentiment import (
     SentimentConfig,
     baseline,
     classifier,
+    controls,
     data,
-    encoding,
     fit,
     inspection,
     models,
@@ -151,11 +151,14 @@ def test_the_models_beat_the_majority_and_the_weak_baseline_and_lose_to_the_stro
 
 
 def compared(one, other, *, is_built_in=False):
-    """Judge a model's answers, (trainings, texts), against a baseline's."""
-    models = {"best": [SimpleNamespace(correct=each) for each in one]}
-    strong = baseline.Baseline("TF-IDF", "tfidf", "a baseline", other, other, 1, 1)
-    fair = sentiment_claims.Outcome({}, models, [strong])
-    return sentiment_claims._baseline_claim(SimpleNamespace(is_built_in=is_built_in), fair, strong)
+    """Judge which texts a model has right, (trainings, texts), against a baseline."""
+    labels = torch.ones(one.shape[1], dtype=torch.int64)
+    probabilities = torch.nn.functional.one_hot(one.long(), 2).double()
+    models = {"best": [SimpleNamespace(probabilities=each) for each in probabilities]}
+    prepared = {"best": SimpleNamespace(test=SimpleNamespace(labels=labels))}
+    strong = baseline.Baseline("TF-IDF", "tfidf", "a baseline", other.long(), 1)
+    fair = fit.Outcome(prepared, models, [strong])
+    return sentiment_claims.baseline_claim(SimpleNamespace(is_built_in=is_built_in), fair, strong)
 
 
 def answers(right, wrong, trainings=3):
@@ -267,9 +270,9 @@ def test_on_long_texts_a_model_that_is_not_told_of_padding_is_caught(long_texts,
 
 
 def test_a_comparison_without_padding_proves_nothing(long_texts, monkeypatch):
-    whole = encoding.make_batch
+    whole = models.make_batch
     monkeypatch.setattr(
-        inspection, "make_batch", lambda coded, chosen, length: whole(coded, chosen[:1])
+        controls, "make_batch", lambda coded, chosen, length: whole(coded, chosen[:1])
     )
     found = failed(attnlab.run("sentiment", data=long_texts, **LONG))
     assert found == {"padding_changes_nothing", "weights_add_up"}
@@ -286,11 +289,10 @@ def test_a_vocabulary_that_knows_the_test_texts_is_caught(long_texts, monkeypatc
 
     def leaky(name, config, arrangement, classes):
         prepared = honest(name, config, with_test_texts(arrangement), classes)
-        train = encoding.code(arrangement.split.train, prepared.tokenizer, classes)
+        train = models.code(arrangement.split.train, prepared.tokenizer, classes)
         return replace(prepared, train=train)
 
     monkeypatch.setattr(fit, "prepare", leaky)
-    monkeypatch.setattr(classifier, "prepare", leaky)
     report = attnlab.run("sentiment", data=long_texts, **TINY)
     assert failed(report) == {"test_is_never_seen"}
     assert "tokenizer of best" in next(
@@ -314,14 +316,13 @@ def test_ratios_counted_with_the_test_texts_are_caught(long_texts, monkeypatch):
     honest = fit.build
 
     def leaky(prepared, config, seed, member):
-        train = encoding.Coded(
+        train = models.Coded(
             [*prepared.train.ids, *prepared.test.ids],
             torch.cat((prepared.train.labels, prepared.test.labels)),
         )
         return honest(replace(prepared, train=train), config, seed, member)
 
     monkeypatch.setattr(fit, "build", leaky)
-    monkeypatch.setattr(classifier, "build", leaky)
     report = attnlab.run("sentiment", data=long_texts, **TINY)
     assert failed(report) == {"test_is_never_seen"}
     assert "initial weights of best" in next(
@@ -330,7 +331,7 @@ def test_ratios_counted_with_the_test_texts_are_caught(long_texts, monkeypatch):
 
 
 def test_the_texts_watched_are_drawn_from_all_classes_of_an_ordered_file():
-    coded = encoding.Coded(
+    coded = models.Coded(
         [torch.tensor([number]) for number in range(2_001)], torch.arange(2_001) % 2
     )
     watched = fit.watched_texts(coded, 0)
@@ -355,7 +356,7 @@ def test_overfitting_is_judged_by_all_trainings_and_not_on_few_texts(gaps, num_v
         )
         for gap in gaps
     ]
-    assert words in report._overfitting_words("mini", found, num_validation)
+    assert words in report.course_words("mini", found, num_validation)
 
 
 def test_weights_that_are_no_shares_are_caught(monkeypatch):
@@ -434,7 +435,7 @@ def test_the_run_folder_holds_both_models_and_their_tokenizers(built_in):
 
 def test_a_reopened_run_gives_the_verdict_the_report_shows(built_in):
     choice = section(built_in, "Attention of mini").choices[0]
-    found = registry.trace_run(attnlab.open(built_in.folder), choice.label)
+    found = registry.ask_run(attnlab.open(built_in.folder), choice.label).trace()
     (step,) = found.steps
     assert step.position is None
     assert f"{step.choice} with probability {max(step.probabilities):.3f}" in choice.note
@@ -443,17 +444,17 @@ def test_a_reopened_run_gives_the_verdict_the_report_shows(built_in):
 
 
 def test_words_that_are_not_known_stand_in_brackets_and_it_is_said_what_that_means(built_in):
-    found = registry.trace_run(built_in, "a zebra")
+    found = registry.ask_run(built_in, "a zebra").trace()
     assert found.tokens == ("<CLS>", "a", "[zebra]")
     assert found.note == inspection.UNKNOWN_WORDS
     assert found.to_mapping()["note"] == inspection.UNKNOWN_WORDS
-    assert "note" not in registry.trace_run(built_in, "a film").to_mapping()
+    assert "note" not in registry.ask_run(built_in, "a film").trace().to_mapping()
     assert inspection.UNKNOWN_WORDS in section(built_in, "Attention of mini").caption
 
 
 def test_a_word_is_known_whatever_punctuation_stands_beside_it(built_in):
     plain, written = (
-        registry.trace_run(built_in, text).tokens for text in ("warm , funny", '"Warm, FUNNY')
+        registry.ask_run(built_in, text).trace().tokens for text in ("warm , funny", '"Warm, FUNNY')
     )
     assert plain == ("<CLS>", "warm", ",", "funny")
     assert written == ("<CLS>", '["]', "warm", ",", "funny")
@@ -461,7 +462,7 @@ def test_a_word_is_known_whatever_punctuation_stands_beside_it(built_in):
 
 def test_an_empty_text_has_no_verdict(built_in):
     with pytest.raises(WrongUsage, match="the text is empty"):
-        registry.trace_run(built_in, " \t ")
+        registry.ask_run(built_in, " \t ").trace()
 
 
 def test_a_tokenizer_of_another_run_is_refused(built_in, tmp_path):
@@ -478,7 +479,10 @@ def test_a_tokenizer_of_another_run_is_refused(built_in, tmp_path):
 
 def test_a_run_in_memory_can_be_traced_too():
     report = attnlab.run("sentiment", main="best", **TINY)
-    assert registry.trace_run(report, "a warm film").steps[0].candidates == ("negative", "positive")
+    assert registry.ask_run(report, "a warm film").trace().steps[0].candidates == (
+        "negative",
+        "positive",
+    )
     assert report.model.config.num_layers == 1
 
 
@@ -570,7 +574,14 @@ def test_a_file_of_five_unequal_classes_is_read_and_described(tmp_path):
     assert told["empty texts, left out"] == [1]
     assert told["texts used"] == [60]
     assert told["largest class over smallest, training"] == ["10.00"]
-    assert registry.trace_run(report, "text").steps[0].candidates == ("0", "1", "2", "3", "4", "7")
+    assert registry.ask_run(report, "text").trace().steps[0].candidates == (
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "7",
+    )
 
 
 def test_more_texts_than_wanted_are_drawn_and_it_is_said(negated):
@@ -644,7 +655,7 @@ def test_the_best_model_starts_as_naive_bayes():
         LabelledText("bad film", "n"),
     ]
     tokenizer = PartTokenizer.build([row.text for row in rows], 100, 8)
-    coded = encoding.code(rows, tokenizer, ["n", "p"])
+    coded = models.code(rows, tokenizer, ["n", "p"])
     ratios = models.log_count_ratios(coded, tokenizer.vocab_size, 2)
     good, bad, film = (tokenizer.ids(word)[1][0] for word in ("good", "bad", "film"))
     assert ratios[good, 1] > 0 > ratios[bad, 1]
@@ -656,17 +667,17 @@ def test_the_best_model_starts_as_naive_bayes():
     )
     assert ratios[:3].abs().max() == 0
     model = models.build_best(SentimentConfig(), tokenizer.vocab_size, 2, coded, 0, 0).eval()
-    batch = encoding.make_batch(coded, [0, 1, 2])
+    batch = models.make_batch(coded, [0, 1, 2])
     assert model(batch.tokens, real=batch.real).argmax(-1).tolist() == [1, 1, 0]
 
 
 def test_an_epoch_shows_every_text_once():
     rows = [LabelledText("w " * (number % 7 + 1), "a") for number in range(50)]
-    coded = encoding.code(rows, WordTokenizer(["w"], 20), ["a"])
-    chosen = encoding.epoch_order(coded, 8, torch.Generator().manual_seed(0))
+    coded = models.code(rows, WordTokenizer(["w"], 20), ["a"])
+    chosen = models.epoch_order(coded, 8, torch.Generator().manual_seed(0))
     assert sorted(place for batch in chosen for place in batch) == list(range(50))
     assert max(len(batch) for batch in chosen) == 8
-    places = [place for some, _ in encoding.ordered_batches(coded, 16) for place in some]
+    places = [place for some, _ in models.ordered_batches(coded, 16) for place in some]
     assert sorted(places) == list(range(50))
 
 
@@ -674,7 +685,7 @@ def test_hiding_words_keeps_cls_and_the_order_and_brings_no_padding_in():
     tokens = torch.arange(1, 7).repeat(1_000, 1).unsqueeze(-1).repeat(1, 1, 3)
     real = torch.tensor([[True] * 6, [True] * 3 + [False] * 3]).repeat(500, 1)
     left = models.hide_words(
-        encoding.Batch(tokens, real, torch.zeros(1_000)), 0.7, torch.Generator().manual_seed(0)
+        models.Batch(tokens, real, torch.zeros(1_000)), 0.7, torch.Generator().manual_seed(0)
     )
     assert bool((left.tokens[:, 0] == 1).all())
     for row, is_real, most in zip(
@@ -691,9 +702,8 @@ def test_silencing_attention_leaves_the_trained_model_untouched(on_file):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     tokenizer, classes = classifier._read(on_file.folder / "tokenizer.json")
     rows = [LabelledText("good word1", "positive"), LabelledText("not good word1", "negative")]
-    coded = encoding.code(rows, tokenizer, classes)
-    prepared = type("Prepared", (), {"test": coded})()
-    inspection.correct_without_attention(type("Found", (), {"model": model})(), prepared)
+    coded = models.code(rows, tokenizer, classes)
+    inspection.correct_without_attention(model, coded)
     assert all(bool((model.state_dict()[name] == value).all()) for name, value in before.items())
 
 

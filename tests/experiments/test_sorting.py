@@ -1,5 +1,6 @@
 import json
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from attnlab.experiments.folder import free_name, list_runs
 from attnlab.experiments.sorting import SortingConfig, sorting_claims
 from attnlab.experiments.sorting import sorter as sorting
 from attnlab.train.checkpoint import latest_checkpoint
+from attnlab.train.observer import Silent
 
 QUICK = {"steps": 1_200, "learning_rate": 1e-2, "evaluate_every": 200}
 TINY = {"steps": 20, "evaluate_every": 10}
@@ -165,7 +167,7 @@ def test_a_report_in_memory_is_saved_like_one_from_disk(tmp_path):
 
 
 def test_the_saved_model_answers_as_the_run_said(learned):
-    found = registry.trace_run(learned, "cab")
+    found = registry.ask_run(learned, "cab").trace()
     assert "".join(step.choice for step in found.steps) == "abc"
     shown = next(each for each in learned.content.sections[0].traces if each.input == list("cab"))
     assert [step.choice for step in shown.steps] == list("abc")
@@ -218,7 +220,10 @@ def test_few_inputs_kept_out_can_leave_it_open(right, passed):
     answers = expected.clone()
     answers[right:] = 0
     judged = sorting_claims.EvaluatedInputs(prompts, answers, expected, torch.ones(7, 3), True)
-    assert sorting_claims._held_out_claim(judged).passed is passed
+    model = sorting.build_model(config, 0).eval()
+    result = replace(sorting_claims.evaluate(model, config, 0), held_out=judged)
+    claims = sorting_claims.evaluate_claims(result)
+    assert {each.name: each.passed for each in claims}["most_held_out_right"] is passed
 
 
 @pytest.mark.parametrize(
@@ -315,7 +320,9 @@ def test_every_option_works(settings, tmp_path):
     assert claim(report, "causal").passed
     assert claim(report, "parameters_counted").passed
     assert claim(report, "cache_changes_nothing").passed
-    assert registry.trace_run(report, registry.config_of(report).sequence_task().example).steps
+    assert (
+        registry.ask_run(report, registry.config_of(report).sequence_task().example).trace().steps
+    )
 
 
 def test_an_existing_run_is_left_alone(tmp_path):
@@ -336,8 +343,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
 
 
 def test_an_interrupted_run_shows_as_unfinished_and_keeps_its_checkpoint(tmp_path):
-    class Impatient:
-        def stage(self, name): ...
+    class Impatient(Silent):
         def step(self, step, steps, figures):
             if "accuracy" in figures:
                 signal.raise_signal(signal.SIGINT)

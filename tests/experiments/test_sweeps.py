@@ -20,10 +20,11 @@ import torch
 import attnlab
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments import resume, train_population
 from attnlab.experiments.folder import Finished
+from attnlab.experiments.population import train_population
 from attnlab.experiments.registry import find
-from attnlab.experiments.sweeps import engines, open_sweep, sweep, sweep_folder, sweep_run, unit
+from attnlab.experiments.resumption import resume
+from attnlab.experiments.sweeps import engines, open_sweep, runner, sweep, sweep_run, unit
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
 from attnlab.experiments.sweeps.cells import make_grid, units_of
 from attnlab.experiments.sweeps.engines import Engine, make_engine
@@ -84,17 +85,17 @@ def test_an_axis_holds_what_was_written(text, values):
         ("rnk=1..2", "there is no setting 'rnk'; did you mean 'rank'"),
         ("rank=3..1", "a range goes upwards"),
         ("rank=1..9..0", "a range goes upwards by steps above 0"),
-        ("rank=1..2..3..4", "a range is written rank=1..6 or rank=1..9..2"),
-        ("rank=a..b", "a range is written rank=1..6"),
-        ("rank=1..1e99", "a range is written rank=1..6"),
+        ("rank=1..2..3..4", "steps above 0 and is written rank=1..6 or rank=1..9..2"),
+        ("rank=a..b", "is written rank=1..6"),
+        ("rank=1..1e99", "is written rank=1..6"),
         ("rank=0..3", "rank must be an integer from 1 to 4,096; got 0"),
         ("rank=1..5000", "rank must be an integer from 1 to 4,096; got 5000"),
-        ("rank=1..4000", "at most 1,000 values"),
+        ("rank=1..4000", "too many values: 4,000, at most 1,000"),
         ("rank=1..2..0.5", "rank must be an integer"),
         ("rank=1,1", "1 is given twice"),
         ("rank=1,,2", "expected values between commas"),
         ("temperature=1..3", r"needs a step, such as 1..3..0.2"),
-        ("temperature=nan..inf..1", "a range is written temperature=0.5..2..0.5"),
+        ("temperature=nan..inf..1", "is written temperature=0.5..2..0.5"),
         ("positions=none,lerned", "positions must be one of"),
     ],
 )
@@ -168,7 +169,7 @@ class Faulty(Engine):
 
 
 def swept_by(engine, monkeypatch, **more):
-    monkeypatch.setattr(sweep_run, "make_engine", lambda *_, **__: engine)
+    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: engine)
     return sweep("sorting", seeds=range(2), rank=[1, 2], **HOW, **more)
 
 
@@ -259,7 +260,7 @@ def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(
 ):
     folder = tmp_path / "s"
     how = {"seeds": range(3), "out": folder, **GRID, **HOW}
-    monkeypatch.setattr(sweep_run, "make_engine", lambda *_, **__: Stopping(1))
+    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Stopping(1))
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", **how)
     assert [path.name for path in sorted((folder / "cells").iterdir())] == ["00000.json"]
@@ -267,7 +268,7 @@ def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(
     assert "6 of 12" in (folder / "report.html").read_text()
     assert not (folder / "claims.json").exists()
     going_on = Stopping(None)
-    monkeypatch.setattr(sweep_run, "make_engine", lambda *_, **__: going_on)
+    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: going_on)
     done = sweep("sorting", resume=True, **how)
     assert going_on.asked == [1]
     assert done.rows() == here.rows()
@@ -290,7 +291,7 @@ def test_a_sweep_remembers_where_each_population_was_computed(monkeypatch, tmp_p
         asked.append((kind, how["num_workers"]))
         return StoppingElsewhere(1) if len(asked) == 1 else Engine()
 
-    monkeypatch.setattr(sweep_run, "make_engine", making)
+    monkeypatch.setattr(runner, "make_engine", making)
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", seeds=range(2), rank=[1, 2], workers=2, out=tmp_path / "s", **HOW)
     found = resume(tmp_path / "s")
@@ -311,7 +312,7 @@ def test_a_number_from_elsewhere_that_is_not_ours_is_noticed_after_going_on_too(
                 found["members"][0]["loss"] += 2**-52
                 yield json.dumps(found)
 
-    monkeypatch.setattr(sweep_run, "make_engine", lambda *_, **__: Wrong(1))
+    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Wrong(1))
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", seeds=range(2), rank=[1, 2], out=tmp_path / "s", **HOW)
     monkeypatch.undo()
@@ -325,7 +326,7 @@ def test_going_on_may_be_shared_out_otherwise(monkeypatch, tmp_path):
         asked.append(how["num_workers"])
         return Stopping(1)
 
-    monkeypatch.setattr(sweep_run, "make_engine", making)
+    monkeypatch.setattr(runner, "make_engine", making)
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", seeds=range(2), rank=[1, 2], workers=3, out=tmp_path / "s", **HOW)
     resume(tmp_path / "s", workers=1)
@@ -361,24 +362,24 @@ def test_a_finished_sweep_is_not_gone_on_with_as_another(tmp_path):
 
 def test_what_is_damaged_is_computed_again(tmp_path):
     line = '{"unit": 3, "members": []}'
-    sweep_folder.keep(tmp_path, 3, line)
+    sweep_run.keep(tmp_path, 3, line)
     file = tmp_path / "cells" / "00003.json"
     whole = file.read_bytes()
-    assert sweep_folder.kept(tmp_path, 3) == line
+    assert sweep_run.kept(tmp_path, 3) == line
     for size in range(len(whole)):
         file.write_bytes(whole[:size])
-        assert sweep_folder.kept(tmp_path, 3) is None
+        assert sweep_run.kept(tmp_path, 3) is None
     for bit in range(8 * len(whole)):
         file.write_bytes(
             bytes(byte ^ (1 << bit % 8) * (bit // 8 == place) for place, byte in enumerate(whole))
         )
-        assert sweep_folder.kept(tmp_path, 3) is None
+        assert sweep_run.kept(tmp_path, 3) is None
     file.unlink()
-    assert sweep_folder.kept(tmp_path, 3) is None
+    assert sweep_run.kept(tmp_path, 3) is None
 
 
 def test_going_on_with_another_sweep_is_refused_with_the_difference(monkeypatch, tmp_path):
-    monkeypatch.setattr(sweep_run, "make_engine", lambda *_, **__: Stopping(1))
+    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Stopping(1))
     how = {"seeds": range(2), "out": tmp_path / "s", "rank": [1, 2], **HOW}
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", **how)
@@ -501,6 +502,24 @@ def test_a_unit_over_which_every_worker_dies_is_told(monkeypatch):
     assert len(lines) == 2
     with pytest.raises(CouldNotRun, match="the worker process died 3 times over it"):
         unit.read_result(lines[0])
+
+
+@pytest.mark.parametrize("alive", [0, 1])
+def test_a_unit_for_which_no_worker_can_be_started_is_told_too(monkeypatch, alive):
+    """Also where the first worker died, and so for every unit after it."""
+    made = []
+
+    def start(module):
+        if len(made) >= alive:
+            raise OSError("too many processes.")
+        made.append(LineProcess("keyword"))  # a module that ends at once
+        return made[-1]
+
+    monkeypatch.setattr(engines, "LineProcess", start)
+    with make_engine("local", num_workers=2) as engine:
+        lines = list(engine.compute(["{}", "{}", "{}"]))
+    assert len(lines) == 3
+    assert all("no worker process could be started: too many" in line for line in lines)
 
 
 def test_what_libraries_print_does_not_get_between_the_lines(tmp_path, monkeypatch):

@@ -11,7 +11,8 @@ import torch
 import attnlab
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments import Claim, Report
+from attnlab.experiments.claims import Claim
+from attnlab.experiments.report import Report
 from attnlab.look.questions import Continuation, Verdict
 from attnlab.models.storage import describe_model
 

@@ -8,8 +8,7 @@ import torch
 
 from attnlab.design import design_for
 from attnlab.errors import WrongUsage
-from attnlab.experiments import handmade
-from attnlab.experiments.handmade import HandmadeConfig
+from attnlab.experiments.handmade import HandmadeConfig, workshop
 from attnlab.experiments.lookup.traces import ask_source
 from attnlab.look.questions import Continuation, Translation, Vectors, Verdict, recorded
 from attnlab.look.recording import Recording, record
@@ -50,7 +49,7 @@ def verdict():
 
 def vectors(text="CLS CAC"):
     config = HandmadeConfig()
-    return handmade.ask(design_for("copy_first", config.tolerance).model(), config, text)
+    return workshop.ask(design_for("copy_first", config.tolerance).model(), config, text)
 
 
 QUESTIONS = {

@@ -167,5 +167,5 @@ def test_a_pickle_is_not_read(tmp_path):
 
 
 def test_a_strangers_module_is_not_saved(tmp_path):
-    with pytest.raises(CouldNotRun, match="only the models of attnlab"):
+    with pytest.raises(CouldNotRun, match="only these models can be saved"):
         save_model(torch.nn.Linear(2, 2), tmp_path)

@@ -283,14 +283,14 @@ ATTEND = _in(
     ),
     (
         "garbage where nobody can look noticed in both only",
-        "garbage_key = ~(finite_key.all(-1) & finite_value.all(-1))",
-        "garbage_key = ~(finite_key.all(-1) | finite_value.all(-1))",
+        "garbage_key = _is_garbage(key) | _is_garbage(value)",
+        "garbage_key = _is_garbage(key) & _is_garbage(value)",
         (*BLIND, False),
     ),
     (
         "garbage in queries not cleaned",
-        "torch.where(finite_query, query, 0.0), torch.where(finite_key, key, 0.0), scale",
-        "query, torch.where(finite_key, key, 0.0), scale",
+        "_products(_cleaned(query), _cleaned(key), scale)",
+        "_products(query, _cleaned(key), scale)",
         (*DEAD_QUERY, torch.float32, True),
     ),
     (
@@ -319,7 +319,7 @@ ATTEND = _in(
     ),
     (
         "garbage where nobody can look not cleaned",
-        "if mask is not None and not _can_look(key):",
+        "if seen is not None:",
         "if False:",
         (*BLIND, False),
     ),
@@ -395,8 +395,8 @@ MASK_FAULTS = _in(
     ("padding inverted", "< real.unsqueeze(-1))", ">= real.unsqueeze(-1))", DRAWN, MASKS),
     ("padding on the query axis", "[:, None, None, :]", "[:, None, :, None]", DRAWN, MASKS),
     ("edges cut the other way", "mask[query, key] = False", "mask[key, query] = False", DRAWN),
-    ("both means or", "else result & mask", "else result | mask", COMBINED),
-    ("either means and", "else result | mask", "else result & mask", COMBINED),
+    ("both means or", "_joined(operator.and_", "_joined(operator.or_", COMBINED),
+    ("either means and", "_joined(operator.or_", "_joined(operator.and_", COMBINED),
     (
         "zeros and ones are let through",
         "if most == 1.0 and least",

@@ -36,8 +36,8 @@ LONG = (1, 2, 300, 16)  # just long enough for our kernel, when the fewest score
 @pytest.fixture(autouse=True)
 def _fresh(tmp_path_factory, monkeypatch):
     monkeypatch.delenv("ATTNLAB_ATTENTION_PATH", raising=False)
-    monkeypatch.setattr(module, "_probe", None)
-    monkeypatch.setattr(module, "_setting", None)
+    monkeypatch.setattr(module._PATH, "found", None)
+    monkeypatch.setattr(module._PATH, "setting", None)
     monkeypatch.setattr(module, "_FEWEST_SCORES", 1)
 
 
@@ -46,13 +46,12 @@ def native(monkeypatch):
     """Our kernel computes whatever it can, however short."""
     if compiler_name() is None:
         pytest.skip("there is no C++ compiler here")
-    monkeypatch.setattr(module, "_FEWEST_KEYS", 1)
-    monkeypatch.setattr(module, "_FEWEST_QUERIES", 1)
+    monkeypatch.setattr(module, "_FEWEST", 1)
     monkeypatch.setattr(module, "_pays", lambda mask: True)
     calls = []
     monkeypatch.setattr(attention, "attend_rows", _counted(attention.attend_rows, calls))
     with use_attention_path("native"):
-        module._native_is_on()  # compiles and compares, the first time
+        module._PATH.is_on()  # compiles and compares, the first time
         del calls[:]
         yield calls
 
@@ -312,7 +311,7 @@ def test_when_memory_runs_out_torch_computes(monkeypatch):
 
 def test_auto_follows_the_probe_and_the_setting_wins_over_the_environment(monkeypatch, native):
     for ratio, is_taken in ((1.2, False), (0.5, True)):
-        monkeypatch.setattr(module, "_probe", Probe(ratio, is_taken, "told"))
+        monkeypatch.setattr(module._PATH, "found", Probe(ratio, is_taken, "told"))
         with use_attention_path("auto"):
             looked(*tensors(*LONG))
             assert attention_path_in_use() == ("native" if is_taken else "default")
@@ -320,7 +319,7 @@ def test_auto_follows_the_probe_and_the_setting_wins_over_the_environment(monkey
     monkeypatch.setenv("ATTNLAB_ATTENTION_PATH", "default")
     looked(*tensors(*LONG))
     assert len(native) == 2
-    monkeypatch.setattr(module, "_setting", None)
+    monkeypatch.setattr(module._PATH, "setting", None)
     looked(*tensors(*LONG))
     assert len(native) == 2
 
@@ -344,7 +343,7 @@ def test_what_the_probe_found_is_remembered(tmp_path, monkeypatch):
     memory = tmp_path / "attnlab" / "attention-path.json"
     assert json.loads(memory.read_text()) == {machine(): probe.ratio}
     memory.write_text(json.dumps({machine(): 2.0}))
-    monkeypatch.setattr(module, "_probe", None)
+    monkeypatch.setattr(module._PATH, "found", None)
     assert attention_path_probe() == Probe(2.0, False, "remembered")
 
 

@@ -29,8 +29,8 @@ BIAS = pytest.mark.parametrize("has_bias", [True, False])
 def _private_memory(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("ATTNLAB_MATRIX_PATH", raising=False)
-    monkeypatch.setattr(module, "_probe", None)
-    monkeypatch.setattr(module, "_setting", None)
+    monkeypatch.setattr(module._PATH, "found", None)
+    monkeypatch.setattr(module._PATH, "setting", None)
 
 
 @pytest.fixture
@@ -160,9 +160,9 @@ def test_the_default_path_never_calls_the_op(monkeypatch):
 def test_auto_follows_the_probe(monkeypatch):
     leaves = inputs((509,), grad=False)
     forbid(monkeypatch)
-    monkeypatch.setattr(module, "_probe", Probe(1.2, False, "told"))
+    monkeypatch.setattr(module._PATH, "found", Probe(1.2, False, "told"))
     linear(*leaves)
-    monkeypatch.setattr(module, "_probe", Probe(0.5, True, "told"))
+    monkeypatch.setattr(module._PATH, "found", Probe(0.5, True, "told"))
     with pytest.raises(AssertionError, match="was called"):
         linear(*leaves)
 
@@ -182,8 +182,8 @@ def test_a_setting_ends_with_its_context_also_after_an_error():
     with use_matrix_path("onednn"):
         with pytest.raises(KeyError), use_matrix_path("default"):
             raise KeyError
-        assert module._setting == "onednn"
-    assert module._setting is None
+        assert module._PATH.setting == "onednn"
+    assert module._PATH.setting is None
 
 
 @pytest.mark.usefixtures("_has_onednn")
@@ -191,7 +191,7 @@ def test_what_the_probe_found_is_remembered_and_a_fresh_one_measures_again(tmp_p
     memory = tmp_path / "attnlab" / "matrix-path.json"
     assert list(json.loads(memory.read_text())) == [machine()]
     memory.write_text(json.dumps({machine(): 0.5, "another machine": 2.0}))
-    monkeypatch.setattr(module, "_probe", None)
+    monkeypatch.setattr(module._PATH, "found", None)
     assert matrix_path_probe() == Probe(0.5, True, "remembered")
     assert matrix_path_probe(fresh=True).reason == "measured"
     assert json.loads(memory.read_text())["another machine"] == 2.0
@@ -216,7 +216,7 @@ BROKEN = [
 def test_a_corrupt_memory_does_no_harm(tmp_path, monkeypatch, content):
     memory = tmp_path / "attnlab" / "matrix-path.json"
     memory.write_bytes(content.replace(b"%s", machine().encode()))
-    monkeypatch.setattr(module, "_probe", None)
+    monkeypatch.setattr(module._PATH, "found", None)
     probe = matrix_path_probe()
     assert probe.reason == "measured"
     assert probe.ratio > 0
@@ -269,7 +269,7 @@ def test_the_gradient_of_the_weight_is_the_same_whichever_path_it_takes(monkeypa
     module = importlib.import_module("attnlab.parts.linear")
     if matrix_path_probe().ratio is None:
         pytest.skip("this torch has no oneDNN linear")
-    monkeypatch.setattr(module, "_probe", module.Probe(ratio, True, "made up"))
+    monkeypatch.setattr(module._PATH, "found", module.Probe(ratio, True, "made up"))
     source = torch.Generator().manual_seed(0)
     grad, x = torch.randn(1024, 256, generator=source), torch.randn(1024, 256, generator=source)
     expected = (grad.double().t() @ x.double()).float()

@@ -98,7 +98,14 @@ def _hidden(name: str) -> None:
 
 
 FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
-    ("mask dropped", _lazily, "llama", "backends.registry", 'return "causal"', "return None"),
+    (
+        "mask dropped",
+        _lazily,
+        "llama",
+        "backends.registry",
+        "mask = causal(self.query, self.key)",
+        "mask = None",
+    ),
     (
         "scale doubled",
         _lazily,
@@ -136,8 +143,8 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _attached,
         "bert",
         "attention_call",
-        "weights = function(scores, *args[1:], **kwargs)",
-        "weights = function(scores.mT, *args[1:], **kwargs).mT",
+        "weights = compute(scores)",
+        "weights = compute(scores.mT).mT",
     ),
     (
         "edited weights discarded",
@@ -152,8 +159,8 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _attached,
         "gpt2",
         "attention_call",
-        'return point.visit("heads", heads)',
-        'return (point.visit("heads", heads), heads)[1]',
+        'return self.visit("heads", heads)',
+        'return (self.visit("heads", heads), heads)[1]',
     ),
     (
         "scores shown after the softmax",
@@ -184,16 +191,16 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _streams,
         "llama",
         "hooks",
-        "total = stream[self._path] + new",
-        "total = stream[self._path] + 0.0 * new",
+        "total = stream[self.path] + new",
+        "total = stream[self.path] + 0.0 * new",
     ),
     (
         "edited hidden layer discarded",
         _hidden,
         "bert",
         "hooks",
-        'return put(seen(self._part("feed_forward"), "hidden", hidden, self._form))',
-        'return put((seen(self._part("feed_forward"), "hidden", hidden, self._form), hidden)[1])',
+        'return put(self._seen(".feed_forward", "hidden", hidden))',
+        'return put((self._seen(".feed_forward", "hidden", hidden), hidden)[1])',
     ),
     (
         "queries and heads in the order of the product",
@@ -208,7 +215,7 @@ FAULTS: list[tuple[str, Callable[[str], None], str, str, str, str]] = [
         _lazily,
         "t5",
         "backends.registry",
-        'bias: Tensor | None = options.get("position_bias")',
+        'bias: Tensor | None = self.options.get("position_bias")',
         "bias: Tensor | None = None",
     ),
     (

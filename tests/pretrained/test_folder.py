@@ -104,7 +104,7 @@ def test_a_sound_gguf_file_tells_its_facts_and_how_many_numbers_it_holds(tmp_pat
         ("b", [32, 2], 2, 32),
     ]  # 8 numbers of 4 bytes; 2 blocks of 18 bytes
     (tmp_path / "a.gguf").write_bytes(gguf_bytes(facts, tensors, size=68))
-    assert read_gguf_header(tmp_path / "a.gguf") == (
+    assert read_gguf_header(tmp_path / "a.gguf") == gguf.GgufHeader(
         {"general.architecture": "llama", "llama.block_count": 3, "tokens": None, "scores": None},
         2,
         72,

@@ -361,7 +361,7 @@ def test_a_generation_that_is_interrupted_leaves_nothing_behind(name: str) -> No
     assert torch.equal(again.sequences, plain.sequences)
     assert torch._C._len_torch_function_stack() == 0
     assert not registry.is_replaced()
-    assert not registry.is_recording_reorders()
+    assert not registry._originals
     assert not any("forward" in vars(module) for module in each.foreign.modules())
     after = {
         path: (len(m._forward_hooks), len(m._forward_pre_hooks))
@@ -455,13 +455,13 @@ def test_a_planted_fault_in_what_goes_on_from_what_is_noticed(
             "cross",
         ),
         (
-            "edits.token_history",
+            "edits.edit_context",
             "return first_key(text.length, num_keys, text.offset)",
             "return 0",
             "window",
         ),
         (
-            "edits.token_history",
+            "edits.edit_context",
             "return not tokens.is_floating_point() and",
             "return False and",
             "beams",

@@ -362,7 +362,10 @@ HOSTILE = {
     # the header of safetensors
     "half a header": (cut(100), "is cut off"),
     "half the numbers": (cut(-64), "is cut off"),
-    "numbers to spare": (with_header(lambda header: None, b"\0" * 8), "followed by something else"),
+    "numbers to spare": (
+        with_header(lambda header: None, b"\0" * 8),
+        "is cut off or damaged",
+    ),
     "a header of a terabyte": (
         with_file("model.safetensors", struct.pack("<Q", 2**40) + b"{" * 99),
         "cut off",
@@ -389,15 +392,36 @@ HOSTILE = {
     ),
     "numbers of eight bits": (change(FIRST, dtype="F8_E4M3"), "unquantised form"),
     "numbers of an unknown kind": (change(FIRST, dtype="os.system"), "known: F64"),
-    "a shape that is negative": (change(FIRST, shape=[-16, 8]), "whole numbers of at least 1"),
+    "a shape that is negative": (
+        change(FIRST, shape=[-16, 8]),
+        "is cut off or damaged",
+    ),
     "a shape with a zero": (change(FIRST, shape=[0, 8]), "whole numbers of at least 1"),
-    "a shape that overflows": (change(FIRST, shape=[2**62, 2**62]), "needs"),
-    "a shape of fractions": (change(FIRST, shape=[16.0, 8]), "whole numbers"),
+    "a shape that overflows": (
+        change(FIRST, shape=[2**62, 2**62]),
+        "is cut off or damaged",
+    ),
+    "a shape of fractions": (
+        change(FIRST, shape=[16.0, 8]),
+        "is cut off or damaged",
+    ),
     "nine dimensions": (change(FIRST, shape=[16, 8, 1, 1, 1, 1, 1, 1, 1]), "at most 8"),
-    "offsets that overlap": (change(LAST, data_offsets=[0, 512]), "begins at byte 0"),
-    "offsets outside": (change(LAST, data_offsets=[2**40, 2**40 + 512]), "begins at byte"),
-    "offsets backwards": (change(LAST, data_offsets=[512, 0]), "takes -512 bytes"),
-    "a hole": (with_header(lambda header: header.pop(FIRST) and None), "expected 0"),
+    "offsets that overlap": (
+        change(LAST, data_offsets=[0, 512]),
+        "is cut off or damaged",
+    ),
+    "offsets outside": (
+        change(LAST, data_offsets=[2**40, 2**40 + 512]),
+        "is cut off or damaged",
+    ),
+    "offsets backwards": (
+        change(LAST, data_offsets=[512, 0]),
+        "is cut off or damaged",
+    ),
+    "a hole": (
+        with_header(lambda header: header.pop(FIRST) and None),
+        "is cut off or damaged",
+    ),
     "a word too many": (change(LAST, evil=1), "described by dtype, shape and data_offsets alone"),
     "a name with a bell": (renamed("a\x07b"), "no name for a tensor"),
     "a name that climbs": (renamed("../../evil"), "no name for a tensor"),

@@ -13,7 +13,7 @@ from attnlab.parts.fused import use_attention_path
 from attnlab.parts.linear import matrix_path_probe
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.backends import registry
-from attnlab.pretrained.speed import faster_products
+from attnlab.pretrained.backends.registry import faster_products
 from parts.planting import planted
 
 pytest.importorskip("transformers")
@@ -32,8 +32,7 @@ def models():
 
 @pytest.fixture(autouse=True)
 def short_ones_too(monkeypatch):
-    monkeypatch.setattr(fused, "_FEWEST_KEYS", 2)
-    monkeypatch.setattr(fused, "_FEWEST_QUERIES", 2)
+    monkeypatch.setattr(fused, "_FEWEST", 2)
     monkeypatch.setattr(fused, "_FEWEST_SCORES", 1)
     with use_attention_path("native"), torch.no_grad():
         yield

@@ -19,10 +19,10 @@ from attnlab.edits.effects import Metric, ablate
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.parts.probes import Probe
-from attnlab.pretrained import speed as products
 from attnlab.pretrained.attach import attach
+from attnlab.pretrained.backends import registry as products
+from attnlab.pretrained.backends.registry import faster_products
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.speed import faster_products
 
 sweeping = importlib.import_module("attnlab.edits.effects.sweep")
 linears = importlib.import_module("attnlab.parts.linear")
@@ -383,25 +383,25 @@ def test_faster_products_are_refused_where_there_is_no_such_path(models, monkeyp
 def test_speed_is_one_switch_for_both_paths_called_or_within(monkeypatch):
     from attnlab.parts import fused
 
-    monkeypatch.setattr(linears, "_setting", None)
-    monkeypatch.setattr(fused, "_setting", None)
+    monkeypatch.setattr(linears._PATH, "setting", None)
+    monkeypatch.setattr(fused._PATH, "setting", None)
     with attnlab.speed(matrix="default", attention="default"):
-        assert (linears._setting, fused._setting) == ("default", "default")
+        assert (linears._PATH.setting, fused._PATH.setting) == ("default", "default")
         choice = attnlab.speed(matrix="onednn")
-        assert (linears._setting, fused._setting) == ("onednn", "default")
+        assert (linears._PATH.setting, fused._PATH.setting) == ("onednn", "default")
         choice.end()
         choice.end()  # which changes nothing more
-        assert linears._setting == "default"
-    assert (linears._setting, fused._setting) == (None, None)
+        assert linears._PATH.setting == "default"
+    assert (linears._PATH.setting, fused._PATH.setting) == (None, None)
     attnlab.speed(matrix="onednn")  # kept by nobody, and still in use
     gc.collect()
-    assert linears._setting == "onednn"
+    assert linears._PATH.setting == "onednn"
     products._in_use[-1].end()
-    assert linears._setting is None
+    assert linears._PATH.setting is None
 
 
 def test_speed_of_a_model_takes_its_faster_products_and_a_mistake_chooses_nothing(models):
-    model, before = models["gpt2"], linears._setting
+    model, before = models["gpt2"], linears._PATH.setting
     with attnlab.speed(model):
         assert any("forward" in vars(each) for each in model.modules())
     assert not any("forward" in vars(each) for each in model.modules())
@@ -409,6 +409,6 @@ def test_speed_of_a_model_takes_its_faster_products_and_a_mistake_chooses_nothin
         attnlab.speed()
     with pytest.raises(WrongUsage, match="got a str"):
         attnlab.speed("gpt2", matrix="onednn")
-    assert linears._setting is before
+    assert linears._PATH.setting is before
     with pytest.raises(WrongUsage, match="the matrix path must be one of"):
         attnlab.speed(matrix="mkl")

@@ -67,7 +67,9 @@ class Tried:
     @property
     def blocks(self) -> list[str]:
         """Paths of the blocks, in the order in which they run."""
-        return [path for path, point in self.model.named_modules() if isinstance(point, BlockPoint)]
+        points = self.model.named_modules()
+        blocks = [path for path, point in points if isinstance(point, BlockPoint)]
+        return [path for path in blocks if not path.endswith("feed_forward")]
 
     def heads(self, point: str) -> int:
         """How many heads an attention has."""

@@ -13,7 +13,7 @@ import attnlab
 from attnlab.errors import CouldNotRun
 from attnlab.train import Evaluation, Member, TrainConfig, train_together
 from attnlab.train.distributed import joined
-from attnlab.train.layouts import distributed
+from attnlab.train.layouts import sequential
 
 SENTIMENT = {
     "seeds": 1,
@@ -125,12 +125,12 @@ def stopped_in_the_other(group, folder):
 
 
 def not_averaged(group):
-    whole = distributed.DistributedDataParallel
-    distributed.DistributedDataParallel = lambda model: model
+    whole = sequential.DistributedDataParallel
+    sequential.DistributedDataParallel = lambda model: model
     try:
         return trained(group)
     finally:
-        distributed.DistributedDataParallel = whole
+        sequential.DistributedDataParallel = whole
 
 
 def work(folder):

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from attnlab.errors import WrongUsage
-from attnlab.experiments import train_population
+from attnlab.experiments.population import train_population
 from attnlab.experiments.resumption import resume
-from attnlab.experiments.search import tune
 from attnlab.experiments.sweeps import sweep
+from attnlab.experiments.tune import tune
 from attnlab.train.checkpoint import latest_checkpoint
 from attnlab.train.distributed import ProcessGroup, is_launched, is_writer, joined
 

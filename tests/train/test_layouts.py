@@ -241,15 +241,19 @@ def clipped_by_one_norm(monkeypatch):
 
 
 def one_decay_for_all(monkeypatch):
-    true = update.Rule.of
-    shared = classmethod(lambda cls, configs, device: true([configs[0]] * len(configs), device))
-    monkeypatch.setattr(update.Rule, "of", shared)
+    true = update.update
+
+    def shared(state, gradients, losses, rates, rule):
+        rule = replace(rule, decay=rule.decay[:1].expand_as(rule.decay))
+        return true(state, gradients, losses, rates, rule)
+
+    monkeypatch.setattr(blocks, "update", shared)
 
 
 def moments_without_correction(monkeypatch):
-    true = update.State.rows
-    late = lambda self, m, p: replace(true(self, m, p), steps=self.steps[m] + 9)  # noqa: E731
-    monkeypatch.setattr(update.State, "rows", late)
+    true = update.update
+    late = lambda state, *rest: true(replace(state, steps=state.steps + 9), *rest)  # noqa: E731
+    monkeypatch.setattr(blocks, "update", late)
 
 
 def members_in_another_order(monkeypatch):
@@ -264,7 +268,7 @@ def temperature_of_the_first(monkeypatch):
         return {name: each[:1].expand_as(each).clone() for name, each in true(models).items()}
 
     true = blocks.different_buffers
-    for file in (blocks, vmap):
+    for file in (simd, vmap):
         monkeypatch.setattr(file, "different_buffers", alike)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from attnlab.errors import WrongUsage
-from attnlab.train import Evaluation, TrainConfig, train
+from attnlab.train import Evaluation, TrainConfig, train_together
 from attnlab.train.faults import NotFinite, first_not_finite
 from attnlab.train.history import History, plain
 from attnlab.train.schedule import Schedule, share_of_peak, span_at
@@ -25,16 +25,6 @@ def test_training_fits_a_line_and_leaves_the_best_weights():
             found.members[0].evaluation.figures["error"]
         )
     assert not only.model.training
-
-
-def test_one_model_is_a_population_of_one():
-    model, config = network(), TrainConfig(steps=150, learning_rate=0.05, evaluate_every=60)
-    lines = []
-    trained = train(model, config, draw=make_draw(), loss=loss, judge=judge, record=lines.append)
-    (only,), found = fit()
-    assert torch.equal(model[0].weight, only.model[0].weight)
-    assert trained == found.members[0]
-    assert lines == trained.metrics
 
 
 def test_the_best_weights_are_kept_not_the_last():
@@ -214,14 +204,7 @@ class TestTheFirstBadTensor:
 
 def test_the_number_of_threads_is_given_back():
     before = torch.get_num_threads()
-    train(
-        network(),
-        TrainConfig(steps=2),
-        draw=make_draw(),
-        loss=loss,
-        judge=judge,
-        num_threads=before + 1,
-    )
+    train_together([member(steps=2)], loss, num_threads=before + 1)
     assert torch.get_num_threads() == before
 
 

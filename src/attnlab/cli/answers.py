@@ -14,7 +14,7 @@ from attnlab.cli.terminal import make_table, matrix_widths, one_line, output, sh
 
 if TYPE_CHECKING:
     from attnlab.edits.forks import Fork
-    from attnlab.look.trace import HeadTrace, Step, Trace
+    from attnlab.look.trace import Step, Trace
 
 _MAX_CANDIDATES = 6  # with their probabilities
 _MAX_HEADS = 16  # shown one by one
@@ -69,29 +69,35 @@ def _show_heads(trace: "Trace", known: Sequence[str], place: int | None) -> None
 
     Cross-attention comes first: an answer is fetched from there.
     """
+    from attnlab.look.heads import head_at
+
     console = output()
     if not trace.attention:
         console.print(Text("  too many weights to print; attnlab look shows them", style="dim"))
     own = [each for each in trace.attention if each.key_tokens is None]
     cross = [each for each in trace.attention if each.key_tokens is not None]
-    for heads, names in ((cross, (cross[0].key_tokens or ()) if cross else ()), (own, known)):
-        tokens = [one_line(name) for name in names]
+    for heads in (cross, own):
+        if not heads:
+            continue
+        tokens = [one_line(name) for name in heads[0].key_tokens or known]
+        names = [one_line(head_at(each.site, each.head)) for each in heads]
+        rows = [_mean_row(each.rows) if place is None else each.rows[place] for each in heads]
         if len(heads) > _MAX_HEADS:
-            console.print(_tokens_table(heads, tokens, place))
-        elif heads:
-            _show_weights_of(heads, tokens, place)
+            title = "  token (average over queries)" if place is None else "  token"
+            console.print(_tokens_table(title, tokens, names, rows))
+        else:
+            title = "  average weight on" if place is None else "  weight on"
+            _show_weights_of(title, tokens, names, [list(map(_shaded, row)) for row in rows])
 
 
-def _tokens_table(heads: "Sequence[HeadTrace]", tokens: Sequence[str], place: int | None) -> Table:
+def _tokens_table(
+    title: str, tokens: Sequence[str], names: Sequence[str], rows: Sequence[Sequence[float]]
+) -> Table:
     """Make a row for each token: its mean weight over heads, and the heads with most weight."""
-    rows = [_mean_row(each.rows) if place is None else each.rows[place] for each in heads]
-    names = [_name(each) for each in heads]
-    table = make_table(
-        "  token" if place is not None else "  token (average over queries)", is_plain=True
-    )
-    table.add_column(f"mean weight of {len(heads)} heads", justify="right")
+    table = make_table(title, is_plain=True)
+    table.add_column(f"mean weight of {len(rows)} heads", justify="right")
     table.add_column("largest weights", overflow="fold")
-    means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    means = _mean_row(rows)
     order = sorted(range(len(means)), key=lambda key: -means[key])[:_MAX_TOKENS]
     for key in sorted(order):
         best = sorted(range(len(rows)), key=lambda head: -rows[head][key])[:_BEST_HEADS]
@@ -102,12 +108,6 @@ def _tokens_table(heads: "Sequence[HeadTrace]", tokens: Sequence[str], place: in
     if len(means) > len(order):
         table.caption = f"the {len(order)} of {len(means)} tokens with most weight"
     return table
-
-
-def _name(head: "HeadTrace") -> str:
-    from attnlab.look.heads import head_at
-
-    return one_line(head_at(head.site, head.head))
 
 
 def _brief(tokens: Sequence[str]) -> str:
@@ -126,15 +126,9 @@ def _verdict(steps: "Sequence[Step]") -> Text:
 
 
 def _show_weights_of(
-    heads: "Sequence[HeadTrace]", tokens: Sequence[str], place: int | None
+    title: str, tokens: Sequence[str], names: Sequence[str], cells: Sequence[Sequence[Text]]
 ) -> None:
     """Print a row for each head, or a column for each where the tokens do not fit."""
-    names = [_name(each) for each in heads]
-    cells = []
-    for each in heads:
-        row = _mean_row(each.rows) if place is None else each.rows[place]
-        cells.append(list(map(_shaded, row)))
-    title = "  average weight on" if place is None else "  weight on"
     if _fits(title, tokens, names, cells):
         show_matrix(title, tokens, names, cells)
         return

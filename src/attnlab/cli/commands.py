@@ -64,15 +64,15 @@ def _with_new_name(words: Sequence[str]) -> list[str]:
     `attnlab search NAME --set …` is now `tune`; an experiment is no model, and a search in a corpus
     has --corpus.
     """
-    old, new = words[:1], ""
-    if old == ["find"]:
-        new = "search"
-    elif old == ["search"] and words[1:2] and words[1] in SYSTEMS and "--corpus" not in words:
-        new = "tune"
-    if not new:
-        return list(words)
+    match list(words):
+        case ["find", *_]:
+            new = "search"
+        case ["search", name, *rest] if name in SYSTEMS and "--corpus" not in rest:
+            new = "tune"
+        case _:
+            return list(words)
     terminal.note(
-        f"attnlab {old[0]} is now called attnlab {new}; the old name goes with the next version."
+        f"attnlab {words[0]} is now called attnlab {new}; the old name goes with the next version."
     )
     return [new, *words[1:]]
 
@@ -111,7 +111,7 @@ def settings(name: str = "", /, *, as_json: AsJson = False) -> int:
     from attnlab.experiments.sweeps.axes import shown
 
     if name in ("", "all"):
-        summaries = {each: registry.find(each).experiment.SUMMARY for each in registry.EXPERIMENTS}
+        summaries = {each: entry.summary for each, entry in registry.experiments().items()}
         if as_json:
             terminal.print_json(summaries)
             return 0
@@ -120,17 +120,16 @@ def settings(name: str = "", /, *, as_json: AsJson = False) -> int:
         terminal.say(f"attnlab settings {first} lists the settings of one", is_quiet=True)
         return 0
     found = registry.find(name)
-    options = found.config_class.options()
-    rows = [(each.name, each.default, each.expected, each.comment) for each in options]
+    parts = ("name", "default", "expected", "comment")
+    rows = [[getattr(each, part) for part in parts] for each in found.config_class.options()]
     if as_json:
-        names = ("name", "default", "expected", "comment")
-        terminal.print_json([dict(zip(names, row, strict=True)) for row in rows])
+        terminal.print_json([dict(zip(parts, row, strict=True)) for row in rows])
         return 0
-    title = Text(f"{name}: {found.experiment.SUMMARY}", style="bold")
+    title = Text(f"{name}: {registry.experiments()[name].summary}", style="bold")
     terminal.output().print(title)
     cells = [[key, shown(default), *more] for key, default, *more in rows]
     terminal.show_table(["setting", "default", "allowed", "meaning"], cells)
-    first = f"{options[0].name}={options[0].default}"
+    first = f"{rows[0][0]}={rows[0][1]}"
     terminal.say(f"attnlab run {name} --set {first} …", is_quiet=True)
     return 0
 

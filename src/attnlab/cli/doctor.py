@@ -11,40 +11,13 @@ from rich.text import Text
 
 from attnlab.cli.model_doctor import examine_model
 from attnlab.cli.options import AsJson
-from attnlab.cli.terminal import print_json, show_table
+from attnlab.cli.terminal import print_json, show_table, words
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     from attnlab.parts.probes import Probe
 
-_NEEDED = {
-    "torch": "2.6",
-    "numpy": "2",
-    "scipy": "1.15",
-    "safetensors": "0.5",
-    "filelock": "4.2",
-    "rich": "13",
-    "cyclopts": "5",
-}
-_OPTIONAL = {
-    "matplotlib": ("figures as PNG and SVG", "pip install 'attnlab[plot]'"),
-    "scikit-learn": ("the baseline of sentiment", "pip install 'attnlab[baseline]'"),
-    "tokenizers": ("subword tokens", "pip install 'attnlab[text]'"),
-    "pyarrow": ("texts in Parquet files", "pip install 'attnlab[text]'"),
-    "transformers": ("pretrained models", "pip install 'attnlab[hf]'"),
-    "accelerate": (
-        "opening pretrained models in the memory they need",
-        "pip install 'attnlab[hf]'",
-    ),
-    "gguf": ("pretrained models in GGUF files", "pip install 'attnlab[hf]'"),
-    "optuna": ("attnlab tune", "pip install 'attnlab[optuna]'"),
-    "ray": ("attnlab sweep and tune on a cluster", "pip install 'attnlab[ray]'"),
-    "tensorboard": ("--log tensorboard", "pip install 'attnlab[tensorboard]'"),
-    "mlflow-skinny": ("--log mlflow", "pip install 'attnlab[mlflow]'"),
-}
 _FULL_PACKAGES = {"mlflow-skinny": "mlflow"}  # the package that contains it
-
-
 _STYLES = {"good": "green", "optional": "yellow", "missing": "bold red", "note": "dim"}
 
 
@@ -87,22 +60,21 @@ def doctor(
 
 def examine() -> list[Finding]:
     """Check Python, packages, the C++ compiler, torch and this folder."""
-    return [_python(), *_packages(), *_compiler(), *_torch(), *_this_folder()]
-
-
-def _python() -> Finding:
-    return Finding(
-        "good", "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    )
+    python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    findings = [Finding("good", "Python", python), *_packages()]
+    if _version("torch") is not None:
+        findings += [_compiler(), *_torch()]
+    return [*findings, _this_folder()]
 
 
 def _packages() -> list[Finding]:
     findings = []
-    for name, least in _NEEDED.items():
+    for name, least in words("needed").items():
         missing = Finding("missing", name, "not installed", f"pip install '{name}>={least}'")
         findings.append(_installed(name) or missing)
-    for name, (purpose, command) in _OPTIONAL.items():
-        missing = Finding("optional", name, "not installed", f"for {purpose}: {command}")
+    for name, (extra, purpose) in words("optional").items():
+        advice = f"for {purpose}: pip install 'attnlab[{extra}]'"
+        missing = Finding("optional", name, "not installed", advice)
         findings.append(_installed(name) or missing)
     return findings
 
@@ -113,8 +85,6 @@ def _installed(name: str) -> Finding | None:
 
 
 def _torch() -> list[Finding]:
-    if _version("torch") is None:
-        return []
     import torch
 
     from attnlab.parts.fused import attention_path_probe
@@ -141,26 +111,26 @@ def _timed(probe: "Probe", ours: str, theirs: str, when_taken: str) -> str:
     return f"{ours} takes {probe.ratio:.2f} of {theirs} time; {used}"
 
 
-def _compiler() -> list[Finding]:
-    if _version("torch") is None:
-        return []
+def _compiler() -> Finding:
     from attnlab.native.compiler import compiler_name
 
     name = compiler_name()
     if name is None:
         advice = "for populations of tiny models at full speed: install g++ or clang++"
-        return [Finding("optional", "C++ compiler", "not found", advice)]
-    return [Finding("good", "C++ compiler", name)]
+        return Finding("optional", "C++ compiler", "not found", advice)
+    return Finding("good", "C++ compiler", name)
 
 
-def _this_folder() -> list[Finding]:
+def _this_folder() -> Finding:
     here = Path.cwd()
     free = shutil.disk_usage(here).free / 2**30
-    writable = os.access(here, os.W_OK)
-    state: Literal["good", "optional"] = "good" if writable and free > 0.1 else "optional"
-    advice = "" if state == "good" else "runs need a writable folder: use --out"
-    found = f"{here}, {free:.1f} GiB free" + ("" if writable else ", read-only")
-    return [Finding(state, "this folder", found, advice)]
+    found = f"{here}, {free:.1f} GiB free"
+    is_writable = os.access(here, os.W_OK)
+    if is_writable and free > 0.1:
+        return Finding("good", "this folder", found)
+    if not is_writable:
+        found += ", read-only"
+    return Finding("optional", "this folder", found, "runs need a writable folder: use --out")
 
 
 def _version(name: str) -> str | None:

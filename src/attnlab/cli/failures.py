@@ -123,10 +123,10 @@ def explain(error: BaseException) -> int | None:
         return terminal.complain(f"{error} T{hint[1:]}", error.exit_status)
     if isinstance(error, AttnlabError):
         return terminal.complain(str(error), error.exit_status)
-    if isinstance(error, Terminated):
-        return terminal.complain(f"stopped by SIGTERM{f'; {hint}' if hint else '.'}", 143)
     if isinstance(error, KeyboardInterrupt):
-        return terminal.complain(f"stopped by you{f'; {hint}' if hint else '.'}", 130)
+        is_term = isinstance(error, Terminated)
+        who, status = ("SIGTERM", 143) if is_term else ("you", 130)
+        return terminal.complain(f"stopped by {who}{f'; {hint}' if hint else '.'}", status)
     if isinstance(error, cyclopts.CycloptsError):
         return terminal.complain(_usage(error), 2)
     if isinstance(error, OSError) and error.strerror:

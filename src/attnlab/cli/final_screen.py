@@ -13,27 +13,6 @@ from attnlab.cli.terminal import one_line
 if TYPE_CHECKING:
     from attnlab.experiments.report import Report
 
-_FINDINGS = {
-    "lookup": (
-        "loose_at_chance",
-        "New facts written as loose words cannot be looked up: accuracy stays at chance",
-    ),
-    "anatomy": (
-        "minus_100_gives_way",
-        "A mask of −100 hides nothing where scores are about −150",
-    ),
-    "handmade": (
-        "agree_where_it_can_be_known",
-        "A designed head and learned ones agree in scores, not in matrices",
-    ),
-    "sentiment": (
-        "best_beats_tfidf_500",
-        "A model that starts from counts beats the usual TF-IDF on unseen texts",
-    ),
-    "sorting": ("all_inputs_right", "A small decoder answers every input there is right"),
-}
-"""The most informative claim of each experiment, and the finding if it holds."""
-
 _MAX_CLAIMS = 8  # failed or undecided claims that are listed
 _FINDING_LINES = 2
 
@@ -75,7 +54,7 @@ def show_final_screen(
 
 def _finding(report: "Report") -> str:
     """Return a run's finding, if its claim holds; else the subtitle of its report."""
-    name, sentence = _FINDINGS.get(report.experiment, ("", ""))
+    name, sentence = terminal.words("findings").get(report.experiment, ("", ""))
     for claim in report.claims:
         if claim.name == name and claim.passed:
             return f"{sentence}: {claim.measured}"

@@ -69,8 +69,8 @@ def summarize_long_text(
     """
     from attnlab.draw.long_text_report import write_document
     from attnlab.look.long_text import summarize_document
-    from attnlab.look.long_text.files import Folder
     from attnlab.look.long_text.inputs import read_text
+    from attnlab.look.long_text.long_text import Folder
     from attnlab.look.summaries import Summarize
 
     assert options.document is not None

@@ -1,5 +1,6 @@
 """attnlab look: every head of a model while it reads one input."""
 
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,12 +64,11 @@ def look(
     as_json
         Print the result as JSON.
     """
-    from attnlab.look.heads import head_at
     from attnlab.look.questions import Verdict, recorded
 
     _check_options(site, head)
-    other_options = [*how.given(), "--site"] if site else how.given()
-    if is_long_text(long_text, run, words, other_options):
+    others = [*how.given(), "--site"] if site else how.given()
+    if is_long_text(long_text, run, words, others):
         return summarize_long_text(run, long_text, head=head, out=out, as_json=as_json)
     if out is not None:
         check_new_folder(out)
@@ -91,14 +91,7 @@ def look(
     if as_json:
         terminal.print_json(facts)
         return 0
-    if is_brief:
-        show_overview(facts)
-        terminal.say(
-            f"one of them: attnlab look {run} … --head '{head_at(sites[0], 0)}'", is_quiet=True
-        )
-    else:
-        for name in sites:
-            _show(name, facts[name])
+    _show(run, facts, is_brief=is_brief)
     if isinstance(question, Verdict) and question.note:
         terminal.say(question.note, is_quiet=True)
     if out is not None:
@@ -147,38 +140,37 @@ def _facts(
         size = float(torch.linalg.vector_norm(finite)) / max(1, finite.numel()) ** 0.5
         return {"shape": list(value.shape), "root_mean_square": size}
     sides = recording.tokens(name)
-    chosen = range(len(value)) if heads is None else heads
-    found = [
-        {"head": head, **_head_facts(value[head], recording, name, head, has_rows=has_rows)}
-        for head in chosen
-    ]
+    is_own = sides.query == sides.key
+    found = []
+    for head in range(len(value)) if heads is None else heads:
+        facts = _head_facts(value[head], sides.key, is_own=is_own)
+        if has_rows:
+            facts["rows"] = _rows(value[head], recording.blocked(name, head=head))
+        found.append({"head": head, **facts})
     return {"query_tokens": sides.query, "key_tokens": sides.key, "heads": found}
 
 
-def _head_facts(
-    weights: "Tensor", recording: "Recording", name: str, head: int, *, has_rows: bool
-) -> dict[str, Any]:
-    """Return the facts of one head; weights are (query, key), masked ones None in the rows."""
+def _head_facts(weights: "Tensor", keys: Sequence[str], *, is_own: bool) -> dict[str, Any]:
+    """Return the facts of one head; weights are (query, key)."""
     from attnlab.look.statistics import entropy, largest_weight
 
-    sides = recording.tokens(name)
-    places = habits(weights, is_own=sides.query == sides.key)
-    facts: dict[str, Any] = {
+    places = habits(weights, is_own=is_own)
+    return {
         "entropy": float(entropy(weights).mean()),
         "largest_weight": float(largest_weight(weights).mean()),
-        "looks_most_at": [sides.key[int(key)] for key in weights.argmax(-1)],
+        "looks_most_at": [keys[int(key)] for key in weights.argmax(-1)],
         "places": places,
         "mostly": mostly(places),
     }
-    if not has_rows:
-        return facts
-    blocked = recording.blocked(name, head=head)
-    hidden = weights.new_zeros(weights.shape).bool() if blocked is None else blocked
-    facts["rows"] = [
-        [None if is_hidden else weight for weight, is_hidden in zip(*row, strict=True)]
-        for row in zip(weights.tolist(), hidden.tolist(), strict=True)
-    ]
-    return facts
+
+
+def _rows(weights: "Tensor", blocked: "Tensor | None") -> list[list[float | None]]:
+    """Return the weights of each query, None where they are masked."""
+    rows: list[list[float | None]] = weights.tolist()
+    if blocked is not None:
+        for query, key in blocked.nonzero().tolist():
+            rows[query][key] = None
+    return rows
 
 
 def habits(weights: "Tensor", *, is_own: bool) -> dict[str, float]:
@@ -207,15 +199,21 @@ def mostly(places: dict[str, float]) -> str | None:
     return place if places[place] >= _LEAST else None
 
 
-def _show(name: str, facts: dict[str, Any]) -> None:
-    if "heads" in facts:
-        show_weights(name, facts)
-    elif "open" in facts:
-        terminal.say(
-            f"{name}  {tuple(facts['shape'])}, {facts['open']:,} of {prod(facts['shape']):,} not "
-            "masked"
-        )
-    else:
-        terminal.say(
-            f"{name}  {tuple(facts['shape'])}, root mean square {facts['root_mean_square']:.4g}"
-        )
+def _show(run: str, facts: dict[str, dict[str, Any]], *, is_brief: bool) -> None:
+    from attnlab.look.heads import head_at
+
+    if is_brief:
+        show_overview(facts)
+        example = head_at(next(iter(facts)), 0)
+        terminal.say(f"one of them: attnlab look {run} … --head '{example}'", is_quiet=True)
+        return
+    for name, each in facts.items():
+        if "heads" in each:
+            show_weights(name, each)
+            continue
+        shape = tuple(each["shape"])
+        if "open" in each:
+            words = f"{each['open']:,} of {prod(shape):,} not masked"
+        else:
+            words = f"root mean square {each['root_mean_square']:.4g}"
+        terminal.say(f"{name}  {shape}, {words}")

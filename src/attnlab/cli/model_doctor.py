@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnlab.cli.prompts import is_pretrained, open_model
 from attnlab.cli.resolve_run import find_run
-from attnlab.cli.terminal import print_json, say
+from attnlab.cli.terminal import print_json, tell
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -106,70 +106,27 @@ def _findings(name: str, model: "Pretrained", seconds: float) -> ModelFindings:
         peak_bytes=_peak_memory(),
         attentions=_groups(model),
         fast_path=model.fast_path,
-        sites=_without_layers(site_names(model)),
+        sites=_kinds(site_names(model)),
         missing=_missing(model),
     )
 
 
 def _show(found: ModelFindings) -> None:
-    say(f"{found.class_}, {found.parameters:,} parameters, {found.dtype}, on {found.device}")
-    say(f"from {found.source}; tokenizer: {found.tokenizer or 'none'}")
-    for note in found.notes:
-        say(f"note: {note}")
-    for group in found.attentions:
-        say("")
-        _show_group(group)
-    say("")
-    if found.fast_path is not None:
-        say(
-            "torch's fast path, which a call without gradients takes, cannot be hooked; without it "
-            f"the output is {found.fast_path:.2g} apart"
-        )
-        say("")
-    _show_sites("sites", found.sites)
-    _show_sites("missing", found.missing)
-    say(
-        f"opened and checked in {found.seconds:.1f} s; weights {_size(found.bytes)}, "
-        f"the process at most {_size(found.peak_bytes)}"
-    )
-
-
-def _show_group(group: AttentionGroup) -> None:
-    """Print the findings on a group of attentions, a line for each."""
-    calls = ", ".join(map(str, group.calls))
-    lines = {
-        "backend": f"{group.backend}, {calls} calls in a forward pass",
-        "weights on demand": "no: only with eager attention",
-        "sinks": "none",
-        "window": group.window or "none stated",
-        "effect of ablation": "not tried",
+    numbers = {
+        "sink": _SINK,
+        "weights": _size(found.bytes),
+        "peak": _size(found.peak_bytes),
+        "listed": {"sites": _by_part(found.sites), "missing": _by_part(found.missing)},
     }
-    if group.made is not None:
-        made = f"{group.made_layers} of {group.layers}, off by {group.made:.1g} at most"
-        lines["weights on demand"] = made
-    if group.sink > _SINK:
-        lines["sinks"] = f"{group.sink:.1%} of a query's weight at most"
-    if group.effect is not None:
-        least, most = group.effect
-        lines["effect of ablation"] = f"{least:.2g} to {most:.2g} on the output"
-    shared = ""
-    if group.kv_heads != group.heads:
-        shared = f" that share {group.kv_heads} key and value heads"
-    say(f"{group.attention}: {group.layers} layers of {group.heads} heads{shared}")
-    for name, line in lines.items():
-        say(f"  {name:<20} {line}")
+    tell("doctor", {**vars(found), **numbers})
 
 
-def _show_sites(title: str, sites: Sequence[str]) -> None:
-    """Print sites, one line for each part."""
+def _by_part(sites: Sequence[str]) -> dict[str, list[str]]:
     parts: dict[str, list[str]] = {}
     for site in sites:
         part, _, own = site.rpartition(".")
         parts.setdefault(part, []).append(own)
-    for part, names in parts.items():
-        prefix = f"{part}: " if part else ""
-        say(f"{title:<8} {prefix}{' '.join(names)}")
-        title = ""  # on the first line alone
+    return parts
 
 
 def _groups(model: "Pretrained") -> list[AttentionGroup]:
@@ -177,15 +134,14 @@ def _groups(model: "Pretrained") -> list[AttentionGroup]:
     groups: dict[tuple[str, str, int, int], list[Any]] = {}
     for each in model.backends:
         layout = points[each.path].layout
-        kind = _LAYER.sub(r"\1*", each.path)
-        key = (kind, each.backend, layout.num_heads, layout.num_kv_heads)
+        key = (_plain(each.path), each.backend, layout.num_heads, layout.num_kv_heads)
         groups.setdefault(key, []).append(each)
     found = []
-    for (kind, backend, heads, kv_heads), members in groups.items():
+    for (attention, backend, heads, kv_heads), members in groups.items():
         made = [each.made for each in members if each.made is not None]
         effects = [each.effect for each in members if not math.isnan(each.effect)]
         group = AttentionGroup(
-            attention=kind,
+            attention=attention,
             layers=len(members),
             heads=heads,
             kv_heads=kv_heads,
@@ -194,7 +150,7 @@ def _groups(model: "Pretrained") -> list[AttentionGroup]:
             made=max(made, default=None),
             made_layers=len(made),
             sink=max(0.0, 1.0 - min(each.least for each in members)),
-            window=_window(model) if kind.endswith(".attention") else None,
+            window=_window(model) if attention.endswith(".attention") else None,
             effect=[min(effects), max(effects)] if effects else None,
         )
         found.append(group)
@@ -221,27 +177,27 @@ def _missing(model: "Pretrained") -> list[str]:
     """List the kinds of sites that our own models have and this one lacks in some layer."""
     from attnlab.sites import site_names
 
-    there = set(site_names(model))
-    lacking: list[str] = []
+    expected = []
     for stack in model.structure.stacks:
         prefix = f"{stack.name}." if stack.name else ""
-        expected = [f"{prefix}embedding"]
+        expected.append(f"{prefix}embedding")
         for index, block in enumerate(stack.blocks):
-            at = f"{prefix}layers.{index}."
-            expected += [f"{at}{site}" for site in _STREAM]
-            expected += [
-                f"{at}{each.name}.{site}" for each in block.attentions for site in _ATTENTION
-            ]
-            expected += [f"{at}feed_forward.hidden", f"{at}feed_forward.output"]
-        lacking += [each for each in expected if each not in there]
-    if "logits" not in there:
-        lacking.append("logits")
-    return _without_layers(lacking)
+            own = [*_STREAM]
+            for each in block.attentions:
+                own += [f"{each.name}.{site}" for site in _ATTENTION]
+            own += ["feed_forward.hidden", "feed_forward.output"]
+            expected += [f"{prefix}layers.{index}.{site}" for site in own]
+    there = set(site_names(model))
+    return _kinds(each for each in [*expected, "logits"] if each not in there)
 
 
-def _without_layers(names: Iterable[str]) -> list[str]:
+def _kinds(names: Iterable[str]) -> list[str]:
     """Replace layer numbers by `*`, and drop repetitions."""
-    return list(dict.fromkeys(_LAYER.sub(r"\1*", name) for name in names))
+    return list(dict.fromkeys(map(_plain, names)))
+
+
+def _plain(name: str) -> str:
+    return _LAYER.sub(r"\1*", name)
 
 
 def _peak_memory() -> int:

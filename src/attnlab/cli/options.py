@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -32,6 +32,15 @@ Settings = Annotated[list[str] | None, Parameter(name="--set", consume_multiple=
 class TrainingOptions:
     """Options of the commands that train."""
 
+    set_: Settings = None
+    """Settings as key=value, any number of them; `attnlab settings NAME` lists the keys. For all
+    experiments, experiment.key=value."""
+
+    out: Path | None = None
+    """The folder to create; by default the first free one of runs/NAME, runs/NAME-2, …: NAME is the
+    experiment, with -100-seeds, -sweep or -tune after it where many models are trained. For all
+    experiments, the folder to create the run folders in."""
+
     layout: Literal["auto", "simd", "vmap", "sequential", "batched"] = "auto"
     """With several seeds: how models are laid out in memory; auto chooses the fastest."""
 
@@ -47,6 +56,11 @@ class TrainingOptions:
 
     quiet: Quiet = False
     """Hide the progress."""
+
+    def training(self) -> dict[str, Any]:
+        """Return the options that the library takes by the same names."""
+        own = ("set_", "out", "as_json", "quiet")
+        return {name: value for name, value in vars(self).items() if name not in own}
 
 
 @Parameter(name="*")
@@ -66,9 +80,20 @@ class GridOptions(TrainingOptions):
     from RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."""
 
 
+class _Optional:
+    """Options that are left out more often than not."""
+
+    def given(self) -> list[str]:
+        """Name the options that were given, as they are typed."""
+        values = vars(self).items()
+        return [
+            f"--{name.replace('_', '-')}" for name, value in values if value not in (None, False)
+        ]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
-class PretrainedOptions:
+class PretrainedOptions(_Optional):
     """Options of look, edit and trace that only pretrained models need."""
 
     steps: OptionalWholeNumber = None
@@ -85,14 +110,10 @@ class PretrainedOptions:
     """The model's output layer: none, causal-lm, masked-lm, …; by default the one its files
     name."""
 
-    def given(self) -> list[str]:
-        """Name the options that were given, as they are typed."""
-        return _given(self)
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class LongTextOptions:
+class LongTextOptions(_Optional):
     """Options of look for a long text."""
 
     document: Path | None = None
@@ -107,15 +128,6 @@ class LongTextOptions:
 
     beyond: Switch = False
     """With --document: allow a text that exceeds the model's context length."""
-
-    def given(self) -> list[str]:
-        """Name the options that were given, as they are typed."""
-        return _given(self)
-
-
-def _given(options: PretrainedOptions | LongTextOptions) -> list[str]:
-    values = asdict(options).items()
-    return [f"--{name.replace('_', '-')}" for name, value in values if value not in (None, False)]
 
 
 NO_OPTIONS = PretrainedOptions()

@@ -4,10 +4,11 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from attnlab.cli.options import NO_OPTIONS, PretrainedOptions
 from attnlab.cli.progress import waiting
@@ -22,15 +23,16 @@ if TYPE_CHECKING:
     from attnlab.pretrained.model import Pretrained
 
 
-class Prompts(NamedTuple):
-    """What a model is asked with."""
+@dataclass(frozen=True)
+class Prompts:
+    """What a model is asked with.
+
+    expected: what it reads, in words. note: which model of a population answers.
+    """
 
     ask: "Callable[[str], Question]"
     expected: str
-    """What it reads, in words."""
-
     note: str = ""
-    """Which model of a population answers."""
 
 
 def open_prompts(name: str, how: PretrainedOptions) -> Prompts:
@@ -42,13 +44,21 @@ def open_prompts(name: str, how: PretrainedOptions) -> Prompts:
     """
     if is_pretrained(name):
         model = open_model(name, head=how.ends_in)
-        return Prompts(lambda text: _question(model, text, how), "a text")
+
+        def ask_it(text: str) -> "Question":
+            from attnlab.look.text_questions import question_of
+
+            require_tokenizer(model)
+            return question_of(model, text, how.pair, steps=how.steps, target=how.target)
+
+        return Prompts(ask_it, "a text")
     from attnlab.experiments import registry
     from attnlab.experiments.population import open_run
 
-    given = how.given()
-    if given:
-        raise WrongUsage(f"{' and '.join(given)}: for pretrained models only; {name} is a run.")
+    if how.given():
+        raise WrongUsage(
+            f"{' and '.join(how.given())}: for pretrained models only; {name} is a run."
+        )
     folder = find_run(name)
     report = open_run(folder)
     expected = registry.askable(report).prompt_words(registry.config_of(report))
@@ -59,7 +69,7 @@ def open_prompts(name: str, how: PretrainedOptions) -> Prompts:
             f"{typical} answers, the most typical model of the population; for another: attnlab "
             f"trace {folder / 'SEED'} …"
         )
-    return Prompts(lambda text: registry.ask_run(report, text), expected, note)
+    return Prompts(partial(registry.ask_run, report), expected, note)
 
 
 def ask(name: str, words: Sequence[str], how: PretrainedOptions = NO_OPTIONS) -> "Question":
@@ -77,39 +87,14 @@ def ask(name: str, words: Sequence[str], how: PretrainedOptions = NO_OPTIONS) ->
     return prompts.ask(" ".join(words))
 
 
-def _question(model: "Pretrained", text: str, how: PretrainedOptions) -> "Question":
-    from attnlab.look.text_questions import question_of
-
-    require_tokenizer(model)
-    return question_of(model, text, how.pair, steps=how.steps, target=how.target)
-
-
 def head_numbers(model: "nn.Module", heads: Sequence[str]) -> dict[str, list[int]]:
     """Find heads by names such as 3.5: map each site of weights to the numbers of its heads."""
-    from attnlab.edits import ZeroHead
-    from attnlab.look.heads import number_of_heads, read_head
+    from attnlab.look.heads import attentions, chosen_heads
 
     if not heads:
         raise WrongUsage("--head needs a head, LAYER.HEAD, such as 0.1.")
-    found: dict[str, list[int]] = {}
-    for text in heads:
-        edit = ZeroHead(**read_head(text))  # an edit resolves the layer, the part and the head
-        try:
-            sites = edit.sites(model)
-        except WrongUsage as error:
-            reason = str(error).rpartition(f"{edit!r}: ")[2]  # the user gave no edit
-            raise WrongUsage(f"there is no head {text}: {reason}") from None
-        for site in sites:
-            part = site.rpartition(".")[0]
-            try:
-                numbers = edit.heads_in(number_of_heads(model, part), part)
-            except WrongUsage:
-                raise WrongUsage(
-                    f"there is no head {text}: {part or 'this model'} has "
-                    f"{number_of_heads(model, part)} heads, from 0."
-                ) from None
-            found.setdefault(f"{part}.weights" if part else "weights", []).extend(numbers)
-    return {site: list(dict.fromkeys(numbers)) for site, numbers in found.items()}
+    found = chosen_heads(model, attentions(model), heads)
+    return {f"{part}.weights".lstrip("."): numbers for part, numbers in found.items()}
 
 
 def only_heads(trace: "Trace", model: "nn.Module", heads: Sequence[str]) -> "Trace":
@@ -117,11 +102,9 @@ def only_heads(trace: "Trace", model: "nn.Module", heads: Sequence[str]) -> "Tra
     chosen = head_numbers(model, heads)
     kept = tuple(each for each in trace.attention if each.head in chosen.get(each.site, ()))
     if not kept:
-        known = ", ".join(
-            dict.fromkeys(each.site.removesuffix(".weights") for each in trace.attention)
-        )
+        shown = {each.site.removesuffix(".weights"): None for each in trace.attention}
         raise WrongUsage(
-            f"the trace shows none of these heads; it shows those of {known or 'none'}."
+            f"the trace shows none of these heads; it shows those of {', '.join(shown) or 'none'}."
         )
     return replace(trace, attention=kept)
 
@@ -165,17 +148,13 @@ def open_model(name: str, **opening: Any) -> "Pretrained":
         except CouldNotRun as error:
             if os.path.lexists(name):
                 raise
+            here = Path(name)
+            there = os.listdir(here.parent) if os.path.isdir(here.parent) else []
+            close = get_close_matches(here.name, there, n=1, cutoff=0.8)
+            hint = f" Did you mean {here.parent / close[0]}?" if close else ""
             raise CouldNotRun(
-                f"there is no run called {name}, and no such pretrained model: "
-                f"{error}{_similar_name(Path(name))}"
+                f"there is no run called {name}, and no such pretrained model: {error}{hint}"
             ) from None
-
-
-def _similar_name(path: Path) -> str:
-    """Return a question that names a file with almost the same name, if there is one."""
-    there = os.listdir(path.parent) if os.path.isdir(path.parent) else []
-    close = get_close_matches(path.name, there, n=1, cutoff=0.8)
-    return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from attnlab.cli.terminal import print_json, say, show_table
 if TYPE_CHECKING:
     from attnlab.experiments.population import Population
     from attnlab.experiments.report import Report
-    from attnlab.experiments.search import Search
     from attnlab.experiments.sweeps import Sweep
+    from attnlab.experiments.tune import Search
 
     Result = Report | Population | Sweep | Search
 
@@ -27,8 +27,7 @@ def show_result(found: "Result", *, as_json: bool) -> int:
     assert folder is not None
     kind = type(found).__name__
     if kind in _MAX_ROWS:
-        _show_task(report)
-        _show_rows(found, _MAX_ROWS[kind])  # type: ignore[arg-type]
+        _show_rows(found, report, _MAX_ROWS[kind])
     terminal.show_claims(report.claims)
     for name, fault in getattr(found, "faults", {}).items():
         say(f"seed {name} diverged {fault}")
@@ -68,22 +67,18 @@ def _report_of(found: "Result") -> "Report":
     return found if isinstance(found, Report) else found.report
 
 
-def _show_rows(found: "Sweep | Search", most: int) -> None:
-    """Print the table of cells or trials, and what else the result says of itself."""
+def _show_rows(found: Any, report: "Report", most: int) -> None:
+    """Print the task, the table of cells or trials, and what else the result says of itself."""
+    for section in report.content.sections:
+        if section.kind == "text" and section.title == "The task":
+            for line in section.told.split("\n"):
+                say(line, is_quiet=True)
     card = found._card()
     show_table(card.columns, [[str(cell) for cell in row] for row in card.rows[:most]])
     if len(card.rows) > most:
         say(f"… and {len(card.rows) - most:,} more in table.csv", is_quiet=True)
     for line in card.lines:
         say(line)
-
-
-def _show_task(report: "Report") -> None:
-    """Print the report's section on the task, if it has one: what is learned, when it is solved."""
-    for section in report.content.sections:
-        if section.kind == "text" and section.title == "The task":
-            for line in section.text.split("\n"):
-                say(line, is_quiet=True)
 
 
 def show_finished(folder: Path, *, as_json: bool = False) -> int:

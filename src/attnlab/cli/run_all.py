@@ -15,16 +15,6 @@ from attnlab.errors import AttnlabError, WrongUsage, did_you_mean
 if TYPE_CHECKING:
     from attnlab.experiments.report import Report
 
-_USUAL = {
-    "lookup": (17, 70),
-    "anatomy": (19, 45),
-    "handmade": (23, 40),
-    "sentiment": (21, 170),
-    "sorting": (10, 35),
-}
-"""Seconds that each experiment takes with --quick and without, on two cores; the estimate uses
-only their ratios."""
-
 
 class Estimate:
     """The time until all experiments are done, from usual times and the times so far."""
@@ -32,8 +22,9 @@ class Estimate:
     def __init__(
         self, names: Iterable[str], *, quick: bool, now: Callable[[], float] = time.monotonic
     ) -> None:
+        usual = terminal.words("seconds")
         which = 0 if quick else 1
-        self._usual = [_USUAL.get(name, _USUAL["sorting"])[which] for name in names]
+        self._usual: list[int] = [usual.get(name, usual["sorting"])[which] for name in names]
         self._now = now
         self._started = self._current_started = now()
         self._done = 0

@@ -102,7 +102,7 @@ def search(
 
 def _check_options(model: str, measure: str, out: Path | None, resume: bool) -> None:
     from attnlab.look.corpus.measures import measure_of
-    from attnlab.look.corpus.state import is_there
+    from attnlab.look.corpus.result import is_there
 
     if not is_pretrained(model):
         raise WrongUsage(

@@ -5,8 +5,10 @@ import json
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -75,6 +77,27 @@ def one_line(text: str) -> str:
     return text.replace("\n", _LINE_FEED)
 
 
+def words(table: str) -> dict[str, Any]:
+    """Read a table of `words.toml`."""
+    text = resources.files("attnlab.cli").joinpath("words.toml").read_text("utf-8")
+    found: dict[str, Any] = tomllib.loads(text)[table]
+    return found
+
+
+def tell(text: str, numbers: Mapping[str, Any]) -> None:
+    """Fill a text of `words.toml`, and print its lines."""
+    from jinja2 import Environment, StrictUndefined
+
+    templates = Environment(
+        undefined=StrictUndefined,
+        finalize=lambda value: one_line(str(value)),
+        line_statement_prefix="%%",
+    )
+    templates.filters["as"] = format
+    for line in templates.from_string(words("texts")[text].strip()).render(numbers).split("\n"):
+        say(line)
+
+
 def output() -> Console:
     """Return the console for results: standard output."""
     return _console(sys.stdout)
@@ -116,11 +139,9 @@ def read_inputs(prompt: str) -> Iterator[str]:
             errors().print(Text(one_line(prompt)), soft_wrap=True, end="")
             sys.stderr.flush()
         line = sys.stdin.readline()
-        if not line:
-            if is_person:
-                sys.stderr.write("\n")
-            return
-        if is_person and not line.strip():
+        if not line and is_person:
+            sys.stderr.write("\n")
+        if not line or (is_person and not line.strip()):
             return
         yield line.strip()
 
@@ -279,12 +300,14 @@ def _run_cells(run: Mapping[str, Any]) -> list[str | Text]:
 
 def show_report(report: "Report", folder: Path) -> None:
     """Print a run: facts, claims, parameters, files."""
+    from attnlab.draw.sections import Table
+
     output().print(Text(one_line(str(report.content.subtitle)), style="bold"))
     facts = report.content.facts
     show_table([], [[Text(one_line(str(name)), "dim"), str(value)] for name, value in facts])
     show_claims(report.claims)
     for section in report.content.sections:
-        if section.kind == "table" and section.title == "Parameters":
+        if isinstance(section, Table) and section.title == "Parameters":
             show_table(section.columns, [[_number(cell) for cell in row] for row in section.rows])
     if report.folder is None:
         say(f"attnlab open {folder} writes its report", is_quiet=True)

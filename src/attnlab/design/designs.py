@@ -89,7 +89,7 @@ class Design:
         names = set(cls.__dataclass_fields__)
         if not isinstance(values, Mapping) or set(values) != names:
             raise WrongUsage(
-                f"a design has exactly the keys {', '.join(sorted(names))}; got {str(values)[:60]}."
+                f"a design has exactly the keys {sorted(names)}; got {str(values)[:60]}."
             )
         try:
             task = VectorTask(**values["task"])
@@ -103,9 +103,7 @@ class Design:
         for name in ("Km", "Qm", "Vm", "pos"):
             rows = getattr(design, name)
             if rows is not None and not np.isfinite(rows).all():
-                raise WrongUsage(
-                    f"the numbers of a design must be finite; those of {name} are not."
-                )
+                raise WrongUsage(f"a design's numbers must be finite; those of {name} are not.")
         check_widths(design.model().matrices(), task)
         return design
 

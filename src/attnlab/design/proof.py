@@ -223,34 +223,27 @@ def prove(
 def _in_arithmetic(subject: Any, dtype: torch.dtype | None) -> Any:
     """Return the subject computing in this dtype (None: as it is), or raise."""
     if isinstance(subject, type) or not callable(subject):
-        got = type(subject).__name__
-        if isinstance(subject, type):
-            got = f"the class {subject.__name__}"
+        is_class = isinstance(subject, type)
+        got = f"the class {subject.__name__}" if is_class else type(subject).__name__
         raise WrongUsage(f"expected a design, a model or a function; got {got}.")
     if isinstance(subject, nn.Module):
         check_parts(subject, is_cast=dtype is not None and is_head(subject))
     if dtype is not None and is_head(subject):
         subject = SingleHead.from_matrices(*subject.matrices(), dtype=dtype)
     if dtype is not None and dtype != arithmetic_of(subject):
-        raise WrongUsage(
-            f"dtype is for a design or a SingleHead; a {type(subject).__name__} computes as "
-            "it does."
-        )
+        raise WrongUsage(f"dtype is for a design or a SingleHead; got a {type(subject).__name__}.")
     return subject
 
 
 def _asked(task: Any, tolerance: Any) -> tuple[VectorTask, float | None]:
-    if task is None:
-        raise WrongUsage("say which task shall be proved: identity, copy_first or unique.")
     if not isinstance(task, str | VectorTask):
         raise WrongUsage(
-            f"a task is identity, copy_first, unique or a VectorTask; got {one_line(repr(task))}."
+            "say which task shall be proved; a task is identity, copy_first or unique; got "
+            f"{one_line(repr(task))}."
         )
     is_number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
     if tolerance is not None and not (is_number and 0 <= tolerance <= sys.float_info.max):
-        raise WrongUsage(
-            f"a tolerance is a number of at least 0, or None; got {one_line(repr(tolerance))}."
-        )
+        raise WrongUsage(f"a tolerance is a number of at least 0; got {one_line(repr(tolerance))}.")
     return vector_task(task), None if tolerance is None else float(tolerance)
 
 
@@ -324,11 +317,8 @@ def _header(
     task: VectorTask, tolerance: float | None, dtype: torch.dtype, matrices: Matrices | None
 ) -> bytes:
     """Encode the question, the arithmetic, and the matrices as little-endian float64."""
-    asked = {
-        "task": asdict(task),
-        "tolerance": tolerance,
-        "arithmetic": str(dtype).removeprefix("torch."),
-    }
+    arithmetic = str(dtype).removeprefix("torch.")
+    asked = {"task": asdict(task), "tolerance": tolerance, "arithmetic": arithmetic}
     content = json.dumps(asked, sort_keys=True).encode()
     for name, matrix in matrices._asdict().items() if matrices is not None else ():
         if matrix is not None:

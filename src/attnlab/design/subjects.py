@@ -36,9 +36,7 @@ def check_parts(model: nn.Module, *, is_cast: bool) -> None:
     first)."""
     for part in (*model.parameters(), *model.buffers()):
         if part.is_meta:
-            raise WrongUsage(
-                "this model is on the device meta, where parameters have no values: fill it first."
-            )
+            raise WrongUsage("this model is on the device meta, without values: fill it first.")
         is_number = part.is_floating_point() or part.is_complex()
         if is_number and part.dtype not in FINE and not (is_cast and not part.is_complex()):
             hint = "" if part.is_complex() else " Cast it with .double() to prove its matrices."
@@ -86,7 +84,9 @@ def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
                 weights_of.append(torch.from_numpy(panels.attention))
             elif isinstance(subject, nn.Module):
                 with torch.no_grad():
-                    answer = _called(subject, vectors.to(device))
+                    vectors = vectors.to(device)
+                    is_child = isinstance(subject, SingleHead)  # which takes a batch
+                    answer = subject(vectors[None]).output[0] if is_child else subject(vectors)
             else:
                 answer = subject(vectors.numpy())
             numbers = _numbers(answer)
@@ -97,26 +97,15 @@ def answers_of(subject: Any, task: VectorTask, ids: Tensor) -> Answers:
                 f"on the input {task.text(row)} the function raised {type(error).__name__}: "
                 f"{one_line(str(error))}"
             ) from error
+        where, expected = f"on the input {task.text(row)}", (len(row), task.output_dim)
         if numbers is None:
-            raise WrongUsage(
-                f"on the input {task.text(row)} expected real numbers; got "
-                f"{one_line(repr(answer))}."
-            )
-        got, expected = tuple(numbers.shape), (len(row), task.output_dim)
-        if got != expected:
-            raise WrongUsage(
-                f"on the input {task.text(row)} of the task {task.rule} expected outputs (length, "
-                f"output_dim) = {expected}; got {got}."
-            )
+            got = one_line(repr(answer))
+            raise WrongUsage(f"{where} expected real numbers; got {got}.")
+        if numbers.shape != expected:
+            shape = tuple(numbers.shape)
+            raise WrongUsage(f"{where} expected (length, output_dim) = {expected}; got {shape}.")
         outputs.append(numbers)
     return Answers(torch.stack(outputs), torch.stack(weights_of) if weights_of else None)
-
-
-def _called(model: nn.Module, vectors: Tensor) -> Any:
-    """Call a module with one input; a child of `SingleHead` takes a batch."""
-    if isinstance(model, SingleHead):
-        return model(vectors.unsqueeze(0)).output[0]
-    return model(vectors)
 
 
 def _numbers(answer: Any) -> Tensor | None:

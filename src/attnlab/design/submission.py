@@ -67,18 +67,15 @@ def submission_record(
         WrongUsage: what is given is no class of models or no designs, or the class cannot be built
             or called so.
     """
-    if not (isinstance(model_class, type) and issubclass(model_class, nn.Module)):
-        got = getattr(model_class, "__name__", "")
-        if not isinstance(model_class, type):
-            got = f"a value of type {type(model_class).__name__}"
+    is_class = isinstance(model_class, type)
+    if not is_class or not issubclass(model_class, nn.Module):
+        got = model_class.__name__ if is_class else f"a value of type {type(model_class).__name__}"
         raise WrongUsage(
             "expected a class of torch modules, the class itself and not a model made of it; "
             f"got {got}."
         )
     if not isinstance(designs, Sequence) or not all(isinstance(each, Design) for each in designs):
-        raise WrongUsage(
-            f"expected a list of designs, such as [identity()]; got {_short(designs)}."
-        )
+        raise WrongUsage(f"expected a list of designs, as [identity()]; got {_short(designs)}.")
     moment = datetime.datetime.now(datetime.UTC) if time is None else time
     if not isinstance(moment, datetime.datetime):
         raise WrongUsage(f"time is a datetime, or None for now; got {_short(moment)}.")
@@ -87,10 +84,7 @@ def submission_record(
         "time": moment.isoformat(timespec="seconds"),
         "class": model_class.__name__,
         "source": {name: _source(model_class, name) for name in METHODS},
-        "values": [
-            {**case, "seed": seed, **_value(model_class, case, seed)}
-            for seed, case in enumerate(_CASES)
-        ],
+        "values": [_value(model_class, case, seed) for seed, case in enumerate(_CASES)],
         "designs": [
             {**design.to_mapping(), "shapes": _shapes(design), "proof": prove(design).to_mapping()}
             for design in designs
@@ -112,18 +106,20 @@ def check_record(record: Any) -> list[str]:
     missing = [name for name in needed if name not in record]
     if missing:
         return [f"the record lacks {', '.join(missing)}."]
-    found = _check_head(record)
-    values = record["values"]
+    found, values, entries = _check_head(record), record["values"], record["designs"]
     if not isinstance(values, list) or len(values) != len(_CASES):
         found.append(f"expected the values of {len(_CASES)} cases.")
     else:
-        found += [text for seed, value in enumerate(values) if (text := _check_value(value, seed))]
-    if not isinstance(record["designs"], list) or not record["designs"]:
-        found.append("expected one design for each task.")
-    else:
-        problems = [text for each in record["designs"] if (text := _check_design(each))]
-        found += problems or _check_tasks(record["designs"])
-    return found
+        for seed, (value, case) in enumerate(zip(values, _CASES, strict=True)):
+            found += _differences(f"case {seed}", value, _expected(case, seed), _TOLERANCE)
+    if not isinstance(entries, list) or not entries:
+        return [*found, "expected one design for each task."]
+    problems = [problem for entry in entries for problem in _check_design(entry)]
+    rules = [] if problems else [entry["task"]["rule"] for entry in entries]
+    for rule in get_args(VectorRule) if rules else ():
+        if rules.count(rule) != 1:
+            problems.append(f"expected one design for {rule}; got {rules.count(rule)}.")
+    return found + problems
 
 
 def seeded(seed: int, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -149,16 +145,13 @@ def _value(model_class: type[nn.Module], case: Mapping[str, Any], seed: int) -> 
     arrays = _arrays(case, seed)
     widths = {name: size for name, size in case.items() if name != "length"}
     try:
-        if issubclass(model_class, SingleHead):
-            model: nn.Module = model_class(SingleHeadConfig(**widths))
-        else:
-            model = model_class(**widths)
-        model = model.double().eval()
-        _fill(model, arrays)
+        is_head = issubclass(model_class, SingleHead)
+        model = model_class(SingleHeadConfig(**widths)) if is_head else model_class(**widths)
+        _fill(model.double().eval(), arrays)
         x = torch.from_numpy(arrays["x"])
         with torch.no_grad():
-            answer = model(x.unsqueeze(0)).output[0] if isinstance(model, SingleHead) else model(x)
-        return {"output": answer.tolist()}
+            answer = model(x.unsqueeze(0)).output[0] if is_head else model(x)
+        return {**case, "seed": seed, "output": answer.tolist()}
     except AttnlabError:
         raise
     except Exception as error:
@@ -184,9 +177,7 @@ def _fill(model: nn.Module, arrays: Mapping[str, NDArray[np.float64]]) -> None:
             table = _attribute(model, _POSITIONS)
             table = getattr(table, "weight", table)
             if not isinstance(table, Tensor):
-                raise WrongUsage(
-                    f"{type(model).__name__} must have a table of positions named {_POSITIONS[0]}."
-                )
+                raise WrongUsage(f"{type(model).__name__} must have a table of positions, pos.")
             table.copy_(torch.from_numpy(arrays["pos"]).reshape(table.shape))
 
 
@@ -211,26 +202,23 @@ def _source(model_class: type[nn.Module], name: str) -> str | None:
 
 
 def _shapes(design: Design) -> dict[str, list[int] | None]:
-    matrices = {"Km": design.Km, "Qm": design.Qm, "Vm": design.Vm, "pos": design.pos}
     shapes: dict[str, list[int] | None] = {}
-    for name, rows in matrices.items():
+    for name in ("Km", "Qm", "Vm", "pos"):
+        rows = getattr(design, name)
         shapes[name] = None if rows is None else [len(rows), len(rows[0])]
     return shapes
 
 
 def _check_head(record: Mapping[str, Any]) -> list[str]:
     """Check the time, the name of the class and the source."""
-    found = []
+    found, source = [], record["source"]
     try:
         datetime.datetime.fromisoformat(record["time"])
     except (TypeError, ValueError):
-        found.append(
-            "the time must be ISO 8601, such as 2025-05-17T12:00:00+00:00; got "
-            f"{_short(record['time'])}."
-        )
+        got = _short(record["time"])
+        found.append(f"the time must be ISO 8601, such as 2025-05-17T12:00:00+00:00; got {got}.")
     if not (isinstance(record["class"], str) and record["class"].isidentifier()):
         found.append(f"class must be the name of a class; got {_short(record['class'])}.")
-    source = record["source"]
     if not isinstance(source, Mapping) or set(source) != set(METHODS):
         return [*found, f"expected the source of {' and '.join(METHODS)}."]
     for name in METHODS:
@@ -241,10 +229,8 @@ def _check_head(record: Mapping[str, Any]) -> list[str]:
                 "make the record again."
             )
         elif not _defines(source[name], name):
-            found.append(
-                f"the source of {name} must be its definition, def {name}(…); got "
-                f"{_short(source[name])}."
-            )
+            told = f"def {name}(…); got {_short(source[name])}"
+            found.append(f"the source of {name} must be its definition, {told}.")
     return found
 
 
@@ -262,77 +248,51 @@ def _defines(source: Any, name: str) -> bool:
     return isinstance(statement, ast.FunctionDef) and statement.name == name
 
 
-def _check_tasks(entries: Sequence[Any]) -> list[str]:
-    rules = [entry["task"]["rule"] for entry in entries]
-    found = []
-    for rule in get_args(VectorRule):
-        if rule not in rules:
-            found.append(f"the record lacks a design for {rule}.")
-        elif rules.count(rule) > 1:
-            found.append(f"the record has more than one design for {rule}.")
-    return found
-
-
-def _check_value(value: Any, seed: int) -> str | None:
-    case = _CASES[seed]
-    if not isinstance(value, Mapping) or {name: value.get(name) for name in case} != case:
-        return f"case {seed} is not {case}."
+def _expected(case: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Return what the record must say of a case, its output by the NumPy reference."""
     arrays = _arrays(case, seed)
     x = arrays.pop("x")
-    expected = NumpyTransformer(**arrays)(x)
-    try:
-        got = np.asarray(value.get("output"), dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        return f"the output of case {seed} is no matrix of numbers."
-    if got.shape != expected.shape:
-        return f"the output of case {seed} must have shape {expected.shape}; got {got.shape}."
-    difference = float(np.abs(got - expected).max())
-    if not difference <= _TOLERANCE:
-        return (
-            f"the output of case {seed} is {difference:.2g} from the reference; {_TOLERANCE:g} is "
-            "allowed."
-        )
-    return None
+    return {**case, "seed": seed, "output": NumpyTransformer(**arrays)(x).tolist()}
 
 
-def _check_design(entry: Any) -> str | None:
-    if not isinstance(entry, Mapping) or not {"proof", "shapes"} <= set(entry):
-        return "a design lacks its shapes or its proof."
+def _check_design(entry: Any) -> list[str]:
+    told = dict(entry) if isinstance(entry, Mapping) else {}
+    shapes, stated = told.pop("shapes", None), told.pop("proof", None)
     try:
-        own = {name: entry[name] for name in entry if name not in ("proof", "shapes")}
-        design = Design.from_mapping(own)
+        design = Design.from_mapping(told)
         proof = prove(design)
     except AttnlabError as error:
-        return str(error)
-    if entry["shapes"] != _shapes(design):
-        return f"the shapes of {design.name} are not those of its matrices."
-    stated, found = entry["proof"], proof.to_mapping()
-    if not isinstance(stated, Mapping) or set(stated) != set(found):
-        return f"the proof of {design.name} must have exactly the keys {', '.join(found)}."
-    for name in ("digest", *found):  # which says best that matrices were changed
-        # Another machine may add in another order, which moves a number by as much as rounding can,
-        # and no further.
-        if not _is_same(stated[name], found[name], 2 * (proof.rounding or 0.0)):
-            return (
-                f"the proof of {design.name} says {name} is {_short(stated[name])}; checked again "
-                f"it is {_short(found[name])}."
-            )
-    if not proof.holds:
-        return f"the design of {design.name} fails: {proof.counterexample}."
+        return [str(error)]
+    name, rounding = design.name, 2 * (proof.rounding or 0.0)
+    found = _differences(f"the shapes of {name}", shapes, _shapes(design), 0.0)
+    # Another machine may add in another order, which moves a number by as much as rounding can,
+    # and no further.
+    found += _differences(f"the proof of {name}", stated, proof.to_mapping(), rounding)
+    if not found and not proof.holds:
+        found.append(f"the design of {name} fails: {proof.counterexample}.")
     gain = _measured_gain(design)
-    if not math.isclose(design.gain, gain, rel_tol=_TOLERANCE):
-        return (
-            f"the gain of {design.name} is stated as {design.gain:g}; its matrices have {gain:g}."
+    if not found and not math.isclose(design.gain, gain, rel_tol=_TOLERANCE):
+        found.append(
+            f"the gain of {name} is stated as {design.gain:g}; its matrices have {gain:g}."
         )
-    return None
+    return found[:1]
+
+
+def _differences(what: str, stated: Any, found: Mapping[str, Any], rounding: float) -> list[str]:
+    """Name the first thing that is not as it was found again."""
+    if not isinstance(stated, Mapping) or set(stated) != set(found):
+        return [f"{what} must have exactly the keys {', '.join(found)}."]
+    for name in sorted(found, key="digest".__ne__):  # which says best that matrices were changed
+        if not _is_same(stated[name], found[name], rounding):
+            told, own = _short(stated[name]), _short(found[name])
+            return [f"{what} says {name} is {told}; checked again it is {own}."]
+    return []
 
 
 def _is_same(stated: Any, found: Any, rounding: float) -> bool:
     """Compare two values of JSON, numbers up to rounding."""
     if isinstance(found, Mapping):
-        if not isinstance(stated, Mapping) or set(stated) != set(found):
-            return False
-        return all(_is_same(stated[name], found[name], rounding) for name in found)
+        return not _differences("", stated, found, rounding)
     if isinstance(found, list | tuple):
         if not isinstance(stated, list | tuple) or len(stated) != len(found):
             return False

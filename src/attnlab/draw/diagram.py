@@ -9,9 +9,9 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
-from attnlab.draw.section_checks import Figured, check_limit, contradiction
+from attnlab.draw.section import Figured, check_limit, contradiction
 
 Tone = Literal["plain", "accent", "quiet"]
 
@@ -62,7 +62,8 @@ class Arrow:
 class Diagram(Figured):
     """Boxes and arrows inside `width` × `height` pixels."""
 
-    kind: ClassVar[Literal["diagram"]] = "diagram"
+    kind = "diagram"
+    look = "Follow the arrows from box to box."
     width: float
     height: float
     boxes: Sequence[Box]

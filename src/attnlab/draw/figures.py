@@ -8,7 +8,7 @@ import io
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.diagram import diagram_figure
@@ -17,6 +17,14 @@ from attnlab.draw.sections import Bars, Diagram, Figured, Lines, Maps, ReportCon
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_PICTURES: dict[type[Figured], Callable[[Any], "Figure"]] = {
+    Lines: lines_figure,
+    Bars: bars_figure,
+    Maps: maps_figure,
+    Diagram: diagram_figure,
+    Traces: trace_figure,
+}
 
 
 def is_available() -> bool:
@@ -41,23 +49,11 @@ def section_figures(report: ReportContent) -> dict[str, bytes]:
         if isinstance(section, Figured) and section.figure is not None:
             is_empty = isinstance(section, Traces) and not section.traces
             if not is_empty:
-                files |= to_files(section.figure, partial(_figure, section))
+                files |= to_files(
+                    section.figure,
+                    partial(_PICTURES.get(type(section), type(section).picture), section),
+                )
     return files
-
-
-def _figure(section: Figured) -> "Figure":
-    match section:
-        case Lines():
-            return lines_figure(section)
-        case Bars():
-            return bars_figure(section)
-        case Maps():
-            return maps_figure(section)
-        case Diagram():
-            return diagram_figure(section)
-        case Traces():
-            return trace_figure(section)
-    raise TypeError(type(section))
 
 
 def to_files(name: str, draw: "Callable[[], Figure]") -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """Frozen dataclasses as plain JSON values, and back with every key and type checked.
 
-A field that has its default value is left out. A class with a `kind` is told apart by it.
+A field that has its default value is left out. Classes derived from one base are told apart by
+their `kind`.
 """
 
 import math
@@ -58,11 +59,11 @@ def from_json(kind: Any, value: Any, where: str) -> Any:
             raise _unexpected(where, f"one of {', '.join(inner)}", value)
         return value
     if origin in (Union, types.UnionType):
-        if types.NoneType not in inner:
-            return _read_fields(_class_of_kind(inner, value, where), value, where)
         (kind,) = (each for each in inner if each is not types.NoneType)
         return None if value is None else from_json(kind, value, where)
     if is_dataclass(kind):
+        if "kind" in kind.__annotations__ and not hasattr(kind, "kind"):
+            kind = _class_of_kind(kinds_of(kind), value, where)
         return _read_fields(kind, value, where)
     return _read_list(origin, inner, value, where)
 
@@ -84,8 +85,17 @@ def _read_list(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> S
     return tuple(found) if origin is tuple else found
 
 
-def _class_of_kind(classes: Sequence[Any], value: Any, where: str) -> Any:
-    known = {each.kind: each for each in classes}
+def kinds_of(base: Any) -> dict[str, Any]:
+    """Return every class derived from a base that has a kind of its own, by that kind."""
+    found: dict[str, Any] = {}
+    for each in base.__subclasses__():
+        if "kind" in vars(each):
+            found[each.kind] = each
+        found |= kinds_of(each)
+    return found
+
+
+def _class_of_kind(known: Mapping[str, Any], value: Any, where: str) -> Any:
     if not isinstance(value, Mapping):
         raise _unexpected(where, "an object", value)
     if "kind" not in value:

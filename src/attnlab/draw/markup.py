@@ -13,11 +13,13 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FunctionLoader, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from attnlab.draw.bundle import bundle
+from attnlab.draw.json_form import kinds_of
 from attnlab.draw.numbers import plural
+from attnlab.draw.section import Section
 
 __all__ = ["escape", "make_page", "plural", "to_embedded_json"]
 
@@ -30,7 +32,7 @@ def make_page(template: str, styles: Sequence[str], module: str, **values: Any) 
     The content security policy allows the hashes of exactly that style and that script.
     """
     style = "\n" + "\n".join(map(_asset, styles))
-    script = "\n" + bundle(module)
+    script = "\n" + _script(module)
     policy = (
         f"default-src 'none'; script-src {_hash_of(script)}; style-src {_hash_of(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -44,10 +46,20 @@ def make_page(template: str, styles: Sequence[str], module: str, **values: Any) 
     return page.encode("utf-8", "replace").decode("utf-8")
 
 
+def _template_of(name: str) -> str | None:
+    """Return the template that a kind of section brings along, by the name it would have."""
+    kind = name.removeprefix("report/").removesuffix(".html")
+    own: str = getattr(kinds_of(Section).get(kind), "template", "")
+    return own or None
+
+
+_script = cache(bundle)
+
+
 @cache
 def _templates() -> Environment:
     templates = Environment(
-        loader=PackageLoader("attnlab", "draw"),
+        loader=ChoiceLoader([PackageLoader("attnlab", "draw"), FunctionLoader(_template_of)]),
         autoescape=True,
         finalize=shown_value,
         undefined=StrictUndefined,

@@ -22,28 +22,15 @@ from attnlab.draw.json_form import to_json
 from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.numbers import are_figures, column_words
 from attnlab.draw.sections import (
-    Diagram,
     Passage,
-    Passages,
     ReportContent,
     Section,
     Table,
-    Text,
     Traces,
 )
 
 _WEIGHT_DECIMALS = 5
 _DIGITS = 7
-_LOOK = {
-    "trace": "Step on, and watch where each head looks before the next token is picked.",
-    "verdicts": "Look for ✗: each cell is one input with the model's answer.",
-    "lines": "Follow each line from left to right; pointing at it reads exact values.",
-    "bars": "Compare the heights; a whisker is the interval around its value.",
-    "maps": "Look for the strongest colors: they are the largest numbers.",
-    "diagram": "Follow the arrows from box to box.",
-    "passages": "Look from the framed token, the query, to the filled one, the key.",
-}
-"""What to look at in a section of this kind."""
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Line ends, invisible characters, and those that reverse the direction of a text."""
 
@@ -68,7 +55,6 @@ def render_page(report: ReportContent) -> str:
         report=report,
         sections=sections,
         has_picture=bool(sections) and isinstance(sections[0], Traces),
-        look=_LOOK,
         anchors=_anchors(sections),
         verdict=sum_up(report.claims or (), "This run makes no claims"),
         claim_state=claim_state,
@@ -123,7 +109,7 @@ def _token_text(token: str) -> Markup:
 
 def _drawn_part(section: Section) -> Any:
     """Return the data that the browser draws, with the stated precision; None if it draws none."""
-    if isinstance(section, Text | Table | Diagram | Passages):
+    if not section.in_browser:
         return None
     part = to_json(section)
     if isinstance(section, Traces):

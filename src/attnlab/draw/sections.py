@@ -8,7 +8,7 @@ written as `figures/NAME.png` and `.svg`.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from attnlab.draw.claims import Claim
 from attnlab.draw.diagram import Arrow as Arrow
@@ -18,8 +18,9 @@ from attnlab.draw.diagram import Tone as Tone
 from attnlab.draw.json_form import Number as Number
 from attnlab.draw.json_form import Scalar as Scalar
 from attnlab.draw.json_form import from_json, to_json
-from attnlab.draw.section_checks import Figured as Figured
-from attnlab.draw.section_checks import check_equal, check_limit, contradiction
+from attnlab.draw.section import Figured as Figured
+from attnlab.draw.section import Section as Section
+from attnlab.draw.section import check_equal, check_limit, contradiction
 
 if TYPE_CHECKING:
     from attnlab.look.trace import Trace
@@ -35,12 +36,16 @@ Texts = Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
+class Text(Section):
     """Prose; blank lines separate paragraphs, backticks mark commands."""
 
-    kind: ClassVar[Literal["text"]] = "text"
-    title: str
+    kind = "text"
     text: str
+
+    @property
+    def told(self) -> str:
+        """The text."""
+        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +128,9 @@ def _check_interval(
 class Lines(Figured):
     """A line chart; `from_zero` keeps zero in sight."""
 
-    kind: ClassVar[Literal["lines"]] = "lines"
+    kind = "lines"
+    look = "Follow each line from left to right; pointing at it reads exact values."
+    in_browser = True
     x_label: str
     y_label: str
     series: Sequence[Series]
@@ -156,7 +163,9 @@ class BarSeries:
 class Bars(Figured):
     """Grouped bars."""
 
-    kind: ClassVar[Literal["bars"]] = "bars"
+    kind = "bars"
+    look = "Compare the heights; a whisker is the interval around its value."
+    in_browser = True
     y_label: str
     groups: Texts
     series: Sequence[BarSeries]
@@ -247,7 +256,9 @@ class MapChoice:
 class Maps(Figured):
     """Maps of any numbers; several choices get a chooser, and the figure shows the first."""
 
-    kind: ClassVar[Literal["maps"]] = "maps"
+    kind = "maps"
+    look = "Look for the strongest colors: they are the largest numbers."
+    in_browser = True
     choices: Sequence[MapChoice]
 
     def __post_init__(self) -> None:
@@ -265,11 +276,10 @@ class Maps(Figured):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class Table(Section):
     """A table, which is also written as CSV."""
 
-    kind: ClassVar[Literal["table"]] = "table"
-    title: str
+    kind = "table"
     caption: str
     columns: Texts
     rows: Sequence[Sequence[Scalar]]
@@ -299,11 +309,12 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdicts:
+class Verdicts(Section):
     """Every input and its answer."""
 
-    kind: ClassVar[Literal["verdicts"]] = "verdicts"
-    title: str
+    kind = "verdicts"
+    look = "Look for ✗: each cell is one input with the model's answer."
+    in_browser = True
     caption: str
     items: Sequence[Verdict]
 
@@ -335,11 +346,11 @@ class PassageGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passages:
+class Passages(Section):
     """Passages of texts, with a query and a key marked in each."""
 
-    kind: ClassVar[Literal["passages"]] = "passages"
-    title: str
+    kind = "passages"
+    look = "Look from the framed token, the query, to the filled one, the key."
     caption: str
     groups: Sequence[PassageGroup]
 
@@ -438,12 +449,11 @@ class ShownTrace:
 class Traces(Figured):
     """Traces with a chooser; the figure shows that of `figure_input`, or the first."""
 
-    kind: ClassVar[Literal["trace"]] = "trace"
+    kind = "trace"
+    look = "Step on, and watch where each head looks before the next token is picked."
+    in_browser = True
     traces: Sequence[ShownTrace]
     figure_input: Texts | None = None
-
-
-Section = Text | Lines | Bars | Maps | Diagram | Table | Verdicts | Passages | Traces
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,9 @@
     with edit(model, ZeroHead(layer=0, head=1)) as certificate:
         model(tokens)
 
+Edits of masks, scores and weights are in `attention_edits.py`; of heads and all else, in
+`site_edits.py`.
+
 | what | edits | site |
 | --- | --- | --- |
 | whole heads | ZeroHead, ScaleHead, MeanHead, ResampleHead, SwapHeads | heads |

@@ -14,7 +14,6 @@ from attnlab.edits.certificate import Certificate
 from attnlab.edits.checks import Checks, backends_of
 from attnlab.edits.edit import Edit
 from attnlab.edits.editor import Editor
-from attnlab.edits.tally import Tally
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.recording.tokens import Vocabulary, vocabulary_of
 from attnlab.sites import installed
@@ -47,16 +46,13 @@ def edit(
     """
     if not isinstance(model, nn.Module):
         raise WrongUsage(f"edit takes a model, then edits; got a {type(model).__name__}.")
-    for each in edits:
-        if not isinstance(each, Edit):
-            raise WrongUsage(
-                f"edit takes a model and edits, such as ZeroHead(head=0); got {each!r:.80}."
-            )
-    if not edits:
-        raise WrongUsage("edit needs at least one edit, such as ZeroHead(layer=0, head=1).")
+    if not edits or not all(isinstance(each, Edit) for each in edits):
+        raise WrongUsage(
+            f"edit takes a model and edits, at least one edit, ZeroHead(head=1); got {edits!r:.80}."
+        )
     certificate = Certificate(backend=backends_of(model))
-    tally = Tally(certificate) if certify else None
-    editor = Editor(model, edits, vocabulary_of(model, vocabulary), tally)
+    counted = certificate if certify else None
+    editor = Editor(model, edits, vocabulary_of(model, vocabulary), counted)
     certificate.edits = [coverage.change for coverage in editor.coverages]
     checks = Checks(model, editor, certificate)
     try:
@@ -79,28 +75,25 @@ def edit(
 
 def _not_checked(editor: Editor, checks: Checks, certify: bool) -> list[str]:
     """Say what is not known of the edits when they have ended."""
-    found = [
-        f"whether {name!r} is where {coverage.edit!r} passed it by: of some positions, as "
-        "those that a cache held when the edit began, it is unknown what was read"
-        for coverage in editor.coverages
-        for name in sorted(coverage.unknown)
-    ]
+    found = []
+    for coverage in editor.coverages:
+        for name in sorted(coverage.unknown):
+            found.append(
+                f"whether {name!r} is where {coverage.edit!r} passed it by: of some positions, as "
+                "those that a cache held when the edit began, it is unknown what was read"
+            )
     if editor.recomputation.is_due:
         found.append(
             "gradients: activation checkpointing computes edited blocks again in backward(), "
             "which is refused from now on"
         )
+    is_left_out = checks.left_out or not checks.certificate.effects
     if not certify:
         found.append("all but that the edits landed; say certify=True")
-    elif not checks.certificate.effects and checks.certificate.calls:
+    elif is_left_out and checks.certificate.calls:
         found.append(
-            "what the edits did to the output: no forward pass came by that began without a "
-            "past, was not compiled, and ended"
-        )
-    elif checks.left_out:
-        found.append(
-            f"what the edits did to the output of {checks.left_out} more forward passes: they "
-            "were compiled, or went on from keys and values that were there before, or whose "
-            "rows were put in another order"
+            f"what the edits did to the output of {checks.left_out or 'all'} more forward passes: "
+            "they were compiled, broke off, went on from keys and values that were there before, "
+            "or their rows were put in another order"
         )
     return found

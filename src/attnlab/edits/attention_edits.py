@@ -14,27 +14,17 @@ from torch import Tensor
 
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext
-from attnlab.edits.sources import Recorded, as_tensor, recorded, require_finite
+from attnlab.edits.sources import Recorded, as_tensor, recorded
 from attnlab.edits.targets import atoms_of
 from attnlab.errors import WrongUsage
 from attnlab.seeds import stream_seed
 from attnlab.shapes import require_integer
 
 __all__ = [
-    "AddToScores",
-    "CutEdge",
-    "CutTokens",
-    "FreezePattern",
-    "RedirectToFirst",
-    "RelaxMask",
-    "ScaleScores",
-    "SetMask",
-    "SetPattern",
-    "ShiftMask",
-    "ShufflePattern",
-    "Temperature",
+    "AddToScores", "CutEdge", "CutTokens", "FreezePattern", "RedirectToFirst", "RelaxMask",
+    "ScaleScores", "SetMask", "SetPattern", "ShiftMask", "ShufflePattern", "Temperature",
     "UniformPattern",
-]
+]  # fmt: skip
 
 _EDGES = ("head", "query", "key", "row", "step")
 
@@ -62,8 +52,6 @@ class CutEdge(Edit):
         """It says what to cut."""
         if self.query is None and self.key is None:
             raise WrongUsage(f"{type(self).__name__} needs query= or key= or both.")
-        if not isinstance(self.renormalise, bool):
-            raise WrongUsage(f"renormalise= is True or False; got {self.renormalise!r}.")
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return a mask without the edges, or weights of zero."""
@@ -105,34 +93,30 @@ class SetMask(Edit):
         """The mask is a word, or boolean."""
         if isinstance(self.mask, str):
             if self.mask not in ("causal", "all"):
-                raise WrongUsage(
-                    f"mask= is 'causal', 'all' or a boolean tensor; got {self.mask!r}."
-                )
+                raise WrongUsage(f"mask= is 'causal', 'all' or a boolean tensor; got {self.mask}.")
             return
         tensor = as_tensor("mask", self.mask)
         if tensor.dtype != torch.bool:
             raise WrongUsage(
-                f"mask= must be boolean, True = may attend; got {tensor.dtype}. Use "
-                "AddToScores for biases."
+                f"mask= must be boolean; got {tensor.dtype}. Use AddToScores for biases."
             )
         object.__setattr__(self, "mask", tensor)
 
     @property
     def tells_apart(self) -> set[str]:
         """What the tensor tells apart, too."""
-        found = super().tells_apart
-        if isinstance(self.mask, Tensor):
-            axes = zip(("head", "batch"), reversed(self.mask.shape[:-2]), strict=False)
-            found |= {axis for axis, size in axes if size > 1}
-        return found
+        sizes = () if isinstance(self.mask, str) else reversed(self.mask.shape[:-2])
+        axes = zip(("head", "batch"), sizes, strict=False)
+        return super().tells_apart | {axis for axis, size in axes if size > 1}
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the mask."""
+        allowed = (context.keys <= context.queries[:, None])[None, None]
         if isinstance(self.mask, Tensor):
-            return _with_allowed(values, self.fitted(self.mask.to(values.device), context))
-        if self.mask == "all":
-            return _with_allowed(values, torch.ones_like(values, dtype=torch.bool))
-        return _with_allowed(values, (context.keys <= context.queries[:, None])[None, None])
+            allowed = self.fitted(self.mask.to(values.device), context)
+        elif self.mask == "all":
+            allowed = torch.ones_like(allowed)
+        return _with_allowed(values, allowed)
 
 
 class ShiftMask(Edit):
@@ -201,10 +185,6 @@ class ScaleScores(_ScoreEdit):
 
     NARROWS = _EDGES
 
-    def check(self) -> None:
-        """The factor is a finite number."""
-        require_finite("factor", self.factor)
-
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the scaled scores."""
         return _where_open(values, values * self.factor)
@@ -217,7 +197,6 @@ class Temperature(_ScoreEdit):
 
     def check(self) -> None:
         """The temperature is a number above 0."""
-        require_finite("temperature", self.temperature)
         if self.temperature <= 0:
             raise WrongUsage(f"temperature= must be above 0; got {self.temperature!r}.")
 
@@ -265,10 +244,8 @@ class SetPattern(Edit):
 
     def check(self) -> None:
         """The pattern is a tensor of numbers from 0 on."""
-        tensor = as_tensor("pattern", self.pattern)
-        if tensor.dim() < 1 or bool((tensor < 0).any()):
-            raise WrongUsage(f"pattern= holds weights of 0 or more; got {tensor!r:.120}.")
-        object.__setattr__(self, "pattern", tensor)
+        if self.pattern.dim() < 1 or bool((self.pattern < 0).any()):
+            raise WrongUsage(f"pattern= holds weights of 0 or more; got {self.pattern!r:.120}.")
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the pattern."""
@@ -287,8 +264,7 @@ class FreezePattern(Edit):
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the recorded pattern."""
-        found = recorded(context, self.recording)
-        return context.taken(found, f"{self!r}: the recording", is_recorded=True).expand_as(values)
+        return recorded(context, self.recording, repr(self)).expand_as(values)
 
 
 class UniformPattern(Edit):
@@ -298,7 +274,7 @@ class UniformPattern(Edit):
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return equal weights."""
-        seen = _visible(context).to(values.dtype)
+        seen = context.seen.to(values.dtype)
         return seen / seen.sum(-1, keepdim=True).clamp(min=1)
 
 
@@ -319,7 +295,7 @@ class ShufflePattern(Edit):
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the shuffled weights."""
-        seen = _visible(context)
+        seen = context.seen
         by_chance = _noise(context, stream_seed(self.seed, "shuffle", context.site))
         last = torch.iinfo(torch.int64).max
         places = torch.where(seen, by_chance, last).argsort(dim=-1, stable=True)
@@ -334,13 +310,8 @@ class RedirectToFirst(Edit):
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return rows with a single one."""
-        seen = _visible(context)
+        seen = context.seen
         return ((seen.cumsum(-1) == 1) & seen).to(values.dtype)
-
-
-def _visible(context: EditContext) -> Tensor:
-    assert context.visible is not None
-    return context.visible
 
 
 def _noise(context: EditContext, seed: int) -> Tensor:

@@ -1,15 +1,23 @@
-"""The certificate: what edits did, and what speaks for it.
+"""The certificate: what edits did, counted while they are at work, and what speaks for it.
 
 It reads as a short text (`print(certificate)`) and as plain values (`certificate.to_mapping()`).
-What edits did to each value is counted in `attnlab.edits.tally`; the model is run without them in
-`attnlab.edits.checks`.
+The model is run without the edits in `attnlab.edits.checks`.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
 
 from attnlab.display import displayed
+from attnlab.edits.targets import own_name
 from attnlab.look.heads import head_at
+
+Numbers: TypeAlias = list[int] | None
+"""Chosen rows or heads; None for all."""
 
 
 @dataclass
@@ -55,6 +63,19 @@ class RowSums:
     most: float = 1.0
     first: tuple[int, ...] | None = None
     because: list[str] = field(default_factory=list)
+
+    def count(self, weights: Tensor, seen: Tensor | None) -> None:
+        """Count the rows of weights that do not sum to one; seen: which keys may be looked at."""
+        alive = ((weights != 0) if seen is None else seen).any(-1)
+        off = alive & _is_off(weights)
+        self.rows += int(alive.sum())
+        self.dead += int((~alive).sum())
+        if bool(off.any()):
+            least, most = (float(each) for each in weights.sum(-1)[off].aminmax())
+            self.least = min(self.least, least)
+            self.most = max(self.most, most) if self.off else most
+            self.off += int(off.sum())
+            self.first = self.first or tuple(off.nonzero()[0].tolist())
 
     def text(self, site: str) -> str:
         """Write it as a sentence about the weights of this site."""
@@ -103,15 +124,16 @@ class OutputChange:
         where, first = f"output of {path}" if path else "output", ""
         if self.passes > 1:
             where, first = f"{where} of {self.passes} forward passes", ", in the first"
+        off = "of which leaving torch's fast path, which cannot be watched"
+        parts = [
+            ("of which open instead of fused attention", self.kernel, ""),
+            (off, self.fast_path, ""),
+            ("the same sites with nothing changed", self.identity, " (must be exactly 0)"),
+        ]
         found = [f"{where}: changed by {self.largest:.3g} at most, {self.mean:.3g} on average"]
-        if self.kernel is not None:
-            found.append(f"  of which open instead of fused attention{first}: {self.kernel:.3g}")
-        if self.fast_path is not None:
-            off = f"of which leaving torch's fast path, which cannot be watched{first}"
-            found.append(f"  {off}: {self.fast_path:.3g}")
-        if self.identity is not None:
-            same = f"the same sites with nothing changed{first}"
-            found.append(f"  {same}: {self.identity:.3g} (must be exactly 0)")
+        for words, figure, more in parts:
+            if figure is not None:
+                found.append(f"  {words}{first}: {figure:.3g}{more}")
         return found
 
 
@@ -138,11 +160,10 @@ class Certificate:
     @property
     def calls(self) -> dict[str, int]:
         """How often each edited site has passed."""
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for change in self.edits:
-            for site, calls in change.calls.items():
-                found[site] = max(calls, found.get(site, 0))
-        return found
+            found |= Counter(change.calls)  # the larger of both
+        return dict(found)
 
     @property
     def identity(self) -> float | None:
@@ -160,10 +181,9 @@ class Certificate:
     def failures(self) -> list[str]:
         """What speaks against trusting what was seen."""
         found = list(self.off_target)
-        if self.identity is not None and self.identity != 0.0:
+        if self.identity:
             found.append(
-                f"edits that change nothing changed the output by {self.identity:.3g}; it "
-                "must be exactly 0"
+                f"edits of nothing changed the output by {self.identity:.3g}; it must be exactly 0"
             )
         if self.parameters_unchanged is False:
             found.append("the parameters are not what they were")
@@ -173,6 +193,63 @@ class Certificate:
     def holds(self) -> bool:
         """Whether nothing speaks against it."""
         return not self.failures
+
+    def count_edit(
+        self, change: Change, site: str, before: Tensor, after: Tensor, chosen: Tensor | None
+    ) -> None:
+        """Count what one edit changed in some rows and heads; chosen: which values it meant, None
+        for all."""
+        if is_traced():
+            return
+        after = after.detach().expand(before.shape)
+        meant = torch.ones_like(before, dtype=torch.bool)
+        if chosen is not None:
+            meant &= chosen
+        differs = _differs(before, after)
+        change.values = (change.values or 0) + int(meant.sum())
+        change.changed = (change.changed or 0) + int(differs.sum())
+        change.largest = max(change.largest or 0.0, _largest(before, after))
+        outside = int((differs & ~meant).sum())
+        if outside:
+            self._wrong(f"{site}: {outside} values changed that {change.edit} did not mean")
+        if own_name(site) == "weights" and bool((_is_off(after) & ~_is_off(before)).any()):
+            rows = self.rows.setdefault(site, RowSums())
+            if change.edit not in rows.because:
+                rows.because.append(change.edit)
+
+    def check_site(
+        self,
+        site: str,
+        before: Tensor,
+        after: Tensor,
+        edited: Sequence[tuple[Numbers, Numbers]],
+        seen: Tensor | None,
+    ) -> None:
+        """Check that no other rows and heads changed, and how weights sum up.
+
+        Args:
+            site: its name.
+            before, after: the values without and with all edits of the site.
+            edited: which rows and heads they were for.
+            seen: which keys may be looked at, for weights.
+        """
+        if is_traced():
+            return
+        differs, has_heads = _differs(before, after.detach()), after.dim() == 4
+        differs = differs.flatten(2 if has_heads else 1).any(-1).cpu()
+        meant = torch.zeros_like(differs)
+        for rows, heads in edited:
+            for row in range(len(meant)) if rows is None else rows:
+                meant[row, ... if heads is None else heads] = True
+        for place in (differs & ~meant).nonzero().tolist()[:3]:
+            what = f"head {place[1]} of row {place[0]}" if has_heads else f"row {place[0]}"
+            self._wrong(f"{site}: {what} changed, and no edit meant it")
+        if own_name(site) == "weights":
+            self.rows.setdefault(site, RowSums()).count(after.detach(), seen)
+
+    def _wrong(self, what: str) -> None:
+        if what not in self.off_target:
+            self.off_target.append(what)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return all of it as plain values for JSON."""
@@ -189,3 +266,26 @@ class Certificate:
         lines += [f"FAILED: {each}" for each in self.failures]
         title = f"{len(self.edits)} edit{'s' * (len(self.edits) != 1)}, {self.backend} backend"
         return "\n  ".join([title, *lines])
+
+
+def is_traced() -> bool:
+    """Are the numbers out of reach now, in a transform of torch.func or a compiled graph?"""
+    return torch._C._are_functorch_transforms_active() or torch.compiler.is_compiling()
+
+
+def _is_off(weights: Tensor) -> Tensor:
+    """Say which rows do not sum to one, within rounding; NaN does not."""
+    sums = weights.detach().sum(-1)
+    return ~((sums - 1.0).abs() <= (1e-9 if sums.dtype == torch.float64 else 1e-4))
+
+
+def _differs(before: Tensor, after: Tensor) -> Tensor:
+    before = before.detach()
+    return (before != after) & ~(before.isnan() & after.isnan())
+
+
+def _largest(before: Tensor, after: Tensor) -> float:
+    if not before.is_floating_point() or not before.numel():
+        return 0.0
+    apart = (after - before.detach()).abs()
+    return float(torch.where(apart.isfinite(), apart, 0.0).max())

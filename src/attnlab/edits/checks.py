@@ -10,7 +10,7 @@ agree to the last bit. What torch computes on its fast path runs off it, too.
 import copy
 import hashlib
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.edits.certificate import Certificate, OutputChange
-from attnlab.edits.editor import Editor
-from attnlab.edits.recomputation import tensors_in
-from attnlab.edits.tally import is_traced
-from attnlab.edits.where import own_name, part_of
+from attnlab.edits.certificate import Certificate, OutputChange, is_traced
+from attnlab.edits.editor import Editor, tensors_in
+from attnlab.edits.targets import own_name, part_of
 from attnlab.parts.attend import explicit_attention
 from attnlab.parts.cache import Cache
 from attnlab.pretrained.pass_state import ModuleHook, do_nothing
@@ -52,7 +50,7 @@ class Checks:
         self.left_out = 0
         self._model = model
         self._editor = editor
-        self._calls: list[_Call] = []  # outermost first
+        self._call: _Call | None = None  # the outermost
         self._is_comparing = False
         self._untouched: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         """For each key/value cache what it would hold had the edits not been."""
@@ -63,13 +61,12 @@ class Checks:
         before = _hash(self._model)
         with ExitStack() as stack:
             for path, module in entrances(self._model):
+                told = {"with_kwargs": True}
                 first = ModuleHook(partial(self._begin, path, module), do_nothing)
+                stack.callback(module.register_forward_pre_hook(first, **told).remove)
                 last = ModuleHook(partial(self._end, path, module), do_nothing)
-                for handle in (
-                    module.register_forward_pre_hook(first, with_kwargs=True),
-                    module.register_forward_hook(last, with_kwargs=True, always_call=True),
-                ):
-                    stack.callback(handle.remove)
+                told["always_call"] = True
+                stack.callback(module.register_forward_hook(last, **told).remove)
             try:
                 yield
             finally:
@@ -82,25 +79,24 @@ class Checks:
         # A copy takes the hooks along; and what backward() computes again is no pass of its own.
         if self._is_comparing or called is not module or is_going_back():
             return
-        self._forget(path)  # no end is told of a call that was interrupted
-        if self._calls or not self._sites_in(path):
-            self._calls.append(_Call(path))
+        # no end is told of a call that was interrupted
+        if self._call is not None and self._call.path != path:
             return
-        self._editor.history.is_reordered = False
-        given = None
-        if not is_traced():
-            given = self._without_edits((args, kwargs))
-        self.left_out += given is None
-        self._calls.append(_Call(path, given, _random_state(module)))
+        self._call = _Call(path)
+        if self._sites_in(path):
+            self._editor.history.is_reordered = False
+            given = None if is_traced() else self._without_edits((args, kwargs))
+            self.left_out += given is None
+            self._call = _Call(path, given, _random_state())
 
     def _end(
         self, path: str, module: nn.Module, called: nn.Module, args: Any, kwargs: Any, output: Any
     ) -> None:
-        if self._is_comparing or called is not module:
+        call = self._call
+        if self._is_comparing or called is not module or call is None or call.path != path:
             return
-        call = self._forget(path)
-        # None comes from a pass that broke off
-        if call is None or call.given is None or output is None:
+        self._call = None
+        if call.given is None or output is None:  # None: the pass broke off
             return
         if self._editor.history.is_reordered:  # the other cache's rows are still as they were
             self._untouched.clear()
@@ -111,14 +107,6 @@ class Checks:
             self._compare(call, module, output)
         finally:
             self._is_comparing = False
-
-    def _forget(self, path: str) -> _Call | None:
-        """Drop the noted call of a module and the calls inside it, and return it."""
-        for place, call in enumerate(self._calls):
-            if call.path == path:
-                del self._calls[place:]
-                return call
-        return None
 
     def _sites_in(self, path: str) -> list[str]:
         return [site for site in self._editor.at if not path or site.startswith(f"{path}.")]
@@ -138,36 +126,33 @@ class Checks:
         anew = _with_new_cache(call.given)  # the first run fills the caches
         effect = self.certificate.effects.setdefault(call.path, OutputChange())
         with set_aside(self._model):
-            with _unhooked(self._model):
+            with ExitStack() as stack:  # as the model runs when no hook of ours is in it
+                for part in self._model.modules():
+                    if isinstance(part, SitedModule):
+                        stack.enter_context(part.unhooked())
                 bare = run(call.given)
             effect.add(*_distance(bare[:1], tensors_in(output)[:1]))
             if is_first:
-                self._compare_unchanging(call.path, effect, bare, anew, run)
+                self._compare_unchanging(call.path, bare, lambda: run(_with_new_cache(anew)))
 
     def _compare_unchanging(
-        self,
-        path: str,
-        effect: OutputChange,
-        bare: list[Tensor],
-        given: tuple[Any, Any],
-        run: Callable[[tuple[Any, Any]], list[Tensor]],
+        self, path: str, bare: list[Tensor], run: Callable[[], list[Tensor]]
     ) -> None:
         """Compare the run without us with one that is opened, and that with edits of nothing."""
-        sites, watched = self._sites_in(path), bare
-        if "multi-head" in self.certificate.backend:
-            watched = run(_with_new_cache(given))
+        sites, effect = self._sites_in(path), self.certificate.effects[path]
+        watched = run() if "multi-head" in self.certificate.backend else bare
         effect.fast_path = _distance(bare, watched)[0] or None
-        parts = sorted({part_of(site) for site in sites if own_name(site) in _OPENED})
+        parts = [site for site in sites if own_name(site) in _OPENED]
         if parts and self._editor.largest_attention > _MOST_BYTES:
             self.certificate.not_checked.append(
                 "that edits which change nothing change nothing: opening the attention for "
                 f"it takes {self._editor.largest_attention:,} bytes"
             )
             return
-        with _open(self._model, parts):
-            plain = run(_with_new_cache(given)) if parts else watched
+        with opened(self._model, parts):
+            plain = run() if parts else watched
             with installed(self._model, self._editor.unchanging(path)):
-                same = run(given)
+                same = run()
         effect.identity = _distance(plain, same)[0]
         if any(own_name(site) in ("scores", "weights") for site in sites):
             effect.kernel = _distance(watched, plain)[0]
@@ -195,36 +180,27 @@ class Checks:
         return found if is_known else None
 
 
-@contextmanager
-def _unhooked(model: nn.Module) -> Iterator[None]:
-    """Let a model run as it does when no hook of ours is in it."""
-    with ExitStack() as stack:
-        for part in model.modules():
-            if isinstance(part, SitedModule):
-                stack.enter_context(part.unhooked())
-        yield
-
-
 def _let_go(_: Any) -> Any:
     """Keep nothing for gradients that are never asked for."""
 
 
 @contextmanager
-def _open(model: nn.Module, parts: Sequence[str]) -> Iterator[None]:
-    """Leave the fused kernel alone in some parts."""
+def opened(model: nn.Module, sites: Iterable[str]) -> Iterator[None]:
+    """Leave the fused kernel alone in the parts of these sites."""
     with ExitStack() as stack:
-        for path in parts:
-            part, opened = model.get_submodule(path), stack.enter_context(ExitStack())
-
-            def begin(_: Any, __: Any, opened: ExitStack = opened) -> None:
-                opened.enter_context(explicit_attention())
-
-            def end(_: Any, __: Any, ___: Any, opened: ExitStack = opened) -> None:
-                opened.close()
-
-            stack.callback(part.register_forward_pre_hook(begin).remove)
-            stack.callback(part.register_forward_hook(end).remove)
+        for path in {part_of(site) for site in sites}:
+            part, own = model.get_submodule(path), stack.enter_context(ExitStack())
+            stack.callback(part.register_forward_pre_hook(partial(_begin_open, own)).remove)
+            stack.callback(part.register_forward_hook(partial(_end_open, own)).remove)
         yield
+
+
+def _begin_open(own: ExitStack, *_: Any) -> None:
+    own.enter_context(explicit_attention())
+
+
+def _end_open(own: ExitStack, *_: Any) -> None:
+    own.close()
 
 
 def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, float, int]:
@@ -273,21 +249,19 @@ def backends_of(model: nn.Module) -> str:
     return " and ".join(dict.fromkeys(found)) or "native"
 
 
-def _random_state(module: nn.Module) -> tuple[Tensor, dict[int, Tensor]]:
-    """Return the state of the random numbers on the processor, and on the module's devices."""
-    devices = {each.device for each in module.parameters() if each.device.type == "cuda"}
-    indices = sorted(device.index or 0 for device in devices)
-    return torch.get_rng_state(), {index: torch.cuda.get_rng_state(index) for index in indices}
+def _random_state() -> tuple[Tensor, list[Tensor]]:
+    """Return the state of the random numbers on the processor, and on the devices in use."""
+    is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    others = torch.cuda.get_rng_state_all() if is_used else []
+    return torch.get_rng_state(), others
 
 
 @contextmanager
-def _random_again(state: tuple[Tensor, dict[int, Tensor]]) -> Iterator[None]:
+def _random_again(state: tuple[Tensor, list[Tensor]]) -> Iterator[None]:
     """Draw the numbers that were drawn then, and go on afterwards as if nothing had been drawn."""
-    own, others = state
-    with torch.random.fork_rng(list(others)):
-        torch.set_rng_state(own)
-        for index, other in others.items():
-            torch.cuda.set_rng_state(other, index)
+    with torch.random.fork_rng(range(len(state[1]))):
+        torch.set_rng_state(state[0])
+        torch.cuda.set_rng_state_all(state[1])
         yield
 
 

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from attnlab.edits.certificate import Change
 from attnlab.edits.edit import Edit
-from attnlab.edits.edit_context import Positions
+from attnlab.edits.edit_context import Positions, Text
 from attnlab.edits.targets import Atom, Span, atoms_of
-from attnlab.edits.token_history import Text
 from attnlab.errors import WrongUsage
 from attnlab.look.recording.tokens import Vocabulary, name_of
 from attnlab.pretrained.text import TokenNames
@@ -33,15 +32,15 @@ class Coverage:
         self._vocabulary = vocabulary
         self._ids: dict[str, list[int]] = {}
         self._atoms: dict[str, list[Atom]] = {}
+        self._met: dict[str, set[Atom]] = {}
         self._most: dict[str, int] = {}  # positions, rows or steps there were, by axis
         for axis in ("step", "row", "query", "key"):
             atoms = atoms_of(axis, getattr(edit, axis))
             if atoms:
-                self._atoms[axis] = atoms
+                self._atoms[axis], self._met[axis], self._most[axis] = atoms, set(), 0
             for atom in atoms:
                 if isinstance(atom, str):
                     self._learn_name(axis, atom)
-        self._met: dict[str, set[Atom]] = {axis: set() for axis in self._atoms}
 
     @property
     def looks_back(self) -> bool:
@@ -63,57 +62,44 @@ class Coverage:
         """Return the rows meant, or None for all of them."""
         if "row" not in self._atoms:
             return None
-        found: list[int] = []
-        for atom in self._atoms["row"]:
-            assert isinstance(atom, Span)
-            low, high = atom.within(batch)
-            rows = range(max(low, 0), min(high, batch - 1) + 1)
-            self._note("row", atom, is_met=bool(rows), most=batch)
-            found += rows
-        return list(dict.fromkeys(found))
+        found = self._at_positions("row", torch.arange(batch), batch)
+        return [int(row) for row in found.flatten().nonzero()]
 
     def chosen(self, at: Positions) -> Tensor | None:
         """Return which values are targets by position and step, broadcasting; None for all."""
         if "classes" in at.axes:
             return self._chosen_pass(at)
         found = None
-        for each in (self._chosen_queries(at), self._chosen_steps(at), self._chosen_keys(at)):
-            if each is not None:
-                found = each if found is None else found & each
+        choosers = {
+            "query": self._chosen_queries,
+            "step": self._chosen_steps,
+            "key": self._chosen_keys,
+        }
+        for axis, choose in choosers.items():
+            if axis in self._atoms and (at.has_queries or axis == "key"):
+                found = choose(at) if found is None else found & choose(at)
         return found
 
     def _chosen_pass(self, at: Positions) -> Tensor | None:
         if self.edit.query is not None:
             raise WrongUsage(f"{self.edit!r}: {at.site} has no positions here; leave query= out.")
-        text = at.stack_text
-        if "step" not in self._atoms or text is None:
+        if "step" not in self._atoms or at.stack_text is None:
             return None
-        return self._in_steps(torch.tensor([[text.number]], device=at.queries.device), text)
+        step = torch.tensor([at.stack_text.number + 1], device=at.queries.device)
+        return self._at_positions("step", step, 0)[0]
 
-    def _chosen_queries(self, at: Positions) -> Tensor | None:
-        if "query" not in self._atoms or not at.has_queries:
-            return None
-        ends = at.queries[-1:] + 1
-        if at.query_text is not None:
-            ends = at.query_text.ends_at(at.queries)
-        found = self._at_positions("query", at.queries, ends, at.query_text, at.site)
-        return _along_queries(found, at)
+    def _chosen_queries(self, at: Positions) -> Tensor:
+        ends, text = at.queries[-1:] + 1, at.query_text
+        if text is not None:
+            ends = text.ends_at(at.queries)
+        return at.along_queries(self._at_positions("query", at.queries, ends, text, at.site))
 
-    def _chosen_steps(self, at: Positions) -> Tensor | None:
-        if "step" not in self._atoms or not at.has_queries:
-            return None
-        text = at.query_text
-        if text is None:
-            raise WrongUsage(
-                f"{self.edit!r}: {at.site} belongs to no stack that says what it reads; leave "
-                "step= out."
-            )
-        steps = torch.tensor(text.steps, device=at.queries.device).index_select(0, at.queries)
-        return _along_queries(self._in_steps(steps, text)[None, None], at)
+    def _chosen_steps(self, at: Positions) -> Tensor:
+        steps = self._known(at.query_text, at.site, "leave step= out").steps
+        read = torch.tensor(steps, device=at.queries.device).index_select(0, at.queries)
+        return at.along_queries(self._at_positions("step", torch.where(read < 0, -1, read + 1), 0))
 
-    def _chosen_keys(self, at: Positions) -> Tensor | None:
-        if "key" not in self._atoms:
-            return None
+    def _chosen_keys(self, at: Positions) -> Tensor:
         keys, text = at.keys, at.key_text
         if at.num_read is not None and self.counts_from_end("key"):
             raise WrongUsage(
@@ -129,20 +115,24 @@ class Coverage:
         return self._at_positions("key", keys, ends, text, at.site).transpose(1, 2)[:, None]
 
     def _at_positions(
-        self, axis: str, positions: Tensor, ends: Tensor, text: Text | None, site: str
+        self,
+        axis: str,
+        positions: Tensor,
+        ends: Tensor | int,
+        text: Text | None = None,
+        site: str = "",
     ) -> Tensor:
-        """Say which positions are meant: (rows or 1, queries or 1, positions).
+        """Say which positions, rows or steps are meant: (rows or 1, queries or 1, positions).
 
         Args:
-            axis: "query" or "key".
-            positions: their numbers, (positions,).
+            axis: "query", "key", "row" or "step".
+            positions: their numbers, (positions,); steps count from 1, -1 came before the edit.
             ends: where the text ended when the query was read first, (queries or 1, 1) for keys,
                 (positions,) for queries; negative numbers count from there.
             text: what was read, for names.
             site: for messages.
         """
         chosen = torch.zeros((1, 1, len(positions)), dtype=torch.bool, device=positions.device)
-        most = int(positions[-1]) + 1 if len(positions) else 0
         for atom in self._atoms[axis]:
             if isinstance(atom, str):
                 here = self._named(atom, text, site)[:, None].index_select(-1, positions)
@@ -150,30 +140,15 @@ class Coverage:
                 low, high = (
                     end if end is None or end >= 0 else ends + end for end in (atom.low, atom.high)
                 )
-                here = torch.ones_like(chosen)
-                if low is not None:
-                    here = here & (positions >= low)
+                here = positions >= (0 if low is None else low)
                 if high is not None:
                     here = here & (positions <= high)
-            self._note(axis, atom, is_met=bool(here.any()), most=most)
+            if bool(here.any()):
+                self._met[axis].add(atom)
             chosen = chosen | here
+        if len(positions):
+            self._most[axis] = max(self._most[axis], int(positions.max()) + 1)
         return chosen
-
-    def _in_steps(self, steps: Tensor, text: Text) -> Tensor:
-        """Which of these forward passes, numbered from 0, are targets? -1 came before the edit."""
-        chosen = torch.zeros_like(steps, dtype=torch.bool)
-        for atom in self._atoms["step"]:
-            assert isinstance(atom, Span)
-            low, high = atom.within(text.number + 2)
-            here = (steps + 1 >= max(low, 1)) & (steps + 1 <= high)
-            self._note("step", atom, is_met=bool(here.any()), most=text.number + 1)
-            chosen = chosen | here
-        return chosen
-
-    def _note(self, axis: str, atom: Atom, *, is_met: bool, most: int) -> None:
-        if is_met:
-            self._met[axis].add(atom)
-        self._most[axis] = max(most, self._most.get(axis, 0))
 
     def note_change(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> None:
         """Note that the edit was applied, and whether it changed a value."""
@@ -202,7 +177,7 @@ class Coverage:
 
     def _is_beyond(self, axis: str, atom: Atom) -> bool:
         """Does a span of rows or positions reach beyond every input? (Steps may be fewer.)"""
-        most = self._most.get(axis, 0)
+        most = self._most[axis]
         if axis == "step" or isinstance(atom, str) or atom not in self._met[axis]:
             return False
         return any(not -most <= end < most for end in atom.ends)
@@ -211,26 +186,24 @@ class Coverage:
         if isinstance(atom, str):
             side = "queries" if axis == "query" else "keys"
             return f"the token {atom!r} was never among the {side}."
-        most = self._most.get(axis, 0)
-        there = f"the longest input had {most} positions (0 to {most - 1})"
+        last = self._most[axis] - 1
+        there = f"the longest input had {last + 1} positions (0 to {last})"
         if axis == "step":
-            there = f"there were {most} forward passes (steps 1 to {most})"
+            there = f"there were {last} forward passes (steps 1 to {last})"
         elif axis == "row":
-            there = f"the largest batch had {most} rows (0 to {most - 1})"
+            there = f"the largest batch had {last + 1} rows (0 to {last})"
         return f"{axis}={atom!r} was never reached; {there}."
+
+    def _known(self, text: Text | None, site: str, advice: str) -> Text:
+        if text is None:
+            raise WrongUsage(f"{self.edit!r}: no stack says what is read at {site}; {advice}.")
+        return text
 
     def _named(self, name: str, text: Text | None, site: str) -> Tensor:
         """Find a token by name: (rows, positions), True where it is."""
-        if text is None:
-            raise WrongUsage(
-                f"{self.edit!r}: {site} belongs to no stack that says what it reads; give "
-                "positions."
-            )
-        tokens = text.tokens
+        tokens = self._known(text, site, "give positions").tokens
         if tokens.is_floating_point():
-            raise WrongUsage(
-                f"{self.edit!r}: this model reads vectors, which have no names; give positions."
-            )
+            raise WrongUsage(f"{self.edit!r}: vectors have no names; give positions.")
         if bool((tokens < 0).any()):
             self.unknown.add(name)
         if tokens.dim() == 2:
@@ -259,31 +232,27 @@ class Coverage:
         return torch.isin(tokens, torch.tensor(ids, dtype=tokens.dtype, device=tokens.device))
 
     def _learn_name(self, axis: str, name: str) -> None:
-        """Look a name up in the vocabulary."""
-        vocabulary = self._vocabulary
+        """Look a name up in the vocabulary; of a function nothing is known yet."""
+        vocabulary, parts = self._vocabulary, name.split("+")
+        known: dict[str, list[int]] = {}
         if vocabulary is None:
             raise WrongUsage(
                 f"{self.edit!r}: {axis}={name!r} is a token's name; say the names with "
                 "edit(..., vocabulary=names)."
             )
-        if callable(vocabulary):
-            return
         if isinstance(vocabulary, TokenNames):  # which knows what may be meant
             self._ids[name] = vocabulary.ids_of(name)
             if not self._ids[name]:
                 raise WrongUsage(f"{self.edit!r}: {vocabulary.missing(name)}.")
-            return
-        known: dict[str, list[int]] = {}
-        names = vocabulary if isinstance(vocabulary, Mapping) else dict(enumerate(vocabulary))
-        for token, each in names.items():
-            known.setdefault(str(each), []).append(token)
-        parts = name.split("+")
-        for each in (name, *parts):
-            self._ids[each] = known.get(each, [])
-        if not self._ids[name] and not all(self._ids[part] for part in parts):
-            raise WrongUsage(
-                f"{self.edit!r}: no token is called {name!r}; {_guess(name, list(known))}"
-            )
+        elif not callable(vocabulary):
+            names = vocabulary if isinstance(vocabulary, Mapping) else dict(enumerate(vocabulary))
+            for token, each in names.items():
+                known.setdefault(str(each), []).append(token)
+            self._ids |= {each: known.get(each, []) for each in (name, *parts)}
+            if not self._ids[name] and not all(self._ids[part] for part in parts):
+                raise WrongUsage(
+                    f"{self.edit!r}: no token is called {name!r}; {_guess(name, list(known))}"
+                )
 
 
 def _guess(name: str, known: list[str]) -> str:
@@ -292,10 +261,3 @@ def _guess(name: str, known: list[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"the vocabulary begins {', '.join(known[:10])}."
-
-
-def _along_queries(chosen: Tensor, at: Positions) -> Tensor:
-    """Line up (rows, 1, queries) with a site's axes."""
-    if len(at.axes) == 3:
-        return chosen.reshape(chosen.shape[0], -1, 1)
-    return chosen.reshape(chosen.shape[0], 1, -1, 1)

@@ -8,31 +8,50 @@ editor does that, for all edits alike.
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Self, dataclass_transform
 
 from torch import Tensor, nn
 
+from attnlab.edits.edit_context import EditContext
 from attnlab.edits.json_values import live, plain, short
-from attnlab.edits.sources import check_recorded, check_shape, check_source
-from attnlab.edits.targets import ALL, Span, Target, atoms_of, counted_from_one, normal, numbers
-from attnlab.edits.where import find_sites
+from attnlab.edits.sources import (
+    as_tensor,
+    check_recorded,
+    check_shape,
+    check_source,
+    require_finite,
+)
+from attnlab.edits.targets import (
+    ALL,
+    Span,
+    Target,
+    atoms_of,
+    counted_from_one,
+    find_sites,
+    normal,
+    numbers,
+)
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look import open_recording
-
-if TYPE_CHECKING:
-    from attnlab.edits.edit_context import EditContext
 
 VERSION = 1
 _VERSION_WITH_STEPS = 2  # in version 1 steps were counted from 0
 _TARGETS = ("layer", "site", "head", "query", "key", "row", "step")
+_SUCH_AS = {"head": "1, [0, 1] or 'all'", "site": "'layers.0.residual_after'"}
 _KINDS: dict[str, type["Edit"]] = {}
 
 
 def edit_kinds() -> dict[str, type["Edit"]]:
-    """Return every edit there is, by its name."""
+    """Return every edit there is, by its name; those of other packages too.
+
+    Another package names the classes of its own among its entry points:
+    `[project.entry-points."attnlab.edits"]`, `negate-head = "my_package.edits:NegateHead"`.
+    """
+    for each in entry_points(group="attnlab.edits"):
+        each.load()
     return dict(_KINDS)
 
 
@@ -86,15 +105,21 @@ class Edit:
     def __post_init__(self) -> None:
         """Check the targets, then what the edit itself needs."""
         kind = type(self).__name__
-        if self.NEEDS == "head" and self.head is None:
-            raise WrongUsage(f"{kind} needs head=: a number, a list of them, or 'all'.")
+        if self.NEEDS and getattr(self, self.NEEDS) is None:
+            raise WrongUsage(f"{kind} needs {self.NEEDS}=, such as {_SUCH_AS[self.NEEDS]}.")
         if self.site is not None and not (isinstance(self.site, str) and self.site):
             raise WrongUsage(f"site= is a path such as 'layers.*.attention'; got {self.site!r}.")
         for name in _TARGETS:
             if name != "site":
                 self._normalize(name)
-        if self.NEEDS == "site" and self.site is None:
-            raise WrongUsage(f"{kind} needs site=, such as 'layers.0.residual_after'.")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type is float:
+                require_finite(field.name, value)
+            elif field.type is Tensor:
+                object.__setattr__(self, field.name, as_tensor(field.name, value))
+            elif field.type is bool and not isinstance(value, bool):
+                raise WrongUsage(f"{field.name}= is True or False; got {value!r}.")
         check_source(self._recording, kind)
         self.check()
 
@@ -131,12 +156,8 @@ class Edit:
     @property
     def tells_apart(self) -> set[str]:
         """Does the edit differ between rows or heads, so that a shared mask must be split?"""
-        found = set()
-        if self.names_tokens or self.row is not None:
-            found.add("batch")
-        if self.head is not None:
-            found.add("head")
-        return found
+        found = {"head"} if self.head is not None else set()
+        return found | {"batch"} if self.names_tokens or self.row is not None else found
 
     def check(self) -> None:
         """Check the edit's own fields; subclasses with rules define it."""
@@ -167,11 +188,11 @@ class Edit:
         """Return the numbers of its heads in a part that has so many."""
         return numbers("head", self.head, size, f"{self!r}: {part or 'this attention'}")
 
-    def change(self, values: Tensor, context: "EditContext") -> Tensor:
+    def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the new values; those outside the targets are put back afterwards."""
         raise NotImplementedError
 
-    def fitted(self, given: Tensor, context: "EditContext") -> Tensor:
+    def fitted(self, given: Tensor, context: EditContext) -> Tensor:
         """Select from the tensor in the field `FITS` what goes with the values in this context."""
         return context.taken(given, f"{self!r}: {self.FITS}=")
 
@@ -194,9 +215,7 @@ class Edit:
             WrongUsage: an unknown edit, version or field, with a suggestion.
         """
         if not isinstance(form, dict) or "edit" not in form:
-            raise WrongUsage(
-                f'an edit is an object such as {{"edit": "ZeroHead", "head": 1}}; got {form!r:.80}.'
-            )
+            raise WrongUsage(f'an edit is an object, {{"edit": "ZeroHead"}}; got {form!r:.80}.')
         told = dict(form)
         name, version = told.pop("edit"), told.pop("version", _VERSION_WITH_STEPS)
         kind = _KINDS.get(name) if isinstance(name, str) else None
@@ -204,18 +223,15 @@ class Edit:
             raise WrongUsage(f"there is no edit {name!r}; {did_you_mean(str(name), _KINDS)}")
         if version not in (VERSION, _VERSION_WITH_STEPS):
             raise WrongUsage(
-                f"{name} is written in version {version!r}; this attnlab reads version {VERSION} "
-                f"and {_VERSION_WITH_STEPS}."
+                f"{name} is written in version {version!r}; this attnlab reads version 1 and 2."
             )
         if version == VERSION and "step" in told:
             told["step"] = counted_from_one(told["step"])
         kind._check_fields(told)
         try:
             return kind(**{field: live(value) for field, value in told.items()})
-        except TypeError as error:
+        except (TypeError, RecursionError) as error:
             raise WrongUsage(f"{name} cannot be made of this: {error}.") from None
-        except RecursionError:
-            raise WrongUsage(f"{name} holds lists within lists too deep to be read.") from None
 
     @classmethod
     def _check_fields(cls, told: dict[str, Any]) -> None:
@@ -241,10 +257,11 @@ class Edit:
         """Everything that is not as it would be anyway, the place first."""
         told = {}
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+            value, default = getattr(self, field.name), field.default
+            is_plain = isinstance(value, str | int | float) and type(value) is type(default)
             if field.name == self.NEEDS and value is None:
                 told[field.name] = ALL
-            elif not _is_default(value, field.default):
+            elif value is not default and not (is_plain and value == default):
                 told[field.name] = value
         return told
 
@@ -257,14 +274,6 @@ def own_fields(kind: type[Edit]) -> list[str]:
 
 def _is_needed(field: "dataclasses.Field[Any]") -> bool:
     return field.default is dataclasses.MISSING
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    if value is default:
-        return True
-    return (
-        isinstance(value, str | int | float) and type(value) is type(default) and value == default
-    )
 
 
 def edits_to_json(edits: Sequence[Edit]) -> str:
@@ -290,8 +299,6 @@ def edits_from_json(text: str | list[Any]) -> list[Edit]:
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    counts = Counter(name for name, _ in pairs)
-    name, times = next(iter(counts.most_common(1)), ("", 1))
-    if times > 1:
-        raise ValueError(f"{name!r} is there twice")
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError(f"{', '.join(name for name, _ in pairs)} holds a name twice")
     return dict(pairs)

@@ -5,26 +5,117 @@ put back here. Edits of one site follow one another in the order given; between 
 the model's: first the mask, then scores, weights, heads.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from attnlab.edits.certificate import Certificate, Numbers
 from attnlab.edits.coverage import Coverage
 from attnlab.edits.edit import Edit
-from attnlab.edits.edit_context import EditContext, Positions, positions_at
-from attnlab.edits.recomputation import Recomputation
-from attnlab.edits.tally import Numbers, Tally
-from attnlab.edits.token_history import TokenHistory
-from attnlab.edits.where import axes_of, own_name, part_of, site_of
+from attnlab.edits.edit_context import EditContext, Positions, TokenHistory, positions_at
+from attnlab.edits.targets import axes_of, own_name, part_of, site_of
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.heads import number_of_heads
 from attnlab.look.recording.budget import in_words
 from attnlab.look.recording.tokens import Vocabulary
 from attnlab.memory import free_memory
 from attnlab.parts.heads import share_heads
-from attnlab.sites import AttentionCall, Hook, Reading, is_going_back
+from attnlab.sites import AttentionCall, Hook, Reading, entrances, is_going_back
+
+
+def checkpointed_by() -> str | None:
+    """Name the function of torch's checkpointing that this is called in; None for none.
+
+    It is "forward" in the first pass of the reentrant kind, which computes without gradients.
+    """
+    frame = None if torch.compiler.is_compiling() else sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            return frame.f_code.co_name
+        frame = frame.f_back
+    return None
+
+
+def tensors_in(output: Any) -> list[Tensor]:
+    """List the tensors of what a module gives: one, or several in tuples, lists or mappings."""
+    if isinstance(output, Tensor):
+        return [output]
+    if isinstance(output, Mapping):
+        output = list(output.values())
+    parts = output if isinstance(output, tuple | list) else ()
+    return [tensor for each in parts for tensor in tensors_in(each)]
+
+
+class Recomputation:
+    """Which blocks `backward()` may compute again under one edit and activation checkpointing.
+
+    What is computed again must be edited again, and nothing else may be; else the gradients would
+    be another model's. So gradient hooks on the outputs of edited passes note which `backward()`
+    calls are theirs. A `backward()` after the edits have ended raises, and so does one of an
+    earlier pass.
+
+    is_due: something that was edited will be computed again · is_over: the edit has ended.
+    """
+
+    def __init__(self) -> None:
+        self.is_due = self.is_over = False
+        # torch's numbers of the `backward()` calls of edited passes
+        self._backwards: set[int] = set()
+
+    def edited(self, value: Tensor) -> None:
+        """Note a value that was edited."""
+        self.is_due = self.is_due or checkpointed_by() is not None
+        self._guard(value)
+
+    def computes_again(self) -> None:
+        """Raise where `backward()` computes again a pass that was made before the edits."""
+        if torch._C._current_graph_task_id() not in self._backwards:
+            raise CouldNotRun(
+                "backward() inside the edits' `with` computes blocks of an earlier pass again, now "
+                "with the edits: gradients would be wrong. Call backward() before the `with`, or "
+                "make the pass inside it."
+            )
+
+    @contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        """Guard what comes out of a model while it is edited; afterwards refuse its gradients."""
+        with ExitStack() as stack:
+            for _, module in entrances(model):
+                stack.callback(module.register_forward_hook(self._came_out).remove)
+            try:
+                yield
+            finally:
+                self.is_over = True
+
+    def _came_out(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self.is_due and checkpointed_by() == "forward":
+            # it is told once, and not again by what runs while the error is on its way
+            self.is_due = False
+            raise CouldNotRun(
+                f"the whole of this {type(module).__name__} is checkpointed with "
+                "use_reentrant=True, so that it is unknown whether it is computed again "
+                "without its edits; give use_reentrant=False."
+            )
+        self._guard(output)
+
+    def _guard(self, output: Any) -> None:
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                tensor.register_hook(self._begun)  # type: ignore[no-untyped-call]
+
+    def _begun(self, _: Tensor) -> None:
+        self._backwards.add(torch._C._current_graph_task_id())
+        if self.is_over and self.is_due:
+            raise CouldNotRun(
+                "backward() was called after the edits' `with` had ended, and activation "
+                "checkpointing computes blocks again, now without the edits: gradients would be "
+                "wrong. Call backward() inside the `with`."
+            )
+
 
 _SHARED = ("key", "value")
 _ALSO = {"mask": ("query", "key"), "weights": ("scores",)}
@@ -41,7 +132,8 @@ class Editor(Hook):
     """Applies edits to one model, and knows afterwards which of them landed.
 
     at: the edits by their sites · history: what the stacks have read · largest_attention: bytes of
-    the weights of the largest edited attention · tally: counts what was changed, None for nothing.
+    the weights of the largest edited attention · certificate: what was changed is counted for it;
+    None for nothing.
     """
 
     changes = True
@@ -52,14 +144,14 @@ class Editor(Hook):
         model: nn.Module,
         edits: Sequence[Edit],
         vocabulary: Vocabulary | None,
-        tally: Tally | None,
+        certificate: Certificate | None,
     ) -> None:
         self.history = TokenHistory()
         self.recomputation = Recomputation()
         self.coverages = [Coverage(edit, vocabulary) for edit in edits]
         self.at: dict[str, list[Coverage]] = {}
         self.largest_attention = 0
-        self._model, self._vocabulary, self._tally = model, vocabulary, tally
+        self._model, self._vocabulary, self._certificate = model, vocabulary, certificate
         self._num_heads: dict[str, int] = {}
         self._also: set[str] = set()
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -76,14 +168,14 @@ class Editor(Hook):
         """Note an edit at its site, and check all that can be known before anything is read."""
         edit, part, own = coverage.edit, part_of(site), own_name(site)
         axes = axes_of(own)
-        for axis in ("head", "query", "key"):
-            is_there = axis in axes or (axis == "query" and "length" in axes)
-            if getattr(edit, axis) is not None and not is_there:
+        there = {*axes, *(["query"] if "length" in axes else []), "step"}
+        if own in _SHARED:  # read anew in every pass
+            there.remove("step")
+        for axis in ("head", "query", "key", "step"):
+            if getattr(edit, axis) is not None and axis not in there:
                 raise WrongUsage(
-                    f"{edit!r}: {site} has the axes ({', '.join(axes)}); leave {axis}= out."
+                    f"{edit!r}: {site} has axes ({', '.join(axes)}); leave {axis}= out."
                 )
-        if edit.step is not None and own in _SHARED:
-            raise WrongUsage(f"{edit!r}: {site} is read anew in every pass; leave step= out.")
         self.at.setdefault(site, []).append(coverage)
         self._also.update(site_of(part, also) for also in _ALSO.get(own, ()))
         self._num_heads[part] = number_of_heads(self._model, part)
@@ -117,13 +209,12 @@ class Editor(Hook):
                 self._check_last(part)
             value = self._edited(site, value)
             self.recomputation.edited(value)
-        if site in self._also:
-            if own == "scores":
-                self._visible[part] = value.detach() != float("-inf")
-            else:
-                self._shapes[site] = tuple(value.shape)
-                if own == "key" and site_of(part, "mask") in self.at:
-                    self._mask_size(part, 1, 1, value.device)  # before the mask is written out
+        if site in self._also and own == "scores":
+            self._visible[part] = value.detach() != float("-inf")
+        elif site in self._also:
+            self._shapes[site] = tuple(value.shape)
+            if own == "key" and site_of(part, "mask") in self.at:
+                self._mask_size(part, 1, 1, value.device)  # before the mask is written out
         return value
 
     def _check_last(self, part: str) -> None:
@@ -131,9 +222,9 @@ class Editor(Hook):
         text = self.history.of(part)
         if text is not None and text.number and any(coverage.reads for coverage in self.coverages):
             raise CouldNotRun(
-                "activation checkpointing computes again in backward() one of several forward "
-                "passes, and edits that go by steps, tokens or the end of the text cannot tell "
-                "which; give each pass a `with` of its own, and call backward() in it."
+                "backward() computes again one of several checkpointed passes, and edits that go "
+                "by steps, tokens or the end of the text cannot tell which; give each pass a "
+                "`with` of its own, and call backward() in it."
             )
 
     def describe(self) -> list[dict[str, Any]]:
@@ -147,7 +238,7 @@ class Editor(Hook):
         to it yet.
         """
         rules = [coverage.rule for coverage in self.coverages]
-        found = Editor(self._model, rules, self._vocabulary, None)
+        found = Editor(self._model, rules, self._vocabulary, certificate=None)
         found.history = self.history.outside(path)
         for coverage in found.coverages:
             coverage.rule = _Unchanged()
@@ -157,68 +248,55 @@ class Editor(Hook):
         part, own = part_of(site), own_name(site)
         if own == "mask":
             value = self._widened(value, part)
-        elif own in _SHARED:
-            value = self._told_apart(value, site)
-        axes = axes_of(own)
-        if own == "logits" and value.dim() == 2:
-            axes = ("batch", "classes")
+        edits = [coverage.edit for coverage in self.at[site]]
+        is_by_head = any(each.head is not None or hasattr(each, "recording") for each in edits)
+        if own in _SHARED and is_by_head:
+            value = share_heads(value, self._num_heads[part])
+        is_of_classes = own == "logits" and value.dim() == 2
+        axes = ("batch", "classes") if is_of_classes else axes_of(own)
         at = positions_at(self._model, self.history, site, axes, value)
         new, edited = value.clone(), []
         visible = self._visible.pop(part, None) if own == "weights" else None
         for coverage in self.at[site]:
             calls = coverage.change.calls
             calls[site] = calls.get(site, 0) + 1
-            done = self._apply(coverage, at, new, visible)
-            if done is not None:
-                edited.append(done)
-        if self._tally is not None:
-            self._tally.check_site(site, value, new, edited, visible)
+            edited += self._apply(coverage, at, new, visible)
+        if self._certificate is not None:
+            self._certificate.check_site(site, value, new, edited, visible)
         return new
 
     def _apply(
         self, coverage: Coverage, at: Positions, new: Tensor, visible: Tensor | None
-    ) -> tuple[Numbers, Numbers] | None:
-        """Let one edit change the values, in place; return its rows and heads, None where it has no
+    ) -> list[tuple[Numbers, Numbers]]:
+        """Let one edit change the values, in place; list its rows and heads, none where it has no
         target."""
-        edit, part, own = coverage.edit, part_of(at.site), own_name(at.site)
-        batch = new.shape[0]
-        if own == "mask":
+        edit, part, batch, heads = coverage.edit, part_of(at.site), new.shape[0], None
+        if own_name(at.site) == "mask":
             batch = self._shapes[site_of(part, "query")][0]
-        rows, heads = coverage.rows(batch), None
-        if "head" in at.axes and edit.head is not None:
+        rows, has_heads = coverage.rows(batch), "head" in at.axes
+        if has_heads and edit.head is not None:
             heads = edit.heads_in(self._num_heads[part], part)
         chosen = coverage.chosen(at)
         if chosen is not None and chosen.shape[0] > 1 and rows is not None:
             chosen = chosen[rows]
         if rows == [] or (chosen is not None and not bool(chosen.any())):
-            return None
-        if batch == 1:
-            rows = None
-        index = _index(rows, heads)
+            return []
+        row_at = torch.tensor(range(new.shape[0]) if rows is None else rows, device=new.device)
+        head_at = torch.tensor(range(new.shape[1]) if heads is None else heads, device=new.device)
+        index = _index(None if batch == 1 else rows, heads)
         here = new[index].clone()
+        seen = None if visible is None else visible[index]
         context = EditContext(
-            **vars(at),
-            rows=_numbered(rows, new.shape[0], new.device),
-            heads=_numbered(heads, new.shape[1], new.device),
-            selected=chosen,
-            whole=new,
-            visible=None if visible is None else visible[index],
+            **vars(at), rows=row_at, heads=head_at, selected=chosen, whole=new, visible=seen
         )
         changed = coverage.rule.change(here, context).to(new.dtype)
         if chosen is not None:
             changed = torch.where(chosen, changed, here)
         new[index] = changed
         coverage.note_change(here, changed, chosen)
-        if self._tally is not None:
-            self._tally.count_edit(coverage.change, at.site, here, new[index], chosen)
-        return rows, heads
-
-    def _told_apart(self, value: Tensor, site: str) -> Tensor:
-        """Give each head its own keys or values where an edit needs them."""
-        edits = [coverage.edit for coverage in self.at[site]]
-        if any(each.head is not None or hasattr(each, "recording") for each in edits):
-            return share_heads(value, self._num_heads[part_of(site)])
-        return value
+        if self._certificate is not None:
+            self._certificate.count_edit(coverage.change, at.site, here, new[index], chosen)
+        return [(rows, heads)]
 
     def _widened(self, mask: Tensor, part: str) -> Tensor:
         """Expand a mask to all its axes, with as many rows and heads as the edits tell apart."""
@@ -245,6 +323,19 @@ class _Unchanged(Edit):
         return values
 
 
+def _index(rows: Numbers, heads: Numbers) -> tuple[Any, ...]:
+    """Choose rows and heads, None for all, by slices where they will do: index tensors would be
+    saved for `backward()`."""
+    found: list[Any] = [slice(None), slice(None)]
+    for place, each in enumerate((rows, heads)):
+        if each is not None:
+            is_one = len(each) == 1
+            found[place] = slice(each[0], each[0] + 1) if is_one else torch.tensor(each)
+    if isinstance(found[0], Tensor) and isinstance(found[1], Tensor):
+        found[0] = found[0][:, None]
+    return tuple(found)
+
+
 def _check_room(part: str, size: int, device: torch.device) -> None:
     """Raise before matrices of all pairs are made that do not fit; `size` is the bytes of one.
 
@@ -261,22 +352,3 @@ def _check_room(part: str, size: int, device: torch.device) -> None:
             "are free. Give a shorter input or fewer at a time, or edit what its heads gather "
             "(ZeroHead, ScaleHead), which needs no pairs."
         )
-
-
-def _index(rows: Numbers, heads: Numbers) -> tuple[Any, ...]:
-    """Choose rows and heads, None for all; slices where they will do, which cost nothing."""
-    found: list[Any] = []
-    for each in (rows, heads):
-        if each is None:
-            found.append(slice(None))
-        elif len(each) == 1:
-            found.append(slice(each[0], each[0] + 1))
-        else:
-            found.append(torch.tensor(each))
-    if all(isinstance(each, Tensor) for each in found):
-        found[0] = found[0][:, None]
-    return tuple(found)
-
-
-def _numbered(chosen: Numbers, size: int, device: torch.device) -> Tensor:
-    return torch.tensor(range(size) if chosen is None else chosen, device=device)

@@ -42,13 +42,9 @@ class Fork:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as plain values for JSON."""
-        return {
-            "before": self.before.to_mapping(),
-            "after": self.after.to_mapping(),
-            "step": self.step,
-            "parted_at": self.parted_at,
-            "certificate": self.certificate.to_mapping(),
-        }
+        told = {name: getattr(self, name) for name in ("before", "after", "certificate")}
+        found = {name: each.to_mapping() for name, each in told.items()}
+        return {**found, "step": self.step, "parted_at": self.parted_at}
 
 
 def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
@@ -73,16 +69,9 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
     with edit(question.model, *edits, vocabulary=question.vocabulary) as certificate:
         found = rest.trace()
     after = replace(found, steps=(*before.steps[: step - 1], *found.steps))
-    return Fork(before, after, step, _parting(before, after), certificate)
-
-
-def _parting(before: Trace, after: Trace) -> int | None:
-    """Return the first step, from 1, at which the two answers differ."""
-    both = zip_longest(_choices(before), _choices(after))
-    for number, (one, other) in enumerate(both, 1):
-        if one != other:
-            return number
-    return None
+    both = enumerate(zip_longest(_choices(before), _choices(after)), 1)
+    parted_at = next((number for number, (one, other) in both if one != other), None)
+    return Fork(before, after, step, parted_at, certificate)
 
 
 def _choices(trace: Trace) -> list[str]:

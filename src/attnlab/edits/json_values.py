@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.edits.targets import require_known
+from attnlab.errors import WrongUsage
 from attnlab.shapes import shape_text
 
 _MOST = 1_000  # numbers that a brief form still spells out
@@ -51,31 +52,25 @@ def live(form: Any) -> Any:
         return tuple(live(each) for each in form)
     if not isinstance(form, dict):
         return form
-    if form.keys() == {"number"} and isinstance(form["number"], str):
-        try:
+    try:
+        if form.keys() == {"number"} and isinstance(form["number"], str):
             return float(form["number"])
-        except ValueError:
-            got = f"{form['number']!r:.40}"
-            raise WrongUsage(f"a number is written as a text such as '-inf'; got {got}.") from None
-    if form.keys() == {"tensor", "dtype"} and isinstance(form["dtype"], str):
-        return _tensor(form["tensor"], form["dtype"])
+        if form.keys() == {"tensor", "dtype"} and isinstance(form["dtype"], str):
+            require_known("dtype", form["dtype"], _DTYPES)
+            return torch.tensor(_unlisted(form["tensor"]), dtype=_DTYPES[form["dtype"]])
+    except (TypeError, OverflowError, RuntimeError, ValueError) as error:
+        if isinstance(error, WrongUsage):
+            raise
+        raise WrongUsage(
+            "a number is written as a text such as '-inf', a tensor as nested lists of numbers, "
+            f"all of one length: {error!s:.200}."
+        ) from None
     if form.keys() == {"values"} and isinstance(form["values"], dict):
         return {site: live(each) for site, each in form["values"].items()}
     raise WrongUsage(
         'a value is a number, a text, a list, {"tensor": lists, "dtype": name} or {"values": '
         f"{{site: tensor}}}}; got an object with {', '.join(map(repr, form)) or 'nothing in it'}."
     )
-
-
-def _tensor(numbers: Any, dtype: str) -> Tensor:
-    if dtype not in _DTYPES:
-        raise WrongUsage(f"there are no tensors of {dtype!r} here; {did_you_mean(dtype, _DTYPES)}")
-    try:
-        return torch.tensor(_unlisted(numbers), dtype=_DTYPES[dtype])
-    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise WrongUsage(
-            f"a tensor is written as nested lists of numbers, all of one length: {error}."
-        ) from None
 
 
 def _unlisted(numbers: Any) -> Any:

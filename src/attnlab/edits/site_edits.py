@@ -13,25 +13,15 @@ from torch import Tensor, nn
 
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext
-from attnlab.edits.sources import Recorded, as_tensor, average, donors, recorded, require_finite
-from attnlab.edits.targets import normal, numbers
-from attnlab.edits.where import own_name, part_of
+from attnlab.edits.sources import Recorded, average, donors, recorded
+from attnlab.edits.targets import normal, numbers, own_name, part_of, require_known
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import number_of_heads
 
 __all__ = [
-    "AddVector",
-    "MeanHead",
-    "MeanSite",
-    "Patch",
-    "ResampleHead",
-    "ScaleHead",
-    "ScaleSite",
-    "SwapHeads",
-    "ZeroHead",
-    "ZeroSite",
-    "ZeroValue",
-]
+    "AddVector", "MeanHead", "MeanSite", "Patch", "ResampleHead", "ScaleHead", "ScaleSite",
+    "SwapHeads", "ZeroHead", "ZeroSite", "ZeroValue",
+]  # fmt: skip
 
 _Over = Literal["all", "rows", "positions"]
 
@@ -44,9 +34,6 @@ class _Zero(Edit):
 class _Scale(Edit):
     factor: float
 
-    def check(self) -> None:
-        require_finite("factor", self.factor)
-
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         return values * self.factor
 
@@ -56,9 +43,7 @@ class _Mean(Edit):
     recording: Recorded | None = None
 
     def check(self) -> None:
-        known = get_args(_Over)
-        if self.over not in known:
-            raise WrongUsage(f"over= must be one of {', '.join(known)}; got {self.over!r}.")
+        require_known("choice of over=", self.over, get_args(_Over))
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         return average(context, self.over, self.recording, repr(self)).expand_as(values)
@@ -129,12 +114,9 @@ class SwapHeads(_HeadEdit):
     def check(self) -> None:
         """They are two numbers."""
         object.__setattr__(self, "other", normal("other", self.other))
-        for name in ("head", "other"):
-            if not isinstance(getattr(self, name), int):
-                raise WrongUsage(
-                    "SwapHeads takes two numbers, head= and other=; got "
-                    f"{name}={getattr(self, name)!r}."
-                )
+        both = (self.head, self.other)
+        if not all(isinstance(each, int) for each in both):
+            raise WrongUsage(f"SwapHeads takes two numbers, head= and other=; got {both!r}.")
 
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
         """Both heads are there, and they are two."""
@@ -184,11 +166,6 @@ class AddVector(_SiteEdit):
 
     FITS = "vector"
 
-    def check(self) -> None:
-        """The vector holds numbers, and so is the scale."""
-        object.__setattr__(self, "vector", as_tensor("vector", self.vector))
-        require_finite("scale", self.scale)
-
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the sums."""
         return values + self.scale * self.fitted(self.vector.to(values), context)
@@ -207,5 +184,4 @@ class Patch(_SiteEdit):
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the recorded values."""
-        found = recorded(context, self.recording)
-        return context.taken(found, f"{self!r}: the recording", is_recorded=True).expand_as(values)
+        return recorded(context, self.recording, repr(self)).expand_as(values)

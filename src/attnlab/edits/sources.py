@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.edits.edit_context import EditContext
-from attnlab.edits.where import axes_of, known_sizes, own_name
+from attnlab.edits.targets import axes_of, known_sizes, own_name
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.parts.heads import share_heads
 from attnlab.seeds import generator
@@ -19,14 +19,11 @@ Recorded: TypeAlias = Mapping[str, Tensor] | str
 """A recording, tensors by their sites, or the folder of a recording."""
 
 
-def require_finite(name: str, number: object) -> None:
+def require_finite(name: str, number: Any) -> None:
     """Raise unless this is a finite number that a tensor can hold."""
     is_number = isinstance(number, int | float) and not isinstance(number, bool)
-    if isinstance(number, float):
-        is_number = math.isfinite(number)
-    elif isinstance(number, int):
-        is_number = is_number and abs(number) < 2**63
-    if not is_number:
+    most = 2**63 if isinstance(number, int) else math.inf
+    if not (is_number and abs(number) < most):
         raise WrongUsage(f"{name}= must be a finite number; got {number!r:.40}.")
 
 
@@ -39,7 +36,7 @@ def as_tensor(name: str, given: Any, *, may_block: bool = False) -> Tensor:
         tensor = given if isinstance(given, Tensor) else torch.as_tensor(np.asarray(given))
     except (TypeError, ValueError, RuntimeError):
         raise WrongUsage(
-            f"{name}= is a tensor, or nested lists of numbers; got {given!r:.80}."
+            f"{name}= is a tensor or nested lists of numbers; got {given!r:.80}."
         ) from None
     if tensor.is_complex():
         raise WrongUsage(f"{name}= must hold real numbers; got {tensor.dtype}.")
@@ -53,28 +50,21 @@ def as_tensor(name: str, given: Any, *, may_block: bool = False) -> Tensor:
 
 def check_source(recording: Any, who: str) -> None:
     """Raise unless this is a recording, tensors by their sites, or the folder of a recording."""
-    if recording is not None and not isinstance(recording, Mapping | str):
+    values = recording.values() if isinstance(recording, dict) else ()
+    is_known = recording is None or isinstance(recording, Mapping | str)
+    if not is_known or not all(isinstance(value, Tensor) for value in values):
         raise WrongUsage(
             f"{who}: recording= is a recording, tensors by their sites, or a "
             f"recording's folder; got a {type(recording).__name__}."
         )
-    values = recording.values() if isinstance(recording, dict) else ()
-    if not all(isinstance(value, Tensor) for value in values):
-        raise WrongUsage(f"{who}: recording= has to hold tensors, by the names of their sites.")
 
 
-def check_recorded(
-    model: nn.Module, recording: Recorded | None, sites: list[str], who: str
-) -> None:
+def check_recorded(model: nn.Module, recording: Any, sites: list[str], who: str) -> None:
     """Raise unless a recording has these sites, with the model's widths and heads."""
-    if recording is None:
-        return
-    assert isinstance(recording, Mapping)
-    for site in sites:
+    for site in sites if recording is not None else ():
         if site not in recording:
-            raise WrongUsage(
-                f"{who}: the recording has no {site!r}; {did_you_mean(site, recording)}"
-            )
+            hint = did_you_mean(site, recording)
+            raise WrongUsage(f"{who}: the recording has no {site!r}; {hint}")
         shape = recording.shape(site) if hasattr(recording, "shape") else recording[site].shape
         check_shape(model, site, tuple(shape), f"{who}: the recording", is_recorded=True)
 
@@ -94,7 +84,13 @@ def check_shape(
         raise WrongUsage(f"{what} for {site} must fit ({known}); got {shape_text(shape)}.")
 
 
-def recorded(context: EditContext, recording: Recorded | None) -> Tensor:
+def recorded(context: EditContext, recording: Recorded, who: str) -> Tensor:
+    """Select from what was recorded at this site what goes with the values in this context."""
+    found = _recorded_at(context, recording)
+    return context.taken(found, f"{who}: the recording", is_recorded=True)
+
+
+def _recorded_at(context: EditContext, recording: Recorded) -> Tensor:
     """Return what was recorded at this site, on the right device and of the right dtype."""
     assert isinstance(recording, Mapping)
     whole = context.whole
@@ -111,7 +107,7 @@ def average(context: EditContext, over: str, recording: Recorded | None, who: st
         raise WrongUsage(f"{who}: {context.site} has no positions here; take over='rows'.")
     axes = {"all": (0, -2), "rows": (0,), "positions": (-2,)}[over]  # positions precede the width
     if recording is not None:
-        mean = recorded(context, recording).mean(axes, keepdim=True)
+        mean = _recorded_at(context, recording).mean(axes, keepdim=True)
         return context.taken(mean, f"{who}: the recording's mean", is_recorded=over == "rows")
     text, whole = context.text, context.whole
     if over != "rows" and text is not None and text.offset:
@@ -122,9 +118,7 @@ def average(context: EditContext, over: str, recording: Recorded | None, who: st
     if text is None or text.real is None or "classes" in context.axes:
         mean = whole.mean(axes, keepdim=True)
     else:
-        real = text.real[:, :, None]
-        if whole.dim() == 4:
-            real = real[:, None]
+        real = text.real[:, None, :, None] if whole.dim() == 4 else text.real[:, :, None]
         number = real.sum(axes, keepdim=True).clamp(min=1)
         mean = torch.where(real, whole, 0.0).sum(axes, keepdim=True) / number
     return context.of(mean.expand(whole.shape[0], *mean.shape[1:]))
@@ -135,7 +129,7 @@ def donors(context: EditContext, seed: int, recording: Recorded | None, who: str
     batch = context.whole.shape[0]
     chance = generator(seed, "resample")
     if recording is not None:
-        source = recorded(context, recording)
+        source = _recorded_at(context, recording)
         drawn = torch.randint(source.shape[0], (batch,), generator=chance).to(source.device)
         return context.taken(source[drawn], f"{who}: the recording", is_recorded=True)
     if batch < 2:

@@ -1,4 +1,4 @@
-"""Targets: how an edit says where, and what that means in a model and in an input.
+"""Targets: how an edit says where, and which sites, heads and positions of a model it means.
 
 A target is a number (negative ones count from the end), a span "2..5" (both ends are in it; "2.."
 and "..5" are open), a list of these, or None for everything. Layers, heads, rows and steps take the
@@ -6,13 +6,20 @@ word "all" too; among positions it is a token's name, as every other word is. Nu
 heads are known from the model; positions only while it reads.
 """
 
+import fnmatch
+import itertools
 import operator
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from attnlab.errors import WrongUsage
+from torch import nn
+
+from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.look.heads import layer_name, number_of_heads
+from attnlab.shapes import shape_text
+from attnlab.sites import SITES, matches, site_names
 
 ALL = "all"
 Target: TypeAlias = int | str | Collection[int | str] | None
@@ -58,19 +65,40 @@ Atom: TypeAlias = Span | str
 """One number, span or token's name."""
 
 
+def require_known(what: str, name: object, known: Collection[str]) -> None:
+    """Raise unless this is one of the known names, which the message lists."""
+    if name not in list(known):
+        raise WrongUsage(f"there is no {what} {name!r}; {did_you_mean(str(name), known)}")
+
+
+def listed(given: Any) -> list[Any]:
+    """Return one thing or several as a list, each once."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        return [given]
+    return list(dict.fromkeys(given))
+
+
+def described(given: Any) -> str:
+    """Name what was given in a message: a tensor by its shape, all else by its type."""
+    shape = getattr(given, "shape", None)
+    return f"a {type(given).__name__}" if shape is None else f"shape {shape_text(shape)}"
+
+
 def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
     """Return a target as an edit stores it: a number, a text, a tuple of these, or None for all.
 
     Raises:
         WrongUsage: it is none of what a target may be, or an empty list.
     """
-    if isinstance(target, str):
-        if not target:
-            raise WrongUsage(f"{name}= is empty; leave it out for all.")
-        return None if target == ALL and name not in _NAMED else target
-    if target is None:
+    if target is None or (isinstance(target, str) and target == ALL and name not in _NAMED):
         return None
-    kept = list(dict.fromkeys(_number_or_word(name, each) for each in _listed(target)))
+    if isinstance(target, set | frozenset):
+        target = sorted(target, key=lambda each: (isinstance(each, str), each))
+    elif hasattr(target, "tolist"):  # a tensor or an array
+        target = target.tolist()
+    if isinstance(target, str) or not isinstance(target, Sequence):
+        target = [target]
+    kept = list(dict.fromkeys(_number_or_word(name, each) for each in target))
     if not kept or None in kept:
         also = "a token's name" if name in _NAMED else "'all'"
         raise WrongUsage(
@@ -78,33 +106,16 @@ def normal(name: str, target: Any) -> int | str | tuple[int | str, ...] | None:
             f"{target!r:.80}."
         )
     if len(kept) > _MOST:
-        raise WrongUsage(
-            f"{name}= names {len(kept):,} things, the most are {_MOST:,}; say a span such "
-            "as '2..5'."
-        )
+        raise WrongUsage(f"{name}= names {len(kept):,} things; say a span such as '2..5'.")
     return kept[0] if len(kept) == 1 else tuple(kept)  # type: ignore[arg-type]
-
-
-def _listed(target: Any) -> Sequence[Any]:
-    """Return what a target names: one thing or several."""
-    if isinstance(target, set | frozenset):
-        return sorted(target, key=lambda each: (isinstance(each, str), each))
-    if hasattr(target, "tolist"):  # a tensor or an array
-        target = target.tolist()
-    return target if isinstance(target, Sequence) else [target]
 
 
 def _number_or_word(name: str, value: Any) -> int | str | None:
     """Return one item of a target's list; None for what is no such thing."""
     if isinstance(value, str):
         return value if value and (value != ALL or name in _NAMED) else None
-    if isinstance(value, bool):
-        return None
-    try:
-        number = operator.index(value)
-    except TypeError:
-        return None
-    return number if abs(number) < _LARGEST else None
+    is_number = hasattr(value, "__index__") and not isinstance(value, bool)
+    return operator.index(value) if is_number and abs(value) < _LARGEST else None
 
 
 def atoms_of(name: str, target: Target) -> list[Atom]:
@@ -123,9 +134,9 @@ def _atom(name: str, given: int | str) -> Atom:
     if span is None:
         if name in _NAMED:
             return given
-        hint = " Head 1 of layer 0 is layer=0, head=1." if name == "head" else ""
         raise WrongUsage(
-            f"{name}= takes numbers, spans such as '2..5', or 'all'; got {given!r:.80}.{hint}"
+            f"{name}= takes numbers, spans such as '2..5', or 'all'; got {given!r:.80}. Head 1 of "
+            "layer 0 is layer=0, head=1."
         )
     low, high = (None if end is None else int(end) for end in span.groups())
     if low is None and high is None:
@@ -167,3 +178,125 @@ def numbers(name: str, target: Target, size: int, where: str) -> list[int]:
             raise WrongUsage(f"{name}={atom!r} is out of range: {where} has {there}.")
         found += range(low, high + 1)
     return list(dict.fromkeys(found))
+
+
+def own_name(site: str) -> str:
+    """Return a site's name without its part's path."""
+    return site.rpartition(".")[2]
+
+
+def part_of(site: str) -> str:
+    """Return the path of the part that owns a site."""
+    return site.rpartition(".")[0]
+
+
+def site_of(part: str, own: str) -> str:
+    """Join a part's path and a site's name; the path of a single-part model is empty."""
+    return f"{part}.{own}" if part else own
+
+
+def axes_of(own: str) -> tuple[str, ...]:
+    """Return a site's axes by its last name.
+
+    >>> axes_of("weights"), axes_of("residual_after")
+    (('batch', 'head', 'query', 'key'), ('batch', 'length', 'd_model'))
+    """
+    if own == "mask":
+        return ("batch", "head", "query", "key")
+    words = SITES[own].partition("(")[2].partition(")")[0].split(",")
+    return tuple(word.strip().replace("kv_head", "head") for word in words)
+
+
+def known_sizes(model: nn.Module, site: str) -> dict[str, int]:
+    """Return the sizes of a site's axes that are known before the model runs."""
+    path, own = part_of(site), own_name(site)
+    part, axes = model.get_submodule(path), axes_of(own)
+    sizes: dict[str, int] = {}
+    if "head" in axes and own not in ("key", "value"):
+        sizes["head"] = number_of_heads(model, path)
+    names = {"hidden": "inner", "output": "outer" if hasattr(part, "outer") else "output"}
+    # a block's stream is as wide as its attention's output
+    layer = getattr(getattr(part, "attention", part), names.get(own, "output"), None)
+    d_model = getattr(getattr(part, "config", None), "d_model", None)
+    width = getattr(layer, "out_features", d_model)
+    if width is not None:
+        sizes |= {axis: int(width) for axis in ("d_model", "d_ff") if axis in axes}
+    joined = getattr(layer, "in_features", None)
+    if own == "heads" and joined is not None:
+        sizes["value_width"] = int(joined) // sizes["head"]
+    return sizes
+
+
+def find_sites(
+    model: nn.Module, *, own: str, site: str | None, layer: Target, who: str
+) -> list[str]:
+    """List the sites of one kind ("" for any) that a pattern and a layer select.
+
+    Raises:
+        WrongUsage: there are none, a layer is out of range, or a number of a layer does not say
+            which attention.
+    """
+    names = matches("*", model)
+    found = [name for name in names if not own or own_name(name) == own]
+    if not found:
+        kinds = {own_name(name) for name in names}
+        raise WrongUsage(f"{who}: this model has no {own!r}; {did_you_mean(own, kinds)}")
+    if site is not None:
+        found = _matching(site, found, is_part=bool(own), who=who)
+    if layer is None:
+        return found
+    layers = {name: number for name in found if (number := _layer_of(name, names)) is not None}
+    if not layers:
+        raise WrongUsage(f"{who}: {', '.join(found)} is in no layer; leave layer= out.")
+    chosen = numbers("layer", layer, 1 + max(layers.values()), f"{who}: this model")
+    found = [name for name in found if layers.get(name) in chosen]
+    if site is None:
+        _check_one_attention_a_layer(found, layers, who)
+    return found
+
+
+def parts_with(model: nn.Module, site: str, patterns: str | Sequence[str]) -> list[str]:
+    """List the parts that have a site and match a pattern, in the model's order."""
+    ends = [name for name in site_names(model) if name == site or name.endswith("." + site)]
+    if site == "output":
+        ends = [name for name in ends if not name.endswith("feed_forward.output")]
+    if not ends:
+        raise WrongUsage(f"no part of {type(model).__name__} has the site {site!r}.")
+    found: set[str] = set()
+    for pattern in listed(patterns):
+        found.update(ends if pattern == "*" else matches(f"{pattern}.{site}", model))
+    return [name.removesuffix(site).rstrip(".") for name in ends if name in found]
+
+
+def _check_one_attention_a_layer(found: Sequence[str], layers: dict[str, int], who: str) -> None:
+    for number in dict.fromkeys(layers[name] for name in found):
+        here = [part_of(name) for name in found if layers[name] == number]
+        if len(here) > 1:
+            heads = ", ".join(f"'{layer_name(part)}.0'" for part in here)
+            raise WrongUsage(
+                f"{who}: layer {number} is {' and '.join(here)}; say which with site=, or "
+                f"site='*'; heads are named {heads} and so on."
+            )
+
+
+def _matching(site: str, known: Sequence[str], *, is_part: bool, who: str) -> list[str]:
+    paths = {name: part_of(name) if is_part else name for name in known}
+    # the dot lets the last words of a path match, too
+    found = [each for each, path in paths.items() if fnmatch.fnmatchcase(f".{path}", f"*.{site}")]
+    if not found:
+        hint = "it is one attention by itself; leave site= out."
+        if any(paths.values()):
+            hint = did_you_mean(site, set(paths.values()) - {""})
+        raise WrongUsage(f"{who}: no site of this model matches {site!r}; {hint}")
+    return found
+
+
+def _layer_of(site: str, names: Sequence[str]) -> int | None:
+    """Return the number after "layers" in a path, or its first number, or 0."""
+    pieces = part_of(site).split(".")
+    after = [piece for before, piece in itertools.pairwise(pieces) if before == "layers"]
+    for piece in (*after, *pieces):
+        if piece.isdecimal():
+            return int(piece)
+    has_layers = any(piece.isdecimal() for name in names for piece in name.split("."))
+    return None if has_layers else 0

@@ -8,7 +8,8 @@ learning rate models still learn, so accuracy does not show such a fault; these 
 import copy
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.experiments.claims import Claim
+from attnlab.experiments.words import Numbers, Words
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -29,6 +31,7 @@ from attnlab.train.members import Member, Trained
 COMMON = ("outputs_are_the_formulas", "generation_is_the_formulas", "training_is_as_configured")
 """The names of these claims; a run makes those for which it has a model or a training."""
 
+_WORDS = Words(__package__)
 _ROWS, _LENGTH = 4, 8  # inputs of a check, and tokens of each at most
 _ROUNDING32, _ROUNDING64 = 1e-4, 1e-9  # measured: at most 2e-06 and 1e-14
 _TIMES_ROUNDING = 100  # measured: at most 12
@@ -148,63 +151,54 @@ def check_claims(
 ) -> list[Claim]:
     """Make the claims about a run's models and trainings, as far as it has any."""
     known = [model for model in models if isinstance(model, AnyTransformer)]
-    claims = [_formulas_claim(known, seed)] if known else []
     generating = [model for model in known if not isinstance(model, Encoder)]
-    claims += [_generation_claim(generating, seed)] if generating else []
-    return claims + ([_training_claim(trainings)] if trainings else [])
+    numbers: Numbers = {
+        "num_inputs": _ROWS,
+        "num_models": len(known),
+        "num_generating": len(generating),
+        "num_trainings": len(trainings),
+        "rounding32": _ROUNDING32,
+        "rounding64": _ROUNDING64,
+        "same": _SAME,
+        "times_rounding": _TIMES_ROUNDING,
+    }
+    passed: dict[str, bool | None] = {}
+    if known:
+        single, double = _largest([_formula_differences(model, seed) for model in known])
+        numbers |= {"single": single, "double": double}
+        passed[COMMON[0]] = single <= _ROUNDING32 and double <= _ROUNDING64
+    if generating:
+        apart, given = _largest([_generated_by_hand(model, seed) for model in generating])
+        numbers |= {"apart": apart, "given": int(given)}
+        passed[COMMON[1]] = apart <= _ROUNDING32 and given == 0
+    if trainings:
+        worst = TrainingCheck(*_largest([astuple(each) for each in trainings]))
+        numbers["worst"] = worst
+        passed[COMMON[2]] = (
+            worst.rate <= _SAME
+            and worst.course <= _TIMES_ROUNDING
+            and worst.kept <= _SAME
+            and worst.alike == 0
+        )
+    return _WORDS.claims(numbers, passed)
 
 
-def _formulas_claim(models: Sequence[AnyTransformer], seed: int) -> Claim:
-    single, double = 0.0, 0.0
-    for model in models:
-        inputs = _Inputs.drawn(model, seed)
-        wanted = _by_formula(model, inputs, inputs.tokens)
-        single = max(single, _largest(_outputs(model, inputs), wanted))
-        double = max(double, _largest(_outputs(copy.deepcopy(model).double(), inputs), wanted))
-    return Claim(
-        COMMON[0],
-        f"on {_ROWS} random inputs the outputs of {_counted(models)} are those of the formulas, "
-        "computed from the same weights in NumPy; float32 and float64, relative to the largest",
-        f"{single:.0e} and {double:.0e} apart",
-        f"at most {_ROUNDING32:g} and {_ROUNDING64:g}",
-        single <= _ROUNDING32 and double <= _ROUNDING64,
-    )
+def _largest(found: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Return the largest of each figure."""
+    return [max(column) for column in zip(*found, strict=True)]
 
 
-def _generation_claim(models: Sequence[Decoder | EncoderDecoder], seed: int) -> Claim:
-    apart, given = 0.0, 0
-    for model in models:
-        found = _generated_by_hand(model, _Inputs.drawn(model, seed))
-        apart, given = max(apart, found[0]), given + found[1]
-    return Claim(
-        COMMON[1],
-        f"token by token with a cache, the likeliest first token forbidden, {_counted(models)} "
-        "chooses by the probabilities of the formulas, always the likeliest token that is left, "
-        "and never the forbidden one",
-        f"at most {apart:.0e} apart, forbidden token given {given:,} times",
-        f"{_ROUNDING32:g}, 0",
-        apart <= _ROUNDING32 and given == 0,
-    )
-
-
-def _training_claim(trainings: Sequence[TrainingCheck]) -> Claim:
-    rate = max(each.rate for each in trainings)
-    course = max(each.course for each in trainings)
-    kept = max(each.kept for each in trainings)
-    alike = max(each.alike for each in trainings)
-    what = "the training"
-    if len(trainings) > 1:
-        what = f"the first model of each of {len(trainings)} trainings"
-    return Claim(
-        COMMON[2],
-        f"{what} has the learning rates of the schedule, and the first loss and gradient of the "
-        "same steps taken by hand, up to what one rounding of the initial weights changes; the "
-        "saved weights have the evaluation that was logged, and no two models began alike",
-        f"rates {rate:.0e} apart, course {course:.0f} roundings, evaluation {kept:.0e}, "
-        f"{alike} alike",
-        f"at most {_SAME:g}, {_TIMES_ROUNDING}, {_SAME:g}; 0",
-        rate <= _SAME and course <= _TIMES_ROUNDING and kept <= _SAME and alike == 0,
-    )
+def _formula_differences(model: AnyTransformer, seed: int) -> tuple[float, float]:
+    """Return the largest difference from the formulas in float32 and in float64, relative to the
+    largest number."""
+    inputs = _Inputs.drawn(model, seed)
+    wanted = _by_formula(model, inputs, inputs.tokens)
+    apart = []
+    for each in (model, copy.deepcopy(model).double()):
+        found = float(np.abs(_outputs(each, inputs) - wanted).max())
+        found /= max(1.0, float(np.abs(wanted).max()))
+        apart.append(found if math.isfinite(found) else math.inf)
+    return apart[0], apart[1]
 
 
 @dataclass(frozen=True)
@@ -245,11 +239,12 @@ def _outputs(model: AnyTransformer, inputs: _Inputs) -> Floats:
 
 
 @torch.no_grad()
-def _generated_by_hand(model: Decoder | EncoderDecoder, inputs: _Inputs) -> tuple[float, int]:
+def _generated_by_hand(model: Decoder | EncoderDecoder, seed: int) -> tuple[float, int]:
     """Return the largest difference of a probability, and how often the forbidden token came.
 
     A choice that is not the likeliest token counts as a difference of their probabilities.
     """
+    inputs = _Inputs.drawn(model, seed)
     length = inputs.tokens.shape[1]
     start = (length + 1) // 2
     prompt = inputs.tokens[:, :start]
@@ -266,16 +261,6 @@ def _generated_by_hand(model: Decoder | EncoderDecoder, inputs: _Inputs) -> tupl
     less = wanted.max(-1) - np.take_along_axis(wanted, chosen[..., None], -1)[..., 0]
     apart = np.abs(found.probabilities.double().numpy() - wanted)
     return float(max(apart.max(), less.max())), int((chosen == forbidden).sum())
-
-
-def _counted(models: Sequence[nn.Module]) -> str:
-    return "the model" if len(models) == 1 else f"each of {len(models)} models"
-
-
-def _largest(found: Floats, wanted: Floats) -> float:
-    """Return the largest difference, relative to the largest number."""
-    apart = float(np.abs(found - wanted).max() / max(1.0, np.abs(wanted).max()))
-    return apart if math.isfinite(apart) else math.inf
 
 
 def _apart(one: float, other: float) -> float:

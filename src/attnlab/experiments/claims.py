@@ -6,21 +6,18 @@ from typing import Any
 from attnlab.draw.claims import Claim as Claim
 from attnlab.draw.claims import say_all
 from attnlab.draw.json_form import from_json
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import WrongUsage
 
 
 def read_claims(values: Any) -> tuple[Claim, ...]:
     """Read claims back from JSON; an empty list is refused, since every run makes claims.
 
     Raises:
-        CouldNotRun: this is not a list of claims, each with exactly its texts and its `passed`.
+        WrongUsage: this is not a list of claims, each with exactly its texts and its `passed`.
     """
-    try:
-        claims = tuple(from_json(Sequence[Claim], values, "claims"))
-    except WrongUsage as error:
-        raise CouldNotRun(f"{error}.") from None
+    claims = tuple(from_json(Sequence[Claim], values, "claims"))
     if not claims:
-        raise CouldNotRun("expected a list of one claim or more; got none.")
+        raise WrongUsage("claims: expected one or more, got none")
     return claims
 
 

@@ -150,10 +150,7 @@ class Problem:
 
 
 class Experiment(Protocol):
-    """The names that the module of an experiment provides."""
-
-    NAME: str
-    SUMMARY: str
+    """What the module of an experiment provides."""
 
     def run(self, config: Any, context: Run) -> Findings:
         """Run the whole experiment."""

@@ -2,10 +2,11 @@
 
 `config.json` comes first (all settings, with versions and seed); `checkpoints/` and `metrics.jsonl`
 grow; `report.json`, `model.safetensors`, `figures/`, `report.html` and, last of all, `claims.json`
-are written when the run is done. A folder without `claims.json` is an unfinished run. The folder is
-locked while a process writes to it.
+are written by `Report.write` when the run is done. A folder without `claims.json` is an unfinished
+run. The folder is locked while a process writes to it.
 """
 
+import itertools
 import json
 import math
 import os
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self, TypeVar
 
 from attnlab.configs import renamed_layout
 from attnlab.core.store import (
@@ -29,6 +30,7 @@ from attnlab.core.store import (
     write_json,
     writer_of,
 )
+from attnlab.draw.numbers import plural
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, read_claims
@@ -48,8 +50,14 @@ _ASKED = ("experiment", "seed", "settings", "layout", "engine", "population", "s
 """The fields of a config that a person asks for."""
 
 Kind = Literal["run", "population", "sweep", "search"]
-_KINDS: tuple[Kind, ...] = ("population", "sweep", "search")
-"""The kinds that a config names; an ordinary run of one seed names none."""
+_KINDS: dict[Kind, tuple[str, str]] = {
+    "population": ("a population", "variant"),
+    "sweep": ("a sweep", "cell"),
+    "search": ("a search", "trial"),
+    "run": ("a run of one seed", ""),
+}
+"""Each kind of run with its article, and the noun of its settings; a config of an ordinary run of
+one seed names none."""
 
 
 class FolderTaken(CouldNotRun):
@@ -132,7 +140,6 @@ class RunFolder:
             CouldNotRun: the folder holds no unfinished run, it is being written, or it holds
                 another run (the message shows every difference).
         """
-        read_unfinished(path)
         with locked(path):
             begun = read_unfinished(path)
             _refuse_another(path, begun, config, tell)
@@ -155,14 +162,13 @@ class RunFolder:
 
 def free_name(parent: Path, name: str) -> Path:
     """Return `parent/name`, or the first of `name-2`, `name-3`, … that is not taken."""
-    path, number = parent / name, 1
-    while os.path.lexists(path):
-        number += 1
-        path = parent / f"{name}-{number}"
-    return path
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    paths = (parent / each for each in itertools.chain([name], numbered))
+    return next(path for path in paths if not os.path.lexists(path))
 
 
-class RunFiles(NamedTuple):
+@dataclass(frozen=True)
+class RunFiles:
     """The contents of a finished run's files, each checked for its form."""
 
     config: dict[str, Any]
@@ -178,28 +184,34 @@ def read_run(folder: Path) -> RunFiles:
         CouldNotRun: no run is there, it is unfinished, or a file of it is damaged.
     """
     config = read_config(folder)
-    if config is None:
-        if not _has_config(folder):
-            raise CouldNotRun(
-                f"{folder} is not a run folder (it has no config.json); `attnlab list` shows the "
-                "runs."
-            )
+    if config is None and _has_config(folder):
         raise CouldNotRun(
             f"{folder} holds a model, but not a run; load it with attnlab.load(folder)."
         )
+    if config is None:
+        raise CouldNotRun(
+            f"{folder} is not a run folder (it has no config.json); `attnlab list` shows the runs."
+        )
     if not is_finished(folder):
         writer = writer_of(folder)
+        state = "unfinished: it was stopped before its claims were evaluated. Resume it with: "
+        state += f"attnlab resume {folder}"
         if writer is not None:
-            raise CouldNotRun(
-                f"the run in {folder} is still running ({writer}): look again when it has ended."
-            )
-        raise CouldNotRun(
-            f"the run in {folder} is unfinished: it was stopped before its claims were evaluated. "
-            f"Resume it with: attnlab resume {folder}"
-        )
-    claims = _read_claims(folder / "claims.json")
-    content = _read_content(folder / "report.json")
+            state = f"still running ({writer}): look again when it has ended."
+        raise CouldNotRun(f"the run in {folder} is {state}")
+    claims = _parsed(folder / "claims.json", read_claims)
+    content = _parsed(folder / "report.json", ReportContent.from_json)
     return RunFiles(config, claims, read_json_lines(folder / "metrics.jsonl"), content)
+
+
+_Form = TypeVar("_Form")
+
+
+def _parsed(file: Path, parse: Callable[[Any], _Form]) -> _Form:
+    try:
+        return parse(read_json(file))
+    except WrongUsage as error:
+        raise CouldNotRun(f"{file} is damaged: {error}.") from None
 
 
 def read_unfinished(folder: Path) -> dict[str, Any]:
@@ -236,10 +248,13 @@ def read_to_go_on(folder: Path, kind: Kind, asked: Mapping[str, Any]) -> dict[st
         CouldNotRun: no run is there, or another one; the message shows every difference.
     """
     config = _read_begun(folder)
-    if kind_of(config) != kind:
+    found = kind_of(config)
+    if found != kind:
+        how = "" if found == "run" else f", made with --seeds {_sizes(config)[0]:,}"
         raise CouldNotRun(
-            f"{folder} holds {_described_kind(config)}, not {_ARTICLES[kind]}: resume it with "
-            f"attnlab resume {folder}, or choose another folder with --out."
+            f"{folder} holds {_KINDS[found][0]} of {config['experiment']}{how}, not "
+            f"{_KINDS[kind][0]}: resume it with attnlab resume {folder}, or choose another folder "
+            "with --out."
         )
     names = [name for name in _ASKED if name in asked]
     _refuse_another(
@@ -279,20 +294,6 @@ def kind_of(config: Mapping[str, Any]) -> Kind:
     return next((kind for kind in _KINDS if kind in config), "run")
 
 
-_ARTICLES: dict[Kind, str] = {
-    "run": "a run of one seed",
-    "population": "a population",
-    "sweep": "a sweep",
-    "search": "a search",
-}
-
-
-def _described_kind(config: Mapping[str, Any]) -> str:
-    kind = kind_of(config)
-    how = "" if kind == "run" else f", made with --seeds {_sizes(config)[0]:,}"
-    return f"{_ARTICLES[kind]} of {config['experiment']}{how}"
-
-
 def is_finished(folder: Path) -> bool:
     """Does this folder hold a finished run?"""
     return _has_config(folder) and os.path.exists(folder / "claims.json")
@@ -300,7 +301,7 @@ def is_finished(folder: Path) -> bool:
 
 def is_unfinished(folder: Path) -> bool:
     """Does this folder hold a run that is not finished?"""
-    return _has_config(folder) and not os.path.exists(folder / "claims.json")
+    return _has_config(folder) and not is_finished(folder)
 
 
 def list_runs(parent: Path) -> list[dict[str, Any]]:
@@ -358,18 +359,14 @@ def _described(folder: Path) -> dict[str, Any] | None:
 def _what(config: Mapping[str, Any]) -> str:
     """Describe a run in a few words: its experiment, kind and size."""
     kind, name = kind_of(config), str(config["experiment"])
+    seeds, settings = _sizes(config)
     if kind == "run":
         return name
-    seeds, settings = _sizes(config)
+    of_seeds = f"{seeds:,} {plural(seeds, 'seed')}"
     if kind == "population" and settings == 1:
-        return f"{name}, {_counted(seeds, 'seed')}"
-    noun = {"population": "variant", "sweep": "cell", "search": "trial"}[kind]
+        return f"{name}, {of_seeds}"
     whole = name if kind == "population" else f"{name} {kind}"
-    return f"{whole}, {_counted(settings, noun)} × {_counted(seeds, 'seed')}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{whole}, {settings:,} {plural(settings, _KINDS[kind][1])} × {of_seeds}"
 
 
 def _sizes(config: Mapping[str, Any]) -> tuple[int, int]:
@@ -445,18 +442,3 @@ def _shown(values: Mapping[str, Any], name: str) -> str:
         return f"0 to {len(value) - 1:,}"  # seeds, most often
     text = json.dumps(value) if name in values else "nothing"
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _read_claims(file: Path) -> tuple[Claim, ...]:
-    values = read_json(file)
-    try:
-        return read_claims(values)
-    except CouldNotRun as error:
-        raise CouldNotRun(f"{file} does not hold a list of claims: {error}") from None
-
-
-def _read_content(file: Path) -> ReportContent:
-    try:
-        return ReportContent.from_json(read_json(file))
-    except WrongUsage as error:
-        raise CouldNotRun(f"{file} is damaged: {error}.") from None

@@ -46,21 +46,17 @@ def load(
         CouldNotRun: there is no such model, a file of it is missing or damaged, or no attention was
             found in it.
     """
-    options = {
+    options: dict[str, Any] = {
         "head": head,
         "revision": revision,
         "dtype": dtype,
         "device": device,
         "remote_code": remote_code or None,
     }
-    given = [name for name, value in options.items() if value is not None]
     if isinstance(model, nn.Module):
-        if given:
-            raise WrongUsage(
-                f"{' and '.join(given)} belong to a model that is opened; this one is open already."
-            )
         from attnlab.pretrained.attach import attach
 
+        _refuse(options, "belongs to a model that is opened; this one is open already.")
         return attach(model, tokenizer=tokenizer, example=example)
     if not isinstance(model, str | os.PathLike):
         raise WrongUsage(
@@ -68,24 +64,19 @@ def load(
             f"{type(model).__name__}."
         )
     if is_ours(model):
-        if example is not None:
-            given.append("example")
-        if tokenizer is not None:
-            given.append("tokenizer")
-        if given:
-            raise WrongUsage(
-                f"{model} is a run or model of attnlab's own, for which {' and '.join(given)} "
-                "say nothing."
-            )
         from attnlab.experiments.population.storage import load as load_own
 
+        told = f"would say nothing: {model} is a run or model of attnlab's own."
+        _refuse({**options, "example": example, "tokenizer": tokenizer}, told)
         return load_own(model)
-    return load_pretrained(
-        model,
-        example=example,
-        tokenizer=tokenizer,
-        **{**options, "remote_code": remote_code},
-    )
+    options["remote_code"] = remote_code
+    return load_pretrained(model, example=example, tokenizer=tokenizer, **options)
+
+
+def _refuse(options: Mapping[str, Any], told: str) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise WrongUsage(f"{' and '.join(given)} {told}")
 
 
 def load_pretrained(

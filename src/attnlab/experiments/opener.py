@@ -8,15 +8,10 @@ from typing import TypeAlias
 
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import Kind, kind_of, read_config
-from attnlab.experiments.population import (
-    Population,
-    is_member,
-    open_population,
-    open_run,
-)
+from attnlab.experiments.population import Population, is_member, open_population, open_run
 from attnlab.experiments.report import Report
-from attnlab.experiments.search import Search, open_search
 from attnlab.experiments.sweeps import Sweep, open_sweep
+from attnlab.experiments.tune import Search, open_search
 from attnlab.look import Recording, open_recording
 from attnlab.look.corpus import Found
 from attnlab.look.corpus import open_search as open_corpus_search

@@ -4,9 +4,11 @@ import datetime
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import torch
 from torch import nn
@@ -18,7 +20,6 @@ from attnlab.experiments.experiment import Askable, Experiment, MetricLine, Run,
 from attnlab.experiments.folder import RunFolder, read_to_go_on
 from attnlab.experiments.report import Report, describe_run, open_run
 from attnlab.look.questions import Question
-from attnlab.look.trace import Trace
 from attnlab.parts.fused import use_attention_path
 from attnlab.parts.linear import MatrixPath, use_matrix_path
 from attnlab.progress import notebook_bar
@@ -30,29 +31,67 @@ from attnlab.train.loggers import LoggerName, Loggers, check_loggers, loggers_in
 from attnlab.train.loop import using_threads
 from attnlab.train.observer import Observer, Silent
 
+
+@dataclass(frozen=True)
+class Entry:
+    """Where an experiment is, as `module:ConfigClass`, and a line on what it shows."""
+
+    place: str
+    summary: str
+
+
 EXPERIMENTS = {
-    "lookup": ("attnlab.experiments.lookup", "LookupConfig"),
-    "anatomy": ("attnlab.experiments.anatomy", "AnatomyConfig"),
-    "handmade": ("attnlab.experiments.handmade", "HandmadeConfig"),
-    "sentiment": ("attnlab.experiments.sentiment", "SentimentConfig"),
-    "sorting": ("attnlab.experiments.sorting", "SortingConfig"),
+    "lookup": Entry(
+        "attnlab.experiments.lookup.lookup:LookupConfig",
+        "an encoder–decoder looks facts up by content, in any order, and shows what it takes to "
+        "read new ones",
+    ),
+    "anatomy": Entry(
+        "attnlab.experiments.anatomy.anatomy:AnatomyConfig",
+        "attention taken apart: eight properties, each measured over many draws",
+    ),
+    "handmade": Entry(
+        "attnlab.experiments.handmade.workshop:HandmadeConfig",
+        "one head's weights designed by hand and proved on every input, beside learned ones",
+    ),
+    "sentiment": Entry(
+        "attnlab.experiments.sentiment.classifier:SentimentConfig",
+        "a mini transformer classifies texts, compared with simple counting on texts that it "
+        "never saw",
+    ),
+    "sorting": Entry(
+        "attnlab.experiments.sorting.sorter:SortingConfig",
+        "a decoder of 480 parameters learns to sort letters, and shows where it looks",
+    ),
 }
-"""Each experiment's module and config class; the module is imported when it is needed."""
+"""The experiments of this package by name; a module is imported when it is needed."""
 
 
-class Found(NamedTuple):
+@dataclass(frozen=True)
+class Found:
     """An experiment and its config class."""
 
     experiment: Experiment
     config_class: type[Config]
 
 
+def experiments() -> dict[str, Entry]:
+    """Return all experiments by name, those of other packages too.
+
+    Another package names its own among its entry points: `[project.entry-points.
+    "attnlab.experiments"]`, `dice = "my_package.dice:DiceConfig"`.
+    """
+    others = entry_points(group="attnlab.experiments")
+    return {each.name: Entry(each.value, f"of {each.value}") for each in others} | EXPERIMENTS
+
+
 def find(name: str) -> Found:
     """Return an experiment by its name."""
-    if name not in EXPERIMENTS:
-        raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, EXPERIMENTS)}")
-    module_name, config_name = EXPERIMENTS[name]
-    module: Any = importlib.import_module(module_name)
+    known = experiments()
+    if name not in known:
+        raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, known)}")
+    place, _, config_name = known[name].place.partition(":")
+    module: Any = importlib.import_module(place)
     return Found(module, getattr(module, config_name))
 
 
@@ -109,38 +148,21 @@ def run(
     if out is None and loggers:
         raise WrongUsage("loggers write into the run folder; name one with out.")
     path = None if out is None else Path(out)
-    wanted_loggers = check_loggers(loggers)
-
-    def tell(sentence: str) -> None:
-        watch.tell(sentence)
-
     with ExitStack() as stack:
         # The numbers of a run must not depend on whether a C++ compiler is there.
         stack.enter_context(use_attention_path("default"))
+        describe = partial(
+            describe_run, name, seed, stated.to_mapping(), started, layout=layout, engine=engine
+        )
         if resume and path is not None:
-            asked = {
-                "experiment": name,
-                "seed": seed,
-                "settings": stated.to_mapping(),
-                "layout": layout,
-                "engine": engine,
-            }
-            stack.enter_context(computing_as(read_to_go_on(path, "run", asked)))
+            stack.enter_context(computing_as(read_to_go_on(path, "run", describe(None))))
         group = stack.enter_context(joined())
         if group is not None and group.is_writer:
             watch.tell(f"{group.size} processes take part, as torchrun started them.")
-        describe = partial(
-            describe_run,
-            name,
-            seed,
-            stated.to_mapping(),
-            started,
-            threads=torch.get_num_threads(),
-            layout=layout,
-            engine=engine,
+        describe = partial(describe, threads=torch.get_num_threads())
+        output = _Output(
+            path if is_writer() else None, resume, check_loggers(loggers), describe, watch, stack
         )
-        output = _Output(path if is_writer() else None, resume, wanted_loggers, describe, tell)
-        stack.callback(output.close)
         checkpoints = path / "checkpoints" if path is not None and (is_writer() or resume) else None
         context = Run(seed, watch, output.start, output.record, checkpoints, layout, engine, group)
         findings = experiment.run(stated, context)
@@ -153,49 +175,43 @@ def run(
         return open_run(output.folder.path)
 
 
+@dataclass
 class _Output:
     """The config and metrics of a run while it is computed, and its folder and loggers, if any."""
 
-    def __init__(
-        self,
-        path: Path | None,
-        is_resumed: bool,
-        loggers: Sequence[LoggerName],
-        describe: Callable[[nn.Module], dict[str, Any]],
-        tell: Callable[[str], None],
-    ) -> None:
-        self._path, self._is_resumed, self._loggers = path, is_resumed, loggers
-        self._describe, self._tell = describe, tell
-        self._stack = ExitStack()
-        self._logs: Loggers | None = None
-        self.folder: RunFolder | None = None
-        self.config: Mapping[str, Any] = {}
-        self.metrics: list[MetricLine] = []
+    path: Path | None
+    is_resumed: bool
+    loggers: Sequence[LoggerName]
+    describe: Callable[[nn.Module], dict[str, Any]]
+    observer: Observer
+    stack: ExitStack
+    folder: RunFolder | None = None
+    logs: Loggers | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    metrics: list[MetricLine] = field(default_factory=list)
 
     def start(self, model: nn.Module) -> None:
         """Open the folder and the loggers."""
-        self.config = self._describe(model)
-        if self._path is None:
+        self.config = self.describe(model)
+        if self.path is None:
             return
-        self.folder = self._stack.enter_context(
-            RunFolder.begin(self._path, self.config, self._tell, resume=self._is_resumed)
-        )
-        names = list(dict.fromkeys([*self._loggers, *loggers_in(self._path)]))
-        self._logs = Loggers(names, self._path, self.config, self._tell)
-        self._stack.callback(self._logs.close)
+        opened = RunFolder.begin(self.path, self.config, self.tell, resume=self.is_resumed)
+        self.folder = self.stack.enter_context(opened)
+        names = list(dict.fromkeys([*self.loggers, *loggers_in(self.path)]))
+        self.logs = Loggers(names, self.path, self.config, self.tell)
+        self.stack.callback(self.logs.close)
         self.config = self.folder.config
+
+    def tell(self, sentence: str) -> None:
+        """Pass a sentence on."""
+        self.observer.tell(sentence)
 
     def record(self, line: MetricLine) -> None:
         """Take a line of metrics."""
-        if self.folder is not None:
-            self.folder.add_metrics(line)
-        if self._logs is not None:
-            self._logs.log(line)
         self.metrics.append(line)
-
-    def close(self) -> None:
-        """Close the loggers and unlock the folder."""
-        self._stack.close()
+        if self.folder is not None and self.logs is not None:
+            self.folder.add_metrics(line)
+            self.logs.log(line)
 
 
 @contextmanager
@@ -242,11 +258,6 @@ def config_of(report: Report) -> Config:
         raise CouldNotRun(
             f"{(report.folder or Path()) / 'config.json'} is not usable: {error}"
         ) from None
-
-
-def trace_run(report: Report, text: str) -> Trace:
-    """Trace a run's model on a text."""
-    return ask_run(report, text).trace()
 
 
 def ask_run(report: Report, text: str) -> Question:

@@ -4,8 +4,6 @@ The terminal, the page and the notebook show the same report; `save` writes it i
 `open_run` reads it back.
 """
 
-import csv
-import io
 import json
 import platform
 import re
@@ -31,9 +29,12 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, verdict
 from attnlab.experiments.experiment import Findings, MetricLine
 from attnlab.experiments.folder import RunFolder, kind_of, read_run
+from attnlab.experiments.sections import csv_text
 from attnlab.models.storage import describe_model, load_model, save_model, save_weights
 from attnlab.parts.linear import matrix_path_in_use
 from attnlab.train.config import EngineName, LayoutName
+
+_WITHOUT_WEIGHTS = ("sweep", "search")  # the kinds that keep results alone
 
 
 @displayed
@@ -70,17 +71,8 @@ class Report:
         metrics: Sequence[MetricLine],
     ) -> Self:
         """Make the report of findings that only live in memory."""
-        return cls(
-            experiment,
-            config,
-            tuple(claims),
-            metrics,
-            findings.content,
-            None,
-            findings.model,
-            findings.models,
-            findings.files,
-        )
+        own = findings.model, findings.models, findings.files
+        return cls(experiment, config, tuple(claims), metrics, findings.content, None, *own)
 
     @property
     def passed(self) -> bool | None:
@@ -103,7 +95,20 @@ class Report:
         return load_model(self.folder)
 
     def refuse_without_weights(self) -> None:
-        """Raise `WrongUsage` if this report has results, but no weights."""
+        """Raise `WrongUsage` with the command that makes the models that this report only counts.
+
+        A sweep and a search keep the results of their models alone.
+        """
+        kind = kind_of(self.config)
+        if kind not in _WITHOUT_WEIGHTS:
+            return
+        what = "cell" if kind == "sweep" else "trial"
+        seeds = len(self.config[kind]["seeds"])
+        raise WrongUsage(
+            f"{self.folder or 'this'} holds a {kind}, which keeps no weights; make the models "
+            f"of a {what} with: attnlab run {self.experiment} --seeds {seeds} --set and the "
+            f"{what}'s settings."
+        )
 
     @cached_property
     def figures(self) -> Mapping[str, bytes]:
@@ -125,7 +130,10 @@ class Report:
     def tables(self) -> Mapping[str, str]:
         """Every table of the report as CSV, by file name."""
         return {
-            f"{_slug(section.title)}.csv": _csv(section)
+            # All texts are quoted, since a bare \r needs quotes too.
+            f"{_slug(section.title)}.csv": csv_text(
+                section.columns, section.rows, quotes_texts=True
+            )
             for section in self.content.sections
             if isinstance(section, Table)
         }
@@ -150,7 +158,9 @@ class Report:
         with explained(folder):
             (folder / "figures").mkdir(exist_ok=True)
             (folder / "tables").mkdir(exist_ok=True)
-        self._write_weights(folder)
+        has_model = self._model is not None or self.folder is not None
+        if has_model and kind_of(self.config) not in _WITHOUT_WEIGHTS:
+            save_weights(self.model, folder / "model.safetensors")
         for name, model in self.models.items():
             save_model(model, folder / "models" / name)
         for name, content in self._files.items():
@@ -164,10 +174,6 @@ class Report:
         write_json(folder / "report.json", self.content.to_json(), indent=None)
         write_text(folder / "report.html", self.html())
         write_json(folder / "claims.json", [claim.to_mapping() for claim in self.claims])
-
-    def _write_weights(self, folder: Path) -> None:
-        if self._model is not None or self.folder is not None:
-            save_weights(self.model, folder / "model.safetensors")
 
     def _card(self) -> Card:
         facts = [("seed", self.config.get("seed")), ("folder", self.folder)]
@@ -188,37 +194,9 @@ class Report:
         return "\n".join([f"{self.experiment}: {verdict(self.claims)}", *lines])
 
 
-@displayed
-@dataclass(frozen=True, eq=False)
-class ResultsReport(Report):
-    """The report of a sweep or a search, which keep the results of their models alone."""
-
-    def refuse_without_weights(self) -> None:
-        """Raise `WrongUsage` with the command that trains the models of a cell again."""
-        kind = kind_of(self.config)
-        what = "cell" if kind == "sweep" else "trial"
-        seeds = len(self.config[kind]["seeds"])
-        raise WrongUsage(
-            f"{self.folder or 'this'} holds a {kind}, which keeps no weights; make the models "
-            f"of a {what} with: attnlab run {self.experiment} --seeds {seeds} --set and the "
-            f"{what}'s settings."
-        )
-
-    def _write_weights(self, folder: Path) -> None:
-        """Write none."""
-
-
 def _slug(title: str) -> str:
     """Make a title a file name: `Settings, all of them` -> `settings-all-of-them`."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "table"
-
-
-def _csv(table: Table) -> str:
-    stream = io.StringIO()
-    # All texts are quoted, since a bare \r needs quotes too.
-    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerows([table.columns, *table.rows])
-    return stream.getvalue()
 
 
 def open_run(folder: Path | str) -> Report:
@@ -228,9 +206,9 @@ def open_run(folder: Path | str) -> Report:
         CouldNotRun: no run is there, it is unfinished, or a file of it is damaged.
     """
     folder = Path(folder)
-    config, claims, metrics, content = read_run(folder)
-    kind = ResultsReport if kind_of(config) in ("sweep", "search") else Report
-    return kind(config["experiment"], config, claims, metrics, content, folder)
+    files = read_run(folder)
+    name = files.config["experiment"]
+    return Report(name, files.config, files.claims, files.metrics, files.content, folder)
 
 
 def versions() -> dict[str, str]:
@@ -248,18 +226,18 @@ def describe_run(
     seed: int,
     settings: Fields,
     started: str,
-    model: nn.Module,
+    model: nn.Module | None,
     *,
     threads: int | None = None,
     layout: LayoutName = "auto",
     engine: EngineName = "auto",
 ) -> dict[str, Any]:
-    """Return what a run's `config.json` holds.
+    """Return what a run's `config.json` holds; without a model, all but its description.
 
     The same seed gives the same bytes only with the same threads, matrix path, layout and engine,
     hence these.
     """
-    return {
+    found = {
         "experiment": experiment,
         "seed": seed,
         "started": started,
@@ -269,5 +247,5 @@ def describe_run(
         "matrix_path": matrix_path_in_use(),
         "layout": layout,
         "engine": engine,
-        "model": describe_model(model),
     }
+    return found if model is None else {**found, "model": describe_model(model)}

@@ -33,10 +33,17 @@ def metric_series(name: str, metrics: Iterable[Mapping[str, Any]], figure: str) 
     return Series(name=name, x=[line["step"] for line in lines], y=[line[figure] for line in lines])
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+def csv_text(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, quotes_texts: bool = False
+) -> str:
     """Write a table as CSV; None is an empty cell."""
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows([columns, *rows])
+    writer = csv.writer(
+        stream,
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONNUMERIC if quotes_texts else csv.QUOTE_MINIMAL,
+    )
+    writer.writerows([columns, *rows])
     return stream.getvalue()
 
 

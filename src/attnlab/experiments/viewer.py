@@ -15,8 +15,8 @@ from attnlab.errors import WrongUsage
 from attnlab.experiments.opener import open
 from attnlab.experiments.population import Population
 from attnlab.experiments.report import Report
-from attnlab.experiments.search.tuner import Search
 from attnlab.experiments.sweeps.sweep_run import Sweep
+from attnlab.experiments.tune.tuner import Search
 from attnlab.look.corpus import Found
 from attnlab.look.long_text import Document
 from attnlab.look.trace import HeadTrace, Trace
@@ -49,7 +49,10 @@ def show(thing: Any, tokens: Any = None, *, other: Any = None, **options: Any) -
     page = _page_of(thing)
     if page is None:
         if isinstance(thing, Trace):
-            options = {"notes": [("Read", " ".join(thing.input)), *_answers(thing)], **options}
+            notes = [("Read", " ".join(thing.input))]
+            if thing.steps:
+                notes.append(("Answer", " ".join(step.choice for step in thing.steps)))
+            options = {"notes": notes, **options}
             thing = _patterns_of(thing)
         if is_notebook():
             options = {"max_bytes": NOTEBOOK_BYTES, **options}
@@ -85,10 +88,6 @@ def _trace_report(trace: Trace) -> ReportContent:
     )
     subtitle = " ".join(trace.input)
     return ReportContent(title="Trace", subtitle=subtitle, facts=[], sections=[section])
-
-
-def _answers(trace: Trace) -> list[tuple[str, str]]:
-    return [("Answer", " ".join(step.choice for step in trace.steps))] if trace.steps else []
 
 
 def _patterns_of(trace: Trace) -> list[Pattern]:

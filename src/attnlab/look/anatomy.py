@@ -7,7 +7,7 @@ in the numbers of one small pass. `readout.py` decomposes a logit through it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.inputs import foreign_of
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -89,8 +90,8 @@ def stack_of(model: nn.Module) -> tuple[str, int]:
     if not isinstance(model, Decoder | EncoderDecoder | Encoder) or is_headless:
         got = f"{type(model).__name__}{' without classes' if is_headless else ''}"
         raise WrongUsage(
-            "a lens reads a decoder, an encoder-decoder, an encoder with classes or a pretrained "
-            f"model from attnlab.load; got {got}, which has no read-out."
+            "a lens reads a decoder, an encoder–decoder, an encoder with classes or a pretrained "
+            f"model; got {got}, which has no read-out."
         )
     if isinstance(model, EncoderDecoder):
         return "decoder.", len(model.decoder.layers)
@@ -137,21 +138,30 @@ def _traced(model: Pretrained) -> Anatomy:
     with set_aside(model):
         seen = trace_model(model.foreign, example)
     blocks = _blocks_of(model, seen)
-    own = [call for call in seen.calls if call.path == reader][-1]
-    behind, factor = _behind(model, seen, blocks[-1], own)
+    last, own = blocks[-1], [call for call in seen.calls if call.path == reader][-1]
+    after = [call for call in seen.calls if last.ended < call.begun < own.begun and _is_leaf(call)]
+    way = _path(model, last, own, after, _MOST_BEHIND)
+    if way is None:
+        raise not_a_sum(
+            f"between the last block of {model.name} and {reader} is more than norms, matrices "
+            f"and activations ({', '.join(call.path for call in after) or 'no module'})"
+        )
     scale, bias = _after(model, seen, own)
     steps: list[_Step] = []
     for index, block in enumerate(blocks):
         found = _block_steps(model, seen, index, block)
         if found is None:
-            raise CouldNotRun(
-                f"{model.name} cannot be taken apart: the output of {block.path} is not the sum of "
-                "its stream, its heads' outputs through one matrix that is a module, and "
-                "one more part. logit_lens reads the stream all the same."
+            raise not_a_sum(
+                f"the output of {block.path} is not the sum of its stream, its heads' outputs "
+                "through one matrix that is a module, and one more part"
             )
         steps += found
-    read = model.foreign.get_submodule(reader)
-    return Anatomy(steps, behind, factor, reader, read, scale, bias)
+    return Anatomy(steps, *way, reader, model.foreign.get_submodule(reader), scale, bias)
+
+
+def not_a_sum(why: str) -> CouldNotRun:
+    """Return the error for a model whose logits are no sum of parts."""
+    return CouldNotRun(f"this model cannot be taken apart: {why}. logit_lens can read it.")
 
 
 def _blocks_of(model: Pretrained, seen: ModelTrace) -> list[TracedCall]:
@@ -160,10 +170,7 @@ def _blocks_of(model: Pretrained, seen: ModelTrace) -> list[TracedCall]:
     stack = model.structure.stacks[-1]
     places = [block.place for block in stack.blocks if block.place]
     if len(places) != len(stack.blocks):
-        raise CouldNotRun(
-            f"{model.name} cannot be taken apart: no module of it is a block with its "
-            "residual stream."
-        )
+        raise not_a_sum(f"no module of {model.name} is a block with its residual stream")
     return [calls[place.path, place.number] for place in places]
 
 
@@ -190,33 +197,16 @@ def _reader_of(model: Pretrained) -> str:
     path = next((path for path, module in modules if module is found and path), None)
     if path is None or "logits" not in model.sites:
         raise CouldNotRun(
-            f"{type(model.foreign).__name__} has no output embedding, a matrix from its stream to "
-            "the vocabulary, so no lens can read its stream."
+            f"{type(model.foreign).__name__} has no output embedding for a lens to read."
         )
     return str(path)
-
-
-def _behind(
-    model: Pretrained, seen: ModelTrace, last: TracedCall, own: TracedCall
-) -> tuple[list[tuple[str, Function]], float]:
-    """Find the functions from the last block to the output embedding, and a factor before it."""
-    after = [call for call in seen.calls if last.ended < call.begun < own.begun and _is_leaf(call)]
-    found = _path(model, last, own, after, _MOST_BEHIND)
-    if found is None:
-        raise CouldNotRun(
-            f"{model.name} cannot be taken apart: between its last block and {own.path} there is "
-            "more than norms, matrices and activations "
-            f"({', '.join(call.path for call in after) or 'no module'}), so a logit is no "
-            "sum of parts. logit_lens reads the stream all the same."
-        )
-    return found
 
 
 def _path(
     model: Pretrained, call: TracedCall, own: TracedCall, after: Sequence[TracedCall], left: int
 ) -> tuple[list[tuple[str, Function]], float] | None:
     """Find the way from the output of a call to the output embedding, through at most `left` of the
-    calls after."""
+    calls after: names and functions, and a factor."""
     assert call.found is not None
     factor = _factor(own.given, call.found)
     if factor is not None:
@@ -245,17 +235,13 @@ def _after(
     factor = _factor(logits, plain)
     if factor is not None:
         return factor, None
-    cap = cap_of(model)
-    if cap and logits.shape == plain.shape and are_close(cap * torch.tanh(plain / cap), logits):
-        return None, None
     if logits.shape == plain.shape:
-        bias = logits - plain
+        cap, bias = cap_of(model), logits - plain
+        if cap and are_close(cap * torch.tanh(plain / cap), logits):
+            return None, None
         if are_close(bias[..., :1, :].expand_as(plain), bias):
             return 1.0, bias[:1, 0]
-    raise CouldNotRun(
-        f"{model.name} cannot be taken apart: its logits are not the output of {own.path}, nor "
-        "that scaled or capped."
-    )
+    raise not_a_sum(f"its logits are not the output of {own.path}, nor that scaled or capped")
 
 
 def _steps_of(
@@ -283,48 +269,41 @@ def _additions(
 
     The sum is recognized by the call that receives it, which may be a norm of the stream.
     """
-    made, later = _written(attention, inside, stream)
-    for path, norms, added in made:
+    made, later = _written(point, attention, stream, inside)
+    for step, added in made:
         for call in later:
-            if call.given is None or call.given.numel() != stream.numel():
+            given = _like(call.given, stream)
+            factor = None if given is None else _factor(given - stream, added)
+            if factor is None:
                 continue
-            factor = _factor(call.given.reshape(stream.shape) - stream, added)
-            if not factor:
-                continue
-            step, summed = HeadsStep(point, path, norms, factor), stream + factor * added
+            step, summed = replace(step, factor=factor), stream + factor * added
             yield [step], summed
             if _is_leaf(call) and call.found is not None and call.found.shape == summed.shape:
                 yield [step, NormStep(call.path)], call.found
-    for path, norms, added in made:  # parallel parts: no call receives the sum
-        yield [HeadsStep(point, path, norms)], stream + added
+    for step, added in made:  # parallel parts: no call receives the sum
+        yield [step], stream + added
 
 
 def _written(
-    attention: FoundAttention, inside: Sequence[TracedCall], stream: Tensor
-) -> tuple[list[tuple[str, tuple[str, ...], Tensor]], list[TracedCall]]:
-    """Find what an attention may write, and the calls after its projection.
-
-    What is written is the projection of its heads or a norm of that: the projection's path, the
-    norms, the numbers in the stream's shape.
-    """
+    point: str, attention: FoundAttention, stream: Tensor, inside: Sequence[TracedCall]
+) -> tuple[list[tuple[HeadsStep, Tensor]], list[TracedCall]]:
+    """Find what an attention may write, the projection of its heads or a norm of that, and the
+    calls after its projection."""
     if attention.heads is None:
         return [], []
     joined = attention.heads.transpose(1, 2).flatten(2)
     later = [call for call in inside if call.begun > attention.begun]
     projections = [call for call in later if call.projects and _factor(call.given, joined) == 1.0]
-    if not projections:
+    projected = _like(projections[0].found, stream) if projections else None
+    if projected is None:
         return [], []
-    first = projections[0]
-    projected = first.found
-    if projected is None or projected.numel() != stream.numel():
-        return [], []
-    later = [call for call in later if call.begun > first.begun]
-    made: list[tuple[str, tuple[str, ...], Tensor]] = []
-    made.append((first.path, (), projected.reshape(stream.shape)))
+    path, begun = projections[0].path, projections[0].begun
+    made = [(HeadsStep(point, path), projected)]
+    later = [call for call in later if call.begun > begun]
     for call in later:
-        is_norm = _is_leaf(call) and _factor(call.given, projected) == 1.0
-        if is_norm and call.found is not None and call.found.numel() == stream.numel():
-            made.append((first.path, (call.path,), call.found.reshape(stream.shape)))
+        normed = _like(call.found, stream)
+        if normed is not None and _is_leaf(call) and _factor(call.given, projected) == 1.0:
+            made.append((HeadsStep(point, path, (call.path,)), normed))
     return made, later
 
 
@@ -335,21 +314,25 @@ def _last_steps(
     assert block.found is not None
     ends: list[tuple[list[_Step], Tensor]] = [([], block.found)]
     for call in inside:
-        given = call.given
-        is_norm = given is not None and given.shape == stream.shape and _is_leaf(call)
-        if is_norm and _factor(call.found, block.found) == 1.0:
-            assert given is not None
+        given = _like(call.given, stream)
+        if given is not None and _is_leaf(call) and _factor(call.found, block.found) == 1.0:
             ends.append(([NormStep(call.path)], given))
     for norm, end in ends:
         if _factor(end, stream) == 1.0:
             return norm
         for call in inside:
-            if call.found is None or call.found.numel() != stream.numel():
-                continue
-            factor = _factor(end - stream, call.found.reshape(stream.shape))
-            if factor:
+            added = _like(call.found, stream)
+            factor = None if added is None else _factor(end - stream, added)
+            if factor is not None:
                 return [PartStep(f"{name}.feed_forward", call.path, call.number, factor), *norm]
     return None
+
+
+def _like(value: Tensor | None, stream: Tensor) -> Tensor | None:
+    """Return a value in the stream's shape; None if it is of another size."""
+    if value is None or value.numel() != stream.numel():
+        return None
+    return value.reshape(stream.shape)
 
 
 def _is_leaf(call: TracedCall) -> bool:
@@ -386,8 +369,7 @@ def cap_of(model: Pretrained) -> float:
 
 def device_of(model: nn.Module) -> torch.device:
     """Return the device of a model's weights."""
-    foreign = model.foreign if isinstance(model, Pretrained) else model
-    return next(foreign.parameters()).device
+    return next(foreign_of(model).parameters()).device
 
 
 def _moved(value: Any, model: Pretrained) -> Any:

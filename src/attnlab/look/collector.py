@@ -86,6 +86,4 @@ def run_collector(
         for module in training:
             module.training = True
     missing = collector.missing
-    raise CouldNotRun(
-        f"the model has run without {missing[0]}; {len(missing)} of {total} are missing."
-    )
+    raise CouldNotRun(f"the model ran without {missing[0]}; {len(missing)} of {total} are missing.")

@@ -124,16 +124,12 @@ def heads_named(names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, lis
         if name in by_name:
             part, heads = by_name[name], list(range(sizes[by_name[name]]))
         elif layer not in by_name or not head.isdecimal():
-            raise WrongUsage(
-                f"{name!r} is no head, LAYER.HEAD, and no layer; "
-                f"{did_you_mean(layer or name, by_name)}"
-            )
+            known = did_you_mean(layer or name, by_name)
+            raise WrongUsage(f"{name!r} is no head, LAYER.HEAD, and no layer; {known}")
         else:
             part, heads = by_name[layer], [int(head)]
         if heads[-1] >= sizes[part]:
-            raise WrongUsage(
-                f"there is no head {name}: {part or 'this model'} has {sizes[part]} heads, from 0."
-            )
+            raise WrongUsage(f"there is no head {name}; it has {sizes[part]} heads, from 0.")
         found[part] = list(dict.fromkeys([*found.get(part, ()), *heads]))
     return {part: found[part] for part in sizes if part in found}
 

@@ -10,10 +10,10 @@ from typing import Any, Self, TypeAlias, TypeGuard
 import torch
 from torch import Tensor, nn
 
+from attnlab.display import short
 from attnlab.errors import WrongUsage
 from attnlab.parts.masks import real_positions
 from attnlab.pretrained.model import Pretrained
-from attnlab.shapes import shape_text
 
 Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Any] | str | Sequence[str]
 """A tensor, a tuple of them (source, target), or the model's inputs by name (tokens=, real=, mask=
@@ -44,18 +44,20 @@ class Call:
         if isinstance(model, Pretrained) and _is_text(inputs):
             inputs = _read(inputs, model)
         arguments, options = _sorted(inputs)
-        tensors = [each for each in (*arguments, *options.values()) if isinstance(each, Tensor)]
-        if not tensors or len(tensors) < len(arguments):
+        given = (*arguments, *options.values())
+        tensors = [each for each in given if isinstance(each, Tensor)]
+        has_rows = bool(tensors) and tensors[0].dim() > 0 and len(tensors[0]) > 0
+        if not has_rows or len(tensors) < len(arguments):
             raise WrongUsage(
                 "inputs are a tensor, a tuple of tensors such as (source, target), or a mapping "
-                f'such as {{"tokens": tokens, "mask": mask}}; got {_described(inputs)}.'
-            )
-        if tensors[0].dim() < 1 or len(tensors[0]) == 0:
-            raise WrongUsage(
-                f"inputs need at least one row; got shape {shape_text(tensors[0].shape)}."
+                f'such as {{"tokens": tokens, "mask": mask}}, with a row; got {short(inputs)}.'
             )
         call = cls(arguments, options, len(tensors[0]))
-        call._check()
+        for each in call._of_rows():
+            if len(each) != call.num_rows:
+                raise WrongUsage(
+                    f"inputs need the same number of rows; got {call.num_rows} and {len(each)}."
+                )
         return call
 
     def __call__(self, model: nn.Module) -> Tensor:
@@ -68,9 +70,7 @@ class Call:
         if not isinstance(found, Tensor):  # a single head returns an Attention
             found = getattr(found, "output", None)
         if not isinstance(found, Tensor):
-            raise WrongUsage(
-                f"{type(model).__name__} returns no tensor; what it returns cannot be measured."
-            )
+            raise WrongUsage(f"{type(model).__name__} returns no tensor that could be measured.")
         return found
 
     @property
@@ -89,21 +89,22 @@ class Call:
 
     def repeated(self, times: int) -> "Call":
         """Repeat all rows `times` times: row r of copy c is row c · num_rows + r."""
-
-        def repeat(each: Tensor) -> Tensor:
-            return each.repeat(times, *[1] * (each.dim() - 1))
-
-        return self._mapped(repeat, self.num_rows * times)
+        return self.rows(torch.arange(self.num_rows).repeat(times))
 
     def rows(self, chosen: slice | Tensor) -> "Call":
         """Keep some rows."""
         index = torch.arange(self.num_rows)[chosen]
-        return self._mapped(lambda each: each[index.to(each.device)], len(index))
+
+        def kept(name: str, value: Any) -> Any:
+            return value[index.to(value.device)] if _has_rows(name, value) else value
+
+        arguments = tuple(kept("", each) for each in self.arguments)
+        options = {name: kept(name, each) for name, each in self.options.items()}
+        return Call(arguments, options, len(index))
 
     def copies(self) -> Tensor:
         """Number the rows, (row,), equal rows with the same number."""
-        of_rows = [each for name, each in self._named() if _has_rows(name, each)]
-        numbers = [_numbered(each.reshape(self.num_rows, -1)).cpu() for each in of_rows]
+        numbers = [_numbered(each.reshape(self.num_rows, -1)).cpu() for each in self._of_rows()]
         return _numbered(torch.stack(numbers, 1))
 
     def portions(self, size: int) -> "list[tuple[slice, Call]]":
@@ -113,13 +114,10 @@ class Call:
         spans = [slice(*both) for both in itertools.pairwise(ends)]
         return [(span, self.rows(span)) for span in spans] if number > 1 else [(spans[0], self)]
 
-    def _mapped(self, change: Any, num_rows: int) -> "Call":
-        arguments = tuple(change(each) if _has_rows("", each) else each for each in self.arguments)
-        options = {
-            name: change(each) if _has_rows(name, each) else each
-            for name, each in self.options.items()
-        }
-        return Call(arguments, options, num_rows)
+    def _of_rows(self) -> list[Tensor]:
+        """List the arguments that have a row for each input."""
+        named = [*(("", each) for each in self.arguments), *self.options.items()]
+        return [each for name, each in named if _has_rows(name, each)]
 
     def _check_fits(self, model: nn.Module) -> None:
         """Raise unless the model's forward takes these arguments."""
@@ -129,22 +127,17 @@ class Call:
         except TypeError as error:
             parameters = signature.parameters.items()
             needed = [name for name, each in parameters if each.default is each.empty]
-            got = [*map(_described, self.arguments), *(f"{name}=" for name in self.options)]
+            got = [f"a {type(each).__name__}" for each in self.arguments]
+            got += [f"{name}=" for name in self.options]
             raise WrongUsage(
                 f"the inputs of {type(model).__name__} are ({', '.join(needed)}); got "
                 f"{', '.join(got)}: {error}."
             ) from error
 
-    def _named(self) -> list[tuple[str, Any]]:
-        return [*(("", each) for each in self.arguments), *self.options.items()]
 
-    def _check(self) -> None:
-        for name, each in self._named():
-            if _has_rows(name, each) and len(each) != self.num_rows:
-                raise WrongUsage(
-                    f"all inputs have the same number of rows; got {self.num_rows} and, "
-                    f"for {name or 'another argument'}, {len(each)}."
-                )
+def foreign_of(model: nn.Module) -> nn.Module:
+    """Return the foreign model within a pretrained one; a model of ours is returned itself."""
+    return model.foreign if isinstance(model, Pretrained) else model
 
 
 def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = None) -> Tensor:
@@ -159,22 +152,19 @@ def places_of(position: Any, num_rows: int, length: int, real: Tensor | None = N
     Raises:
         WrongUsage: it is something else, or a row has no such position.
     """
-    wanted = f"position is an integer, or one for each of {num_rows} rows; got {position!r}."
     try:
-        places = torch.as_tensor(position)
+        places = torch.as_tensor(position).cpu()
     except (TypeError, ValueError, RuntimeError):
-        raise WrongUsage(wanted) from None
+        places = torch.tensor(0.5)
     is_whole = not places.is_floating_point() and places.dtype != torch.bool
     if not is_whole or places.shape not in ((), (num_rows,)):
-        raise WrongUsage(wanted)
+        raise WrongUsage(f"position is an integer or {num_rows} of them; got {position!r}.")
     ends = torch.full((num_rows,), length)
     if real is not None and real.shape == (num_rows, length):
         ends = length - real.flip(1).int().argmax(1).to(ends)
-    found = torch.where(places.cpu() < 0, places.cpu() + ends, places.cpu())
+    found = torch.where(places < 0, places + ends, places)
     if bool(((found < 0) | (found >= length)).any()):
-        raise WrongUsage(
-            f"position must be from {-int(ends.min())} to {length - 1}; got {places.tolist()}."
-        )
+        raise WrongUsage(f"position must be from {-int(ends.min())} to {length - 1}: {position!r}.")
     return found
 
 
@@ -184,9 +174,8 @@ def _sorted(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (inputs,), {}
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
-    if isinstance(inputs, Sequence) and not isinstance(inputs, str):
-        return tuple(inputs), {}
-    return (), {}
+    is_list = isinstance(inputs, Sequence) and not isinstance(inputs, str)
+    return tuple(inputs) if is_list else (), {}
 
 
 def _numbered(rows: Tensor) -> Tensor:
@@ -197,9 +186,8 @@ def _numbered(rows: Tensor) -> Tensor:
 def _is_text(inputs: Any) -> TypeGuard[str | Sequence[str]]:
     if isinstance(inputs, str):
         return True
-    if not isinstance(inputs, Sequence) or not len(inputs):
-        return False
-    return all(isinstance(each, str) for each in inputs)
+    is_list = isinstance(inputs, Sequence) and len(inputs) > 0
+    return is_list and all(isinstance(each, str) for each in inputs)
 
 
 def _read(texts: str | Sequence[str], model: Pretrained) -> Inputs:
@@ -224,12 +212,3 @@ def _has_rows(name: str, value: Any) -> bool:
     if name.endswith(_OF_ROWS) and value.dim() == 2:
         return True
     return not name.endswith("mask") or (value.dim() == 4 and value.shape[0] > 1)
-
-
-def _described(inputs: object) -> str:
-    if isinstance(inputs, Mapping):
-        return f"a mapping of {', '.join(map(repr, inputs)) or 'nothing'}"
-    if isinstance(inputs, Sequence) and not isinstance(inputs, str):
-        kinds = ", ".join(type(each).__name__ for each in inputs) or "nothing"
-        return f"a {type(inputs).__name__} of {kinds}"
-    return f"a {type(inputs).__name__}"

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from attnlab.display import displayed
+from attnlab.display import Card, card_text, displayed, short
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.readout import Writer, parts_of_stream, read_stages
-from attnlab.look.recording.tokens import Vocabulary, check_vocabulary, name_of, vocabulary_of
-from attnlab.shapes import shape_text
+from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
 
 
 @displayed
@@ -63,10 +63,8 @@ class HeadLens:
 
     def __str__(self) -> str:
         loudest = self.logits.amax(-1).mean(1).argsort(descending=True, stable=True)[:_MOST_LINES]
-        which = "each head"
-        if len(loudest) < len(self.heads):
-            which = f"{len(loudest)} of {len(self.heads)} heads"
-        title = f"the token that {which} favors most, and its share of that logit, largest first"
+        which = f"{len(loudest)} of {len(self.heads)} heads"
+        title = f"the tokens that {which} favor most, and their shares of the logits, largest first"
         names = [str(self.heads[index]) for index in loudest.tolist()]
         return _table(title, names, self.logits[loudest], "+.2f", self.vocabulary)
 
@@ -88,26 +86,20 @@ class Attribution:
     def table(self) -> tuple[list[str], Tensor]:
         """Return the heads' mean shares: paths of the attentions, and (attention, head), NaN where
         there is no such head."""
-        means = self.shares.mean(1)
-        heads: dict[str, dict[int, float]] = {}
-        for writer, mean in zip(self.writers, means.tolist(), strict=True):
+        heads: dict[str, list[Tensor]] = {}
+        for writer, mean in zip(self.writers, self.shares.mean(1), strict=True):
             if writer.head is not None:
-                heads.setdefault(writer.part, {})[writer.head] = mean
-        width = max((max(each) + 1 for each in heads.values()), default=0)
-        found = torch.full((len(heads), width), torch.nan, dtype=means.dtype)
-        for row, each in enumerate(heads.values()):
-            for head, mean in each.items():
-                found[row, head] = mean
-        return list(heads), found
+                heads.setdefault(writer.part, []).append(mean)
+        rows = [torch.stack(each) for each in heads.values()]
+        return list(heads), pad_sequence(rows, batch_first=True, padding_value=torch.nan)
 
     def __str__(self) -> str:
         means = self.shares.double().mean(1)
         ranked = means.abs().argsort(descending=True, stable=True).tolist()
         logit = f"logit of {_inputs(len(self.logits))}: {float(self.logits.double().mean()):.4g}"
         lines = [f"{logit}, the sum of these mean shares, largest first"]
-        lines += [
-            f"  {float(means[index]):+.4g}  {self.writers[index]}" for index in ranked[:_MOST_LINES]
-        ]
+        for index in ranked[:_MOST_LINES]:
+            lines.append(f"  {float(means[index]):+.4g}  {self.writers[index]}")
         rest = ranked[_MOST_LINES:]
         if rest:
             lines.append(f"  {float(means[rest].sum()):+.4g}  all {len(rest)} others together")
@@ -125,18 +117,15 @@ def _table(
     num_rows, size = values.shape[1:]
     count = min(size, 3 if num_rows == 1 else 1)  # a single row has three columns
     top, ids = (each.flatten(1).tolist() for each in values[:, :_MOST_INPUTS].topk(count, -1))
-    lines = []
+    rows = []
     for name, tokens, shares in zip(names, ids, top, strict=True):
-        cells = [f"  {name}"]
-        for token, share in zip(tokens, shares, strict=True):
-            cells.append(f"{_shown(token, vocabulary)} {share:{form}}")
-        lines.append(cells)
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        pairs = zip(tokens, shares, strict=True)
+        cells = [f"{_shown(token, vocabulary)} {share:{form}}" for token, share in pairs]
+        rows.append([name, *cells])
     shown = _inputs(num_rows)
     if num_rows > _MOST_INPUTS:
         shown = f"the first {_MOST_INPUTS} of {num_rows} inputs"
-    rows = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
-    return "\n".join([f"{title}; {shown}", *rows])
+    return card_text(Card(f"{title}; {shown}", rows=rows))
 
 
 def _shown(token: int, vocabulary: Vocabulary | None) -> str:
@@ -170,9 +159,8 @@ def logit_lens(
         vocabulary: the name of each id, for printing: a sequence, a mapping or a function.
     """
     vocabulary = vocabulary_of(model, vocabulary)
-    check_vocabulary(vocabulary)
-    sites, logits = read_stages(model, Call.of(inputs, model), position)
-    return Lens(sites, torch.stack(logits), vocabulary)
+    stages = read_stages(model, Call.of(inputs, model), position)
+    return Lens(list(stages), torch.stack(list(stages.values())), vocabulary)
 
 
 @torch.no_grad()
@@ -186,7 +174,6 @@ def head_lens(
     """Read out each head's output by itself, with the scales of norms held fixed; see
     `logit_lens`."""
     vocabulary = vocabulary_of(model, vocabulary)
-    check_vocabulary(vocabulary)
     parts = parts_of_stream(model, Call.of(inputs, model), position)
     chosen = [index for index, writer in enumerate(parts.writers) if writer.head is not None]
     writers = [parts.writers[index] for index in chosen]
@@ -222,8 +209,7 @@ def direct_logits(
             return chosen
         return chosen - values.gather(-1, others.unsqueeze(-1)).squeeze(-1)
 
-    # One by one: vocabularies are large.
-    shares = [of(parts.read(each)) for each in parts.written]
+    shares = [of(parts.read(each)) for each in parts.written]  # one by one: they are large
     writers = parts.writers
     if bool((parts.bias != 0).any()):
         writers = [*writers, Writer(f"{parts.reader} bias")]
@@ -232,14 +218,12 @@ def direct_logits(
 
 
 def _checked_ids(name: str, ids: Tensor, logits: Tensor) -> Tensor:
-    ids = torch.as_tensor(ids, device=logits.device)
-    if ids.shape != logits.shape[:1] or ids.is_floating_point() or ids.dtype == torch.bool:
+    ids, size = torch.as_tensor(ids, device=logits.device), logits.shape[-1]
+    is_whole = not ids.is_floating_point() and ids.dtype != torch.bool
+    fits = is_whole and ids.shape == logits.shape[:1]
+    if not fits or bool(((ids < 0) | (ids >= size)).any()):
         raise WrongUsage(
-            f"{name} are one id for each of {len(logits)} rows; got {shape_text(ids.shape)} "
-            f"of {ids.dtype}."
-        )
-    if bool(((ids < 0) | (ids >= logits.shape[-1])).any()):
-        raise WrongUsage(
-            f"{name} must be from 0 to {logits.shape[-1] - 1}; got {ids.tolist()[:8]}."
+            f"{name} are one id for each of {len(logits)} rows, from 0 to {size - 1}; got "
+            f"{short(ids)}, {ids.tolist()[:8]}."
         )
     return ids

@@ -42,24 +42,19 @@ class Question(Protocol):
     @property
     def model(self) -> nn.Module:
         """The model, in evaluation mode."""
-        ...
 
     @property
     def vocabulary(self) -> Vocabulary | None:
         """The names of the ids that the model reads; None where it reads vectors."""
-        ...
 
     def passage(self) -> Passage:
         """Return the inputs for all of the answer in one pass."""
-        ...
 
     def trace(self) -> Trace:
         """Answer, and record each step."""
-        ...
 
     def after(self, choices: Sequence[str]) -> Self:
         """Return the question that remains after the first choices."""
-        ...
 
 
 @displayed
@@ -88,14 +83,10 @@ class Continuation:
     def trace(self) -> Trace:
         """Continue, step by step."""
         found = trace(
-            self.model,
-            self.prompt,
-            self.num_tokens,
-            self.vocabulary,
-            forbidden=self.forbidden,
-            num_input=self.num_input,
+            self.model, self.prompt, self.num_tokens, self.vocabulary, forbidden=self.forbidden
         )
-        return found[0].judged(self.expected)
+        shown = found[0].input[: self.num_input]
+        return replace(found[0], input=shown).judged(self.expected)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the prompt."""
@@ -276,10 +267,7 @@ def steps_left(num_tokens: int, choices: Sequence[str]) -> int:
         WrongUsage: none is.
     """
     if choices and len(choices) >= num_tokens:
-        raise WrongUsage(
-            f"this answer has {num_tokens} {'step' if num_tokens == 1 else 'steps'}, from 1 to "
-            f"{num_tokens}; it cannot be continued after {len(choices)}."
-        )
+        raise WrongUsage(f"of {num_tokens} steps it cannot be continued after {len(choices)}.")
     return num_tokens - len(choices)
 
 
@@ -293,8 +281,5 @@ def _ids_of(choices: Sequence[str], vocabulary: Sequence[str]) -> list[int]:
     names = list(vocabulary)
     for choice in choices:
         if names.count(choice) > 1:
-            raise WrongUsage(
-                f"the vocabulary calls {names.count(choice)} tokens {choice!r}; which one is "
-                "unknown."
-            )
+            raise WrongUsage(f"the vocabulary calls {names.count(choice)} tokens {choice!r}.")
     return [names.index(choice) for choice in choices]

@@ -7,9 +7,11 @@ logits, and the activation in the head of a masked language model, are held fixe
 ratio for each number. Anything else on the way is an error that names it.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,10 +28,11 @@ from attnlab.look.anatomy import (
     are_close,
     cap_of,
     device_of,
+    not_a_sum,
     stack_of,
-)
+)  # fmt: skip
 from attnlab.look.heads import head_name
-from attnlab.look.inputs import Call, places_of
+from attnlab.look.inputs import Call, foreign_of, places_of
 from attnlab.look.recording import Recording, record
 from attnlab.models.encoder import Encoder
 from attnlab.parts.dropout import drops_out
@@ -66,11 +69,9 @@ class StreamParts:
 
 
 @torch.no_grad()
-def read_stages(
-    model: nn.Module, call: Call, position: int | Tensor
-) -> tuple[list[str], list[Tensor]]:
-    """Read out the stream of every stage by putting it in the place of the last one: sites, and
-    logits (row, vocabulary)."""
+def read_stages(model: nn.Module, call: Call, position: int | Tensor) -> dict[str, Tensor]:
+    """Read out the stream of every stage by putting it in the place of the last one: logits (row,
+    vocabulary) by their sites."""
     prefix, num_blocks = stack_of(model)
     _check(model, position)
     stages = [f"{prefix}layers.{index}.residual_after" for index in range(num_blocks)]
@@ -81,15 +82,15 @@ def read_stages(
     with record(model, [stages[0], *blocks], keep_on=device_of(model)) as recording:
         call(model)
     known = {site: recording[site] for site in blocks}
-    found = []
+    found = {}
     with set_aside(model):  # the recorded streams are as edited
         for site in stages:
             with installed(model, _Supplier({**known, stages[-1]: recording[site]})):
                 logits = call(model)
             places = _places(model, call, position, logits)
             rows = torch.arange(len(logits), device=logits.device)
-            found.append(logits if places is None else logits[rows, places])
-    return stages, found
+            found[site] = logits if places is None else logits[rows, places]
+    return found
 
 
 @torch.no_grad()
@@ -108,16 +109,33 @@ def parts_of_stream(model: nn.Module, call: Call, position: int | Tensor) -> Str
     _require(model, [start, *heads])
     others = [step for step in anatomy.steps if isinstance(step, PartStep)]
     with (
-        _OutputRecorder(_inner(model), others) as kept,
+        _outputs(foreign_of(model), others) as kept,
         record(model, [start, *heads], keep_on=device_of(model)) as recording,
     ):
         logits = call(model)
     place = _Place(logits, _places(model, call, position, logits), call.options.get("real"))
     with set_aside(model):  # its modules are called by themselves, outside of any pass
-        writers, written = _decomposed(model, anatomy, start, recording, kept.found, place)
-        parts = _read_out(model, anatomy, writers, written, place)
-    _check_sum(parts)
-    return parts
+        writers, written = _decomposed(model, anatomy, start, recording, kept, place)
+        plain, bias = anatomy.read(written.sum(0)), anatomy.read(torch.zeros_like(written[0]))
+    ratio: float | Tensor = 1.0
+    if anatomy.scale is not None:
+        ratio = anatomy.scale
+    elif isinstance(model, Pretrained):  # capped: the tanh's ratio for each logit is held fixed
+        cap = cap_of(model)
+        ratio = torch.where(plain == 0, 1.0, cap * torch.tanh(plain / cap) / plain)
+    constant = bias * ratio
+    if anatomy.bias is not None:
+        constant = constant + anatomy.bias
+    if place.places is not None:
+        logits = logits[place.rows, place.places]
+    found, size = (plain - bias) * ratio + constant, max(1.0, float(logits.abs().amax()))
+    if float((found - logits).abs().amax()) > torch.finfo(found.dtype).eps ** 0.5 * size:
+        raise WrongUsage(
+            "the parts do not sum to the logits: something else changes the stream. Leave edits of "
+            "outputs and of the stream first (those of heads may stay)."
+        )
+    linear = lambda x: (anatomy.read(x) - bias) * ratio  # noqa: E731
+    return StreamParts(writers, written, linear, constant, anatomy.reader, logits)
 
 
 @dataclass(frozen=True)
@@ -159,7 +177,7 @@ def _decomposed(
     place: _Place,
 ) -> tuple[list[Writer], Tensor]:
     """Return the writers and their parts of the stream where it is read, (writer, row, d_model)."""
-    module_at = _inner(model).get_submodule
+    module_at = foreign_of(model).get_submodule
     writers = [Writer(start)]
     written = place.of(recording[start]).unsqueeze(0)
     for step in anatomy.steps:
@@ -179,40 +197,6 @@ def _decomposed(
     for path, function in anatomy.behind:
         written = _through(path, function, written, writers)
     return writers, anatomy.factor * place.mean(written)
-
-
-def _read_out(
-    model: nn.Module, anatomy: Anatomy, writers: list[Writer], written: Tensor, place: _Place
-) -> StreamParts:
-    """Return the parts with the linear function from a stream to logits, and its bias."""
-    read, bias = anatomy.read, anatomy.read(torch.zeros_like(written[0]))
-    ratio: float | Tensor = 1.0
-    if anatomy.scale is not None:
-        ratio = anatomy.scale
-    elif isinstance(model, Pretrained):  # capped: the tanh's ratio for each logit is held fixed
-        cap, plain = cap_of(model), read(written.sum(0))
-        ratio = torch.where(plain == 0, 1.0, cap * torch.tanh(plain / cap) / plain)
-    constant = bias * ratio
-    if anatomy.bias is not None:
-        constant = constant + anatomy.bias
-    logits = place.logits
-    if place.places is not None:
-        logits = logits[place.rows, place.places]
-    linear = lambda x: (read(x) - bias) * ratio  # noqa: E731
-    return StreamParts(writers, written, linear, constant, anatomy.reader, logits)
-
-
-def _check_sum(parts: StreamParts) -> None:
-    """Raise unless the parts sum to the logits: an edit changed the stream, or a block is
-    unknown."""
-    found = parts.read(parts.written.sum(0)) + parts.bias
-    size = max(1.0, float(parts.logits.abs().amax()))
-    if float((found - parts.logits).abs().amax()) > torch.finfo(found.dtype).eps ** 0.5 * size:
-        raise WrongUsage(
-            "the parts do not sum to the logits, so a logit cannot be taken apart: something else "
-            "changes the stream. Leave edits of outputs and of the stream first (those of heads "
-            "may stay)."
-        )
 
 
 def _alone(heads: Tensor) -> Tensor:
@@ -238,10 +222,8 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
     if not are_close(found.sum(0), wanted):
         scaled = _held(function, written, wanted, bias)
         if scaled is None:
-            raise CouldNotRun(
-                f"this model cannot be taken apart: {name}, through which the stream is read, "
-                "is neither a matrix nor a norm nor an activation, so a logit is no sum of "
-                "parts. logit_lens reads the stream all the same."
+            raise not_a_sum(
+                f"{name}, through which it goes, is neither matrix, norm nor activation"
             )
         found = scaled
     if bool((bias != 0).any()):
@@ -275,21 +257,12 @@ def _held(function: Function, written: Tensor, wanted: Tensor, bias: Tensor) -> 
     return torch.where(whole == 0, 0.0, wanted / whole) * written
 
 
-def _inner(model: nn.Module) -> nn.Module:
-    return model.foreign if isinstance(model, Pretrained) else model
-
-
 def _check(model: nn.Module, position: int | Tensor) -> None:
     """Raise where a lens would answer at random, or ignore a position."""
     if drops_out(model):
-        raise WrongUsage(
-            "the model is in training mode and drops out at random; call model.eval() first."
-        )
+        raise WrongUsage("the model drops out at random; call model.eval() first.")
     if isinstance(model, Encoder) and not (isinstance(position, int) and position == -1):
-        raise WrongUsage(
-            "an encoder reads out the mean over its positions, so leave position out; got "
-            f"{position=!r}."
-        )
+        raise WrongUsage(f"an encoder reads out the mean over its positions: no {position=!r}.")
 
 
 def _places(model: nn.Module, call: Call, position: int | Tensor, logits: Tensor) -> Tensor | None:
@@ -303,9 +276,7 @@ def _require(model: nn.Module, sites: Sequence[str]) -> None:
     lacking = set(sites) - set(site_names(model))
     if lacking:
         first = min(lacking, key=sites.index)
-        raise CouldNotRun(
-            f"{type(_inner(model)).__name__} cannot be read half-way: it has no site {first}."
-        )
+        raise CouldNotRun(f"{type(foreign_of(model)).__name__} cannot be read: no site {first}.")
 
 
 class _Supplier(Hook):
@@ -318,32 +289,21 @@ class _Supplier(Hook):
         return self._known.get(site)
 
 
-class _OutputRecorder:
-    """Records the outputs of some module calls within a `with`."""
+@contextmanager
+def _outputs(model: nn.Module, parts: Sequence[PartStep]) -> Iterator[dict[PartStep, Tensor]]:
+    """Record the outputs of some module calls within the `with`."""
+    found: dict[PartStep, Tensor] = {}
+    wanted = {(part.path, part.number): part for part in parts}
+    calls: Counter[str] = Counter()
 
-    def __init__(self, model: nn.Module, parts: Sequence[PartStep]) -> None:
-        self.found: dict[PartStep, Tensor] = {}
-        self._model, self._stack = model, ExitStack()
-        self._at = {(part.path, part.number): part for part in parts}
+    def keep(path: str, module: nn.Module, args: Any, output: Any) -> None:
+        value, part = first_tensor(output), wanted.get((path, calls[path]))
+        calls[path] += 1
+        if value is not None and part is not None:
+            found[part] = value.clone()  # falcon adds to it in place
 
-    def __enter__(self) -> "_OutputRecorder":
-        for path in {path for path, _ in self._at}:
-            module = self._model.get_submodule(path)
-            handle = module.register_forward_hook(self._recorder(path))
-            self._stack.callback(handle.remove)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def _recorder(self, path: str) -> Callable[..., None]:
-        calls = 0
-
-        def keep(module: nn.Module, args: Any, output: Any) -> None:
-            nonlocal calls
-            value, part = first_tensor(output), self._at.get((path, calls))
-            calls += 1
-            if value is not None and part is not None:
-                self.found[part] = value.clone()  # falcon adds to it in place
-
-        return keep
+    with ExitStack() as stack:
+        for path in {path for path, _ in wanted}:
+            handle = model.get_submodule(path).register_forward_hook(partial(keep, path))
+            stack.callback(handle.remove)
+        yield found

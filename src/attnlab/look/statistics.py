@@ -4,9 +4,12 @@ Weights are (..., query, key), each row a distribution over the keys (or zeros, 
 a key); a statistic of each query is (..., query). Half-precision weights are converted to float32.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from attnlab.display import short
 from attnlab.errors import WrongUsage
 from attnlab.shapes import shape_text
 
@@ -19,7 +22,7 @@ def entropy(weights: Tensor) -> Tensor:
     >>> entropy(torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
     tensor([0.0000, 0.6931])
     """
-    found: Tensor = torch.special.entr(_checked(weights)).sum(-1)
+    found: Tensor = torch.special.entr(checked_weights(weights)).sum(-1)
     return found
 
 
@@ -28,10 +31,8 @@ def largest_weight(weights: Tensor) -> Tensor:
 
     Shapes: (..., query, key) -> (..., query).
     """
-    if _checked(weights).shape[-1] == 0:
-        raise WrongUsage(
-            f"the largest of no weights is not defined; got shape {shape_text(weights.shape)}."
-        )
+    if checked_weights(weights).shape[-1] == 0:
+        raise WrongUsage(f"no weights have no largest; got shape {shape_text(weights.shape)}.")
     return weights.amax(-1)
 
 
@@ -43,7 +44,7 @@ def softmax_jacobian_norm(weights: Tensor) -> Tensor:
 
     Shapes: (..., query, key) -> (..., query).
     """
-    exact = _checked(weights).double()  # near a weight of 1 the terms cancel
+    exact = checked_weights(weights).double()  # near a weight of 1 the terms cancel
     squares = exact.square().sum(-1)
     norm = (squares - 2.0 * exact.pow(3).sum(-1) + squares.square()).clamp(min=0.0).sqrt()
     return norm.to(weights.dtype)
@@ -57,7 +58,7 @@ def blocked_weight(weights: Tensor, mask: Tensor) -> Tensor:
     """
     if mask.dtype != torch.bool:
         raise WrongUsage(f"the mask must be boolean, True = may attend; got {mask.dtype}.")
-    return _checked(weights).masked_fill(mask, 0.0).sum(-1)
+    return checked_weights(weights).masked_fill(mask, 0.0).sum(-1)
 
 
 def numerical_rank(matrix: Tensor, *, tolerance: float | None = None) -> Tensor:
@@ -86,10 +87,10 @@ def numerical_rank(matrix: Tensor, *, tolerance: float | None = None) -> Tensor:
     return found
 
 
-def _checked(weights: Tensor) -> Tensor:
-    if weights.dim() < 1 or not weights.is_floating_point():
-        raise WrongUsage(
-            "weights are floating-point numbers of shape (..., query, key); got "
-            f"{shape_text(weights.shape)} of {weights.dtype}."
-        )
-    return weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights
+def checked_weights(weights: Any, least_axes: int = 1) -> Tensor:
+    """Return weights in at least single precision, or raise unless they can be some."""
+    is_tensor = isinstance(weights, Tensor) and weights.is_floating_point()
+    if not is_tensor or weights.dim() < least_axes:
+        raise WrongUsage(f"weights are floating-point (..., query, key); got {short(weights)}.")
+    found: Tensor = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    return found

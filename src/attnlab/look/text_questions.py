@@ -6,6 +6,7 @@ the place of a mask, a class, or only vectors.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from math import prod
 from typing import ClassVar, Self
 
@@ -47,18 +48,50 @@ class TextReading:
 
     def passage(self) -> Passage:
         """Return the inputs for all of the text."""
-        return _passage(self.model, self.inputs)
+        return self._passage(self.inputs)
 
-    @torch.no_grad()
     def trace(self) -> Trace:
         """Read the text, without steps."""
-        return _traced(self.model, self.inputs, [])
+        return self._traced(self.inputs, [])
 
     def after(self, choices: Sequence[str]) -> Self:
         """Return the question itself; any choice is an error."""
         if choices:
             raise WrongUsage(self._refusal)
         return self
+
+    def _passage(self, inputs: Mapping[str, Tensor]) -> Passage:
+        words = dict.fromkeys(self.model.structure.names, self._words(inputs["input_ids"]))
+        if "decoder_input_ids" in inputs:
+            words["decoder"] = self._words(inputs["decoder_input_ids"])
+        return Passage((), {**inputs, **_without_cache(self.model)}, words)
+
+    @torch.no_grad()
+    def _traced(self, inputs: Mapping[str, Tensor], steps: Sequence[Step]) -> Trace:
+        """Record the attention of all heads in one more pass, and return it with the steps.
+
+        Beyond `MOST_WEIGHTS` the attention is left out: a recording or a summary holds it better.
+        """
+        words, is_generated = self._words(inputs["input_ids"]), isinstance(self, _Generated)
+        pattern = "*weights"
+        if "decoder_input_ids" in inputs:
+            pattern = "decoder.*weights" if is_generated else "encoder.*weights"
+        with record(self.model, pattern) as recording:
+            self.model(**inputs, **_without_cache(self.model))
+        if sum(prod(recording.shape(site)[1:]) for site in recording) > MOST_WEIGHTS:
+            return Trace(words, words, tuple(steps), ())
+        key_tokens = {}
+        for site in recording:
+            _, _, queries, keys = recording.shape(site)
+            if "cross" in site:
+                key_tokens[site] = words
+            elif queries != keys:
+                key_tokens[site] = tuple(recording.tokens(site).key)
+        heads = head_traces(recording, is_causal=is_generated, key_tokens=key_tokens)
+        return Trace(words, words, tuple(steps), heads)
+
+    def _words(self, ids: Tensor) -> tuple[str, ...]:
+        return tuple(self.vocabulary[token] for token in ids[0].tolist())
 
 
 @displayed
@@ -82,20 +115,20 @@ class TextChoice(TextReading):
     def trace(self) -> Trace:
         """Answer at every place in one pass."""
         logits = _logits(self.model, self.inputs)[0]
-        places: Sequence[int | None] = self.places or ()
+        places: Sequence[int | None] = [None]
         if self.places is None:
-            logits, places = logits.unsqueeze(0), [None]
+            logits = logits.unsqueeze(0)
         else:
-            logits = logits[list(self.places)]
+            places, logits = self.places, logits[list(self.places)]
         steps = []
-        for row, place, right in zip(logits, places, _padded(self.right, len(places)), strict=True):
+        for row, place, right in zip_longest(logits, places, self.right):
             if len(row) == 1:  # a number, not a choice
                 steps.append(Step(None, (), (), f"{float(row[0]):.4g}"))
                 continue
             shares = row.sigmoid() if self.is_each else row.softmax(-1)
             step = _step(None, shares, self.names, int(shares.argmax()), right)
             steps.append(replace(step, place=place))
-        return _traced(self.model, self.inputs, steps)
+        return self._traced(self.inputs, steps)
 
 
 @displayed
@@ -116,20 +149,18 @@ class _Generated(TextReading):
         tokens = self.inputs[self._growing]
         if self.num_tokens > 1:
             tokens = self._answered()[0][:, :-1]
-        return _passage(self.model, self._reading(tokens))
+        return self._passage(self._reading(tokens))
 
-    @torch.no_grad()
     def trace(self) -> Trace:
         """Generate, token by token."""
         tokens, shares = self._answered()
-        start, names = self.inputs[self._growing].shape[1], self.vocabulary
+        start = self.inputs[self._growing].shape[1]
         chosen = tokens[0, start:].tolist()
         steps = []
-        for place, right in enumerate(_padded(self.right, len(shares))):
-            steps.append(_step(start + place - 1, shares[place], names, chosen[place], right))
+        for place, (row, right) in enumerate(zip_longest(shares, self.right[: len(shares)])):
+            steps.append(_step(start + place - 1, row, self.vocabulary, chosen[place], right))
         inputs = self._reading(tokens[:, :-1] if steps else tokens)
-        found = _traced(self.model, inputs, steps, is_generated=True)
-        return replace(found, tokens=_words(names, tokens))
+        return replace(self._traced(inputs, steps), tokens=self._words(tokens))
 
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the tokens so far."""
@@ -243,20 +274,18 @@ def question_of(
     if kind == "continues":
         return _continuation(model, inputs, text, steps, target)
     if kind == "answers":
-        return _answer(model, inputs, steps, target)
+        right = tuple(target_ids(model, target)) if target else ()
+        steps = (len(right) or _DEFAULT_ANSWER) if steps is None else steps
+        _check_length(model, steps, steps)
+        return TextAnswer(model, inputs, steps, right[:steps])
     if steps is not None:
-        raise WrongUsage(
-            f"{model.name} {kind} a text in one pass, so there are no steps to count; leave "
-            "steps out."
-        )
+        raise WrongUsage(f"{model.name} {kind} a text in one pass: there are no steps to count.")
     if kind == "fills":
-        return _filling(model, inputs, target)
+        return _filling(model, inputs, target or "")
     if kind != "reads":
-        return _classification(model, inputs, kind, target)
+        return _classification(model, inputs, kind, target or "")
     if target is not None:
-        raise WrongUsage(
-            f"{model.name} answers with vectors, so there is no right answer to compare with."
-        )
+        raise WrongUsage(f"{model.name} answers with vectors: there is no right answer.")
     return TextReading(model, inputs)
 
 
@@ -316,29 +345,18 @@ def _continuation(
     return TextContinuation(model, inputs, steps, tuple(right[:steps]))
 
 
-def _answer(
-    model: Pretrained, inputs: Mapping[str, Tensor], steps: int | None, target: str | None
-) -> Question:
-    right = () if target is None else tuple(target_ids(model, target))
-    steps = (len(right) or _DEFAULT_ANSWER) if steps is None else steps
-    _check_length(model, steps, steps)
-    return TextAnswer(model, inputs, steps, right[:steps])
-
-
 def _check_length(model: Pretrained, steps: int, length: int) -> None:
     most = most_tokens(model.foreign)
     if most is not None and length > most:
-        raise WrongUsage(
-            f"with {steps} more it is {length:,} tokens, and {model.name} reads at most {most:,}."
-        )
+        raise WrongUsage(f"{steps} more: {length:,} tokens; {model.name} reads at most {most:,}.")
 
 
-def _filling(model: Pretrained, inputs: Mapping[str, Tensor], target: str | None) -> Question:
+def _filling(model: Pretrained, inputs: Mapping[str, Tensor], target: str) -> Question:
     names, mask = _names(model), model.tokenizer.mask_token_id
     ids = inputs["input_ids"][0].tolist()
     places = tuple(place for place, token in enumerate(ids) if token == mask)
     right = []
-    for word in (target or "").split():
+    for word in target.split():
         found = names.ids_of(word)
         if len(found) == 0:
             raise WrongUsage(f"{names.missing(word)}.")
@@ -354,21 +372,23 @@ def _filling(model: Pretrained, inputs: Mapping[str, Tensor], target: str | None
 
 
 def _classification(
-    model: Pretrained, inputs: Mapping[str, Tensor], kind: str, target: str | None
+    model: Pretrained, inputs: Mapping[str, Tensor], kind: str, target: str
 ) -> Question:
     config = getattr(model.foreign, "config", None)
     labels = getattr(config, "id2label", None) or {}
     num_classes = _logits(model, inputs).shape[-1]
     classes = tuple(str(labels.get(number, number)) for number in range(num_classes))
-    places, wanted = None, [] if target is None else [target]
+    places, wanted = None, [target] if target else []
     if kind == "tags":
         ids, special = inputs["input_ids"][0].tolist(), set(model.tokenizer.all_special_ids)
         places = tuple(place for place, token in enumerate(ids) if token not in special)
-        wanted = (target or "").split()
+        wanted = target.split()
     for each in wanted:
         if each not in classes:
             raise WrongUsage(f"{each!r} is no class of {model.name}; it has {', '.join(classes)}.")
     right = tuple(classes.index(each) for each in wanted)
+    if places is not None:
+        right = right[: len(places)]
     is_each = getattr(config, "problem_type", None) == "multi_label_classification"
     return TextChoice(model, inputs, places, classes, right, is_each)
 
@@ -376,56 +396,13 @@ def _classification(
 def _logits(model: Pretrained, inputs: Mapping[str, Tensor]) -> Tensor:
     """Run a model, and return its output in at least single precision."""
     found: Tensor = model(**inputs, **_without_cache(model))
-    return found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
+    return found.to(torch.promote_types(found.dtype, torch.float32))
 
 
 def _without_cache(model: Pretrained) -> dict[str, bool]:
     """Return the option that turns a model's cache off, if it has one."""
     has_cache = hasattr(getattr(model.foreign, "config", None), "use_cache")
     return {"use_cache": False} if has_cache else {}
-
-
-def _passage(model: Pretrained, inputs: Mapping[str, Tensor]) -> Passage:
-    names = _names(model)
-    words = {stack.name: _words(names, inputs["input_ids"]) for stack in model.structure.stacks}
-    if "decoder_input_ids" in inputs:
-        words["decoder"] = _words(names, inputs["decoder_input_ids"])
-    return Passage((), {**inputs, **_without_cache(model)}, words)
-
-
-def _traced(
-    model: Pretrained,
-    inputs: Mapping[str, Tensor],
-    steps: Sequence[Step],
-    *,
-    is_generated: bool = False,
-) -> Trace:
-    """Record the attention of all heads in one more pass, and return it with the steps.
-
-    Beyond `MOST_WEIGHTS` the attention is left out: a recording or a summary holds it better.
-    """
-    words = _words(_names(model), inputs["input_ids"])
-    pattern = "*weights"
-    if "decoder_input_ids" in inputs:
-        pattern = "decoder.*weights" if is_generated else "encoder.*weights"
-    with record(model, pattern) as recording:
-        model(**inputs, **_without_cache(model))
-    if sum(prod(recording.shape(site)[1:]) for site in recording) > MOST_WEIGHTS:
-        return Trace(words, words, tuple(steps), ())
-    key_tokens = {}
-    for site in recording:
-        _, _, queries, keys = recording.shape(site)
-        if "cross" in site:
-            key_tokens[site] = words
-        elif queries != keys:
-            key_tokens[site] = tuple(recording.tokens(site).key)
-    heads = head_traces(recording, is_causal=is_generated, key_tokens=key_tokens)
-    return Trace(words, words, tuple(steps), heads)
-
-
-def _padded(right: Sequence[int], length: int) -> list[int | None]:
-    """Return the correct id of each step, None where it is not known."""
-    return [*right, *[None] * length][:length]
 
 
 def _step(
@@ -443,7 +420,3 @@ def _step(
 def _names(model: Pretrained) -> TokenNames:
     assert model.vocabulary is not None  # the text was read with a tokenizer
     return model.vocabulary
-
-
-def _words(names: TokenNames, ids: Tensor) -> tuple[str, ...]:
-    return tuple(names[token] for token in ids[0].tolist())

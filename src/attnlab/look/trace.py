@@ -16,7 +16,7 @@ from attnlab.display import Card, displayed
 from attnlab.look.recording import record
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder_decoder import EncoderDecoder
-from attnlab.models.generation import generate
+from attnlab.models.generation import Generation, generate
 
 
 @dataclass(frozen=True)
@@ -86,18 +86,16 @@ class Trace:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the trace as plain values for JSON; weights are rounded to 6 decimals."""
-        mapping = asdict(self)
+        mapping = asdict(self, dict_factory=_known)
         if not self.note:
             del mapping["note"]
-        for step in mapping["steps"]:
-            for name in ("place", "expected"):
-                if step[name] is None:
-                    del step[name]
         for head in mapping["attention"]:
             head["rows"] = [[round(weight, 6) for weight in row] for row in head["rows"]]
-            if head["key_tokens"] is None:
-                del head["key_tokens"]
         return mapping
+
+
+def _known(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in pairs if value is not None or name == "position"}
 
 
 @torch.no_grad()
@@ -124,33 +122,39 @@ def trace(
     with record(model, "layers.*.attention.weights") as recording:
         model(generation.tokens[:, :-1])  # the last token is never a query
     allowed = [token for token in range(len(vocabulary)) if token not in set(forbidden)]
-    start = prompts.shape[1]
-    traces = []
-    for index, row in enumerate(generation.tokens.tolist()):
-        shares = generation.probabilities[index].tolist()
-        steps = _steps(row, start, shares, allowed, vocabulary)
-        names = tuple(vocabulary[token] for token in row)
-        traces.append(
-            Trace(names[: num_input or start], names, steps, head_traces(recording, index))
-        )
-    return traces
+    found = _traces(recording, generation, prompts.shape[1], allowed, vocabulary)
+    return [replace(each, input=each.input[:num_input]) for each in found]
 
 
-def _steps(
-    tokens: Sequence[int],
+def _traces(
+    recording: Mapping[str, Tensor],
+    generation: Generation,
     start: int,
-    shares: Sequence[Sequence[float]],
     shown: Sequence[int],
     vocabulary: Sequence[str],
-) -> tuple[Step, ...]:
-    """Return the steps that chose the tokens from `start` on, with the probabilities of the shown
-    ids."""
+    *,
+    stop: int | None = None,
+    sources: Sequence[Sequence[str]] | None = None,
+) -> list[Trace]:
+    """Return the trace of each row, with the probabilities of the shown ids in the steps that chose
+    the tokens from `start` on."""
     candidates = tuple(vocabulary[token] for token in shown)
-    steps = []
-    for place in range(start, len(tokens)):
-        probabilities = tuple(shares[place - start][token] for token in shown)
-        steps.append(Step(place - 1, candidates, probabilities, vocabulary[tokens[place]]))
-    return tuple(steps)
+    traces = []
+    for index, row in enumerate(generation.tokens.tolist()):
+        if stop in row[start:]:
+            row = row[: row.index(stop, start) + 1]
+        names = tuple(vocabulary[token] for token in row)
+        steps = []
+        for place in range(start, len(row)):
+            shares = generation.probabilities[index, place - start, list(shown)].tolist()
+            steps.append(Step(place - 1, candidates, tuple(shares), names[place]))
+        given, keys = names[:start], {}
+        if sources is not None:
+            given = tuple(sources[index])
+            keys = {site: given for site in recording if ".cross_attention." in site}
+        heads = head_traces(recording, index, num_queries=len(row) - 1, key_tokens=keys)
+        traces.append(Trace(given, names, tuple(steps), heads))
+    return traces
 
 
 def head_traces(
@@ -214,13 +218,4 @@ def trace_translation(
         model(sources, generation.tokens[:, :-1])
     shown = range(len(vocabulary)) if candidates is None else candidates
     start = starts.shape[1]
-    traces = []
-    for index, row in enumerate(generation.tokens.tolist()):
-        if stop in row[start:]:
-            row = row[: row.index(stop, start) + 1]
-        steps = _steps(row, start, generation.probabilities[index].tolist(), shown, vocabulary)
-        words = tuple(source_words[index])
-        keys = {site: words for site in recording if ".cross_attention." in site}
-        heads = head_traces(recording, index, num_queries=len(row) - 1, key_tokens=keys)
-        traces.append(Trace(words, tuple(vocabulary[token] for token in row), steps, heads))
-    return traces
+    return _traces(recording, generation, start, shown, vocabulary, stop=stop, sources=source_words)

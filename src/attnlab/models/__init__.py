@@ -9,18 +9,7 @@ from attnlab.models.single_head import SingleHead, SingleHeadConfig
 from attnlab.models.storage import load_model, save_model
 
 __all__ = [
-    "Decoder",
-    "DecoderConfig",
-    "Encoder",
-    "EncoderConfig",
-    "EncoderDecoder",
-    "EncoderDecoderConfig",
-    "Generation",
-    "SingleHead",
-    "SingleHeadConfig",
-    "count_from_config",
-    "count_from_model",
-    "generate",
-    "load_model",
-    "save_model",
-]
+    "Decoder", "DecoderConfig", "Encoder", "EncoderConfig", "EncoderDecoder",
+    "EncoderDecoderConfig", "Generation", "SingleHead", "SingleHeadConfig", "count_from_config",
+    "count_from_model", "generate", "load_model", "save_model",
+]  # fmt: skip

@@ -5,11 +5,9 @@ from typing import Literal
 
 from attnlab.configs import Config, option
 from attnlab.errors import WrongUsage
-from attnlab.parts.blocks import Block, NormPlace
-from attnlab.parts.feed_forward import ActivationKind, FeedForward
-from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
+from attnlab.parts.blocks import NormPlace
+from attnlab.parts.feed_forward import ActivationKind
 from attnlab.parts.norms import NormKind
-from attnlab.parts.positions import Alibi, Rotary
 from attnlab.parts.projections import ProjectionKind
 
 PositionKind = Literal["none", "sinusoidal", "learned", "concatenated", "rotary", "alibi"]
@@ -85,47 +83,3 @@ class TransformerConfig(Config):
     def token_width(self) -> int:
         """Width of a token's own embedding: d_model, less what concatenated positions take."""
         return self.d_model - (self.concatenated_width if self.positions == "concatenated" else 0)
-
-
-def make_block(
-    config: TransformerConfig,
-    *,
-    positions: PositionKind | None = None,
-    with_cross_attention: bool = False,
-) -> Block:
-    """Build one block from a config; an encoder's `positions` may differ from the decoder's."""
-    positions = config.positions if positions is None else positions
-    position: Rotary | Alibi | None = None
-    if positions == "rotary":
-        position = Rotary()
-    elif positions == "alibi":
-        position = Alibi(config.num_heads)
-
-    def attention(position: Rotary | Alibi | None) -> MultiHeadAttention:
-        return multi_head_attention(
-            config.d_model,
-            config.num_heads,
-            num_kv_heads=config.num_kv_heads,
-            projections=config.projections,
-            rank=config.head_width if config.rank is None else config.rank,
-            temperature=config.temperature,
-            bias=config.bias,
-            position=position,
-            dropout=config.dropout,
-        )
-
-    return Block(
-        attention(position),
-        FeedForward(
-            config.d_model,
-            config.inner_width,
-            activation=config.activation,
-            bias=config.bias,
-            dropout=config.dropout,
-        ),
-        d_model=config.d_model,
-        cross_attention=attention(None) if with_cross_attention else None,
-        norm=config.norm,
-        norm_place=config.norm_place,
-        dropout=config.dropout,
-    )

@@ -2,17 +2,14 @@
 et al. 2018)."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnlab.configs import option
-from attnlab.models.config import TransformerConfig, make_block
-from attnlab.models.embedding import Embedding
+from attnlab.models.config import TransformerConfig
+from attnlab.models.stack import Stack, causal, output_head
 from attnlab.parts.cache import Cache
-from attnlab.parts.linear import Linear
-from attnlab.parts.masks import Mask, as_tensor, both, real_positions
-from attnlab.parts.norms import make_norm
-from attnlab.sites import SitedModule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,25 +19,27 @@ class DecoderConfig(TransformerConfig):
     tie_output: bool = option(True, "read the output out with the token embedding")
 
 
-class Decoder(SitedModule):
+class Decoder(Stack):
     """Tokens in, next-token logits out."""
 
     sites = ("embedding", "logits")
 
     def __init__(self, config: DecoderConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.config = config
-        self.embedding = Embedding(config)
-        self.layers = nn.ModuleList(make_block(config) for _ in range(config.num_layers))
-        self.final_norm = make_norm(config.norm, config.d_model) if config.final_norm else None
-        self.head = (
-            None
-            if config.tie_output
-            else Linear(config.d_model, config.vocab_size, bias=config.bias)
-        )
+        self.head = output_head(config, is_tied=config.tie_output)
 
-    def forward(
-        self, tokens: Tensor, *, mask: Tensor | None = None, cache: Cache | None = None
+    def last_alone(self, number: int) -> dict[str, Any]:
+        """Return the options that restrict the logits to the last positions."""
+        return {"num_last": number}
+
+    def forward(  # type: ignore[override]
+        self,
+        tokens: Tensor,
+        *,
+        mask: Tensor | None = None,
+        cache: Cache | None = None,
+        num_last: int | None = None,
     ) -> Tensor:
         """Predict: (batch, length) -> logits (batch, length, vocabulary).
 
@@ -48,21 +47,12 @@ class Decoder(SitedModule):
             tokens: ids; with a cache only the new ones.
             mask: boolean, True = may attend, on top of causality; such as a `padding_mask`.
             cache: keys and values of earlier tokens; it is advanced.
+            num_last: how many positions to give logits of, counted from the end; None for all.
         """
-        offset = 0 if cache is None else cache.length
-        knows_padding = self.is_hooked and not offset
-        self.announce(tokens, offset, real_positions(mask, len(tokens)) if knows_padding else None)
-        x = self.visit("embedding", self.embedding(tokens, offset))
-        allowed: Mask = "causal"
-        if mask is not None:
-            allowed = both(
-                as_tensor("causal", tokens.shape[1], offset + tokens.shape[1], tokens.device), mask
-            )
-        for index, layer in enumerate(self.layers):
-            x = layer(x, mask=allowed, cache=cache, name=f"layers.{index}")
+        x = super().forward(tokens, mask=causal(tokens, mask, cache), cache=cache)
         if cache is not None:
             cache.advance(tokens.shape[1])
-        if self.final_norm is not None:
-            x = self.final_norm(x)
+        if num_last is not None:
+            x = x[:, -num_last:]
         logits = self.embedding.read_out(x) if self.head is None else self.head(x)
         return self.visit("logits", logits)

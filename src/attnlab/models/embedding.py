@@ -45,7 +45,7 @@ class Embedding(nn.Module):
             low, high = (int(bound) for bound in tokens.aminmax())
             wrong = low if low < 0 else high
             raise WrongUsage(
-                f"token ids must be from 0 to {self.vocab_size - 1}; got {wrong}."
+                f"token ids are from 0 to {self.vocab_size - 1}; got {wrong}."
             ) from None
         if tokens.dim() == 3:
             x = x.sum(-2)
@@ -66,9 +66,7 @@ class Embedding(nn.Module):
 
     def _check(self, tokens: Tensor, offset: int) -> None:
         if not isinstance(tokens, Tensor):
-            raise WrongUsage(
-                f"tokens must be a tensor of ids, (batch, length); got a {type(tokens).__name__}."
-            )
+            raise WrongUsage(f"tokens must be a tensor of ids; got a {type(tokens).__name__}.")
         if tokens.dim() not in (2, 3) or tokens.is_floating_point() or tokens.dtype == torch.bool:
             raise WrongUsage(
                 "tokens must be integer ids, (batch, length, parts) or (batch, length); "

@@ -2,18 +2,16 @@
 figure 1)."""
 
 from dataclasses import dataclass
+from functools import partial
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnlab.configs import option
 from attnlab.errors import WrongUsage
-from attnlab.models.config import PositionKind, TransformerConfig, make_block
-from attnlab.models.embedding import Embedding
-from attnlab.models.encoder import check_real
+from attnlab.models.config import PositionKind, TransformerConfig
+from attnlab.models.generation import Predictor
+from attnlab.models.stack import Stack, causal, check_real, output_head
 from attnlab.parts.cache import Cache
-from attnlab.parts.linear import Linear
-from attnlab.parts.masks import Mask, as_tensor, both, real_positions
-from attnlab.parts.norms import make_norm
 from attnlab.sites import SitedModule
 
 
@@ -40,59 +38,6 @@ class EncoderDecoderConfig(TransformerConfig):
             )
 
 
-class Stack(SitedModule):
-    """An embedding, blocks and a final norm: one half of the model."""
-
-    sites = ("embedding",)
-
-    def __init__(
-        self,
-        config: EncoderDecoderConfig,
-        num_layers: int,
-        positions: PositionKind,
-        *,
-        is_decoder: bool,
-    ) -> None:
-        super().__init__()
-        self.embedding = Embedding(config, positions=positions)
-        self.layers = nn.ModuleList(
-            make_block(config, positions=positions, with_cross_attention=is_decoder)
-            for _ in range(num_layers)
-        )
-        self.final_norm = make_norm(config.norm, config.d_model) if config.final_norm else None
-
-    def forward(
-        self,
-        tokens: Tensor,
-        *,
-        mask: Mask = None,
-        real: Tensor | None = None,
-        memory: Tensor | None = None,
-        memory_mask: Tensor | None = None,
-        cache: Cache | None = None,
-    ) -> Tensor:
-        """(batch, length) -> (batch, length, d_model); `real` is False at padding, `mask` says all
-        else."""
-        offset = 0 if cache is None else cache.length
-        mask = mask if real is None else check_real(real, tokens)
-        if self.is_hooked and not offset:
-            real = real_positions(mask, len(tokens))
-        self.announce(tokens, offset, real)
-        x = self.visit("embedding", self.embedding(tokens, offset))
-        for index, layer in enumerate(self.layers):
-            x = layer(
-                x,
-                mask=mask,
-                memory=memory,
-                memory_mask=memory_mask,
-                cache=cache,
-                name=f"layers.{index}",
-            )
-        if self.final_norm is not None:
-            x = self.final_norm(x)
-        return x
-
-
 class EncoderDecoder(SitedModule):
     """Source and target tokens in, next-target-token logits out."""
 
@@ -101,18 +46,11 @@ class EncoderDecoder(SitedModule):
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
         self.config = config
-        layers = (
-            config.num_layers if config.num_encoder_layers is None else config.num_encoder_layers
-        )
         self.encoder = Stack(
-            config, layers, config.encoder_positions or config.positions, is_decoder=False
+            config, num_layers=config.num_encoder_layers, positions=config.encoder_positions
         )
-        self.decoder = Stack(config, config.num_layers, config.positions, is_decoder=True)
-        self.head = (
-            None
-            if config.tie_output
-            else Linear(config.d_model, config.vocab_size, bias=config.bias)
-        )
+        self.decoder = Stack(config, with_cross_attention=True)
+        self.head = output_head(config, is_tied=config.tie_output)
 
     def forward(
         self,
@@ -151,32 +89,16 @@ class EncoderDecoder(SitedModule):
         """Predict from a memory; with a cache `target` holds only the new tokens."""
         if target.shape[0] != memory.shape[0]:
             raise WrongUsage(
-                f"source and target must have the same batch size; got {memory.shape[0]} and "
-                f"{target.shape[0]}."
+                f"source and target differ in batch size: {memory.shape[0]} and {target.shape[0]}."
             )
-        allowed: Mask = "causal"
-        if mask is not None:
-            offset = 0 if cache is None else cache.length
-            allowed = both(
-                as_tensor("causal", target.shape[1], offset + target.shape[1], target.device), mask
-            )
+        allowed = causal(target, mask, cache)
         x = self.decoder(target, mask=allowed, memory=memory, memory_mask=memory_mask, cache=cache)
         if cache is not None:
             cache.advance(target.shape[1])
         logits = self.decoder.embedding.read_out(x) if self.head is None else self.head(x)
         return self.visit("logits", logits)
 
-    def conditioned(self, source: Tensor, *, real: Tensor | None = None) -> "Conditioned":
+    def conditioned(self, source: Tensor, *, real: Tensor | None = None) -> Predictor:
         """Read a source once, and return a predictor of the target for `generate`."""
-        return Conditioned(self, self.encode(source, real=real), check_real(real, source))
-
-
-class Conditioned:
-    """An encoder–decoder that has read its source: to the eyes of generation, a decoder."""
-
-    def __init__(self, model: EncoderDecoder, memory: Tensor, memory_mask: Tensor | None) -> None:
-        self._model, self._memory, self._memory_mask = model, memory, memory_mask
-
-    def __call__(self, tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
-        """(batch, length) -> logits (batch, length, vocabulary)."""
-        return self._model.decode(tokens, self._memory, memory_mask=self._memory_mask, cache=cache)
+        memory_mask = check_real(real, source)
+        return partial(self.decode, memory=self.encode(source, real=real), memory_mask=memory_mask)

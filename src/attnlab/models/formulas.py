@@ -5,34 +5,25 @@ difference. It is slow: made for a few short inputs. One mask convention: True =
 """
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from attnlab.models.config import PositionKind, TransformerConfig
+from attnlab.models.config import PositionKind
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.parts.numpy_transformer import Floats, softmax
 
 Booleans = NDArray[np.bool_]
-Weights = Mapping[str, Floats]
-"""A model's or a part's weights by name, as in its state dict."""
 
 
 def decoder_logits(model: Decoder, tokens: Tensor) -> Floats:
     """Return the next-token logits: ids (batch, length) -> (batch, length, vocabulary)."""
-    weights, config = _weights_of(model), model.config
-    stream = _embedding(config, _part(weights, "embedding"), tokens, config.positions)
-    mask = _causal_mask(tokens.shape[1])
-    for index in range(config.num_layers):
-        stream = _block(config, _part(weights, f"layers.{index}"), stream, mask, config.positions)
-    stream = _final_norm(config, weights, stream)
-    if config.tie_output:
-        return _read_out(_part(weights, "embedding"), stream)
-    return _linear(_part(weights, "head"), stream)
+    formula = _Formula(model)
+    stream = formula.stack("", tokens, _causal(tokens))
+    return formula.logits("", stream, is_tied=model.config.tie_output)
 
 
 def encoder_output(model: Encoder, tokens: Tensor, real: Tensor) -> Floats:
@@ -41,12 +32,12 @@ def encoder_output(model: Encoder, tokens: Tensor, real: Tensor) -> Floats:
 
     real: (batch, length) boolean, False at padding.
     """
-    weights, config = _weights_of(model), model.config
-    stream = _encoded(config, weights, tokens, real, config.positions, config.num_layers)
-    if config.num_classes is None:
+    formula = _Formula(model)
+    stream = formula.stack("", tokens, _seen(real))
+    if model.config.num_classes is None:
         return stream
     counted = real.numpy()[:, :, None]
-    return _linear(_part(weights, "head"), (stream * counted).sum(1) / counted.sum(1))
+    return formula.linear("head", (stream * counted).sum(1) / counted.sum(1))
 
 
 def encoder_decoder_logits(
@@ -57,35 +48,12 @@ def encoder_decoder_logits(
 
     real: (batch, source length) boolean, False at padding.
     """
-    weights, config = _weights_of(model), model.config
-    num_layers = (
-        config.num_layers if config.num_encoder_layers is None else config.num_encoder_layers
-    )
-    positions = config.encoder_positions or config.positions
-    memory = _encoded(config, _part(weights, "encoder"), source, real, positions, num_layers)
-    decoder = _part(weights, "decoder")
-    stream = _embedding(config, _part(decoder, "embedding"), target, config.positions)
-    mask = _causal_mask(target.shape[1])
-    for index in range(config.num_layers):
-        block = _part(decoder, f"layers.{index}")
-        stream = _block(
-            config, block, stream, mask, config.positions, memory=memory, memory_mask=_seen(real)
-        )
-    stream = _final_norm(config, decoder, stream)
-    if config.tie_output:
-        return _read_out(_part(decoder, "embedding"), stream)
-    return _linear(_part(weights, "head"), stream)
-
-
-def _weights_of(model: nn.Module) -> Weights:
-    return {name: value.detach().double().numpy() for name, value in model.state_dict().items()}
-
-
-def _part(weights: Weights, name: str) -> Weights:
-    start = f"{name}."
-    return {
-        each.removeprefix(start): value for each, value in weights.items() if each.startswith(start)
-    }
+    config = model.config
+    encoder = _Formula(model, config.encoder_positions, config.num_encoder_layers)
+    memory = encoder.stack("encoder.", source, _seen(real))
+    decoder = _Formula(model)
+    stream = decoder.stack("decoder.", target, _causal(target), memory, _seen(real))
+    return decoder.logits("decoder.", stream, is_tied=config.tie_output)
 
 
 def _seen(real: Tensor) -> Booleans:
@@ -93,40 +61,142 @@ def _seen(real: Tensor) -> Booleans:
     return np.asarray(real.numpy()[:, None, None, :])
 
 
-def _encoded(
-    config: TransformerConfig,
-    weights: Weights,
-    tokens: Tensor,
-    real: Tensor,
-    positions: PositionKind,
-    num_layers: int,
-) -> Floats:
-    stream = _embedding(config, _part(weights, "embedding"), tokens, positions)
-    for index in range(num_layers):
-        stream = _block(config, _part(weights, f"layers.{index}"), stream, _seen(real), positions)
-    return _final_norm(config, weights, stream)
+def _causal(tokens: Tensor) -> Booleans:
+    return np.tri(tokens.shape[1], dtype=bool)
 
 
-def _causal_mask(length: int) -> Booleans:
-    return np.tri(length, dtype=bool)
+class _Formula:
+    """The formulas of a model's parts, each with the weights that stand under its path."""
 
+    def __init__(
+        self,
+        model: Decoder | Encoder | EncoderDecoder,
+        positions: PositionKind | None = None,
+        num_layers: int | None = None,
+    ) -> None:
+        state = model.state_dict().items()
+        self.weights = {name: value.detach().double().numpy() for name, value in state}
+        self.config = model.config
+        self.positions = positions or model.config.positions
+        self.num_layers = num_layers or model.config.num_layers
 
-def _embedding(
-    config: TransformerConfig, weights: Weights, tokens: Tensor, positions: PositionKind
-) -> Floats:
-    vectors = weights["tokens.weight"][tokens.numpy()]
-    batch, length, width = vectors.shape
-    if config.scale_embedding:
-        vectors = vectors * math.sqrt(width)
-    if positions == "sinusoidal":
-        vectors = vectors + _sinusoids(length, width)
-    if positions == "learned":
-        vectors = vectors + weights["positions.weight"][:length]
-    if positions == "concatenated":
-        rows = weights["positions.weight"][:length]
-        rows = np.broadcast_to(rows, (batch, length, config.concatenated_width))
-        vectors = np.concatenate((vectors, rows), -1)
-    return np.asarray(vectors)
+    def stack(
+        self,
+        path: str,
+        tokens: Tensor,
+        mask: Booleans,
+        memory: Floats | None = None,
+        memory_mask: Booleans | None = None,
+    ) -> Floats:
+        """Embed the tokens, and add to the stream what each block's parts make of it."""
+        stream = self.embedding(f"{path}embedding", tokens)
+        for index in range(self.num_layers):
+            block = f"{path}layers.{index}."
+            stream = self.added(block, "attention", stream, mask)
+            if memory is not None:
+                stream = self.added(block, "cross_attention", stream, memory_mask, memory)
+            stream = self.added(block, "feed_forward", stream)
+        return self.norm(f"{path}final_norm", stream) if self.config.final_norm else stream
+
+    def added(
+        self,
+        block: str,
+        name: str,
+        stream: Floats,
+        mask: Booleans | None = None,
+        memory: Floats | None = None,
+    ) -> Floats:
+        """Add to the stream what a part writes, with the norm before, after or nowhere."""
+        read, place = stream, self.config.norm_place
+        if place == "pre":
+            read = self.norm(f"{block}norm_{name}", stream)
+        if mask is None:
+            update = self.feed_forward(f"{block}{name}", read)
+        else:
+            update = self.attention(f"{block}{name}", read, mask, memory)
+        stream = stream + update
+        return self.norm(f"{block}norm_{name}", stream) if place == "post" else stream
+
+    def embedding(self, path: str, tokens: Tensor) -> Floats:
+        """Return the tokens' vectors with their positions."""
+        vectors = self.weights[f"{path}.tokens.weight"][tokens.numpy()]
+        batch, length, width = vectors.shape
+        if self.config.scale_embedding:
+            vectors = vectors * math.sqrt(width)
+        if self.positions == "sinusoidal":
+            vectors = vectors + _sinusoids(length, width)
+        if self.positions in ("learned", "concatenated"):
+            rows = self.weights[f"{path}.positions.weight"][:length]
+            if self.positions == "learned":
+                return np.asarray(vectors + rows)
+            beside = np.broadcast_to(rows, (batch, *rows.shape))
+            vectors = np.concatenate((vectors, beside), -1)
+        return np.asarray(vectors)
+
+    def attention(self, path: str, x: Floats, mask: Booleans, memory: Floats | None) -> Floats:
+        """Compute softmax(Q Kᵀ / √width) V in every head (Vaswani et al. 2017, equation 1)."""
+        num_heads = self.config.num_heads
+        num_kv_heads = self.config.num_kv_heads or num_heads
+        context = x if memory is None else memory
+        query = self.projection(f"{path}.query", x, num_heads)
+        key = self.projection(f"{path}.key", context, num_kv_heads)
+        value = self.projection(f"{path}.value", context, num_kv_heads)
+        if self.positions == "rotary" and memory is None:
+            query, key = _rotated(query), _rotated(key)
+        share = num_heads // num_kv_heads
+        key, value = key.repeat(share, axis=1), value.repeat(share, axis=1)
+        scores = query @ key.swapaxes(-1, -2) / math.sqrt(query.shape[-1])
+        if self.positions == "alibi" and memory is None:
+            scores = scores + _alibi(num_heads, x.shape[1])
+        heads = softmax(np.where(mask, scores, -np.inf)) @ value
+        return self.linear(f"{path}.output", heads.swapaxes(1, 2).reshape(*x.shape[:2], -1))
+
+    def projection(self, path: str, x: Floats, num_heads: int) -> Floats:
+        """Project x into heads, (batch, head, length, head_width).
+
+        A factorised weight is softmax(A B / temperature), times `base` where gated.
+        """
+        if self.config.projections == "dense":
+            found = self.linear(path, x)
+            return found.reshape(*found.shape[:2], num_heads, -1).swapaxes(1, 2)
+        product = self.weights[f"{path}.a"] @ self.weights[f"{path}.b"]
+        matrix = softmax(product / self.config.temperature)
+        return np.asarray(x[:, None] @ (matrix * self.weights.get(f"{path}.base", 1.0)))
+
+    def feed_forward(self, path: str, x: Floats) -> Floats:
+        """Compute what each position does by itself."""
+        inner = self.linear(f"{path}.inner", x)
+        if self.config.activation == "relu":
+            hidden = np.maximum(inner, 0.0)
+        elif self.config.activation == "gelu":
+            hidden = inner * (1.0 + np.vectorize(math.erf)(inner / math.sqrt(2.0))) / 2.0
+        else:  # swiglu: silu(gate) × inner
+            gate = self.linear(f"{path}.gate", x)
+            hidden = gate * np.exp(-np.logaddexp(0.0, -gate)) * inner
+        return self.linear(f"{path}.outer", hidden)
+
+    def norm(self, path: str, x: Floats) -> Floats:
+        """Divide by the root mean square, or take off the mean first and divide by the spread."""
+        weight = self.weights[f"{path}.weight"]
+        if self.config.norm == "rms":
+            return np.asarray(x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * weight)
+        centered = x - x.mean(-1, keepdims=True)
+        variance = (centered**2).mean(-1, keepdims=True)
+        return np.asarray(
+            centered / np.sqrt(variance + 1e-5) * weight + self.weights[f"{path}.bias"]
+        )
+
+    def linear(self, path: str, x: Floats) -> Floats:
+        """Return x Wᵀ, plus the bias if there is one."""
+        bias = self.weights.get(f"{path}.bias", 0.0)
+        return np.asarray(x @ self.weights[f"{path}.weight"].T + bias)
+
+    def logits(self, path: str, stream: Floats, *, is_tied: bool) -> Floats:
+        """Compare with each token's vector, without concatenated positions, or read out anew."""
+        if not is_tied:
+            return self.linear("head", stream)
+        tokens = self.weights[f"{path}embedding.tokens.weight"]
+        return np.asarray(stream[..., : tokens.shape[1]] @ tokens.T)
 
 
 def _sinusoids(length: int, width: int) -> Floats:
@@ -134,84 +204,6 @@ def _sinusoids(length: int, width: int) -> Floats:
     channel = np.arange(width)
     angles = np.arange(length)[:, None] / 10000.0 ** ((channel - channel % 2) / width)
     return np.where(channel % 2 == 0, np.sin(angles), np.cos(angles))
-
-
-def _block(
-    config: TransformerConfig,
-    weights: Weights,
-    stream: Floats,
-    mask: Booleans,
-    positions: PositionKind,
-    *,
-    memory: Floats | None = None,
-    memory_mask: Booleans | None = None,
-) -> Floats:
-    """Add attention, cross-attention where there is a memory, and feed-forward to the stream."""
-    names = ["attention", "feed_forward"]
-    if memory is not None:
-        names.insert(1, "cross_attention")
-    for name in names:
-        own, norm = _part(weights, name), _part(weights, f"norm_{name}")
-        read = _norm(config, norm, stream) if config.norm_place == "pre" else stream
-        if name == "attention":
-            update = _attention(config, own, read, read, mask, positions)
-        elif name == "cross_attention":
-            assert memory is not None
-            assert memory_mask is not None
-            update = _attention(config, own, read, memory, memory_mask, "none")
-        else:
-            update = _feed_forward(config, own, read)
-        stream = stream + update
-        if config.norm_place == "post":
-            stream = _norm(config, norm, stream)
-    return stream
-
-
-def _attention(
-    config: TransformerConfig,
-    weights: Weights,
-    x: Floats,
-    context: Floats,
-    mask: Booleans,
-    positions: PositionKind,
-) -> Floats:
-    """Compute softmax(Q Kᵀ / √width) V in every head (Vaswani et al. 2017, equation 1)."""
-    num_heads = config.num_heads
-    num_kv_heads = num_heads if config.num_kv_heads is None else config.num_kv_heads
-    query = _heads(_projection(config, _part(weights, "query"), x), num_heads)
-    key = _heads(_projection(config, _part(weights, "key"), context), num_kv_heads)
-    value = _heads(_projection(config, _part(weights, "value"), context), num_kv_heads)
-    if positions == "rotary":
-        query, key = _rotated(query), _rotated(key)
-    share = num_heads // num_kv_heads
-    key, value = key.repeat(share, axis=1), value.repeat(share, axis=1)
-    scores = query @ key.swapaxes(-1, -2) / math.sqrt(query.shape[-1])
-    if positions == "alibi":
-        scores = scores + _alibi(num_heads, x.shape[1], context.shape[1])
-    output = softmax(np.where(mask, scores, -np.inf)) @ value
-    return _linear(_part(weights, "output"), _joined(output))
-
-
-def _heads(x: Floats, num_heads: int) -> Floats:
-    """Cut the width into heads: (batch, length, width) -> (batch, head, length, head_width)."""
-    batch, length, width = x.shape
-    return x.reshape(batch, length, num_heads, width // num_heads).swapaxes(1, 2)
-
-
-def _joined(heads: Floats) -> Floats:
-    """Lay the heads side by side again."""
-    batch, _, length, _ = heads.shape
-    return heads.swapaxes(1, 2).reshape(batch, length, -1)
-
-
-def _projection(config: TransformerConfig, weights: Weights, x: Floats) -> Floats:
-    """Project x; a factorised weight is softmax(A B / temperature), times `base` where gated."""
-    if config.projections == "dense":
-        return _linear(weights, x)
-    matrix = softmax(weights["a"] @ weights["b"] / config.temperature)
-    if "base" in weights:
-        matrix = matrix * weights["base"]
-    return _joined(x[:, None] @ matrix)
 
 
 def _rotated(x: Floats) -> Floats:
@@ -230,47 +222,11 @@ def _rotated(x: Floats) -> Floats:
     return np.concatenate((*turned, x[..., 2 * half :]), -1)
 
 
-def _alibi(num_heads: int, n_query: int, n_key: int) -> Floats:
+def _alibi(num_heads: int, length: int) -> Floats:
     """Return minus slope × distance, (head, query, key) (Press et al. 2022, section 3)."""
     power = 2 ** (num_heads.bit_length() - 1)
     slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
     between = 2.0 ** (-4.0 * np.arange(1, 2 * power + 1, 2) / power)
     slopes = np.concatenate((slopes, between))[:num_heads]
-    key = np.arange(n_key)
-    return np.asarray(-slopes[:, None, None] * np.abs(key[n_key - n_query :, None] - key))
-
-
-def _feed_forward(config: TransformerConfig, weights: Weights, x: Floats) -> Floats:
-    inner = _linear(_part(weights, "inner"), x)
-    if config.activation == "relu":
-        hidden = np.maximum(inner, 0.0)
-    elif config.activation == "gelu":
-        hidden = inner * (1.0 + np.vectorize(math.erf)(inner / math.sqrt(2.0))) / 2.0
-    else:  # swiglu: silu(gate) × inner
-        gate = _linear(_part(weights, "gate"), x)
-        hidden = gate * np.exp(-np.logaddexp(0.0, -gate)) * inner
-    return _linear(_part(weights, "outer"), hidden)
-
-
-def _norm(config: TransformerConfig, weights: Weights, x: Floats) -> Floats:
-    if config.norm == "rms":
-        root = np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
-        return np.asarray(x / root * weights["weight"])
-    centered = x - x.mean(-1, keepdims=True)
-    variance = (centered**2).mean(-1, keepdims=True)
-    normal = centered / np.sqrt(variance + 1e-5)
-    return np.asarray(normal * weights["weight"] + weights["bias"])
-
-
-def _final_norm(config: TransformerConfig, weights: Weights, x: Floats) -> Floats:
-    return _norm(config, _part(weights, "final_norm"), x) if config.final_norm else x
-
-
-def _linear(weights: Weights, x: Floats) -> Floats:
-    return np.asarray(x @ weights["weight"].T + weights.get("bias", 0.0))
-
-
-def _read_out(weights: Weights, x: Floats) -> Floats:
-    """Compare with each token's vector; concatenated positions are left out."""
-    tokens = weights["tokens.weight"]
-    return np.asarray(x[..., : tokens.shape[1]] @ tokens.T)
+    place = np.arange(length)
+    return np.asarray(-slopes[:, None, None] * np.abs(place[:, None] - place))

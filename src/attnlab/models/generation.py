@@ -2,7 +2,8 @@
 without."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,8 @@ class Predictor(Protocol):
 
 
 @displayed
-class Generation(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Generation:
     """What was generated.
 
     tokens (batch, prompt + new), where an input that has stopped is filled with the stop token ·
@@ -104,9 +106,7 @@ def _choice_probabilities(
 ) -> Tensor:
     logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
     if any(not 0 <= token < logits.shape[-1] for token in forbidden):
-        raise WrongUsage(
-            f"forbidden ids must be from 0 to {logits.shape[-1] - 1}; got {list(forbidden)}."
-        )
+        raise WrongUsage(f"forbidden ids are from 0 to {logits.shape[-1] - 1}; got {forbidden}.")
     if len(set(forbidden)) == logits.shape[-1]:
         raise WrongUsage("every token is forbidden; leave at least one.")
     if forbidden:

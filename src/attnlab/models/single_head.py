@@ -13,7 +13,7 @@ from torch import Tensor
 from attnlab.configs import Config, option
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
-from attnlab.models.encoder import check_real
+from attnlab.models.stack import check_real
 from attnlab.parts.attend import Attention
 from attnlab.parts.heads import attend_at
 from attnlab.parts.linear import Linear
@@ -64,10 +64,9 @@ class SingleHead(SitedModule):
         width = config.input_dim + (config.pos_dim or 0)
         self.positions: ConcatenatedPositions | None = None
         if config.pos_dim is not None:
-            fixed = (
-                None if config.learned_positions else torch.eye(config.max_seq_len, config.pos_dim)
-            )
-            self.positions = ConcatenatedPositions(config.max_seq_len, config.pos_dim, fixed=fixed)
+            size = (config.max_seq_len, config.pos_dim)
+            fixed = None if config.learned_positions else torch.eye(*size)
+            self.positions = ConcatenatedPositions(*size, fixed=fixed)
         self.query = Linear(width, config.qk_dim, bias=False)
         self.key = Linear(width, config.qk_dim, bias=False)
         self.value = Linear(width, config.v_dim, bias=False)
@@ -105,12 +104,9 @@ class SingleHead(SitedModule):
         )
         model = cls(config).to(dtype)
         with torch.no_grad():
-            for layer, matrix in (
-                (model.key, written.Km),
-                (model.query, written.Qm),
-                (model.value, written.Vm),
-            ):
-                layer.weight.copy_(torch.from_numpy(matrix).T)
+            model.key.weight.copy_(torch.from_numpy(written.Km).T)
+            model.query.weight.copy_(torch.from_numpy(written.Qm).T)
+            model.value.weight.copy_(torch.from_numpy(written.Vm).T)
             if model.positions is not None and written.pos is not None:
                 model.positions.weight.copy_(torch.from_numpy(written.pos))
         return model.eval()
@@ -118,9 +114,8 @@ class SingleHead(SitedModule):
     def matrices(self) -> Matrices:
         """Return copies of the matrices as one writes them."""
         Km, Qm, Vm = (part.weight.detach().T.clone() for part in (self.key, self.query, self.value))
-        return Matrices(
-            Km, Qm, Vm, None if self.positions is None else self.positions.weight.detach().clone()
-        )
+        pos = None if self.positions is None else self.positions.weight.detach().clone()
+        return Matrices(Km, Qm, Vm, pos)
 
     def _check(self, x: Any) -> None:
         if not isinstance(x, Tensor):
@@ -156,9 +151,10 @@ class SingleHead(SitedModule):
                     f"length {x.shape[1]}."
                 )
             x = self.positions(x)
+        mask = check_real(real, x)
         query = self.visit("query", self.query(x).unsqueeze(1))
         key = self.visit("key", self.key(x).unsqueeze(1))
         value = self.visit("value", self.value(x).unsqueeze(1))
-        found = attend_at(self, query, key, value, check_real(real, x), need_weights=need_weights)
+        found = attend_at(self, query, key, value, mask, need_weights=need_weights)
         heads = self.visit("heads", found.output)
         return found._replace(output=self.visit("output", heads.squeeze(1)))

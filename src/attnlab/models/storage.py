@@ -34,46 +34,32 @@ MODELS: dict[str, tuple[type[nn.Module], type[Config]]] = {
     "single_head": (SingleHead, SingleHeadConfig),
 }
 
-_DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+_DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
 def describe_model(model: nn.Module) -> dict[str, Any]:
     """Return what `config.json` says of a model: its kind, its config and its dtype."""
-    kind = next((kind for kind, (cls, _) in MODELS.items() if type(model) is cls), None)
-    if kind is None:
-        known = ", ".join(cls.__name__ for cls, _ in MODELS.values())
-        raise CouldNotRun(
-            f"only the models of attnlab can be saved ({known}); got {type(model).__name__}."
-        )
-    config = model.config
-    assert isinstance(config, Config)
-    dtype = next(model.parameters()).dtype
-    return {"kind": kind, "dtype": str(dtype).removeprefix("torch."), "config": config.to_mapping()}
+    kinds: dict[Any, str] = {model_class: kind for kind, (model_class, _) in MODELS.items()}
+    if type(model) not in kinds:
+        known = ", ".join(each.__name__ for each in kinds)
+        raise CouldNotRun(f"only these models can be saved: {known}; got {type(model).__name__}.")
+    config: Any = model.config
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    return {"kind": kinds[type(model)], "dtype": dtype, "config": config.to_mapping()}
 
 
 def build_model(description: Any) -> nn.Module:
     """Build the model that a description names, with fresh weights."""
+    told = description if isinstance(description, dict) else {}
+    kind, config, dtype = told.get("kind"), told.get("config"), told.get("dtype", "float32")
     try:
-        if not isinstance(description, dict):
+        if kind not in list(MODELS) or not isinstance(config, dict) or dtype not in _DTYPES:
             raise CouldNotRun(
-                f"expected an object with kind and config; got {type(description).__name__}."
+                f"expected kind to be one of {', '.join(MODELS)}, config an object and a "
+                f"floating-point dtype; got {kind!r} and {dtype!r}."
             )
-        kind, config = description.get("kind"), description.get("config")
-        if not isinstance(kind, str) or kind not in MODELS or not isinstance(config, dict):
-            raise CouldNotRun(
-                f"expected kind to be one of {', '.join(MODELS)} and config an object; got "
-                f"{kind!r}."
-            )
-        dtype_name = description.get("dtype", "float32")
-        if not isinstance(dtype_name, str) or dtype_name not in _DTYPES:
-            raise CouldNotRun(f"expected a floating-point dtype; got {dtype_name!r}.")
         model_class, config_class = MODELS[kind]
-        return model_class(config_class.from_mapping(config)).to(_DTYPES[dtype_name])
+        return model_class(config_class.from_mapping(config)).to(getattr(torch, dtype))
     except AttnlabError as error:
         raise CouldNotRun(f"the model's description is not usable: {error}") from None
 
@@ -146,11 +132,8 @@ def _compare(model: nn.Module, path: Path) -> None:
     for name, stored in found.items():
         if name not in expected:
             differences.append(f"{name} is not of this model")
-        elif stored != expected[name]:
-            wanted = expected[name]
-            differences.append(
-                f"{name} is {stored.shape} of {stored.dtype}, expected {wanted.shape} of "
-                f"{wanted.dtype}"
-            )
+        elif stored != (wanted := expected[name]):
+            own = f"{name} is {stored.shape} of {stored.dtype}"
+            differences.append(f"{own}, expected {wanted.shape} of {wanted.dtype}")
     if differences:
         raise CouldNotRun(f"{path} does not fit its config: {'; '.join(differences)}.")

@@ -7,9 +7,10 @@ threads, and with a summary or without.
 """
 
 import ctypes
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,7 +48,8 @@ class _Work(ctypes.Structure):
     )
 
 
-class Telling(NamedTuple):
+@dataclass(frozen=True)
+class Telling:
     """The tensors that a summary wants filled in.
 
     cells: queries and keys of a cell of the map · top: how many keys are named · offset: the first
@@ -115,23 +117,17 @@ def attend_rows(
     key, values = _spread(_dense(key), shape), _spread(_dense(values), shape)
     seen = (nothing if mask is None else mask).expand(*shape, num_queries, num_keys)
     output = _room_for_output(shape, num_queries, values.shape[-1])
-    places = [_places(each) for each in (query, key, values, seen, output)]
+    placed = dict(zip(_PLACED, (query, key, values, seen, output), strict=True))
+    starts = {f"{name}_at": _places(each) for name, each in placed.items()}
     cells = (1, 1) if telling is None else telling.cells
     work = _Work(
-        query=query.data_ptr(),
-        key=key.data_ptr(),
-        value=values.data_ptr(),
-        mask=seen.data_ptr(),
-        **{f"{name}_at": place.data_ptr() for name, place in zip(_PLACED, places, strict=True)},
+        **{name: each.data_ptr() for name, each in (placed | starts).items()},
+        **{f"{name}_step": placed[name].stride(-2) for name in _PLACED if name != "mask"},
         heads=output.shape[:-2].numel(),
         queries=num_queries,
         keys=num_keys,
         width=query.shape[-1],
         value_width=values.shape[-1],
-        query_step=query.stride(-2),
-        key_step=key.stride(-2),
-        value_step=values.stride(-2),
-        output_step=output.stride(-2),
         mask_query_step=seen.stride(-2),
         mask_key_step=seen.stride(-1),
         mask_kind=_mask_kind(mask),
@@ -142,8 +138,9 @@ def attend_rows(
         query_cell=cells[0],
         key_cell=cells[1],
         factor=scale * LOG2_E,
-        output=None if value is None else output.data_ptr(),
     )
+    if value is None:
+        work.output = None
     if telling is not None:
         work.top, work.offset = telling.top, telling.offset
         work.query_cells, work.key_cells = telling.told["map_mean"].shape[-2:]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import wraps
-from typing import NamedTuple, ParamSpec
+from typing import NamedTuple, ParamSpec, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,7 @@ _HALF = (torch.float16, torch.bfloat16)
 _is_trusted: ContextVar[bool] = ContextVar("numbers are trusted", default=False)
 _is_explicit: ContextVar[bool] = ContextVar("the fused kernel is left alone", default=False)
 _Given = ParamSpec("_Given")
+Scale: TypeAlias = float | bool | None
 
 
 @displayed
@@ -59,7 +60,7 @@ def attend(
     value: Tensor,
     mask: Mask = None,
     *,
-    scale: float | bool | None = None,
+    scale: Scale = None,
     dropout: float = 0.0,
     need_weights: bool = True,
 ) -> Attention:
@@ -111,12 +112,7 @@ def attend(
 
 
 def goes_native(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Mask = None,
-    *,
-    scale: float | bool | None = None,
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask = None, *, scale: Scale = None
 ) -> bool:
     """Say whether `attend` would compute this output, without dropout, by the kernel of
     `fused.py`."""
@@ -128,7 +124,7 @@ def goes_native(
     )
 
 
-def surely_finite(query: Tensor, key: Tensor, *, scale: float | bool | None = None) -> bool:
+def surely_finite(query: Tensor, key: Tensor, *, scale: Scale = None) -> bool:
     """Are all scores certain to be finite? False where unknown."""
     factor = _scale_factor(scale, query.shape[-1])
     return abs(factor) <= _LARGEST_SCALE and _can_look(key) and _are_tame(query, key)
@@ -154,7 +150,7 @@ def _precisely(kind: str) -> AbstractContextManager[None]:
 
 @outside_autocast
 def attention_scores(
-    query: Tensor, key: Tensor, mask: Mask = None, *, scale: float | bool | None = None
+    query: Tensor, key: Tensor, mask: Mask = None, *, scale: Scale = None
 ) -> Tensor:
     """Compare each query with each key: `QKᵀ/√d_k`, a float mask added, -inf where blocked.
 
@@ -164,12 +160,9 @@ def attention_scores(
     query, key = _at_least_float32(query), _at_least_float32(key)
     tensor = as_tensor(mask, query.shape[-2], key.shape[-2], query.device)
     if tensor is not None and (_may_hold_garbage(query) or _may_hold_garbage(key)):
-        finite_query, finite_key = torch.isfinite(query), torch.isfinite(key)
-        products = _products(
-            torch.where(finite_query, query, 0.0), torch.where(finite_key, key, 0.0), scale
-        )
+        products = _products(_cleaned(query), _cleaned(key), scale)
         # What may be looked at keeps its NaN: hiding it would be a lie.
-        garbage = ~(finite_query.all(-1).unsqueeze(-1) & finite_key.all(-1).unsqueeze(-2))
+        garbage = _is_garbage(query).unsqueeze(-1) | _is_garbage(key).unsqueeze(-2)
         products = products.masked_fill(garbage, float("nan"))
     else:
         products = _products(query, key, scale)
@@ -220,10 +213,9 @@ def weighted_values(weights: Tensor, value: Tensor, *, dropout: float = 0.0) -> 
     if not _may_hold_garbage(output):
         return output
     # Somewhere is NaN or infinity: compute without them, then say which queries they reached.
-    finite_weights, finite_value = torch.isfinite(weights), torch.isfinite(value)
-    output = dropped.masked_fill(~finite_weights, 0.0) @ torch.where(finite_value, value, 0.0)
-    garbage = (~finite_value.all(-1, keepdim=True)).to(weights.dtype)
-    reached = ~finite_weights.all(-1, keepdim=True) | ((weights.detach() @ garbage) > 0)
+    output = _cleaned(dropped) @ _cleaned(value)
+    garbage = _is_garbage(value).unsqueeze(-1).to(weights.dtype)
+    reached = _is_garbage(weights).unsqueeze(-1) | ((weights.detach() @ garbage) > 0)
     return output.masked_fill(reached, float("nan"))
 
 
@@ -257,43 +249,28 @@ def is_explicit() -> bool:
     return _is_explicit.get()
 
 
-def _products(query: Tensor, key: Tensor, scale: float | bool | None) -> Tensor:
+def _products(query: Tensor, key: Tensor, scale: Scale) -> Tensor:
     factor = _scale_factor(scale, query.shape[-1])
     return (query if factor == 1.0 else query * factor) @ key.transpose(-2, -1)
 
 
 def _fused(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Mask,
-    *,
-    scale: float | bool | None,
-    dropout: float,
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, scale: Scale, dropout: float
 ) -> Tensor:
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     # PyTorch's is_causal lines up the first query with the first key; ours are the last queries.
     # They agree when there are as many of both, and a single query may look at all keys.
     is_causal = mask == "causal" if isinstance(mask, str) else False
     square = is_causal and num_queries == num_keys
-    tensor = (
-        None
-        if square or (is_causal and num_queries == 1)
-        else as_tensor(mask, num_queries, num_keys, query.device)
-    )
+    tensor = None
+    if not (square or (is_causal and num_queries == 1)):
+        tensor = as_tensor(mask, num_queries, num_keys, query.device)
     reached = None
-    if mask is not None and not _can_look(key):
-        finite_query, finite_key, finite_value = (
-            torch.isfinite(query),
-            torch.isfinite(key),
-            torch.isfinite(value),
-        )
-        garbage_key = ~(finite_key.all(-1) & finite_value.all(-1))
-        garbage = ~finite_query.all(-1).unsqueeze(-1) | garbage_key.unsqueeze(-2)
-        query = torch.where(finite_query, query, 0.0)
-        key, value = torch.where(finite_key, key, 0.0), torch.where(finite_value, value, 0.0)
-        seen = as_tensor(mask, num_queries, num_keys, query.device)
-        assert seen is not None
+    seen = None if _can_look(key) else as_tensor(mask, num_queries, num_keys, query.device)
+    if seen is not None:
+        garbage_key = _is_garbage(key) | _is_garbage(value)
+        garbage = _is_garbage(query).unsqueeze(-1) | garbage_key.unsqueeze(-2)
+        query, key, value = _cleaned(query), _cleaned(key), _cleaned(value)
         allowed = seen if seen.dtype == torch.bool else seen != float("-inf")
         reached = (allowed & garbage).any(-1, keepdim=True)
     if tensor is not None and tensor.dtype != torch.bool:
@@ -315,7 +292,7 @@ def _fused(
     return output if reached is None else output.masked_fill(reached, float("nan"))
 
 
-def _scale_factor(scale: float | bool | None, width: int) -> float:
+def _scale_factor(scale: Scale, width: int) -> float:
     if scale is None or scale is True:
         return float(width**-0.5)
     if not (isinstance(scale, int | float) and math.isfinite(scale)):
@@ -336,6 +313,15 @@ def _can_look(tensor: Tensor) -> bool:
         and not torch.compiler.is_compiling()
         and not torch._C._are_functorch_transforms_active()
     )
+
+
+def _cleaned(tensor: Tensor) -> Tensor:
+    return torch.where(torch.isfinite(tensor), tensor, 0.0)
+
+
+def _is_garbage(tensor: Tensor) -> Tensor:
+    """Which vectors hold NaN or infinity: (..., width) -> (...)."""
+    return ~torch.isfinite(tensor).all(-1)
 
 
 def _may_hold_garbage(tensor: Tensor) -> bool:

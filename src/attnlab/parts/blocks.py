@@ -5,7 +5,7 @@ Where the norm stands is the choice: `pre` normalises what a sub-layer reads (Xi
 `cross_attention` is a decoder block that also looks at a memory.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from attnlab.parts.feed_forward import FeedForward
 from attnlab.parts.heads import MultiHeadAttention
 from attnlab.parts.masks import Mask
 from attnlab.parts.norms import NormKind, make_norm
+from attnlab.shapes import require_choice
 from attnlab.sites import SitedModule
 
 NormPlace = Literal["pre", "post", "none"]
@@ -45,10 +46,7 @@ class Block(SitedModule):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if norm_place not in get_args(NormPlace):
-            raise WrongUsage(
-                f"norm_place must be one of {', '.join(get_args(NormPlace))}; got {norm_place!r}."
-            )
+        require_choice("norm_place", norm_place, NormPlace)
         self.norm_place = norm_place
 
         def make() -> nn.Module:
@@ -61,12 +59,9 @@ class Block(SitedModule):
         self.norm_feed_forward = make()
         self.feed_forward = feed_forward
         self.dropout = dropout
-        between = (
-            ("residual_between",)
-            if cross_attention is None
-            else ("residual_between", "residual_after_cross")
-        )
-        self.sites = ("residual_before", *between, "residual_after")
+        self.sites = ("residual_before", "residual_between", "residual_after")
+        if cross_attention is not None:
+            self.sites = (*self.sites[:2], "residual_after_cross", "residual_after")
 
     def forward(
         self,

@@ -4,15 +4,15 @@
 2016); or SwiGLU, `(silu(x W_gate) · x W_inner) W_outer` (Shazeer 2020).
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnlab.errors import WrongUsage
 from attnlab.parts.dropout import dropped
 from attnlab.parts.linear import Linear
+from attnlab.shapes import require_choice
 from attnlab.sites import SitedModule
 
 ActivationKind = Literal["relu", "gelu", "swiglu"]
@@ -33,11 +33,7 @@ class FeedForward(SitedModule):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if activation not in get_args(ActivationKind):
-            raise WrongUsage(
-                f"activation must be one of {', '.join(get_args(ActivationKind))}; got "
-                f"{activation!r}."
-            )
+        require_choice("activation", activation, ActivationKind)
         self.activation = activation
         self.gate = Linear(d_model, d_ff, bias=bias) if activation == "swiglu" else None
         self.inner = Linear(d_model, d_ff, bias=bias)

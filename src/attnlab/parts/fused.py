@@ -12,32 +12,24 @@ and a hook that wants a summary of the weights gets it from the same pass over t
 """
 
 import math
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.native import attention
 from attnlab.native.compiler import compiler_name
-from attnlab.parts.probes import Probe, compared, recalled, remember
+from attnlab.parts.probes import ComputePath, Probe, compared, recalled, remember
 
 AttentionPath = Literal["auto", "default", "native"]
 
-_FEWEST_KEYS = _FEWEST_QUERIES = (
-    256  # below these the call costs more than the quicker kernel saves
-)
+_FEWEST = 256  # keys, and queries, below which the call costs more than the kernel saves
 _FEWEST_SCORES = 2**20
 _LARGEST_SCALE = 1e3  # so that tame queries and keys have tame scores
 _MEMORY = "attention-path"
-_setting: AttentionPath | None = None
-_probe: Probe | None = None
 
 
 def native_output(
@@ -64,51 +56,37 @@ def takes_native(
     if torch.compiler.is_compiling():
         return False
     num_keys = key.shape[-2]
-    if num_keys < _FEWEST_KEYS or query.shape[-2] < _FEWEST_QUERIES:
+    if min(num_keys, query.shape[-2]) < _FEWEST:
         return False
     if math.prod(query.shape[:-1]) * num_keys < _FEWEST_SCORES:
         return False
-    tensors = [query, key, value, mask] if isinstance(mask, Tensor) else [query, key, value]
+    if not query.numel() or abs(scale) > _LARGEST_SCALE or _is_observed():
+        return False
+    tensors = [query, key, value]
+    if any(each.dtype != torch.float32 for each in tensors):
+        return False
+    if isinstance(mask, Tensor):
+        tensors.append(mask)
+    if not all(map(_is_plain, tensors)) or any(map(_is_differentiated, tensors)):
+        return False
+    return (not isinstance(mask, Tensor) or _pays(mask)) and _PATH.is_on()
+
+
+def _is_observed() -> bool:
+    """Does something transform torch's operations, or watch them, so that it has to see them?"""
     return (
-        all(map(_is_plain, tensors))
-        and all(each.dtype == torch.float32 for each in tensors[:3])
-        and query.numel() > 0
-        and abs(scale) <= _LARGEST_SCALE
-        and torch._C._get_tracing_state() is None
-        and not torch._C._are_functorch_transforms_active()
-        # Code that watches torch's functions and operations has to see them.
-        and torch._C._len_torch_function_stack() == torch._C._len_torch_dispatch_stack() == 0
-        and not torch.is_autocast_enabled("cpu")
-        and not (torch.is_grad_enabled() and any(each.requires_grad for each in tensors))
-        and not any(forward_ad.unpack_dual(each).tangent is not None for each in tensors)  # type: ignore[no-untyped-call]
-        and (not isinstance(mask, Tensor) or _pays(mask))
-        and _native_is_on()
+        torch._C._get_tracing_state() is not None
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_function_stack() > 0
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch.is_autocast_enabled("cpu")
     )
 
 
-@contextmanager
-def use_attention_path(path: AttentionPath) -> Iterator[None]:
-    """Choose the attention path inside the `with`; it wins over ATTNLAB_ATTENTION_PATH."""
-    global _setting  # noqa: PLW0603  a processor has one attention path, so this is process-wide by nature
-    before, _setting = _setting, _check_path(path)
-    try:
-        yield
-    finally:
-        _setting = before
-
-
-def attention_path_probe(*, fresh: bool = False) -> Probe:
-    """Compile our kernel and compare it with torch's, once a machine (`fresh` measures again)."""
-    global _probe  # noqa: PLW0603  remembered for the process
-    if _probe is None or fresh:
-        _probe = _measured(fresh=fresh)
-    return _probe
-
-
-def attention_path_in_use() -> Literal["default", "native"]:
-    """Return the path that long attentions take here, `auto` resolved; results depend on it to the
-    bit."""
-    return "native" if _native_is_on() else "default"
+def _is_differentiated(tensor: Tensor) -> bool:
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        return True
+    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def _is_plain(tensor: Tensor) -> bool:
@@ -127,25 +105,6 @@ def _pays(mask: Tensor) -> bool:
     return bool((mask[..., 0, -1] == float("-inf")).all())
 
 
-def _native_is_on() -> bool:
-    path = _setting or _check_path(os.environ.get("ATTNLAB_ATTENTION_PATH", "auto"))
-    if path == "auto":
-        return attention_path_probe().is_taken
-    if path == "native" and (reason := _reason_against()) is not None:
-        raise CouldNotRun(
-            f'the attention path "native" cannot be taken: {reason}. Use "auto" or "default".'
-        )
-    return path == "native"
-
-
-def _check_path(path: str) -> Any:
-    if path not in get_args(AttentionPath):
-        raise WrongUsage(
-            f"the attention path must be one of {', '.join(get_args(AttentionPath))}; got {path!r}."
-        )
-    return path
-
-
 @cache
 def _reason_against() -> str | None:
     """Return why our kernel cannot be used here: it does not compile, or its results are off."""
@@ -161,7 +120,7 @@ def _reason_against() -> str | None:
     return None if error < 1e-5 else f"its result is off by {error:.1e}"
 
 
-def _measured(*, fresh: bool) -> Probe:
+def _measured(fresh: bool) -> Probe:
     if compiler_name() is None:
         return Probe(None, False, str(attention.library()))
     known = None if fresh else recalled(_MEMORY)
@@ -188,3 +147,9 @@ def _example(
     numbers = torch.randn(1, heads, num_queries + 2 * num_keys, width, generator=source)
     query, keys = numbers[:, :, :num_queries], numbers[:, :, num_queries:]
     return query, keys[:, :, :num_keys], keys[:, :, num_keys:]
+
+
+_PATH = ComputePath("attention", "native", _measured, lambda: _reason_against())  # noqa: PLW0108  replaced in tests
+use_attention_path = _PATH.use
+attention_path_probe = _PATH.probe
+attention_path_in_use = _PATH.in_use

@@ -8,7 +8,7 @@ class serves self- and cross-attention: what is looked at is the argument `conte
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnlab.errors import WrongUsage
 from attnlab.parts.attend import (
@@ -19,7 +19,6 @@ from attnlab.parts.attend import (
     weighted_values,
 )
 from attnlab.parts.cache import LayerCache
-from attnlab.parts.linear import Linear
 from attnlab.parts.masks import Mask, as_tensor, refuse_zeros_and_ones
 from attnlab.parts.positions import Alibi, Rotary
 from attnlab.parts.projections import Projection, ProjectionKind, make_projection
@@ -257,10 +256,7 @@ def multi_head_attention(
             projections, d_model, heads, head_width, rank=rank, temperature=temperature, bias=bias
         )
 
-    output = Linear(d_model, d_model, bias=bias)
-    nn.init.xavier_uniform_(output.weight)
-    if output.bias is not None:
-        nn.init.zeros_(output.bias)
+    output = make_projection("dense", d_model, num_heads, head_width, bias=bias)
     shared = num_heads if num_kv_heads is None else num_kv_heads
     return MultiHeadAttention(
         query=projection(num_heads),

@@ -10,18 +10,14 @@ call than they gain, and gradients of any order stay available because the backw
 the same function.
 """
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from attnlab.errors import WrongUsage
-from attnlab.parts.probes import Probe, compared, recalled, remember
+from attnlab.parts.probes import ComputePath, Probe, compared, recalled, remember
 
 MatrixPath = Literal["auto", "default", "onednn"]
 
@@ -29,8 +25,6 @@ _SMALLEST_FLOPS = 5e7  # below this the call costs more than the faster product 
 # the share of the default's time before the other is taken for products that must be turned first
 _WORTH_TURNING = 0.8
 _MEMORY = "matrix-path"
-_setting: MatrixPath | None = None
-_probe: Probe | None = None
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -45,7 +39,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         and not torch._C._are_functorch_transforms_active()
         and not torch.is_autocast_enabled("cpu")
         and not _has_tangent(x, weight, bias)
-        and _onednn_is_on()
+        and _PATH.is_on()
     ):
         # The op itself has no derivative: a frozen weight with a trainable bias must not slip past.
         if torch.is_grad_enabled() and any(
@@ -84,32 +78,6 @@ class Linear(nn.Module):
     def extra_repr(self) -> str:
         """What printing the module shows of it."""
         return f"{self.in_features} -> {self.out_features}, bias={self.bias is not None}"
-
-
-@contextmanager
-def use_matrix_path(path: MatrixPath) -> Iterator[None]:
-    """Choose the matrix path inside the `with`; it wins over ATTNLAB_MATRIX_PATH."""
-    global _setting  # noqa: PLW0603  a processor has one matrix path, so this is process-wide by nature
-    before, _setting = _setting, _check_path(path)
-    try:
-        yield
-    finally:
-        _setting = before
-
-
-def matrix_path_probe(*, fresh: bool = False) -> Probe:
-    """Compare the two paths on this processor, or recall what was found (`fresh` measures
-    again)."""
-    global _probe  # noqa: PLW0603  remembered for the process
-    if _probe is None or fresh:
-        _probe = (None if fresh else recalled(_MEMORY)) or _measured()
-    return _probe
-
-
-def matrix_path_in_use() -> Literal["default", "onednn"]:
-    """Return the path that large products take here, `auto` resolved; results depend on it to the
-    bit."""
-    return "onednn" if _onednn_is_on() else "default"
 
 
 class _OneDNNLinear(torch.autograd.Function):
@@ -153,22 +121,10 @@ def _has_tangent(*tensors: Tensor | None) -> bool:
     )
 
 
-def _onednn_is_on() -> bool:
-    path = _setting or _check_path(os.environ.get("ATTNLAB_MATRIX_PATH", "auto"))
-    if path == "auto":
-        return matrix_path_probe().is_taken
-    return path == "onednn"
-
-
-def _check_path(path: str) -> Any:
-    if path not in get_args(MatrixPath):
-        raise WrongUsage(
-            f"the matrix path must be one of {', '.join(get_args(MatrixPath))}; got {path!r}."
-        )
-    return path
-
-
-def _measured() -> Probe:
+def _measured(fresh: bool) -> Probe:
+    known = None if fresh else recalled(_MEMORY)
+    if known is not None:
+        return known
     source = torch.Generator().manual_seed(0)
     x = torch.randn(512, 512, generator=source)
     weight = torch.randn(512, 512, generator=source)
@@ -184,3 +140,9 @@ def _measured() -> Probe:
     except (AttributeError, RuntimeError) as error:
         return Probe(None, False, f"oneDNN's linear is not in this torch ({type(error).__name__})")
     return remember(_MEMORY, ratio)
+
+
+_PATH = ComputePath("matrix", "onednn", _measured)
+use_matrix_path = _PATH.use
+matrix_path_probe = _PATH.probe
+matrix_path_in_use = _PATH.in_use

@@ -7,7 +7,9 @@ key), so they combine with `&` and `|`, or with `both` and `either`, which also 
 positions, as in generation with a cache.
 """
 
-from collections.abc import Iterable, Sequence
+import functools
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import torch
@@ -17,11 +19,10 @@ from attnlab.errors import WrongUsage
 from attnlab.shapes import require_integer
 
 Mask: TypeAlias = Tensor | Literal["causal"] | None
+Device: TypeAlias = torch.device | str | None
 
 
-def causal_mask(
-    num_queries: int, num_keys: int | None = None, *, device: torch.device | str | None = None
-) -> Tensor:
+def causal_mask(num_queries: int, num_keys: int | None = None, *, device: Device = None) -> Tensor:
     """Each query sees itself and what came before: (query, key).
 
     >>> causal_mask(3).int()
@@ -34,7 +35,7 @@ def causal_mask(
 
 
 def anti_causal_mask(
-    num_queries: int, num_keys: int | None = None, *, device: torch.device | str | None = None
+    num_queries: int, num_keys: int | None = None, *, device: Device = None
 ) -> Tensor:
     """Mask where each query sees itself and later positions, (query, key): a leak for tests to
     catch."""
@@ -43,11 +44,7 @@ def anti_causal_mask(
 
 
 def sliding_window_mask(
-    num_queries: int,
-    window: int,
-    num_keys: int | None = None,
-    *,
-    device: torch.device | str | None = None,
+    num_queries: int, window: int, num_keys: int | None = None, *, device: Device = None
 ) -> Tensor:
     """Mask where each query sees the last `window` positions, itself included (Beltagy et al.
     2020)."""
@@ -56,14 +53,14 @@ def sliding_window_mask(
     return (keys <= queries) & (keys > queries - window)
 
 
-def prefix_mask(length: int, prefix: int, *, device: torch.device | str | None = None) -> Tensor:
+def prefix_mask(length: int, prefix: int, *, device: Device = None) -> Tensor:
     """Mask where all see the first `prefix` positions, the rest causal (Raffel et al. 2020, figure
     4)."""
     require_integer("prefix", prefix, low=0)
     return causal_mask(length, device=device) | (torch.arange(length, device=device) < prefix)
 
 
-def block_mask(lengths: Sequence[int], *, device: torch.device | str | None = None) -> Tensor:
+def block_mask(lengths: Sequence[int], *, device: Device = None) -> Tensor:
     """Mask for several sequences packed into one row: each sees only itself, (query, key).
 
     >>> block_mask([1, 2]).int()
@@ -79,9 +76,7 @@ def block_mask(lengths: Sequence[int], *, device: torch.device | str | None = No
     return number.unsqueeze(-1) == number
 
 
-def padding_mask(
-    lengths: Tensor | Sequence[int], length: int, *, device: torch.device | str | None = None
-) -> Tensor:
+def padding_mask(lengths: Tensor | Sequence[int], length: int, *, device: Device = None) -> Tensor:
     """Mask that hides the padding after each row's real tokens: (batch, 1, 1, key).
 
     Args:
@@ -109,7 +104,7 @@ def cut_edges(
     num_queries: int,
     num_keys: int | None = None,
     *,
-    device: torch.device | str | None = None,
+    device: Device = None,
 ) -> Tensor:
     """Everything is allowed but the named (query, key) edges: (query, key)."""
     mask = torch.ones(
@@ -128,10 +123,7 @@ def cut_edges(
 
 def both(*masks: Tensor | None) -> Tensor | None:
     """Allow what all of the masks allow; None allows everything."""
-    result = None
-    for mask in _boolean(masks):
-        result = mask if result is None else result & mask
-    return result
+    return _joined(operator.and_, masks)
 
 
 def either(*masks: Tensor | None) -> Tensor | None:
@@ -140,15 +132,10 @@ def either(*masks: Tensor | None) -> Tensor | None:
         raise WrongUsage("either needs at least one mask; got none.")
     if any(mask is None for mask in masks):
         return None
-    result = None
-    for mask in _boolean(masks):
-        result = mask if result is None else result | mask
-    return result
+    return _joined(operator.or_, masks)
 
 
-def as_tensor(
-    mask: Mask, num_queries: int, num_keys: int, device: torch.device | str | None = None
-) -> Tensor | None:
+def as_tensor(mask: Mask, num_queries: int, num_keys: int, device: Device = None) -> Tensor | None:
     """Make the word "causal" a tensor; leave everything else as it is."""
     if isinstance(mask, str):
         if mask != "causal":
@@ -211,9 +198,7 @@ def refuse_zeros_and_ones(mask: object) -> None:
         )
 
 
-def _places(
-    num_queries: int, num_keys: int | None, device: torch.device | str | None
-) -> tuple[Tensor, Tensor]:
+def _places(num_queries: int, num_keys: int | None, device: Device) -> tuple[Tensor, Tensor]:
     """Return the positions of the queries (query, 1) and keys (key,), both ending together."""
     require_integer("the number of queries", num_queries, low=0)
     num_keys = (
@@ -223,11 +208,13 @@ def _places(
     return queries.unsqueeze(-1), torch.arange(num_keys, device=device)
 
 
-def _boolean(masks: Iterable[Tensor | None]) -> list[Tensor]:
+def _joined(
+    join: Callable[[Tensor, Tensor], Tensor], masks: Iterable[Tensor | None]
+) -> Tensor | None:
     kept = [mask for mask in masks if mask is not None]
     for mask in kept:
         if mask.dtype != torch.bool:
             raise WrongUsage(
                 f"only boolean masks can be combined; got {mask.dtype}. Add float masks up instead."
             )
-    return kept
+    return functools.reduce(join, kept) if kept else None

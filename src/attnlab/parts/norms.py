@@ -5,13 +5,13 @@ of the same formulas (a test holds the two together), because a norm written out
 over the data.
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from attnlab.errors import WrongUsage
+from attnlab.shapes import require_choice
 
 NormKind = Literal["layer", "rms"]
 
@@ -66,6 +66,5 @@ class RMSNorm(nn.Module):
 
 def make_norm(kind: NormKind, d_model: int) -> LayerNorm | RMSNorm:
     """Make a norm by its kind."""
-    if kind not in get_args(NormKind):
-        raise WrongUsage(f"norm must be one of {', '.join(get_args(NormKind))}; got {kind!r}.")
+    require_choice("norm", kind, NormKind)
     return LayerNorm(d_model) if kind == "layer" else RMSNorm(d_model)

@@ -18,6 +18,18 @@ from attnlab.errors import WrongUsage
 
 Floats = NDArray[np.float64]
 
+_AXES = {
+    "Km": ("feature", "channel"),
+    "Qm": ("feature", "channel"),
+    "Vm": ("feature", "component"),
+    "K": ("key", "channel"),
+    "Q": ("query", "channel"),
+    "V": ("key", "component"),
+    "attention": ("query", "key"),
+    "output": ("query", "component"),
+}
+"""What the rows and the columns of each panel are."""
+
 _ORDINARY = 1e-9  # a panel whose numbers are nearer to each other than this is called constant
 
 
@@ -89,34 +101,27 @@ class Panels(NamedTuple):
         Names that are not given are numbers, counted from 1. A number that is not finite leaves its
         cell blank.
         """
-        tokens = _names("tokens", tokens, len(self.K))
-        features = _names("features", features, len(self.Km))
-        outputs = _names("outputs", outputs, self.Vm.shape[1])
-        channels = _names("channels", None, self.Km.shape[1])
+        labels = {
+            "query": _names("tokens", tokens, len(self.K)),
+            "feature": _names("features", features, len(self.Km)),
+            "component": _names("outputs", outputs, self.Vm.shape[1]),
+            "channel": _names("channels", None, self.Km.shape[1]),
+        }
+        labels["key"] = labels["query"]
         drawn = []
         for name, panel in self._asdict().items():
             low, high, words = _range(name, panel)
-            row_labels, row_title = tokens, "query"
-            if name in ("Km", "Qm", "Vm"):
-                row_labels, row_title = features, "feature"
-            elif name in ("K", "V"):
-                row_title = "key"
-            column_labels, column_title = channels, "channel"
-            if name == "attention":
-                column_labels, column_title = tokens, "key"
-            elif name in ("Vm", "V", "output"):
-                column_labels, column_title = outputs, "component"
+            rows, columns = _AXES[name]
+            cells = panel.astype(object)
+            cells[~np.isfinite(panel)] = None
             drawn.append(
                 {
                     "title": f"{name} {who}".rstrip() + f": {words}",
-                    "rows": [
-                        [value if math.isfinite(value) else None for value in row]
-                        for row in panel.tolist()
-                    ],
-                    "row_labels": row_labels,
-                    "column_labels": column_labels,
-                    "row_title": row_title,
-                    "column_title": column_title,
+                    "rows": cells.tolist(),
+                    "row_labels": labels[rows],
+                    "column_labels": labels[columns],
+                    "row_title": rows,
+                    "column_title": columns,
                     "low": low,
                     "high": high,
                 }
@@ -181,11 +186,9 @@ class NumpyTransformer:
         """Compute the output of one sequence, (length, input_dim), and keep every step."""
         x = _matrix_of("x", x, "(length, input_dim)")
         if x.ndim != 2 or x.shape[1] != self.input_dim or len(x) == 0:
-            hint = (
-                "; this takes one sequence, without a batch axis, such as x[0]"
-                if x.ndim == 3
-                else ""
-            )
+            hint = ""
+            if x.ndim == 3:
+                hint = "; this takes one sequence, without a batch axis, such as x[0]"
             raise WrongUsage(
                 f"x must have shape (length, {self.input_dim}), length at least 1; got "
                 f"{x.shape}{hint}."
@@ -217,31 +220,32 @@ class NumpyTransformer:
             B       4.000
         """
         found = self.panels(x)
-        names = (
-            list(tokens) if tokens is not None else [str(place) for place in range(len(found.K))]
-        )
+        names = list(map(str, range(len(found.K)))) if tokens is None else list(tokens)
         if len(names) != len(found.K):
             raise WrongUsage(
                 f"tokens must name each of the {len(found.K)} inputs; got {len(names)} names."
             )
         rows = "[x ; pos]" if self.pos is not None else "x"
-        width = found.Km.shape[1]
-        features = [str(feature) for feature in range(len(found.Km))]
-        lines = [
-            *_block("Km makes keys", found.Km, features),
-            *_block("Qm makes queries", found.Qm, features),
-            *_block("Vm makes values", found.Vm, features),
-            *_block(f"K = {rows} Km", found.K, names),
-            *_block(f"Q = {rows} Qm", found.Q, names),
-            *_block(f"V = {rows} Vm", found.V, names),
-            *_block(
-                f"attention = softmax(Q Kᵀ / √{width})",
-                found.attention,
-                names,
+        titles = {
+            "Km": ("Km makes keys", ""),
+            "Qm": ("Qm makes queries", ""),
+            "Vm": ("Vm makes values", ""),
+            "K": (f"K = {rows} Km", ""),
+            "Q": (f"Q = {rows} Qm", ""),
+            "V": (f"V = {rows} Vm", ""),
+            "attention": (
+                f"attention = softmax(Q Kᵀ / √{found.Km.shape[1]})",
                 ": where each token looks",
             ),
-            *_block("output = attention V", found.output, names),
-        ]
+            "output": ("output = attention V", ""),
+        }
+        lines = []
+        for name, (title, meaning) in titles.items():
+            matrix = getattr(found, name)
+            lines.append(f"{title}, {matrix.shape}{meaning}")
+            own = range(len(matrix)) if _AXES[name][0] == "feature" else names
+            for label, row in zip(own, matrix, strict=True):
+                lines.append(f"    {label:<4}" + "".join(f"{value:9.3f}" for value in row))
         return "\n".join(lines)
 
 
@@ -297,12 +301,3 @@ def _range(name: str, panel: Floats) -> tuple[float, float, str]:
 def _short(value: float) -> str:
     text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
-
-
-def _block(title: str, matrix: Floats, names: Sequence[str], meaning: str = "") -> list[str]:
-    shape = "(" + ", ".join(str(size) for size in matrix.shape) + ")"
-    rows = [
-        f"    {name:<4}" + "".join(f"{value:9.3f}" for value in row)
-        for name, row in zip(names, matrix, strict=True)
-    ]
-    return [f"{title}, {shape}{meaning}", *rows]

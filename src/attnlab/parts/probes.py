@@ -1,28 +1,97 @@
-"""Probes: which of two ways to compute is quicker here, measured once a machine and remembered.
+"""Paths: two ways to compute, of which one is chosen by order, or measured to be quicker here.
 
-Remembered, so that two runs on one machine always compute alike.
+What is measured is remembered, once a machine, so that two runs on it always compute alike.
 """
 
 import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import torch
+
+from attnlab.errors import CouldNotRun, WrongUsage
 
 WORTH_IT = 0.95
 """Another way is taken when it needs less than this share of the default's time."""
 
 
-class Probe(NamedTuple):
+@dataclass(frozen=True)
+class Probe:
     """What a probe found: the other way's time over the default's, and whether it is taken."""
 
     ratio: float | None
     is_taken: bool
     reason: str
+
+
+class ComputePath:
+    """A choice between torch's way, "default", and another one: by the setting, else by the
+    environment, and with "auto" by a probe. A processor has one, so it holds for the process.
+
+    what: such as "matrix". other: the name of the other way. measure: makes a probe (`fresh`
+    ignores what is remembered). reason_against: why the other way cannot be taken, if so.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        other: str,
+        measure: Callable[[bool], Probe],
+        reason_against: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._what, self._other, self._measure = what, other, measure
+        self._reason_against = reason_against
+        self.setting: str | None = None
+        self.found: Probe | None = None
+
+    @contextmanager
+    def use(self, path: str) -> Iterator[None]:
+        """Choose the path inside the `with`; it wins over the environment."""
+        before, self.setting = self.setting, self._checked(path)
+        try:
+            yield
+        finally:
+            self.setting = before
+
+    def probe(self, *, fresh: bool = False) -> Probe:
+        """Compare the two ways on this processor, or recall what was found (`fresh` measures
+        again)."""
+        if self.found is None or fresh:
+            self.found = self._measure(fresh)
+        return self.found
+
+    def is_on(self) -> bool:
+        """Is the other way taken?"""
+        variable = f"ATTNLAB_{self._what.upper()}_PATH"
+        path = self.setting or self._checked(os.environ.get(variable, "auto"))
+        if path == "auto":
+            return self.probe().is_taken
+        if path == "default":
+            return False
+        if (reason := self._reason_against()) is not None:
+            raise CouldNotRun(
+                f'the {self._what} path "{path}" cannot be taken: {reason}. Use "auto" or '
+                '"default".'
+            )
+        return True
+
+    def in_use(self) -> Any:
+        """Return the path that is taken here, "auto" resolved; results depend on it to the bit."""
+        return self._other if self.is_on() else "default"
+
+    def _checked(self, path: str) -> str:
+        names = ("auto", "default", self._other)
+        if path not in names:
+            raise WrongUsage(
+                f"the {self._what} path must be one of {', '.join(names)}; got {path!r}."
+            )
+        return path
 
 
 def compared(default: Callable[[], object], other: Callable[[], object], rounds: int) -> float:

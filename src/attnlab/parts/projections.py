@@ -5,14 +5,14 @@
 `strict`, times a free base matrix, element by element, it is `gated`.
 """
 
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.parts.linear import Linear, linear
-from attnlab.shapes import require_integer
+from attnlab.shapes import require_choice, require_integer
 
 ProjectionKind = Literal["dense", "gated", "strict"]
 
@@ -117,10 +117,7 @@ def make_projection(
         if dense.bias is not None:
             nn.init.zeros_(dense.bias)
         return dense
-    if kind not in get_args(ProjectionKind):
-        raise WrongUsage(
-            f"projections must be one of {', '.join(get_args(ProjectionKind))}; got {kind!r}."
-        )
+    require_choice("projections", kind, ProjectionKind)
     if rank is None:
         raise WrongUsage(f"{kind} projections need a rank; got none.")
     return FactorisedProjection(

@@ -33,16 +33,18 @@ SOFTMAXES = (
 )
 _SUBTRACTIONS = (torch.sub, torch.subtract, torch.Tensor.sub, torch.Tensor.__sub__)
 
+Compute = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""Computes the heads' outputs, (batch, head, query, width), from query, key, value and the edited
+mask; None for the model's own mask."""
+
 
 @dataclass(frozen=True)
 class ForeignAttention:
     """The arguments of one attention in a foreign model, and the functions that compute it.
 
     query (batch, head, query, width) · key, value (batch, kv_head, key, width) · mask, scale: as
-    `attend` takes them, every bias in the mask. fused and open compute the heads' outputs, (batch,
-    head, query, width), from query, key, value and an edit of the mask; open calls a softmax that
-    can be intercepted. is_native: fused is our own kernel, which can make a summary in the same
-    pass.
+    `attend` takes them, every bias in the mask · open: calls a softmax that can be intercepted ·
+    is_native: fused is our own kernel, which can make a summary in the same pass.
     """
 
     query: Tensor
@@ -50,177 +52,9 @@ class ForeignAttention:
     value: Tensor
     mask: Mask
     scale: float | None
-    fused: Callable[[Tensor, Tensor, Tensor, "MaskEdit"], Tensor]
-    open: Callable[[Tensor, Tensor, Tensor, "MaskEdit"], Tensor]
+    fused: Compute
+    open: Compute
     is_native: bool = False
-
-
-@dataclass(frozen=True)
-class MaskEdit:
-    """A mask that was edited at the hook point; `is_changed` False: the model's own is used."""
-
-    mask: Mask = None
-    is_changed: bool = False
-
-
-def hooked_attention(
-    point: SitedModule, asked: ForeignAttention, *, is_cross: bool, is_lazy: bool
-) -> Tensor:
-    """Compute one attention with its hook point; return the heads' outputs, (batch, head, query,
-    width).
-
-    is_cross: keys and values come from another sequence than the queries. is_lazy: weights can be
-    computed later from queries, keys and the mask.
-    """
-    if not point.is_hooked:
-        compute = asked.open if is_explicit() else asked.fused
-        return compute(asked.query, asked.key, asked.value, MaskEdit())
-    query = point.visit("query", asked.query)
-    key = point.visit("key", asked.key)
-    value = point.visit("value", asked.value)
-    mask, edit = asked.mask, _edited_mask(point, asked.mask, query, key)
-    if edit.is_changed:
-        mask = edit.mask
-    wanted = ("scores", "weights")
-    is_open = is_explicit() or point.wants(*wanted, to_change=True)
-    is_open = is_open or (not is_lazy and point.wants(*wanted))
-    # A hook that only reads can compute the weights later, unless another one edits them now.
-    is_shown = is_open and point.wants(*wanted)
-    place = OutputPlace() if asked.is_native and not is_open else None
-    point.watch(
-        AttentionCall(
-            query, key, value, mask, asked.scale, is_shown, is_cross, place, is_whole=is_lazy
-        )
-    )
-    heads = point.supplied("heads")
-    if heads is None and place is not None:
-        heads = place.output
-    if heads is None and is_open:
-        with _SoftmaxMode(point, key.shape[-2], may_be_dead=edit.is_changed):
-            heads = asked.open(query, key, value, edit)
-    elif heads is None:
-        heads = asked.fused(query, key, value, edit)
-    return point.visit("heads", heads)
-
-
-def _edited_mask(point: SitedModule, mask: Mask, query: Tensor, key: Tensor) -> MaskEdit:
-    """Show the mask at the hook point and return the edit of it."""
-    if not point.wants("mask"):
-        return MaskEdit()
-    sizes = query.shape[-2], key.shape[-2]
-    tensor = as_tensor(mask, *sizes, query.device)
-    if tensor is None and point.wants("mask", to_change=True):
-        tensor = torch.ones(*sizes, dtype=torch.bool, device=query.device)
-    if tensor is None:
-        return MaskEdit()
-    found = point.visit("mask", tensor)
-    return MaskEdit() if found is tensor else MaskEdit(found, True)
-
-
-@dataclass(frozen=True)
-class _Lowered:
-    """Scores from which a number for each row was subtracted, as some models do before the
-    softmax."""
-
-    scores: Tensor
-    raw: Tensor
-    by: Tensor
-
-
-class _SoftmaxMode(TorchFunctionMode):
-    """Intercepts the softmax of one attention: its input are the scores, its output the weights.
-
-    Args:
-        point: the hook point.
-        num_keys: columns that are keys; a softmax with one more has a sink in the last, which is
-            not shown.
-        may_be_dead: the mask was edited, so that a query may have no key left.
-    """
-
-    def __init__(self, point: SitedModule, num_keys: int, *, may_be_dead: bool = False) -> None:
-        super().__init__()
-        self._point, self._num_keys, self._may_be_dead = point, num_keys, may_be_dead
-        self._lowered: _Lowered | None = None
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Intercept a softmax, and note a subtraction that may come before it."""
-        kwargs = kwargs or {}
-        if func in SOFTMAXES:
-            given = args[0] if args else kwargs["input"]
-            lowered = self._lowered
-            if lowered is not None and lowered.scores is not given:
-                lowered = None
-            return hooked_softmax(
-                self._point,
-                self._num_keys,
-                func,
-                args,
-                kwargs,
-                may_be_dead=self._may_be_dead,
-                lowered=lowered,
-            )
-        output = func(*args, **kwargs)
-        if func in _SUBTRACTIONS and isinstance(args[1], Tensor) and args[1].shape[-1:] == (1,):
-            self._lowered = _Lowered(output, args[0], args[1])
-        return output
-
-
-def hooked_softmax(
-    point: SitedModule,
-    num_keys: int,
-    function: Callable[..., Tensor],
-    args: Any,
-    kwargs: dict[str, Any],
-    *,
-    may_be_dead: bool = False,
-    lowered: _Lowered | None = None,
-) -> Tensor:
-    """Compute a softmax over keys, and show its scores (before they were lowered) and weights at
-    the hook point."""
-    given: Tensor = args[0] if args else kwargs["input"]
-    scores = given
-    if point.wants("scores"):
-        shown = _shown((given if lowered is None else lowered.raw)[..., :num_keys])
-        found = point.visit("scores", shown)
-        if found is not shown:
-            found = found if lowered is None else found - lowered.by
-            scores = _edited_scores(found, given, shown, num_keys)
-    dead = None
-    if may_be_dead or scores is not given:
-        # A row whose keys were all blocked by an edit gets zeros, as in our own attention.
-        dead = (scores == float("-inf")).all(-1, keepdim=True)
-        if not may_be_dead:  # a row without keys before any edit keeps the model's own result
-            dead = dead & ~(given == float("-inf")).all(-1, keepdim=True)
-        scores = scores.masked_fill(dead, 0.0)
-    if args:
-        weights = function(scores, *args[1:], **kwargs)
-    else:
-        weights = function(**{**kwargs, "input": scores})
-    if dead is not None:
-        weights = weights.masked_fill(dead, 0.0)
-    if not point.wants("weights"):
-        return weights
-    shown = weights[..., :num_keys]
-    found = point.visit("weights", shown)
-    if found is shown:
-        return weights
-    found = found.to(weights.dtype)
-    if weights.shape[-1] == num_keys:
-        return found
-    return torch.cat((found, weights[..., num_keys:]), -1)
-
-
-def _shown(scores: Tensor) -> Tensor:
-    """Return scores with -inf in the place of the very negative numbers of a mask."""
-    return scores.masked_fill(scores <= torch.finfo(scores.dtype).min / 2, float("-inf"))
-
-
-def _edited_scores(found: Tensor, given: Tensor, shown: Tensor, num_keys: int) -> Tensor:
-    """Replace the given scores by edited ones; rows that had no key, and still have none, stay."""
-    was_dead = (shown == float("-inf")).all(-1, keepdim=True)
-    is_dead = (found == float("-inf")).all(-1, keepdim=True)
-    scores = torch.where(was_dead & is_dead, given[..., :num_keys], found.to(given.dtype))
-    return scores if given.shape[-1] == num_keys else torch.cat((scores, given[..., num_keys:]), -1)
 
 
 class AttentionPoint(SitedModule):
@@ -240,13 +74,7 @@ class AttentionPoint(SitedModule):
     is_lazy = False
 
     def __init__(
-        self,
-        sites: Sequence[str],
-        *,
-        backend: str,
-        num_heads: int,
-        num_kv_heads: int,
-        is_cross: bool = False,
+        self, sites: Sequence[str], backend: str, num_heads: int, num_kv_heads: int, is_cross: bool
     ) -> None:
         super().__init__()
         self.sites = tuple(sites)
@@ -256,7 +84,47 @@ class AttentionPoint(SitedModule):
     def forward(self, asked: ForeignAttention) -> Tensor:
         """Compute one attention; return its heads' outputs, (batch, head, query, width)."""
         self.check_heads(asked.query.shape[1])
-        return hooked_attention(self, asked, is_cross=self.is_cross, is_lazy=self.is_lazy)
+        if not self.is_hooked:
+            compute = asked.open if is_explicit() else asked.fused
+            return compute(asked.query, asked.key, asked.value, None)
+        query = self.visit("query", asked.query)
+        key = self.visit("key", asked.key)
+        value = self.visit("value", asked.value)
+        edited = self._edited_mask(asked.mask, query, key)
+        mask = asked.mask if edited is None else edited
+        is_shown = self.wants("scores", "weights")
+        is_open = is_explicit() or self.wants("scores", "weights", to_change=True)
+        is_open = is_open or (is_shown and not self.is_lazy)
+        place = OutputPlace() if asked.is_native and not is_open else None
+        # A hook that only reads can compute the weights later, unless another one edits them now.
+        self.watch(
+            AttentionCall(
+                query, key, value, mask, asked.scale,
+                is_open and is_shown, self.is_cross, place, is_whole=self.is_lazy,
+            )
+        )  # fmt: skip
+        heads = self.supplied("heads")
+        if heads is None and place is not None:
+            heads = place.output
+        if heads is None and is_open:
+            with _SoftmaxMode(self, key.shape[-2], may_be_dead=edited is not None):
+                heads = asked.open(query, key, value, edited)
+        elif heads is None:
+            heads = asked.fused(query, key, value, edited)
+        return self.visit("heads", heads)
+
+    def _edited_mask(self, mask: Mask, query: Tensor, key: Tensor) -> Tensor | None:
+        """Show the mask, and return it if it was edited."""
+        if not self.wants("mask"):
+            return None
+        sizes = query.shape[-2], key.shape[-2]
+        tensor = as_tensor(mask, *sizes, query.device)
+        if tensor is None and self.wants("mask", to_change=True):
+            tensor = torch.ones(*sizes, dtype=torch.bool, device=query.device)
+        if tensor is None:
+            return None
+        found = self.visit("mask", tensor)
+        return None if found is tensor else found
 
     def check_heads(self, number: int) -> None:
         """Raise if a hook is installed and the number of heads is not the one that was traced."""
@@ -264,9 +132,12 @@ class AttentionPoint(SitedModule):
             raise CouldNotRun(
                 f"an attention of {self.layout.num_heads} heads has {number} in this pass, so "
                 "what was taken for its heads is something else (positions, or inputs): "
-                "heads must be the second axis of the input of the softmax or of "
-                "scaled_dot_product_attention, (batch, head, query, key or width)."
+                "heads must be the second axis, (batch, head, query, key or width)."
             )
+
+    def unfolded(self, values: Tensor) -> Tensor:
+        """Reshape (batch · head, …) to (batch, head, …)."""
+        return values.reshape(-1, self.layout.num_heads, *values.shape[1:])
 
     def extra_repr(self) -> str:
         """Return the text of this part in `print(model)`."""
@@ -275,15 +146,120 @@ class AttentionPoint(SitedModule):
         return f"{num_heads} heads{shared}, backend {self.backend}"
 
 
-class FeedForwardPoint(SitedModule):
-    """The hook point of a block's feed-forward part."""
+@dataclass(frozen=True)
+class _Lowered:
+    """Scores from which a number for each row was subtracted, as some models do before the
+    softmax."""
 
-    sites = ("hidden", "output")
+    scores: Tensor
+    raw: Tensor
+    by: Tensor
+
+
+class _SoftmaxMode(TorchFunctionMode):
+    """Intercepts the softmax of one attention: its input are the scores, its output the weights."""
+
+    def __init__(self, point: SitedModule, num_keys: int, *, may_be_dead: bool) -> None:
+        super().__init__()
+        self._point, self._num_keys, self._may_be_dead = point, num_keys, may_be_dead
+        self._lowered: _Lowered | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Intercept a softmax, and note a subtraction that may come before it."""
+        kwargs = kwargs or {}
+        if func in SOFTMAXES:
+            given, compute = softmax_parts(func, args, kwargs)
+            lowered = self._lowered
+            if lowered is not None and lowered.scores is not given:
+                lowered = None
+            return hooked_softmax(
+                self._point, self._num_keys, given, compute, lowered, may_be_dead=self._may_be_dead
+            )
+        output = func(*args, **kwargs)
+        if func in _SUBTRACTIONS and isinstance(args[1], Tensor) and args[1].shape[-1:] == (1,):
+            self._lowered = _Lowered(output, args[0], args[1])
+        return output
+
+
+def softmax_parts(
+    func: Callable[..., Tensor], args: Any, kwargs: dict[str, Any]
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Return the input of a softmax, and the function that computes it of another input."""
+    if args:
+        return args[0], lambda given: func(given, *args[1:], **kwargs)
+    return kwargs["input"], lambda given: func(**{**kwargs, "input": given})
+
+
+def hooked_softmax(
+    point: SitedModule,
+    num_keys: int,
+    given: Tensor,
+    compute: Callable[[Tensor], Tensor],
+    lowered: _Lowered | None = None,
+    *,
+    may_be_dead: bool = False,
+) -> Tensor:
+    """Compute a softmax over keys, and show its scores (before they were lowered) and weights at
+    the hook point.
+
+    num_keys: columns that are keys; a softmax with one more has a sink in the last, which is not
+    shown. may_be_dead: the mask was edited, so that a query may have no key left.
+    """
+    scores, dead = given, None
+    if point.wants("scores"):
+        shown = with_infinities((given if lowered is None else lowered.raw)[..., :num_keys])
+        found = point.visit("scores", shown)
+        if found is not shown:
+            found = found if lowered is None else found - lowered.by
+            # Rows that had no key, and still have none, stay.
+            stays = _has_no_key(shown) & _has_no_key(found)
+            kept = torch.where(stays, given[..., :num_keys], found.to(given.dtype))
+            scores = _with_sink(kept, given, num_keys)
+    if may_be_dead or scores is not given:
+        # A row whose keys were all blocked by an edit gets zeros, as in our own attention.
+        dead = _has_no_key(scores)
+        if not may_be_dead:  # a row without keys before any edit keeps the model's own result
+            dead = dead & ~_has_no_key(given)
+        scores = scores.masked_fill(dead, 0.0)
+    weights = compute(scores)
+    if dead is not None:
+        weights = weights.masked_fill(dead, 0.0)
+    if not point.wants("weights"):
+        return weights
+    shown = weights[..., :num_keys]
+    found = point.visit("weights", shown)
+    if found is shown:
+        return weights
+    found = found.to(weights.dtype)
+    return _with_sink(found, weights, num_keys)
+
+
+def with_infinities(values: Tensor) -> Tensor:
+    """Return scores, or an added mask, with -inf in the place of very negative numbers."""
+    return values.masked_fill(values <= torch.finfo(values.dtype).min / 2, float("-inf"))
+
+
+def causal(query: Tensor, key: Tensor) -> Mask:
+    """Return the causal mask of foreign models, which begins with the first query and key."""
+    sizes = query.shape[-2], key.shape[-2]
+    if sizes[0] == sizes[1]:
+        return "causal"
+    return torch.ones(*sizes, dtype=torch.bool, device=query.device).tril()
+
+
+def _has_no_key(scores: Tensor) -> Tensor:
+    return (scores == float("-inf")).all(-1, keepdim=True)
+
+
+def _with_sink(values: Tensor, whole: Tensor, num_keys: int) -> Tensor:
+    if whole.shape[-1] == num_keys:
+        return values
+    return torch.cat((values, whole[..., num_keys:]), -1)
 
 
 class BlockPoint(SitedModule):
-    """The hook point of one block: an attention, perhaps a cross-attention, a feed-forward part,
-    the residual stream."""
+    """The hook point of one block (an attention, perhaps a cross-attention, a feed-forward part,
+    the residual stream), or of its feed-forward part."""
 
     def __init__(self, sites: Sequence[str], parts: dict[str, SitedModule]) -> None:
         super().__init__()
@@ -328,9 +304,7 @@ def turned(value: Tensor, form: str) -> Tensor:
 
 def turned_back(value: Tensor, form: str) -> Tensor:
     """Give the stream of plain torch its own axes again."""
-    if form == "length first":
-        return value.transpose(0, 1)
-    return value[0] if form == "one input" else value
+    return value[0] if form == "one input" else turned(value, form)
 
 
 def stream_of(args: Any, kwargs: dict[str, Any]) -> tuple[Tensor, Callable[[Tensor], Any]]:
@@ -351,9 +325,8 @@ def with_value(output: Any, new: Tensor, found: Tensor) -> Any:
     if isinstance(output, Tensor):
         return new
     if isinstance(output, tuple | list):
-        index = next(place for place, each in enumerate(output) if each is found)
-        changed = (*output[:index], new, *output[index + 1 :])
-        return changed if isinstance(output, tuple) else list(changed)
+        changed = [new if each is found else each for each in output]
+        return tuple(changed) if isinstance(output, tuple) else changed
     name = next(name for name, each in output.items() if each is found)
     output[name] = new
     return output

@@ -5,8 +5,10 @@ They are installed only while a hook of ours is, and only where it asks for a si
 its own attention, and what says which tokens are read. Closing the exit stack removes them all.
 """
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,14 +28,14 @@ from attnlab.pretrained.attention_call import (
 )
 from attnlab.pretrained.backends.functions import Functions
 from attnlab.pretrained.backends.multi_head import left_out
-from attnlab.pretrained.backends.registry import attentions_hooked, reorders_recorded
+from attnlab.pretrained.backends.registry import Finder, attentions_hooked, reorders_recorded
 from attnlab.pretrained.pass_state import (
     ForeignModel,
     ModuleHook,
-    StackReader,
     do_nothing,
     exclusive,
     hooks_hidden,
+    stack_inputs,
     uncompiled,
 )
 from attnlab.pretrained.structure import (
@@ -43,9 +45,9 @@ from attnlab.pretrained.structure import (
     StackStructure,
 )
 from attnlab.pretrained.tracing import first_tensor, tensor_of
-from attnlab.sites import SitedModule
 
 _STREAMS = ("residual_between", "residual_after_cross")
+_Functions = dict[ModuleCall, list[Callable[..., Any]]]
 
 
 class ForeignHooks:
@@ -58,29 +60,23 @@ class ForeignHooks:
     def __init__(self, model: ForeignModel, stack: ExitStack) -> None:
         self._model, self._stack = model, stack
         self._asked: set[str] | None = set()  # sites, and the parts that own them; None: all
-        self._points: dict[tuple[str, ModuleCall, int], AttentionPoint] = {}
-        self._most: dict[tuple[str, ModuleCall], int] = {}  # attentions in one call
+        self._points: dict[tuple[str, ModuleCall], dict[int, AttentionPoint]] = {}
         self._calls: dict[str, int] = {}  # calls of each named module in one pass
         self._attentions: set[str] = set()  # modules whose attention is asked for
         self._numbered: set[str] = set()
         self._intercepted: set[str] = set()
         self._unread: set[str] = set()  # stacks without a hooked block, read at their end
-        self._first: dict[ModuleCall, list[Callable[..., Any]]] = {}
-        self._last: dict[ModuleCall, list[Callable[..., Any]]] = {}
+        self._first: _Functions = {}
+        self._last: _Functions = {}
         self._now = self._first, self._last
         for path, attention in model.structure.attentions:
-            point = model.get_submodule(path)
-            assert isinstance(point, AttentionPoint)
-            backend, place, nth = attention.backend, attention.place, attention.nth
-            self._points[backend, place, nth] = point
-            self._most[backend, place] = max(self._most.get((backend, place), 0), nth + 1)
-        for each in model.structure.stacks:
-            for block in each.blocks:
-                for place in block.places:
-                    self._calls[place.path] = max(self._calls.get(place.path, 0), place.number + 1)
+            points = self._points.setdefault((attention.backend, attention.place), {})
+            points[attention.nth] = model.point(path)
+        for block in (block for each in model.structure.stacks for block in each.blocks):
+            for place in block.places:
+                self._calls[place.path] = max(self._calls.get(place.path, 0), place.number + 1)
         self._shared = {path for path, calls in self._calls.items() if calls > 1}
-        self._has_encoder = "encoder" in model.structure.names
-        self._places = {place.path for _, place, _ in self._points}
+        self._places = {place.path for _, place in self._points}
         stack.enter_context(exclusive({model.foreign.get_submodule(path) for path in self._places}))
         stack.enter_context(uncompiled(model.foreign))
         self._root()
@@ -100,7 +96,7 @@ class ForeignHooks:
         else:
             self._asked |= {"", *sites, *(site.rpartition(".")[0] for site in sites)}
         self._first, self._last, self._unread = {}, {}, set()
-        finders: dict[nn.Module, Callable[[nn.Module], AttentionPoint | None]] = {}
+        finders: dict[nn.Module, Finder] = {}
         for structure in self._model.structure.stacks:
             self._blocks(structure)
             for path, attention in structure.attentions:
@@ -110,16 +106,25 @@ class ForeignHooks:
                 self._attentions.add(place)
                 if attention.backend == "registry":
                     module = self._model.foreign.get_submodule(place)
-                    finders[module] = partial(self._find, place)
+                    finders[module] = partial(self._find_in_registry, place)
                 else:
                     # Gradient checkpointing runs an attention once more outside of its model.
                     self._intercept(place)
         if finders:
             self._stack.enter_context(attentions_hooked(finders))
         self._now = self._first, self._last  # in one step: another thread may be in a pass
-        needed = self._attentions | {place.path for place in (*self._first, *self._last)}
-        for path in sorted((needed | self._inside_functions()) - self._numbered):
+        for path in sorted(self._counted() - self._numbered):
             self._number(path)
+
+    def _counted(self) -> set[str]:
+        """Return the paths of the modules whose calls must be counted."""
+        found = self._attentions | {place.path for place in (*self._first, *self._last)}
+        for backend, place in self._points:
+            if backend != "registry" and place.path in self._attentions:
+                # Softmaxes in the modules inside belong to these, and are counted apart.
+                prefix = f"{place.path}." if place.path else ""
+                found |= {path for path in self._calls if path.startswith(prefix)}
+        return found
 
     def _asks(self, part: str, *sites: str) -> bool:
         """Is one of a part's sites asked for; any at all, where none is named?"""
@@ -128,18 +133,6 @@ class ForeignHooks:
         if not sites:
             return part in self._asked
         return any((f"{part}.{site}" if part else site) in self._asked for site in sites)
-
-    def _inside_functions(self) -> set[str]:
-        """Return the named modules inside attentions at torch's functions.
-
-        Softmaxes in them belong to them, not to the module around, and are counted apart.
-        """
-        found: set[str] = set()
-        for backend, place, _ in self._points:
-            if backend != "registry" and place.path in self._attentions:
-                prefix = f"{place.path}." if place.path else ""
-                found.update(path for path in self._calls if path.startswith(prefix))
-        return found
 
     def _root(self) -> None:
         """Hook the beginning and the end of the model's forward pass."""
@@ -150,7 +143,9 @@ class ForeignHooks:
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
             state = model.current_pass
-            if state.ran and not state.hooked and self._wants_attention():
+            points = (point for each in self._points.values() for point in each.values())
+            is_missed = state.ran and not state.hooked
+            if is_missed and any(point.wants(*point.sites) for point in points):
                 raise CouldNotRun(
                     f"no attention of this {type(module).__name__} reached its hook point in this "
                     "pass: it is computed in another way than when the model was traced, as after "
@@ -165,25 +160,21 @@ class ForeignHooks:
 
         self._hook("", before, after)
 
-    def _wants_attention(self) -> bool:
-        return any(point.wants(*point.sites) for point in self._points.values())
-
     def _around(self, structure: StackStructure) -> None:
         """Hook the modules around a stack, whose arguments say what it reads."""
         model = self._model
-        shared: set[str] = set()
-        for other in model.structure.stacks:
-            if other is not structure:
-                shared.update(other.around)
+        others = [each for each in model.structure.stacks if each is not structure]
+        shared = {path for each in others for path in each.around}
         innermost = structure.module_in(model.foreign)
         for path in structure.around:
             module = model.foreign.get_submodule(path)
             if path in shared or isinstance(module, nn.ModuleList | nn.ModuleDict):
                 continue
-            reader = StackReader(module, is_plain=not hasattr(model.foreign, "config"))
+            is_plain = not hasattr(model.foreign, "config")
+            inputs = partial(stack_inputs, inspect.signature(module.forward), is_plain=is_plain)
 
-            def before(_: nn.Module, args: Any, kwargs: Any, reader: StackReader = reader) -> None:
-                model.current_pass.read(structure.name, reader.inputs(args, kwargs))
+            def before(_: nn.Module, args: Any, kwargs: Any, inputs: Any = inputs) -> None:
+                model.current_pass.read(structure.name, inputs(args, kwargs))
 
             def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
                 found = first_tensor(output)
@@ -201,16 +192,11 @@ class ForeignHooks:
     def _announce(self, structure: StackStructure, hidden: Tensor) -> None:
         """Tell the hooks what a stack reads, and first what the encoder before it has read."""
         model, form = self._model, structure.blocks[0].stream
-        point = model.get_submodule(structure.name)
-        assert isinstance(point, SitedModule)
-        if structure.name == "decoder" and self._has_encoder:
-            encoder = model.get_submodule("encoder")
-            assert isinstance(encoder, SitedModule)
-            model.current_pass.remind(structure.name, "encoder", encoder)
+        if structure.name == "decoder" and "encoder" in model.structure.names:
+            model.current_pass.remind(structure.name, "encoder", model.point("encoder"))
         is_turned = form == "length first" and not hasattr(model.foreign, "config")
-        model.current_pass.announce(
-            structure.name, point, turned(hidden, form), is_turned=is_turned
-        )
+        point, stream = model.point(structure.name), turned(hidden, form)
+        model.current_pass.announce(structure.name, point, stream, is_turned=is_turned)
 
     def _padding(self, path: str, encoder: nn.TransformerEncoder) -> None:
         """Write the zeros at padding that an encoder of plain torch writes without hooks."""
@@ -236,9 +222,16 @@ class ForeignHooks:
         self._hook(path, before, do_nothing)
         self._hook(f"{path}.layers.{len(encoder.layers) - 1}".lstrip("."), do_nothing, after)
 
-    def _find(self, path: str, _: nn.Module) -> AttentionPoint | None:
+    def _find_in_registry(self, path: str, _: nn.Module) -> AttentionPoint | None:
         """Return the hook point of a module's next attention in the registry."""
         return self._point("registry", ModuleCall(path, self._model.current_pass.number(path)))
+
+    def _find_here(self, backend: str) -> AttentionPoint | None:
+        """Return the hook point of the next attention in the innermost running module."""
+        place = self._model.current_pass.innermost
+        if place is None or place.path not in self._places:
+            return None
+        return self._point(backend, place)
 
     def _point(self, backend: str, place: ModuleCall) -> AttentionPoint | None:
         """Return the hook point of the next attention in the present call of a module, counting it.
@@ -249,21 +242,18 @@ class ForeignHooks:
         Raises:
             CouldNotRun: a call with several attentions has more than when it was traced.
         """
-        state = self._model.current_pass
-        number = state.count(backend, place)
-        most = self._most.get((backend, place), 0)
+        state, points = self._model.current_pass, self._points.get((backend, place), {})
+        number, most = state.count(backend, place), max(points, default=-1) + 1
         if number >= most > 0 and backend != "softmax":  # other softmaxes are counted too
-            points = [self._points[backend, place, each] for each in range(most)]
-            if most > 1 and any(point.wants(*point.sites) for point in points):
+            if most > 1 and any(point.wants(*point.sites) for point in points.values()):
                 raise CouldNotRun(
                     f"{place.path} attends more than {most} times in one call, and did so {most} "
                     "times when the model was traced, so they cannot be told apart; load the "
                     "model with an example= like this input."
                 )
             number = number % most
-        point = self._points.get((backend, place, number))
-        state.hooked += point is not None
-        return point
+        state.hooked += number in points
+        return points.get(number)
 
     def _number(self, path: str) -> None:
         """Count the calls of a module, and run the functions that are registered for each."""
@@ -315,41 +305,30 @@ class ForeignHooks:
         self._announce(stack, hidden)
         if index > 0 or not self._asks(stack.name, "embedding"):
             return args, kwargs
-        point = self._model.get_submodule(stack.name)
-        assert isinstance(point, SitedModule)
+        point = self._model.point(stack.name)
         return put(seen(point, "embedding", hidden, stack.blocks[0].stream))
 
     def _block(self, stack: StackStructure, index: int, *, reads: bool) -> None:
         """Register the functions at one block's modules that are asked for."""
         path, structure = stack.paths[index], stack.blocks[index]
-        point = self._model.get_submodule(path)
-        assert isinstance(point, BlockPoint)
         if structure.place is None:
             return
         has_streams, is_left = self._asks(path, *_STREAMS), self._asks(path, "residual_after")
-        block = _BlockHooks(self._model, path, point, structure, has_streams=has_streams)
-        if reads:
-            self._before(structure.place, partial(self._read, stack, index))
-        if has_streams or self._asks(path, "residual_before"):
-            self._before(structure.place, block.enter)
-        if structure.end is not None and (has_streams or is_left):
-            self._after(structure.end, block.leave)
+        has_feed_forward, point = self._asks(f"{path}.feed_forward"), self._model.point(path)
+        block = _BlockHooks(self._model, path, point, structure.stream, has_streams)
+        self._before(structure.place, partial(self._read, stack, index), reads)
+        enters = has_streams or self._asks(path, "residual_before")
+        self._before(structure.place, block.enter, enters)
+        self._after(structure.end, block.leave, has_streams or is_left)
         if is_left:
             self._skip(structure.place, point, structure)
         for each in structure.attentions:
             is_shown = has_streams or self._asks(f"{path}.{each.name}", "output")
-            if each.adds is not None and is_shown:
-                self._after(each.adds, partial(block.attention_added, each))
-                if has_streams and isinstance(each.after, ModuleCall):
-                    self._after(each.after, partial(block.normed, each))
-        if self._asks(f"{path}.feed_forward"):
-            self._feed_forward(block, structure)
-
-    def _feed_forward(self, block: "_BlockHooks", structure: BlockStructure) -> None:
-        if structure.down is not None:
-            self._before(structure.down, block.hidden)
-        if structure.adds is not None:
-            self._after(structure.adds, block.feed_forward_added)
+            self._after(each.adds, partial(block.attention_added, each), is_shown)
+            if each.adds is not None and isinstance(each.after, ModuleCall):
+                self._after(each.after, partial(block.normed, each), has_streams)
+        self._before(structure.down, block.hidden, has_feed_forward)
+        self._after(structure.adds, block.feed_forward_added, has_feed_forward)
 
     def _skip(self, place: ModuleCall, point: BlockPoint, structure: BlockStructure) -> None:
         """Skip the inside of a block whose result a hook supplies.
@@ -391,18 +370,13 @@ class ForeignHooks:
         else:
             self._stack.callback(setattr, module, "forward", own)
 
-    def _find_here(self, backend: str) -> AttentionPoint | None:
-        """Return the hook point of the next attention in the innermost running module."""
-        place = self._model.current_pass.innermost
-        if place is None or place.path not in self._places:
-            return None
-        return self._point(backend, place)
+    def _before(self, place: ModuleCall | None, what: Callable[..., Any], asked: bool) -> None:
+        if asked and place is not None:
+            self._first.setdefault(place, []).append(what)
 
-    def _before(self, place: ModuleCall, what: Callable[[Any, Any], Any]) -> None:
-        self._first.setdefault(place, []).append(what)
-
-    def _after(self, place: ModuleCall, what: Callable[[Any], Any]) -> None:
-        self._last.setdefault(place, []).append(what)
+    def _after(self, place: ModuleCall | None, what: Callable[..., Any], asked: bool) -> None:
+        if asked and place is not None:
+            self._last.setdefault(place, []).append(what)
 
     def _hook(
         self,
@@ -413,82 +387,70 @@ class ForeignHooks:
         always: bool = False,
     ) -> None:
         module = self._model.foreign.get_submodule(path)
-        hooks = (
-            module.register_forward_pre_hook(ModuleHook(before, do_nothing), with_kwargs=True),
-            module.register_forward_hook(
-                ModuleHook(after, do_nothing), with_kwargs=True, always_call=always
-            ),
-        )
-        for each in hooks:
+        first, last = ModuleHook(before, do_nothing), ModuleHook(after, do_nothing)
+        for each in (
+            module.register_forward_pre_hook(first, with_kwargs=True),
+            module.register_forward_hook(last, with_kwargs=True, always_call=always),
+        ):
             self._stack.callback(each.remove)
 
 
+@dataclass(frozen=True)
 class _BlockHooks:
-    """What is shown of one block where its modules are called."""
+    """What is shown of one block where its modules are called; form: that of its stream."""
 
-    def __init__(
-        self,
-        model: ForeignModel,
-        path: str,
-        point: BlockPoint,
-        structure: BlockStructure,
-        *,
-        has_streams: bool,
-    ) -> None:
-        self._model, self._path, self._point = model, path, point
-        self._form, self._has_streams = structure.stream, has_streams
-        self._parts = dict(point.named_children())
+    model: ForeignModel
+    path: str
+    point: BlockPoint
+    form: str
+    has_streams: bool
 
     def enter(self, args: Any, kwargs: Any) -> Any:
         """Show the residual stream that the block reads."""
         hidden, put = stream_of(args, kwargs)
-        hidden = seen(self._point, "residual_before", hidden, self._form)
-        if self._has_streams:
-            self._model.current_pass.stream[self._path] = hidden
+        hidden = seen(self.point, "residual_before", hidden, self.form)
+        if self.has_streams:
+            self.model.current_pass.stream[self.path] = hidden
         return put(hidden)
 
     def leave(self, output: Any) -> Any:
         """Show the residual stream that the block returns."""
         # Kept for all blocks, the streams of a long text would take most of the memory.
-        self._model.current_pass.stream.pop(self._path, None)
-        known, found = self._point.supplied("residual_after"), tensor_of(output)
-        shown = found if known is None else turned_back(known, self._form)
-        return with_value(output, seen(self._point, "residual_after", shown, self._form), found)
+        self.model.current_pass.stream.pop(self.path, None)
+        known, found = self.point.supplied("residual_after"), tensor_of(output)
+        shown = found if known is None else turned_back(known, self.form)
+        return with_value(output, seen(self.point, "residual_after", shown, self.form), found)
 
     def attention_added(self, attention: AttentionStructure, output: Any) -> Any:
         """Show what an attention adds to the stream and, where no module returns it, the sum."""
-        found, stream = tensor_of(output), self._model.current_pass.stream
-        new = seen(self._part(attention.name), "output", found, self._form)
-        if attention.after == "sum" and self._path in stream and self._point.is_hooked:
-            total = stream[self._path] + new
-            shown = seen(self._point, _stream_after(attention), total, self._form)
+        found, stream = tensor_of(output), self.model.current_pass.stream
+        new = self._seen(f".{attention.name}", "output", found)
+        if attention.after == "sum" and self.path in stream and self.point.is_hooked:
+            total = stream[self.path] + new
+            shown = self._seen("", _stream_after(attention), total)
             new = new if shown is total else new + (shown - total)
-            stream[self._path] = shown
+            stream[self.path] = shown
         return with_value(output, new, found)
 
     def normed(self, attention: AttentionStructure, output: Any) -> Any:
         """Show the stream after an attention where a module returns it."""
         found = tensor_of(output)
-        shown = seen(self._point, _stream_after(attention), found, self._form)
-        self._model.current_pass.stream[self._path] = shown
+        shown = self._seen("", _stream_after(attention), found)
+        self.model.current_pass.stream[self.path] = shown
         return with_value(output, shown, found)
 
     def hidden(self, args: Any, kwargs: Any) -> Any:
         """Show the hidden layer of the feed-forward part."""
         hidden, put = stream_of(args, kwargs)
-        return put(seen(self._part("feed_forward"), "hidden", hidden, self._form))
+        return put(self._seen(".feed_forward", "hidden", hidden))
 
     def feed_forward_added(self, output: Any) -> Any:
         """Show what the feed-forward part adds to the stream."""
         found = tensor_of(output)
-        return with_value(
-            output, seen(self._part("feed_forward"), "output", found, self._form), found
-        )
+        return with_value(output, self._seen(".feed_forward", "output", found), found)
 
-    def _part(self, name: str) -> SitedModule:
-        part = self._parts[name]
-        assert isinstance(part, SitedModule)
-        return part
+    def _seen(self, part: str, site: str, value: Tensor) -> Tensor:
+        return seen(self.model.point(self.path + part), site, value, self.form)
 
 
 def _stream_after(attention: AttentionStructure) -> str:

@@ -28,12 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.pretrained.attention_call import (
-    AttentionPoint,
-    BlockPoint,
-    FeedForwardPoint,
-    StackPoint,
-)
+from attnlab.pretrained.attention_call import AttentionPoint, BlockPoint, StackPoint
 from attnlab.pretrained.hooks import ForeignHooks
 from attnlab.pretrained.pass_state import ForeignModel, PassState, hooks_hidden, remove_copied_hooks
 from attnlab.pretrained.structure import (
@@ -43,7 +38,7 @@ from attnlab.pretrained.structure import (
     ModuleCall,
 )
 from attnlab.pretrained.text import TokenNames, text_config, text_inputs
-from attnlab.pretrained.tracing import first_tensor
+from attnlab.pretrained.tracing import tensor_of
 from attnlab.sites import SitedModule
 
 
@@ -62,10 +57,8 @@ class ForeignPredictor:
     def __init__(self, model: "Pretrained", reads: str, given: dict[str, Any]) -> None:
         can_generate = getattr(model.foreign, "can_generate", None)
         if "logits" not in model.sites or (callable(can_generate) and not can_generate()):
-            raise WrongUsage(
-                f"{model.name}, a {type(model.foreign).__name__}, does not choose one token "
-                "after another."
-            )
+            kind = type(model.foreign).__name__
+            raise WrongUsage(f"{model.name}, a {kind}, does not choose one token after another.")
         self._model, self._reads, self._given = model, reads, given
         self._past: Any = None
         self._read: Tensor | None = None
@@ -76,26 +69,24 @@ class ForeignPredictor:
         tokens: all of them without a cache; with one, those since the last call.
         """
         options = {**self._given, **self._model.last_alone(1)}
+        logits: Tensor
         if cache is None:
-            found: Tensor = self._model(**{self._reads: tokens}, **options)
-            return found
+            logits = self._model(**{**options, self._reads: tokens})
+            return logits
         self._read = tokens if self._read is None else torch.cat((self._read, tokens), 1)
         new = tokens if self._past is not None else self._read
-        output = self._model.foreign(
-            **{self._reads: new}, past_key_values=self._past, use_cache=True, **options
-        )
+        cached = {"past_key_values": self._past, "use_cache": True}
+        output = self._model.foreign(**{**options, **cached, self._reads: new})
         self._past = output.get("past_key_values")  # None: the model reads all tokens each time
         memory = output.get("encoder_last_hidden_state")
         if memory is not None:
             self._given = {**self._given, "encoder_outputs": (memory,)}
-        logits: Tensor = output["logits"]
+        logits = output["logits"]
         return logits
 
 
 _PADDING = ("src_key_padding_mask", "key_padding_mask")
 """Arguments by which modules of plain torch take padding: True where it is."""
-
-_INPUTS = ("query", "key", "value", "mask")
 
 
 class Pretrained(ForeignModel):
@@ -107,7 +98,6 @@ class Pretrained(ForeignModel):
     Args:
         foreign: the model.
         structure: which of its modules stand for which sites.
-        lazy: paths of the attentions whose weights can be computed later from queries and keys.
         tokenizer: of transformers, or None.
         name: the model's name in recordings.
     """
@@ -117,7 +107,6 @@ class Pretrained(ForeignModel):
         foreign: nn.Module,
         structure: ModelStructure,
         *,
-        lazy: frozenset[str] = frozenset(),
         tokenizer: Any = None,
         name: str = "",
         has_logits: bool = False,
@@ -126,17 +115,14 @@ class Pretrained(ForeignModel):
         self.foreign = foreign
         self.structure = structure
         self.tokenizer, self.name = tokenizer, name or type(foreign).__name__
-        sites = []
+        self.sites = ("logits",) if has_logits else ()
         for stack in structure.stacks:
             blocks = [_block_point(block) for block in stack.blocks]
             if stack.name:
                 self.add_module(stack.name, StackPoint(blocks, stack.module_in(foreign)))
             else:
                 self.layers = nn.ModuleList(blocks)
-                sites.append("embedding")
-        self.sites = (*sites, "logits") if has_logits else tuple(sites)
-        for path, attention in self.attention_points():
-            attention.is_lazy = path in lazy
+                self.sites = ("embedding", *self.sites)
         self.backends: tuple[Any, ...] = ()
         self.fast_path: float | None = None
         """The largest difference of torch's fast path from a hooked pass; None if it takes none."""
@@ -145,12 +131,11 @@ class Pretrained(ForeignModel):
         """The small inputs by which the model was traced and verified."""
         self._depth, self._lock, self._hooked = 0, threading.Lock(), ExitStack()
         self._foreign_hooks: ForeignHooks | None = None
-        self._takes = {
-            each.name: each.kind for each in inspect.signature(foreign.forward).parameters.values()
-        }
+        takes = inspect.signature(foreign.forward).parameters
+        self._takes = {name: each.kind for name, each in takes.items()}
 
     def forward(self, *inputs: Tensor, real: Tensor | None = None, **options: Any) -> Tensor:
-        """PassState the foreign model.
+        """Run the foreign model.
 
         Args:
             inputs: token ids (batch, length), or the model's first input; for an encoder–decoder
@@ -162,38 +147,29 @@ class Pretrained(ForeignModel):
         if "use_cache" in self._takes and named.get("past_key_values") is None:
             named.setdefault("use_cache", False)  # the cache would not be returned
         output = self.foreign(**named)
-        found = output.get("logits") if isinstance(output, Mapping) else None
-        found = first_tensor(output) if found is None else found
-        if found is None:
-            raise WrongUsage(f"{type(self.foreign).__name__} returns no tensor.")
-        return found
+        logits = output.get("logits") if isinstance(output, Mapping) else None
+        return tensor_of(output) if logits is None else logits
 
     def arguments(
         self, *inputs: Tensor, real: Tensor | None = None, **options: Any
     ) -> dict[str, Any]:
         """Name the inputs as the foreign model does."""
         if any(isinstance(each, str) for each in (*inputs, *options.values())):
-            raise WrongUsage(
-                "a model reads ids: model(**model.inputs(text)); attnlab.ask(model, text) "
-                "reads text."
-            )
+            raise WrongUsage("give ids, model(**model.inputs(text)), or attnlab.ask(model, text).")
         main = getattr(self.foreign, "main_input_name", None)
+        names = [str(main), "decoder_input_ids"]
         if main is None:
             ordered = inspect.Parameter.POSITIONAL_OR_KEYWORD
             names = [name for name, kind in self._takes.items() if kind is ordered]
-        else:
-            names = [main, "decoder_input_ids"]
         if len(inputs) > len(names):
-            raise WrongUsage(
-                f"at most {len(names)} inputs are taken without a name: {', '.join(names)}."
-            )
+            raise WrongUsage(f"at most {len(names)} inputs have no name: {', '.join(names)}.")
         named = {**dict(zip(names, inputs, strict=False)), **options}
-        if real is None:
-            return named
-        blocked = next((name for name in _PADDING if name in self._takes), None)
-        if main is not None or blocked is None:
-            return {**named, "attention_mask": real.long()}
-        return {**named, blocked: ~real.bool()}
+        blocked = [name for name in _PADDING if name in self._takes]
+        if real is not None and main is None and blocked:
+            named[blocked[0]] = ~real.bool()
+        elif real is not None:
+            named["attention_mask"] = real.long()
+        return named
 
     def last_alone(self, number: int) -> dict[str, Any]:
         """Return the options that restrict the logits to the last positions; {} if there are
@@ -219,7 +195,7 @@ class Pretrained(ForeignModel):
         `attnlab.generate`."""
         if "decoder_input_ids" not in self._takes:
             raise WrongUsage(
-                f"{self.name} has no decoder beside its encoder; generate from the model itself."
+                f"{self.name} has no decoder beside its encoder; generate from it itself."
             )
         return ForeignPredictor(self, "decoder_input_ids", self.arguments(source, real=real))
 
@@ -267,11 +243,10 @@ class Pretrained(ForeignModel):
         with self._lock:
             self._depth += 1
             try:
-                if self._depth == 1:
+                if self._foreign_hooks is None:
                     self._own = threading.local()
                     self._foreign_hooks = ForeignHooks(self, self._hooked)
-                if self._foreign_hooks is not None:
-                    self._foreign_hooks.install(self._asked_sites() if sites is None else sites)
+                self._foreign_hooks.install(self._asked_sites() if sites is None else sites)
             except BaseException:
                 self._release()
                 raise
@@ -330,37 +305,31 @@ class Pretrained(ForeignModel):
 def _block_point(block: BlockStructure) -> BlockPoint:
     parts: dict[str, SitedModule] = {each.name: _attention_point(each) for each in block.attentions}
     feed_forward = {"hidden": block.down, "output": block.adds}
-    own = tuple(site for site, call in feed_forward.items() if call is not None)
-    if own:
-        parts["feed_forward"] = FeedForwardPoint()
-        parts["feed_forward"].sites = own
-    sites: list[str] = []
-    if block.place is not None:
-        sites.append("residual_before")
-        last = {each.name.startswith("cross"): each.after for each in block.attentions}
-        if last.get(False) is not None:
-            sites.append("residual_between")
-        if last.get(True) is not None:
-            sites.append("residual_after_cross")
-        if block.end is not None:
-            sites.append("residual_after")
+    if any(feed_forward.values()):
+        own = [site for site, call in feed_forward.items() if call is not None]
+        parts["feed_forward"] = BlockPoint(own, {})
+    last = {each.name.startswith("cross"): each.after for each in block.attentions}
+    streams = {
+        "residual_before": block.place,
+        "residual_between": last.get(False),
+        "residual_after_cross": last.get(True),
+        "residual_after": block.end,
+    }
+    sites = [site for site, call in streams.items() if block.place is not None and call is not None]
     return BlockPoint(sites, parts)
 
 
 def _attention_point(attention: AttentionStructure) -> AttentionPoint:
-    sites = [] if attention.backend == "softmax" else list(_INPUTS)
-    sites += ["scores", "weights"]
+    sites = ["scores", "weights"]
+    if attention.backend != "softmax":
+        sites = ["query", "key", "value", "mask", *sites]
     if attention.shows_heads:
         sites.append("heads")
     if attention.adds is not None:
         sites.append("output")
-    return AttentionPoint(
-        sites,
-        backend=attention.backend,
-        num_heads=attention.num_heads,
-        num_kv_heads=attention.num_kv_heads,
-        is_cross=attention.name.startswith("cross"),
-    )
+    num_heads, num_kv_heads = attention.num_heads, attention.num_kv_heads
+    is_cross = attention.name.startswith("cross")
+    return AttentionPoint(sites, attention.backend, num_heads, num_kv_heads, is_cross)
 
 
 @dataclass(frozen=True)
@@ -395,15 +364,12 @@ class Family:
         Raises:
             WrongUsage: a block has no such module, or no block has any.
         """
-        stacks = [
-            replace(each, blocks=tuple(self._block(block, foreign) for block in each.blocks))
-            for each in structure.stacks
-        ]
+        stacks = []
+        for each in structure.stacks:
+            blocks = tuple(self._block(block, foreign) for block in each.blocks)
+            stacks.append(replace(each, blocks=blocks))
         if not any(block.place is not None for each in stacks for block in each.blocks):
-            raise WrongUsage(
-                f"family {self.model_type!r}: tracing found no blocks in this model to name "
-                "paths in."
-            )
+            raise WrongUsage(f"family {self.model_type!r}: tracing found no blocks in this model.")
         return ModelStructure(tuple(stacks))
 
     @property
@@ -420,12 +386,11 @@ class Family:
     def _block(self, block: BlockStructure, foreign: nn.Module) -> BlockStructure:
         if block.place is None:
             return block
-        names = {
-            name for name, _ in foreign.get_submodule(block.place.path).named_modules() if name
-        }
+        names = dict(foreign.get_submodule(block.place.path).named_modules()).keys() - {""}
 
-        def place(path: str) -> ModuleCall:
-            assert block.place is not None
+        def place(path: str | None, traced: ModuleCall | None) -> ModuleCall | None:
+            if path is None or block.place is None:
+                return traced
             if path not in names:
                 raise WrongUsage(
                     f"family {self.model_type!r}: the block {block.place.path} has no module "
@@ -433,16 +398,12 @@ class Family:
                 )
             return ModuleCall(f"{block.place.path}.{path}", block.place.number)
 
-        def attention(each: AttentionStructure) -> AttentionStructure:
+        attentions = []
+        for each in block.attentions:
             path = self.cross_attention if each.name.startswith("cross") else self.attention
-            return each if path is None else replace(each, adds=place(path))
-
-        found = replace(block, attentions=tuple(attention(each) for each in block.attentions))
-        if self.down is not None:
-            found = replace(found, down=place(self.down))
-        if self.feed_forward is not None:
-            found = replace(found, adds=place(self.feed_forward))
-        return found
+            attentions.append(replace(each, adds=place(path, each.adds)))
+        down, adds = place(self.down, block.down), place(self.feed_forward, block.adds)
+        return replace(block, attentions=tuple(attentions), down=down, adds=adds)
 
 
 _FAMILIES: dict[str, Family] = {}

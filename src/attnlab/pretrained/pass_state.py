@@ -7,9 +7,9 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import update_wrapper
 from typing import Any
 
@@ -58,46 +58,42 @@ def exclusive(attentions: Collection[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
-def uncompiled(foreign: nn.Module) -> Iterator[None]:
-    """Run modules that were compiled in place as they were written: compiled code takes no
-    hooks."""
-    compiled = [module for module in foreign.modules() if module._compiled_call_impl is not None]
-    before = [module._compiled_call_impl for module in compiled]
-    for module in compiled:
-        module._compiled_call_impl = None
+def _changed(changes: list[tuple[nn.Module, str, Any]]) -> Iterator[None]:
+    """Give modules other attributes within the `with`, and the same objects back after it."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
+    for change in changes:
+        setattr(*change)
     try:
         yield
     finally:
-        for module, call in zip(compiled, before, strict=True):
-            module._compiled_call_impl = call
+        for change in before:
+            setattr(*change)
 
 
-@contextmanager
-def hooks_hidden(foreign: nn.Module) -> Iterator[None]:
+def uncompiled(foreign: nn.Module) -> AbstractContextManager[None]:
+    """Run modules that were compiled in place as they were written: compiled code takes no
+    hooks."""
+    compiled = [module for module in foreign.modules() if module._compiled_call_impl is not None]
+    return _changed([(module, "_compiled_call_impl", None) for module in compiled])
+
+
+def hooks_hidden(foreign: nn.Module) -> AbstractContextManager[None]:
     """Take our hooks and forwards out of a model within the `with`, so that it runs as it does
     without us.
 
     Hooks of others stay. torch's modules take their fast path only if they have no hook.
     """
-    taken: list[tuple[nn.Module, str, Any]] = []
+    changes: list[tuple[nn.Module, str, Any]] = []
     for module in foreign.modules():
         for name in ("_forward_pre_hooks", "_forward_hooks"):
             hooks = vars(module)[name]
-            if not hooks:
-                continue
             others = {key: hook for key, hook in hooks.items() if not isinstance(hook, ModuleHook)}
             if len(others) < len(hooks):
-                taken.append((module, name, hooks))
-                setattr(module, name, OrderedDict(others))
+                changes.append((module, name, OrderedDict(others)))
         forward = vars(module).get("forward")
         if isinstance(forward, ModuleHook):
-            taken.append((module, "forward", forward))
-            module.forward = forward.original
-    try:
-        yield
-    finally:
-        for module, name, value in taken:
-            setattr(module, name, value)  # the same object, to which the hooks' handles refer
+            changes.append((module, "forward", forward.original))
+    return _changed(changes)
 
 
 class ModuleHook:
@@ -141,50 +137,37 @@ class StackInputs:
     memory: Tensor | None = None
 
 
-class StackReader:
-    """Finds the inputs of a stack among the arguments of a module around it.
+def stack_inputs(
+    signature: inspect.Signature, args: Any, kwargs: Mapping[str, Any], *, is_plain: bool
+) -> StackInputs:
+    """Find the inputs of a stack among the arguments of a module around it.
 
-    is_plain: the model is of plain torch; then the first integers that fit the stream are taken for
-    ids.
+    is_plain: the model is of plain torch; then the first integers are taken for ids.
     """
-
-    def __init__(self, module: nn.Module, *, is_plain: bool = False) -> None:
-        self._signature, self._is_plain = inspect.signature(module.forward), is_plain
-
-    def inputs(self, args: Any, kwargs: Mapping[str, Any]) -> StackInputs:
-        """Return the stack's inputs in one call of the module."""
-        try:
-            bound = self._signature.bind_partial(*args, **kwargs).arguments
-        except TypeError:
-            bound = dict(kwargs)
-        given = {**bound, **bound.get("kwargs", {})}
-        ids = given.get("input_ids")
-        if self._is_plain and "input_ids" not in given:
-            ids = _first_ids(given)
-        elif not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dim() != 2:
-            ids = None
-        mask = given.get("attention_mask")
-        real = mask.bool() if isinstance(mask, Tensor) and mask.dim() == 2 else None
-        if real is None and self._is_plain:
-            real = _unpadded(given)
-        past: Any = given.get("past_key_values")
-        cache = past if hasattr(past, "get_seq_length") else None
-        memory = given.get("encoder_hidden_states", given.get("memory"))
-        length = 0 if cache is None else int(cache.get_seq_length())
-        return StackInputs(ids, real, length, cache, memory if isinstance(memory, Tensor) else None)
+    try:
+        bound = signature.bind_partial(*args, **kwargs).arguments
+    except TypeError:
+        bound = dict(kwargs)
+    given = {**bound, **bound.get("kwargs", {})}
+    ids = given.get("input_ids")
+    if is_plain and "input_ids" not in given:
+        ids = next((each for each in given.values() if _are_ids(each)), None)
+    mask = given.get("attention_mask")
+    real = mask.bool() if isinstance(mask, Tensor) and mask.dim() == 2 else None
+    if real is None and is_plain:
+        real = _unpadded(given)
+    past: Any = given.get("past_key_values")
+    cache = past if hasattr(past, "get_seq_length") else None
+    offset = 0 if cache is None else int(cache.get_seq_length())
+    memory = given.get("encoder_hidden_states", given.get("memory"))
+    memory = memory if isinstance(memory, Tensor) else None
+    return StackInputs(ids if _are_ids(ids) else None, real, offset, cache, memory)
 
 
-def _first_ids(given: Mapping[str, Any]) -> Tensor | None:
-    """Return the first integers, (batch, length), among the inputs of a model without names for
-    them."""
-    for each in given.values():
-        if isinstance(each, Tensor) and each.dim() == 2 and not _is_no_id(each):
-            return each
-    return None
-
-
-def _is_no_id(values: Tensor) -> bool:
-    return values.is_floating_point() or values.dtype == torch.bool
+def _are_ids(values: Any) -> bool:
+    if not isinstance(values, Tensor) or values.dim() != 2:
+        return False
+    return not values.is_floating_point() and values.dtype != torch.bool
 
 
 def _unpadded(given: Mapping[str, Any]) -> Tensor | None:
@@ -222,21 +205,15 @@ class PassState:
         """Discard the state of a pass that failed."""
         if not self._depth:
             self.hooked = self.ran = 0
-            self._calls.clear()
-            self._counts.clear()
-            self._running.clear()
-            self.stream.clear()
-            self._inputs.clear()
+            for each in (self._calls, self._counts, self._running, self.stream, self._inputs):
+                each.clear()
 
     @contextmanager
     def within(self, make: Callable[[], TorchFunctionMode]) -> Iterator[None]:
         """Run a module around a stack within a function mode, which the outermost one enters."""
         self._depth += 1
         try:
-            if self._depth == 1:
-                with make():
-                    yield
-            else:
+            with make() if self._depth == 1 else nullcontext():
                 yield
         finally:
             self._depth -= 1
@@ -245,13 +222,9 @@ class PassState:
         """Note the inputs of a module around a stack; those of an inner module take precedence."""
         outer = self._inputs.get(stack)
         if outer is not None:
-            inputs = StackInputs(
-                outer.ids if inputs.ids is None else inputs.ids,
-                outer.real if inputs.real is None else inputs.real,
-                max(inputs.offset, outer.offset),
-                outer.cache if inputs.cache is None else inputs.cache,
-                outer.memory if inputs.memory is None else inputs.memory,
-            )
+            known = {name: each for name, each in vars(inputs).items() if each is not None}
+            known["offset"] = max(inputs.offset, outer.offset)
+            inputs = replace(outer, **known)
         self._inputs[stack] = inputs
 
     def returned(self, stack: str, output: Any, memory: Tensor | None) -> None:
@@ -276,9 +249,10 @@ class PassState:
         if ids is not None and is_turned and tuple(ids.shape) == (length, batch):
             ids = ids.t()
         tokens = ids if ids is not None and tuple(ids.shape) == (batch, length) else hidden
-        if real is not None:
-            fits = real.shape[0] == batch and real.shape[1] >= length
-            real = real[:, -length:] if fits else None
+        if real is not None and real.shape[0] == batch and real.shape[1] >= length:
+            real = real[:, -length:]
+        else:
+            real = None
         self._text = tokens, real
         rows = self._rows(stack, cache, batch) if offset else None
         if cache is not None:
@@ -354,6 +328,10 @@ class ForeignModel(SitedModule):
     def __init__(self) -> None:
         super().__init__()
         self._own = threading.local()
+
+    def point(self, path: str) -> Any:
+        """Return the hook point with this path."""
+        return self.get_submodule(path)
 
     @property
     def current_pass(self) -> PassState:

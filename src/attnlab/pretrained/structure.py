@@ -97,11 +97,9 @@ class StackStructure:
 
     def module_in(self, foreign: nn.Module) -> nn.Module | None:
         """Return the innermost module around the stack that can be called, or None."""
-        for path in reversed(self.around):
-            module = foreign.get_submodule(path)
-            if path and not isinstance(module, nn.ModuleList | nn.ModuleDict):
-                return module
-        return None
+        modules = [foreign.get_submodule(path) for path in reversed(self.around) if path]
+        called = [each for each in modules if not isinstance(each, nn.ModuleList | nn.ModuleDict)]
+        return next(iter(called), None)
 
     @property
     def attentions(self) -> Iterator[tuple[str, AttentionStructure]]:
@@ -164,7 +162,9 @@ def find_structure(trace: ModelTrace, *, is_encoder_decoder: bool) -> ModelStruc
         found = _alternating(blocks, trace) or tuple(
             _block_structure(block, attentions, trace) for block, attentions in blocks
         )
-        stacks.append(StackStructure(name, found, tuple(_prefixes(container))))
+        parts = container.split(".") if container else []
+        around = [".".join(parts[:end]) for end in range(len(parts) + 1)]
+        stacks.append(StackStructure(name, found, tuple(around)))
     return ModelStructure(tuple(stacks))
 
 
@@ -254,43 +254,92 @@ def _stack_names(containers: Sequence[str], *, is_encoder_decoder: bool) -> list
     return names
 
 
-def _prefixes(path: str) -> list[str]:
-    parts = path.split(".")
-    return ["", *(".".join(parts[:end]) for end in range(1, len(parts) + 1))] if path else [""]
-
-
 def _block_structure(
     block: TracedCall | None, attentions: Sequence[FoundAttention], trace: ModelTrace
 ) -> BlockStructure:
-    names = _attention_names(attentions)
-    if block is None:
-        alone = [_attention_structure(*each) for each in zip(attentions, names, strict=True)]
-        return BlockStructure(None, tuple(alone))
-    calls = [call for call in trace.calls if block.begun < call.begun < call.ended < block.ended]
+    calls: list[TracedCall] = []
+    step = _Step()
+    if block is not None:
+        calls = [
+            each for each in trace.calls if block.begun < each.begun < each.ended < block.ended
+        ]
+        step = _Step(stream=block.given)
     found: list[AttentionStructure] = []
-    stream, last = block.given, None
-    for index, (name, each) in enumerate(zip(names, attentions, strict=True)):
-        following = attentions[index + 1] if index + 1 < len(attentions) else None
-        end = block.ended if following is None else following.begun
-        after = [call for call in _calls_after(calls, each) if call.begun < end]
-        added = _adds(stream, after, each)
-        onward, stream, last = _onward(added, calls, block, following)
-        adds = None
-        if added is not None and (added.taker is not None or last is not None):
-            adds = _place(added.by)
-        found.append(_attention_structure(each, name, adds, onward))
-    if last is None and any(each.path == block.path for each in attentions):
-        return BlockStructure(None, tuple(found))  # the module is the attention itself
-    down = None if last is None else _down(last, calls)
+    names = _attention_names(attentions)
+    for name, each, following in zip(names, attentions, [*attentions[1:], None], strict=False):
+        step = _step(step.stream, calls, block, each, following)
+        found.append(
+            AttentionStructure(
+                name,
+                ModuleCall(each.path, each.number),
+                each.nth,
+                each.backend,
+                each.num_heads,
+                each.num_kv_heads,
+                each.heads is not None or each.backend == "multi-head",
+                step.adds,
+                step.after,
+            )
+        )
+    is_attention = block is not None and any(each.path == block.path for each in attentions)
+    if block is None or (step.last is None and is_attention):
+        return BlockStructure(None, tuple(found))
     return BlockStructure(
         _place(block),
         tuple(found),
-        None if down is None else _place(down),
-        None if last is None else _place(last),
+        None if step.last is None else _down(step.last, calls),
+        None if step.last is None else _place(step.last),
         block.gives,
         _stream_of(block, attentions[0]) if attentions else "batch first",
         _place(block),
     )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """How the stream goes on after an attention: what adds to it, the stream after it (as in
+    `AttentionStructure`), its value and, after the last attention, the call that the rest of the
+    block adds."""
+
+    adds: ModuleCall | None = None
+    after: ModuleCall | str | None = None
+    stream: Tensor | None = None
+    last: TracedCall | None = None
+
+
+def _step(
+    stream: Tensor | None,
+    calls: Sequence[TracedCall],
+    block: TracedCall | None,
+    attention: FoundAttention,
+    following: FoundAttention | None,
+) -> _Step:
+    """Follow the stream through one attention."""
+    if block is None:
+        return _Step()
+    end = block.ended if following is None else following.begun
+    after = [call for call in _calls_after(calls, attention) if call.begun < end]
+    added = _adds(stream, after, attention)
+    if added is None:
+        return _Step()
+    total, taker = added.total, added.taker
+    adds = None if taker is None else _place(added.by)
+    choices: list[tuple[ModuleCall | str, Tensor | None]] = [("sum", total)]
+    if taker is not None:
+        choices.append((_place(taker), taker.found))
+    for onward, value in choices:
+        if value is None or value.shape != total.shape:
+            continue
+        if following is not None:
+            further = _adds(value, _calls_after(calls, following), following)
+            if further is not None and further.taker is not None:
+                return _Step(adds, onward, value)
+            continue
+        closes = _closes(value, calls, block)
+        if closes is not None:
+            # If no call received the sum, the feed-forward part is parallel to attention.
+            return _Step(_place(added.by), None if taker is None else onward, value, closes)
+    return _Step(adds)
 
 
 def _stream_of(block: TracedCall, attention: FoundAttention) -> str:
@@ -307,31 +356,11 @@ def _stream_of(block: TracedCall, attention: FoundAttention) -> str:
 def _calls_after(calls: Sequence[TracedCall], attention: FoundAttention) -> list[TracedCall]:
     """List the calls after an attention; multi-head attention projects inside its own call, which
     counts too."""
-    is_whole, place = attention.backend == "multi-head", (attention.path, attention.number)
-    return [
-        each
-        for each in calls
-        if each.begun > attention.begun or (is_whole and (each.path, each.number) == place)
-    ]
-
-
-def _attention_structure(
-    each: FoundAttention,
-    name: str,
-    adds: ModuleCall | None = None,
-    after: ModuleCall | str | None = None,
-) -> AttentionStructure:
-    return AttentionStructure(
-        name,
-        ModuleCall(each.path, each.number),
-        each.nth,
-        each.backend,
-        each.num_heads,
-        each.num_kv_heads,
-        each.heads is not None or each.backend == "multi-head",
-        adds,
-        after,
-    )
+    found = [each for each in calls if each.begun > attention.begun]
+    if attention.backend == "multi-head":
+        place = ModuleCall(attention.path, attention.number)
+        found = [each for each in calls if each.begun > attention.begun or _place(each) == place]
+    return found
 
 
 def _attention_names(attentions: Sequence[FoundAttention]) -> list[str]:
@@ -396,48 +425,17 @@ def _adds(
         first = next((i for i, call in enumerate(after) if target.is_close(call.given)), None)
     if first is None:
         return None
-    candidates = [
-        call
-        for call in after[first:]
-        if call.found is not None and call.found.shape == stream.shape
-    ]
-    for call in candidates:
-        total = stream + call.found  # type: ignore[operator]
+    alone = None
+    for call in after[first:]:
+        if call.found is None or call.found.shape != stream.shape:
+            continue
+        total = stream + call.found
         target = _Target(total)
         for each in after:
             if each.begun > call.begun and target.is_close(each.given):
                 return _Added(call, total, each)
-    if not candidates:
-        return None
-    return _Added(candidates[0], stream + candidates[0].found, None)  # type: ignore[operator]
-
-
-def _onward(
-    added: _Added | None,
-    calls: Sequence[TracedCall],
-    block: TracedCall,
-    following: FoundAttention | None,
-) -> tuple[ModuleCall | str | None, Tensor | None, TracedCall | None]:
-    """Return how the stream goes on after an attention, its value and, after the last attention,
-    the call that the rest of the block adds."""
-    if added is None:
-        return None, None, None
-    choices: list[tuple[ModuleCall | str | None, Tensor | None]] = [("sum", added.total)]
-    if added.taker is not None:
-        choices.append((_place(added.taker), added.taker.found))
-    for onward, stream in choices:
-        if stream is None or stream.shape != added.total.shape:
-            continue
-        if following is not None:
-            further = _adds(stream, _calls_after(calls, following), following)
-            if further is not None and further.taker is not None:
-                return onward, stream, None
-            continue
-        closes = _closes(stream, calls, block)
-        if closes is not None:
-            # If no call received the sum, the feed-forward part is parallel to attention.
-            return onward if added.taker is not None else None, stream, closes
-    return None, None, None
+        alone = alone or _Added(call, total, None)
+    return alone
 
 
 def _closes(stream: Tensor, calls: Sequence[TracedCall], block: TracedCall) -> TracedCall | None:
@@ -456,16 +454,15 @@ def _closes(stream: Tensor, calls: Sequence[TracedCall], block: TracedCall) -> T
     return None
 
 
-def _down(last: TracedCall, calls: Sequence[TracedCall]) -> TracedCall | None:
+def _down(last: TracedCall, calls: Sequence[TracedCall]) -> ModuleCall | None:
     """Find the projection from the hidden layer back to d_model: its output is added, perhaps after
     a norm."""
     for call in reversed(calls):
-        made = call.found if call.projects else None
-        if made is None:
+        if call.found is None or not call.projects:
             continue
-        target = _Target(made)
+        target = _Target(call.found)
         if target.is_close(last.found) or target.is_close(last.given):
-            return call
+            return _place(call)
     return None
 
 

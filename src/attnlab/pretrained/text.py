@@ -18,28 +18,22 @@ import inspect
 import json
 import operator
 import weakref
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Protocol, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from attnlab.errors import CouldNotRun, WrongUsage
 
 _FILLS = {"attention_mask": 0, "token_type_ids": 0}  # values at padding
 
 
-class TextModel(Protocol):
-    """The part of a pretrained model that this file needs."""
-
-    foreign: nn.Module
-    tokenizer: Any
-    name: str
-
-
 def text_inputs(
-    model: TextModel,
+    model: Any,
     text: str | Sequence[str],
     pair: str | Sequence[str] | None = None,
     *,
@@ -63,37 +57,35 @@ def text_inputs(
     if len(pairs) != len(texts):
         raise WrongUsage(f"{len(texts)} texts need as many second ones; got {len(pairs)}.")
     takes = inspect.signature(foreign.forward).parameters
-    rows = [
-        tokenized(tokenizer, one, other, verbose=False)
-        for one, other in zip(texts, pairs, strict=True)
-    ]
-    named = {name for name in rows[0] if name in takes or name == "input_ids"}
+    both = zip(texts, pairs, strict=True)
+    rows = [tokenized(tokenizer, one, other, verbose=False) for one, other in both]
     lengths = [len(row["input_ids"]) for row in rows]
     _check_lengths(model, lengths, texts)
-    device = next((each.device for each in foreign.parameters()), torch.device("cpu"))
-    found = {
-        name: _padded([row[name] for row in rows], _FILLS.get(name, _pad_id(tokenizer)), device)
-        for name in sorted(named)
+    named = {
+        name: [row[name] for row in rows]
+        for name in sorted(rows[0])
+        if name in takes or name == "input_ids"
     }
     if getattr(getattr(foreign, "config", None), "is_encoder_decoder", False):
         targets = [""] * len(texts) if target is None else _listed(target, "target")
-        ids = [_decoder_ids(model, each) for each in targets]
-        found["decoder_input_ids"] = _padded(ids, _pad_id(tokenizer), device)
+        start = [start_of(model)]
+        named["decoder_input_ids"] = [
+            start + target_ids(model, each) if each else start for each in targets
+        ]
     elif target is not None:
-        raise WrongUsage(
-            f"{model.name} has no decoder beside its encoder; put everything it should read into "
-            "the text."
-        )
-    return found
+        raise WrongUsage(f"{model.name} has no decoder beside its encoder, so it takes no target.")
+    device = next((each.device for each in foreign.parameters()), torch.device("cpu"))
+    return {name: _padded(name, rows, tokenizer).to(device) for name, rows in named.items()}
 
 
-def _decoder_ids(model: TextModel, target: str) -> list[int]:
-    """Return what a decoder reads: the start token and a target, which may be empty."""
-    start = [start_of(model)]
-    return start + target_ids(model, target) if target else start
+def _padded(name: str, rows: Sequence[Sequence[int]], tokenizer: Any) -> Tensor:
+    usual = [_FILLS.get(name), tokenizer.pad_token_id, tokenizer.eos_token_id]
+    # Without a padding token any will do: it is masked.
+    fill = next((int(each) for each in usual if each is not None), 0)
+    return pad_sequence([torch.tensor(ids) for ids in rows], batch_first=True, padding_value=fill)
 
 
-def target_ids(model: TextModel, text: str) -> list[int]:
+def target_ids(model: Any, text: str) -> list[int]:
     """Return the ids of an answer, without the token that ends it."""
     ids = [int(each) for each in tokenized(_tokenizer_of(model), text_target=text)["input_ids"]]
     return ids[:-1] if ids and ids[-1] in stops_of(model) else ids
@@ -121,7 +113,7 @@ def text_config(model: nn.Module) -> Any:
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def start_of(model: TextModel) -> int:
+def start_of(model: Any) -> int:
     """Return the id that a decoder starts from.
 
     Raises:
@@ -131,12 +123,10 @@ def start_of(model: TextModel) -> int:
         for name in ("decoder_start_token_id", "bos_token_id"):
             if isinstance(token := getattr(settings, name, None), int):
                 return token
-    raise CouldNotRun(
-        f"{model.name} does not say which token its decoder starts from; give decoder_input_ids."
-    )
+    raise CouldNotRun(f"the decoder of {model.name} has no known start; give decoder_input_ids.")
 
 
-def stops_of(model: TextModel) -> frozenset[int]:
+def stops_of(model: Any) -> frozenset[int]:
     """Return the ids that end an answer."""
     for settings in _settings(model):
         token = getattr(settings, "eos_token_id", None)
@@ -145,17 +135,15 @@ def stops_of(model: TextModel) -> frozenset[int]:
     return frozenset()
 
 
-def _settings(model: TextModel) -> list[Any]:
+def _settings(model: Any) -> list[Any]:
     found = [getattr(model.foreign, name, None) for name in ("generation_config", "config")]
     return [each for each in found if each is not None]
 
 
-def _tokenizer_of(model: TextModel) -> Any:
+def _tokenizer_of(model: Any) -> Any:
     main = getattr(model.foreign, "main_input_name", "input_ids")
     if main != "input_ids":
-        raise WrongUsage(
-            f"{model.name} reads {main}, not text; give it as a tensor: model({main}=...)."
-        )
+        raise WrongUsage(f"{model.name} reads {main}, not text: model({main}=...).")
     if model.tokenizer is None:
         raise CouldNotRun(
             f"{model.name} came without a tokenizer, so text cannot be read: give ids of shape "
@@ -174,27 +162,16 @@ def _listed(text: str | Sequence[str], what: str) -> list[str]:
     return list(texts)
 
 
-def _check_lengths(model: TextModel, lengths: Sequence[int], texts: Sequence[str]) -> None:
+def _check_lengths(model: Any, lengths: Sequence[int], texts: Sequence[str]) -> None:
     if not min(lengths):
-        raise WrongUsage(
-            f"the tokenizer of {model.name} finds no token in {texts[lengths.index(0)]!r:.80}."
-        )
+        text = texts[lengths.index(0)]
+        raise WrongUsage(f"the tokenizer of {model.name} finds no token in {text!r:.80}.")
     most = most_tokens(model.foreign)
     if most is not None and max(lengths) > most:
         raise WrongUsage(
             f"the text has {max(lengths):,} tokens, and {model.name} reads at most {most:,}, "
             "special ones included; shorten it."
         )
-
-
-def _pad_id(tokenizer: Any) -> int:
-    found = [each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None]
-    return int(found[0]) if found else 0  # without a padding token any will do: it is masked
-
-
-def _padded(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> Tensor:
-    length = max(map(len, rows))
-    return torch.tensor([[*row, *[fill] * (length - len(row))] for row in rows], device=device)
 
 
 BLANK = "␣"
@@ -205,10 +182,9 @@ def _drawn_bytes() -> dict[str, int]:
     """Return the letters that represent bytes: visible bytes as themselves, the others as letters
     from 256 on."""
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    letters = {chr(byte): byte for byte in visible}
     hidden = [byte for byte in range(256) if byte not in visible]
-    letters.update((chr(256 + index), byte) for index, byte in enumerate(hidden))
-    return letters
+    letters = [*map(chr, visible), *map(chr, range(256, 256 + len(hidden)))]
+    return dict(zip(letters, visible + hidden, strict=True))
 
 
 _BYTES = _drawn_bytes()
@@ -235,11 +211,7 @@ class TokenNames(Sequence[str]):
     def __len__(self) -> int:
         return self._size
 
-    @overload
-    def __getitem__(self, token: int) -> str: ...
-    @overload
-    def __getitem__(self, token: slice) -> list[str]: ...
-    def __getitem__(self, token: int | slice) -> str | list[str]:
+    def __getitem__(self, token: Any) -> Any:
         if isinstance(token, slice):
             return [self[each] for each in range(*token.indices(self._size))]
         token = operator.index(token)  # of a tensor too
@@ -249,9 +221,6 @@ class TokenNames(Sequence[str]):
         if token not in self._names:
             self._names[token] = self._named(token)
         return self._names[token]
-
-    def __iter__(self) -> Iterator[str]:
-        return (self[token] for token in range(self._size))
 
     def ids_of(self, name: str) -> list[int]:
         """Return the ids that a name may mean: `Mary` with or without a blank before it, `␣Mary`
@@ -292,10 +261,10 @@ class TokenNames(Sequence[str]):
 
     @functools.cached_property
     def _ids(self) -> Mapping[str, list[int]]:
-        found: dict[str, list[int]] = {}
+        found: defaultdict[str, list[int]] = defaultdict(list)
         for token, name in enumerate(self):
-            found.setdefault(name, []).append(token)
-        return found
+            found[name].append(token)
+        return dict(found)
 
     def _named(self, token: int) -> str:
         raw = self._tokenizer.convert_ids_to_tokens(token) if token < self._known else None

@@ -10,7 +10,7 @@ Without an example the small input is made from the model's config.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,18 +137,9 @@ class _Tracer:
         path, number = (call.path, call.number) if call is not None else ("", 0)
         nth = self.count(backend, module) if nth is None else nth
         self._clock += 1
-        found = FoundAttention(
-            backend,
-            path,
-            number,
-            nth,
-            self._clock,
-            query.shape[1],
-            key.shape[1],
-            query.shape[-2],
-            key.shape[-2],
-            query.shape[0],
-        )
+        heads, lengths = (query.shape[1], key.shape[1]), (query.shape[-2], key.shape[-2])
+        batch = query.shape[0]
+        found = FoundAttention(backend, path, number, nth, self._clock, *heads, *lengths, batch)
         self.trace.attentions.append(found)
         return found
 
@@ -209,7 +200,7 @@ class _Tracer:
         call.ended, call.found = self._clock, _kept(first_tensor(output))
         if isinstance(output, Tensor):
             call.gives = "tensor"
-        elif _is_one(output):
+        elif type(output) is tuple and len(output) == 1 and isinstance(output[0], Tensor):
             call.gives = "one"
         self.is_inside = before
 
@@ -248,18 +239,10 @@ class _FunctionTracer(TorchFunctionMode):
 
     def _multi_head(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         query, key, num_heads = args[0], args[1], args[4]
-        length, batch, width = (
-            query.shape if query.dim() == 3 else (query.shape[0], 1, query.shape[1])
-        )
-        shape = (batch, num_heads, length, width // num_heads)
-        found = self._tracer.add(
-            "multi-head",
-            query.new_empty(shape),
-            key.new_empty((*shape[:2], key.shape[0], shape[3])),
-        )
-        found.is_cross = key is not query and not (
-            key.shape == query.shape and torch.equal(key, query)
-        )
+        batch = query.shape[1] if query.dim() == 3 else 1
+        queries, keys = (each.new_empty(batch, num_heads, len(each), 0) for each in (query, key))
+        found = self._tracer.add("multi-head", queries, keys)
+        found.is_cross = key.shape != query.shape or not torch.equal(key, query)
         found.is_length_first = not getattr(self._tracer.module(), "batch_first", False)
         return func(*args, **kwargs)
 
@@ -289,12 +272,8 @@ def inside(output: Any) -> list[Any]:
 
 def first_tensor(output: Any) -> Tensor | None:
     """Return a tensor, or the first of a tuple, a list or a mapping."""
-    if isinstance(output, Tensor):
-        return output
-    for each in inside(output):
-        if isinstance(each, Tensor):
-            return each
-    return None
+    found = [output, *inside(output)]
+    return next((each for each in found if isinstance(each, Tensor)), None)
 
 
 def tensor_of(output: Any) -> Tensor:
@@ -306,10 +285,6 @@ def tensor_of(output: Any) -> Tensor:
 
 def _has_rows(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() > 1 and value.shape[0] > 0
-
-
-def _is_one(output: Any) -> bool:
-    return type(output) is tuple and len(output) == 1 and isinstance(output[0], Tensor)
 
 
 def _kept(value: Any) -> Tensor | None:
@@ -334,17 +309,15 @@ def probe_inputs(model: nn.Module) -> dict[str, Any]:
     if main == "pixel_values" and config is not None:
         inputs[main] = _picture(config, source)
     elif main == "input_features" and config is not None:
-        length = 2 * _setting(config, "max_source_positions", 16)
-        inputs[main] = torch.randn(
-            1, _setting(config, "num_mel_bins", 80), length, generator=source
+        sizes = (
+            _setting(config, "num_mel_bins", 80),
+            2 * _setting(config, "max_source_positions", 16),
         )
+        inputs[main] = torch.randn(1, *sizes, generator=source)
     elif main == "input_values":
         inputs[main] = torch.randn(1, 4000, generator=source)
     elif main in takes or "input_ids" in takes:
-        inputs["input_ids"] = _ids(config, _LENGTH, source)
-        vision = getattr(config, "vision_config", None)
-        if "pixel_values" in takes and vision is not None and _is_dual(model):
-            inputs["pixel_values"] = _picture(vision, source)
+        inputs = _text_and_picture(model, config, takes, source)
     else:
         raise WrongUsage(
             f"{type(model).__name__} takes ({', '.join(takes)}), and its config does not say what "
@@ -352,18 +325,26 @@ def probe_inputs(model: nn.Module) -> dict[str, Any]:
         )
     if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in takes:
         inputs["decoder_input_ids"] = _ids(config, _TARGET_LENGTH, source)
+    weights: list[Tensor] = [*model.parameters(), torch.empty(0)]
+    floats = [each for each in weights if each.is_floating_point()]
+    for name, value in inputs.items():
+        dtype = floats[0].dtype if value.is_floating_point() else None
+        inputs[name] = value.to(weights[0].device, dtype)
     if "use_cache" in takes:
         inputs["use_cache"] = False
-    device = next((each.device for each in model.parameters()), torch.device("cpu"))
-    dtype = next(
-        (each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32
-    )
-    return {name: _moved(each, device, dtype) for name, each in inputs.items()}
+    return inputs
 
 
-def _is_dual(model: nn.Module) -> bool:
-    """Do text and picture have encoders of their own, as in CLIP?"""
-    return hasattr(model, "vision_model") and hasattr(model, "text_model")
+def _text_and_picture(
+    model: nn.Module, config: Any, takes: Collection[str], source: torch.Generator
+) -> dict[str, Any]:
+    """Return ids and, where text and picture have encoders of their own as in CLIP, a picture."""
+    inputs = {"input_ids": _ids(config, _LENGTH, source)}
+    is_dual = hasattr(model, "vision_model") and hasattr(model, "text_model")
+    vision = getattr(config, "vision_config", None)
+    if is_dual and vision is not None and "pixel_values" in takes:
+        inputs["pixel_values"] = _picture(vision, source)
+    return inputs
 
 
 def _picture(config: Any, source: torch.Generator) -> Tensor:
@@ -387,9 +368,3 @@ def _ids(config: Any, length: int, source: torch.Generator) -> Tensor:
 def _setting(config: Any, name: str, otherwise: Any) -> Any:
     found = getattr(config, name, None)
     return otherwise if found is None else found
-
-
-def _moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return value.to(device, dtype) if value.is_floating_point() else value.to(device)

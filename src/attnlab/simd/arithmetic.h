@@ -8,16 +8,16 @@ INLINE M lt(V a, V b) { return a < b; }
 INLINE M le(V a, V b) { return a <= b; }
 INLINE M gt(V a, V b) { return a > b; }
 INLINE M ge(V a, V b) { return a >= b; }
-INLINE M both(M a, M b) { return a & b; }
-INLINE M either(M a, M b) { return a | b; }
-INLINE M not_(M a) { return ~a; }
+INLINE M logical_and(M a, M b) { return a & b; }
+INLINE M logical_or(M a, M b) { return a | b; }
+INLINE M logical_not(M a) { return ~a; }
 
 INLINE V add(V a, V b) { return a + b; }
 INLINE V sub(V a, V b) { return a - b; }
 INLINE V mul(V a, V b) { return a * b; }
 INLINE V div(V a, V b) { return a / b; }
 INLINE V neg(V a) { return -a; }
-INLINE V inverse(V a) { return R(1) / a; }
+INLINE V reciprocal(V a) { return R(1) / a; }
 INLINE V sqrt(V x) {
   V y;
   for (int i = 0; i < W; ++i) y[i] = std::sqrt(x[i]);
@@ -130,13 +130,13 @@ INLINE V erfc_of_positive(V x) {
 // Near 0, where the difference from 1 would lose digits, by its series.
 INLINE V erf(V x) {
   V y = R(1) - erfc_of_positive(abs(x)), square = x * x, series = V{};
-  for (int k = TERMS; k >= 0; --k) series = FACTORIALS[k] / R(2 * k + 1) - square * series;
+  for (int k = TERMS - 2; k >= 0; --k) series = FACTORIALS[k] / R(2 * k + 1) - square * series;
   return abs(x) < R(0.5) ? x * series * R(1.1283791670955126) : x < R(0) ? -y : y;
 }
-// The share of a normal distribution below x.
-INLINE V normal_share(V x) {
-  V upper = R(0.5) * erfc_of_positive(abs(x) * R(0.70710678118654752));
-  return x < R(0) ? upper : R(1) - upper;
+
+INLINE V erfc(V x) {
+  V upper = erfc_of_positive(abs(x));
+  return x < R(0) ? R(2) - upper : upper;
 }
 
 // Look-ups whose place each lane chooses; a place that is not there is counted, and 0 is taken instead.
@@ -149,6 +149,11 @@ INLINE M places(V ids, int count, int64_t *wrong) {
 INLINE V picked(const V *from, M place, int step) {
   V y;
   for (int i = 0; i < W; ++i) y[i] = ((const R *)from)[(int64_t)place[i] * step * W + i];
+  return y;
+}
+INLINE V picked(const R *from, M place, int step) {  // of a table that all lanes share
+  V y;
+  for (int i = 0; i < W; ++i) y[i] = from[(int64_t)place[i] * step];
   return y;
 }
 INLINE void add_picked(V *to, M place, int step, V x) {

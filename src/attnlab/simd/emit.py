@@ -22,7 +22,7 @@ _POINTERS = {
     "loss": "loss",
     "temporary": "T",
 }
-_DEAR = ("exp", "log", "log1p", "tanh", "erf", "sigmoid", "normal_share")
+_DEAR = ("exp", "log", "log1p", "tanh", "erf", "sigmoid", "erfc")
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 

@@ -7,7 +7,7 @@ needed is reused.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -22,31 +22,7 @@ from attnlab.simd.trace import Traced
 
 aten = torch.ops.aten
 
-_OPERATIONS: dict[str, Callable[..., Any]] = {
-    "mul": torch.mul,
-    "add": torch.add,
-    "sub": torch.sub,
-    "div": torch.div,
-    "neg": torch.neg,
-    "log": torch.log,
-    "log1p": torch.log1p,
-    "sqrt": torch.sqrt,
-    "rsqrt": torch.rsqrt,
-    "inverse": torch.reciprocal,
-    "tanh": torch.tanh,
-    "erf": torch.erf,
-    "abs": torch.abs,
-    "sigmoid": torch.sigmoid,
-    "maximum": torch.maximum,
-    "minimum": torch.minimum,
-    "sign": torch.sign,
-    "normal_share": torch.special.ndtr,
-    "choose": torch.where,
-}
-_TRUTHS: dict[str, Callable[..., Any]] = {
-    "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge,
-    "both": torch.logical_and, "either": torch.logical_or, "not_": torch.logical_not,
-}  # fmt: skip
+_TRUTHS = ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not")
 _MOST_AT_ONCE = 2**18  # numbers that a sum's terms may take before they are summed one by one
 
 
@@ -57,27 +33,18 @@ class Interpreter:
     def __init__(
         self,
         recorded: Traced,
-        different: Mapping[str, Tensor],
         example: Sequence[Tensor],
         width: int,
         dtype: torch.dtype,
     ) -> None:
-        """Lay out the memory of a recorded step; `different` are the buffers in which members
-        differ, (member, …)."""
+        """Lay out the memory of a recorded step."""
         self._memory = _Memory(recorded, width, dtype)
         self._starts, self._example = recorded.batch_starts, example
         self.parameters = self._memory.behind(recorded.parameters).T
         self.gradients = self._memory.behind(recorded.gradients).T
         self._loss = self._memory.behind(recorded.loss)[0]
-        self._batch, members = (
-            self._memory.behind(recorded.batch),
-            self._memory.behind(recorded.members),
-        )
-        self.buffers = {}
-        for name, value in different.items():
-            start = recorded.member_starts[name]
-            own = members[start : start + value[0].numel()]
-            self.buffers[name] = own.view(*value.shape[1:], width).movedim(-1, 0)
+        self._batch = self._memory.behind(recorded.batch)
+        self.buffers = self._memory.behind(recorded.members)
         with torch.no_grad():
             self._calls = _bound(recorded.program.stages, self._memory)
 
@@ -217,7 +184,7 @@ class _Writer:
                 return torch.ne(number, 0.0)
             values, function = [number, 0.0], torch.ne
         else:
-            function = _TRUTHS[term.name]
+            function = getattr(torch, term.name)
         target = torch.empty(*shape, self._memory.width, dtype=torch.bool)
         values[0] = self._tensor(values[0]).expand(target.shape)
         self._do(function, *values, out=target)
@@ -252,7 +219,7 @@ class _Writer:
             return self._do(torch.exp2, target, out=target)
         if term.name in ("maximum", "minimum"):
             values[1] = self._tensor(values[1])
-        return self._do(_OPERATIONS[term.name], *values, out=target)
+        return self._do(getattr(torch, term.name), *values, out=target)
 
     def _choose(self, term: Apply, shape: tuple[int, ...], target: Tensor) -> None:
         condition, yes, no = term.arguments

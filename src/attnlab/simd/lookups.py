@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.simd.program import Operand, Program
-from attnlab.simd.rules import Rules, shape_of
+from attnlab.simd.program import Operand, Program, is_zero, rule, shape_of
 from attnlab.simd.terms import (
     NotExpressible,
     Read,
@@ -22,7 +21,6 @@ from attnlab.simd.terms import (
 )
 
 aten = torch.ops.aten
-RULES = Rules()
 
 
 def picked(program: Program, x: Operand, axis: int, ids: Operand) -> Value:
@@ -32,26 +30,8 @@ def picked(program: Program, x: Operand, axis: int, ids: Operand) -> Value:
     if any(read.where is not None for read in reads(value.term)):
         value = program.stored(value)
     axis %= len(value.shape)
-    one = program.view(
-        sliced(value, axis, 0, 1), [size for i, size in enumerate(value.shape) if i != axis]
-    )
-    shape = broadcast(one.shape, places.shape)
-    read = expanded(one, shape).term
-    if isinstance(read, Scalar):
-        return Value(shape, read)
-    assert isinstance(read, Read)
-    assert isinstance(value.term, Read)
-    return Value(
-        shape, _picking(read, expanded(places, shape), value.term.strides[axis], value.shape[axis])
-    )
-
-
-def _picking(read: Read, places: Value, step: int, size: int) -> Read:
-    """Let ids say how many steps further to read, or to write."""
-    if isinstance(places.term, Scalar):
-        return replace(read, offset=read.offset + int(places.term.value) * step)
-    assert isinstance(places.term, Read)
-    return replace(read, where=places.term, pick=step, pick_size=size)
+    shape = broadcast((*value.shape[:axis], *value.shape[axis + 1 :]), places.shape)
+    return Value(shape, _places(program, value, axis, places, shape))
 
 
 def added_up(
@@ -64,25 +44,37 @@ def added_up(
     """
     value, places = program.value(x), program.operand(ids)
     whole = Value(shape, program.zeros(shape))
-    axis %= len(shape)
-    one = program.view(
-        sliced(whole, axis, 0, 1), [size for i, size in enumerate(shape) if i != axis]
-    )
-    target = expanded(one, value.shape).term
+    target = _places(program, whole, axis % len(shape), places, value.shape)
     assert isinstance(target, Read)
-    assert isinstance(whole.term, Read)
-    place = _picking(target, expanded(places, value.shape), whole.term.strides[axis], shape[axis])
-    program.store(value, place, is_sum=True)
+    program.store(value, target, is_sum=True)
     return whole
 
 
-@RULES.of(aten.embedding.default)
+def _places(
+    program: Program, whole: Value, axis: int, ids: Value, shape: Sequence[int]
+) -> Read | Scalar:
+    """Let ids say which place of an axis to read, or to write, for each element of a shape."""
+    rest = [size for other, size in enumerate(whole.shape) if other != axis]
+    place = expanded(program.view(sliced(whole, axis, 0, 1), rest), shape).term
+    chosen = expanded(ids, shape).term
+    if isinstance(place, Scalar):
+        return place
+    assert isinstance(place, Read)
+    assert isinstance(whole.term, Read)
+    step = whole.term.strides[axis]
+    if isinstance(chosen, Scalar):
+        return replace(place, offset=place.offset + int(chosen.value) * step)
+    assert isinstance(chosen, Read)
+    return replace(place, where=chosen, pick=step, pick_size=whole.shape[axis])
+
+
+@rule(aten.embedding.default)
 def _embedding(program: Program, table: Operand, ids: Operand, *_: Any) -> Value:
     places = program.operand(ids)
     return picked(program, table, 0, program.view(places, [*places.shape, 1]))
 
 
-@RULES.of(aten.embedding_dense_backward.default)
+@rule(aten.embedding_dense_backward.default)
 def _embedding_backward(
     program: Program, grad: Operand, ids: Operand, rows: int, padding: int, by_count: bool
 ) -> Value:
@@ -93,7 +85,7 @@ def _embedding_backward(
     return added_up(program, grad, (rows, width), 0, program.view(places, [*places.shape, 1]))
 
 
-@RULES.of(aten.index_select.default)
+@rule(aten.index_select.default)
 def _index_select(program: Program, x: Value, axis: int, ids: Operand) -> Value:
     axis %= len(x.shape)
     places = program.operand(ids)
@@ -103,13 +95,13 @@ def _index_select(program: Program, x: Value, axis: int, ids: Operand) -> Value:
     )
 
 
-@RULES.of(aten.index.Tensor)
+@rule(aten.index.Tensor)
 def _index(program: Program, x: Value, ids: Sequence[Operand | None]) -> Value:
     axis, places = _only(program, ids, x.shape)
     return _index_select(program, x, axis, places)
 
 
-@RULES.of(aten.index_put.default)
+@rule(aten.index_put.default)
 def _index_put(
     program: Program,
     x: Operand,
@@ -118,7 +110,7 @@ def _index_put(
     is_sum: bool = False,
 ) -> Value:
     axis, places = _only(program, ids, shape_of(x))
-    if not (is_sum and _is_zero(x)):
+    if not (is_sum and is_zero(x)):
         raise NotExpressible("numbers are written to places that ids name")
     shape, rank = shape_of(x), len(shape_of(places))
     value = expanded(program.value(source), [*shape[:axis], *shape_of(places), *shape[axis + 1 :]])
@@ -148,32 +140,32 @@ def _is_zero(x: Operand) -> bool:
     return isinstance(x, Tensor) and not bool(x.any())
 
 
-@RULES.of(aten.gather.default)
+@rule(aten.gather.default)
 def _gather(program: Program, x: Operand, axis: int, ids: Operand, **_: Any) -> Value:
-    return _picked_along(program, x, axis, ids, is_pointwise=True)
-
-
-def _picked_along(
-    program: Program, x: Operand, axis: int, ids: Operand, *, is_pointwise: bool = False
-) -> Value:
-    """Like `picked`, with the axis kept in its place, as long as ids say."""
     value, places = program.operand(x), program.operand(ids)
     axis %= len(value.shape)
-    wide = program.view(
-        value, [*value.shape[:axis], value.shape[axis], 1, *value.shape[axis + 1 :]]
-    )
-    if is_pointwise:
-        for i, size in enumerate(places.shape):
-            if (
-                i != axis and size < value.shape[i]
-            ):  # gather may look at fewer places than there are
-                wide = sliced(wide, i if i < axis else i + 1, 0, size)
+    for other, size in enumerate(places.shape):  # there may be fewer ids than places
+        if other != axis:
+            value = sliced(value, other, 0, size)
+    # The axis stays in its place, as long as ids say.
+    wide = program.view(value, [*value.shape[: axis + 1], 1, *value.shape[axis + 1 :]])
     return picked(program, wide, axis, places)
 
 
-@RULES.of(aten.scatter_add.default)
+@rule(aten.scatter.value)
+def _scatter_value(program: Program, x: Operand, axis: int, ids: Operand, number: float) -> Value:
+    shape, places = shape_of(x), program.operand(ids)
+    axis %= len(shape)
+    if not is_zero(x) or places.shape != (*shape[:axis], 1, *shape[axis + 1 :]):
+        raise NotExpressible("numbers are written to places that ids name")
+    own = torch.arange(shape[axis]).view(-1, *[1] * (len(shape) - axis - 1))
+    is_named = program.apply("eq", places, own, is_bool=True)
+    return program.apply("choose", is_named, number, 0.0)
+
+
+@rule(aten.scatter_add.default)
 def _scatter_add(program: Program, x: Operand, axis: int, ids: Operand, source: Operand) -> Value:
-    if not _is_zero(x):
+    if not is_zero(x):
         raise NotExpressible("numbers are added to places of a tensor that is not zero")
     shape, value, axis = shape_of(x), program.value(source), axis % len(shape_of(x))
     if any(a != b for i, (a, b) in enumerate(zip(shape, value.shape, strict=True)) if i != axis):

@@ -1,33 +1,28 @@
-"""Rules of what PyTorch computes: element by element, sums, products."""
+"""Rules of what PyTorch computes: element by element, sums, products. Larger operations (softmax,
+norms, losses) are taken apart as PyTorch itself takes them apart: see `trace.py`."""
 
-import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnlab.simd.program import Operand, Program
-from attnlab.simd.rules import Rules, shape_of
+from attnlab.simd.program import RULES, Operand, Program, rule
 from attnlab.simd.terms import NotExpressible, Read, Value, broadcast, expanded
 
 aten = torch.ops.aten
-RULES = Rules()
 
-
-def _each(
-    names: dict[Any, str], made: Callable[[Program, Operand], Value], *, is_bool: bool
-) -> None:
-    """Register operations that go by their name in `arithmetic.h`, after their operands are made
-    what they take."""
-
-    def register(operation: Any, name: str) -> None:
-        @RULES.of(operation)
-        def _apply(program: Program, *operands: Operand, **_: Any) -> Value:
-            return program.apply(name, *(made(program, x) for x in operands), is_bool=is_bool)
-
-    for operation, name in names.items():
-        register(operation, name)
+_NUMBERS = (
+    "neg", "exp", "log", "log1p", "sqrt", "reciprocal", "tanh", "erf", "abs", "relu", "sigmoid",
+    "rsqrt", "maximum", "minimum", "sign", "erfc",
+)  # fmt: skip
+_COMPARISONS = ("ne", "lt", "le", "gt", "ge", "eq")
+_TRUTHS = {
+    "logical_and": "logical_and", "bitwise_and": "logical_and", "logical_or": "logical_or",
+    "bitwise_or": "logical_or", "logical_not": "logical_not", "bitwise_not": "logical_not",
+}  # fmt: skip
+"""Operations that go by their name in `arithmetic.h`; of truths, by PyTorch's name."""
 
 
 def _number(program: Program, x: Operand) -> Value:
@@ -42,72 +37,60 @@ def _truth(program: Program, x: Operand) -> Value:
     return value
 
 
-_NUMBERS = {
-    aten.div.Tensor: "div",
-    aten.div.Scalar: "div",
-    aten.neg.default: "neg",
-    aten.exp.default: "exp",
-    aten.log.default: "log",
-    aten.log1p.default: "log1p",
-    aten.sqrt.default: "sqrt",
-    aten.reciprocal.default: "inverse",
-    aten.tanh.default: "tanh",
-    aten.erf.default: "erf",
-    aten.abs.default: "abs",
-    aten.relu.default: "relu",
-    aten.sigmoid.default: "sigmoid",
-    aten.rsqrt.default: "rsqrt",
-    aten.maximum.default: "maximum",
-    aten.minimum.default: "minimum",
-    aten.sign.default: "sign",
-    aten.sgn.default: "sign",
-}
-_COMPARISONS = {
-    aten.ne.Scalar: "ne",
-    aten.ne.Tensor: "ne",
-    aten.lt.Scalar: "lt",
-    aten.lt.Tensor: "lt",
-    aten.le.Scalar: "le",
-    aten.le.Tensor: "le",
-    aten.gt.Scalar: "gt",
-    aten.gt.Tensor: "gt",
-    aten.ge.Scalar: "ge",
-    aten.ge.Tensor: "ge",
-    aten.eq.Scalar: "eq",
-    aten.eq.Tensor: "eq",
-}
-_TRUTHS = {
-    aten.bitwise_and.Tensor: "both",
-    aten.logical_and.default: "both",
-    aten.bitwise_or.Tensor: "either",
-    aten.logical_or.default: "either",
-    aten.bitwise_not.default: "not_",
-    aten.logical_not.default: "not_",
-}
-_each(_NUMBERS, _number, is_bool=False)
-_each(_COMPARISONS, _number, is_bool=True)
-_each(_TRUTHS, _truth, is_bool=True)
+def _elementwise(
+    name: str,
+    made: Callable[[Program, Operand], Value],
+    is_bool: bool,
+    program: Program,
+    *operands: Operand,
+) -> Value:
+    return program.apply(name, *(made(program, x) for x in operands), is_bool=is_bool)
 
 
-@RULES.of(aten.mul.Tensor, aten.mul.Scalar)
+def _register(operation: str, *how: Any) -> None:
+    packet = getattr(aten, operation)
+    for kind in {"default", "Tensor", "Scalar"} & set(packet.overloads()):
+        RULES[getattr(packet, kind)] = partial(_elementwise, *how)
+
+
+for _name in _NUMBERS:
+    _register(_name, _name, _number, False)
+for _name in _COMPARISONS:
+    _register(_name, _name, _number, True)
+for _name, _own_name in _TRUTHS.items():
+    _register(_name, _own_name, _truth, True)
+
+
+@rule(aten.div.Tensor, aten.div.Scalar)
+def _div(program: Program, x: Operand, y: Operand) -> Value:
+    """Divide; where one divisor serves many elements, multiply by its reciprocal, computed once."""
+    over, under = _number(program, x), _number(program, y)
+    if under.size >= over.size:
+        return program.apply("div", over, under)
+    if isinstance(y, Value):
+        return program.apply("mul", over, program.stored(program.apply("reciprocal", under)))
+    return program.apply("mul", over, 1.0 / y)
+
+
+@rule(aten.mul.Tensor, aten.mul.Scalar)
 def _mul(program: Program, x: Operand, y: Operand) -> Value:
     if _are_truths(program, x, y):
-        return program.apply("both", x, y, is_bool=True)
+        return program.apply("logical_and", x, y, is_bool=True)
     return program.apply("mul", _number(program, x), _number(program, y))
 
 
 def _are_truths(program: Program, x: Operand, y: Operand) -> bool:
-    return all(not isinstance(each, int | float) and program.value(each).is_bool for each in (x, y))
+    return program.value(x).is_bool and program.value(y).is_bool
 
 
-@RULES.of(aten.add.Tensor, aten.add.Scalar)
+@rule(aten.add.Tensor, aten.add.Scalar)
 def _add(program: Program, x: Operand, y: Operand, *, alpha: float = 1) -> Value:
     if alpha == 1 and _are_truths(program, x, y):  # true and true is true, not two
-        return program.apply("either", x, y, is_bool=True)
+        return program.apply("logical_or", x, y, is_bool=True)
     return program.apply("add", _number(program, x), _times(program, y, alpha))
 
 
-@RULES.of(aten.sub.Tensor, aten.sub.Scalar)
+@rule(aten.sub.Tensor, aten.sub.Scalar)
 def _sub(program: Program, x: Operand, y: Operand, *, alpha: float = 1) -> Value:
     return program.apply("sub", _number(program, x), _times(program, y, alpha))
 
@@ -117,12 +100,7 @@ def _times(program: Program, x: Operand, factor: float) -> Value:
     return value if factor == 1 else program.apply("mul", value, float(factor))
 
 
-@RULES.of(aten.rsub.Scalar, aten.rsub.Tensor)
-def _rsub(program: Program, x: Operand, y: Operand, alpha: float = 1) -> Value:
-    return _sub(program, y, x, alpha=alpha)
-
-
-@RULES.of(aten.pow.Tensor_Scalar)
+@rule(aten.pow.Tensor_Scalar)
 def _pow(program: Program, x: Value, power: float) -> Value:
     if power in (1, 2, 3):
         x = x if isinstance(x.term, Read) else program.stored(x)
@@ -130,13 +108,13 @@ def _pow(program: Program, x: Value, power: float) -> Value:
         for _ in range(int(power) - 1):
             result = program.apply("mul", result, x)
         return result
-    names = {0.5: "sqrt", -0.5: "rsqrt", -1: "inverse"}
+    names = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
     if power not in names:
         raise NotExpressible(f"numbers are raised to the power {power:g}")
     return program.apply(names[power], x)
 
 
-@RULES.of(aten.clamp.default, aten.clamp_min.default)
+@rule(aten.clamp.default)
 def _clamp(
     program: Program, x: Value, low: float | None = None, high: float | None = None
 ) -> Value:
@@ -144,12 +122,7 @@ def _clamp(
     return x if high is None else program.apply("minimum", x, high)
 
 
-@RULES.of(aten.clamp_max.default)
-def _clamp_max(program: Program, x: Value, high: float) -> Value:
-    return _clamp(program, x, None, high)
-
-
-@RULES.of(aten.where.self)
+@rule(aten.where.self)
 def _where(program: Program, condition: Operand, x: Operand, y: Operand) -> Value:
     yes, no = _number(program, x), _number(program, y)
     if isinstance(condition, Tensor) and bool((condition == condition.any()).all()):
@@ -158,64 +131,55 @@ def _where(program: Program, condition: Operand, x: Operand, y: Operand) -> Valu
     return program.apply("choose", _truth(program, condition), yes, no)
 
 
-@RULES.of(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
-def _masked_fill(program: Program, x: Operand, mask: Operand, fill: Operand) -> Value:
-    return _where(program, mask, fill, x)
-
-
 # Sums and products.
 
 
-@RULES.of(aten.sum.default, aten.sum.dim_IntList)
+@rule(aten.sum.dim_IntList)
 def _sum(
-    program: Program, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any
+    program: Program, x: Value, axes: Sequence[int] | None, keep: bool = False, **_: Any
 ) -> Value:
-    return program.reduce("add", _number(program, x), list(axes or range(len(x.shape))), keep=keep)
+    return program.reduce("add", _number(program, x), axes, keep=keep)
 
 
-@RULES.of(aten.mean.default, aten.mean.dim)
+@rule(aten.mean.default, aten.mean.dim)
 def _mean(
     program: Program, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any
 ) -> Value:
-    axes = list(axes or range(len(x.shape)))
-    count = math.prod(x.shape[axis] for axis in axes)
-    return program.apply("mul", program.reduce("add", x, axes, keep=keep), 1.0 / count)
+    total = program.reduce("add", x, axes, keep=keep)
+    return program.apply("mul", total, max(total.size, 1) / x.size)
 
 
-@RULES.of(aten.amax.default)
+@rule(aten.var_mean.correction)
+def _var_mean(
+    program: Program,
+    x: Value,
+    axes: Sequence[int] | None = None,
+    *,
+    correction: float = 1,
+    keepdim: bool = False,
+) -> list[Value]:
+    x = program.operand(x)
+    mean = program.stored(_mean(program, x, axes, keep=True))
+    apart = program.stored(program.apply("sub", x, mean))
+    total = program.reduce("add", program.apply("mul", apart, apart), axes, keep=keepdim)
+    variance = program.apply("mul", total, 1 / (x.size // total.size - correction))
+    return [variance, program.view(mean, list(total.shape))]
+
+
+@rule(aten.amax.default)
 def _amax(program: Program, x: Value, axes: Sequence[int] = (), keep: bool = False) -> Value:
-    axes = list(axes or range(len(x.shape)))
     return program.reduce("max", x, axes, keep=keep)
 
 
-@RULES.of(aten.any.dim, aten.any.dims, aten.any.default)
+@rule(aten.any.dim, aten.any.dims, aten.any.default)
 def _any(
     program: Program, x: Value, axes: int | Sequence[int] | None = None, keep: bool = False
 ) -> Value:
-    if axes is None:
-        axes = range(len(x.shape))
-    axes = [axes] if isinstance(axes, int) else list(axes)
+    axes = [axes] if isinstance(axes, int) else axes
     found = program.reduce("max", program.apply("as_number", _truth(program, x)), axes, keep=keep)
     return program.apply("is_true", found, is_bool=True)
 
 
-@RULES.of(aten.mm.default, aten.bmm.default)
+@rule(aten.mm.default, aten.bmm.default)
 def _mm(program: Program, a: Operand, b: Operand) -> Value:
     return program.product(a, b)
-
-
-@RULES.of(aten.addmm.default)
-def _addmm(program: Program, bias: Operand, a: Operand, b: Operand) -> Value:
-    return program.apply("add", program.product(a, b), bias)
-
-
-@RULES.of(aten.mv.default)
-def _mv(program: Program, a: Operand, b: Operand) -> Value:
-    (size,) = shape_of(b)
-    found = program.product(a, program.view(program.operand(b), [size, 1]))
-    return program.view(found, list(found.shape[:-1]))
-
-
-@RULES.of(aten.dot.default)
-def _dot(program: Program, a: Operand, b: Operand) -> Value:
-    return program.reduce("add", program.apply("mul", a, b), [0], keep=False)

@@ -1,8 +1,9 @@
 """A program: stages in order, each a nest of loops that fills one buffer."""
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,10 +23,37 @@ from attnlab.simd.terms import (
     has_reduce,
     permuted,
     reshaped,
+    value_of,
 )
 
 Operand = Value | Tensor | float
 """What an operation takes: a value, or what is known already."""
+
+_Rule = TypeVar("_Rule", bound=Callable[..., Any])
+
+RULES: dict[Any, Callable[..., Any]] = {}
+"""How one of PyTorch's operations becomes terms: rule(program, *arguments), whose arguments are
+values or what is known; it returns values or tensors."""
+
+
+def rule(*operations: Any) -> Callable[[_Rule], _Rule]:
+    """Register the rule of some operations."""
+
+    def register(function: _Rule) -> _Rule:
+        RULES.update(dict.fromkeys(operations, function))
+        return function
+
+    return register
+
+
+def shape_of(x: Operand) -> tuple[int, ...]:
+    """Return the shape of an operand."""
+    return tuple(x.shape) if isinstance(x, Value | Tensor) else ()
+
+
+def is_zero(x: Operand) -> bool:
+    """Is it known to be zeros?"""
+    return isinstance(x, Tensor) and not bool(x.any())
 
 
 @dataclass(eq=False)
@@ -59,7 +87,7 @@ class Program:
             if bool((x == first).all()):  # nothing changes along this axis: it is not stored
                 x = first
         term: Term = Scalar(float(x)) if x.numel() == 1 else self._constant(x, shape)
-        return Value(shape, Apply("is_true", (term,)) if is_bool else term, is_bool)
+        return value_of(shape, term, is_bool=is_bool)
 
     def _constant(self, x: Tensor, shape: tuple[int, ...]) -> Term:
         key = (x.dtype, tuple(x.shape), x.contiguous().numpy().tobytes())
@@ -84,18 +112,18 @@ class Program:
         return Value(shape, Apply(name, tuple(arguments)), is_bool)
 
     def reduce(
-        self, name: Literal["add", "max"], x: Value, axes: list[int], *, keep: bool
+        self, name: Literal["add", "max"], x: Value, axes: Sequence[int] | None, *, keep: bool
     ) -> Value:
-        """Sum over axes, or take the maximum."""
+        """Sum over axes (of none named, over all), or take the maximum."""
         if not x.shape:
             return x
         if has_reduce(x.term):
             x = self.stored(x)
-        axes = sorted(axis % len(x.shape) for axis in axes)
+        axes = sorted(axis % len(x.shape) for axis in axes or range(len(x.shape)))
         kept = [axis for axis in range(len(x.shape)) if axis not in axes]
         turned = permuted(x, kept + axes)
         shape, sizes = turned.shape[: len(kept)], turned.shape[len(kept) :]
-        found = Value(shape, Reduce(name, turned.term, sizes) if axes else turned.term)
+        found = Value(shape, Reduce(name, turned.term, sizes))
         if not keep:
             return found
         return self.view(found, [1 if axis in axes else n for axis, n in enumerate(x.shape)])
@@ -128,9 +156,7 @@ class Program:
         buffer = self.buffer(x.size, kind)
         place = Read(buffer, contiguous(x.shape))
         self.store(x, place)
-        if x.is_bool:
-            return replace(x, term=Apply("is_true", (place,)))
-        return replace(x, term=place)
+        return value_of(x.shape, place, is_bool=x.is_bool)
 
     def store(self, x: Value, place: Read, *, is_sum: bool = False) -> None:
         """Compute a value into a place."""

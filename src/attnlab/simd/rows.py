@@ -133,28 +133,21 @@ class _Rows:
                 if first is not None:
                     axis = self._axis(stage, other.target.strides[0] * first.rest)
                     break
-        reduce = reduce_of(stage.term)
-        if axis is not None and reduce is not None and axis.place >= len(stage.shape):
-            self._place_all(waiting, None)
-            if reduce is not stage.term or stage.is_sum:
-                self._place_split(stage, reduce)
-                return
-            self._add(stage, axis, is_total=True)
-        elif axis is not None and self._sums_rows(stage, axis):
-            self._place_all(waiting, None)
-            self._add(stage, axis, is_total=True)
-        elif axis is not None:
-            apart = stage.target.strides[axis.place] * axis.rest
-            self.sliced[buffer] = apart
-            if self._place_all(waiting, apart):
+        is_own = axis is not None and axis.place < len(stage.shape)
+        if axis is not None and is_own and not self._sums_rows(stage, axis):
+            self.sliced[buffer] = stage.target.strides[axis.place] * axis.rest
+            if self._place_all(waiting, self.sliced[buffer]):
                 self._add(stage, axis)
-            else:
-                del self.sliced[buffer]
-                self._place_all(waiting, None)
-                self._add(stage, None)
+                return
+            del self.sliced[buffer]
+            axis = None
+        self._place_all(waiting, None)
+        reduce = reduce_of(stage.term)
+        is_split = axis is not None and not is_own
+        if is_split and reduce is not None and (reduce is not stage.term or stage.is_sum):
+            self._place_split(stage, reduce)
         else:
-            self._place_all(waiting, None)
-            self._add(stage, None)
+            self._add(stage, axis, is_total=axis is not None)
 
     def _place_split(self, stage: Stage, reduce: Reduce) -> None:
         """A sum over rows is complete only after the loop, and so is what is made of it."""
@@ -203,29 +196,31 @@ class _Rows:
         """Find the axis of a stage that goes through the rows of all that it reads."""
         apart = self.sliced.get(stage.target.buffer, apart)
         inputs = [read for read in _all_reads(stage) if read.buffer in self.sliced]
-        reduce, sizes = reduce_of(stage.term), sizes_of(stage)
         if not inputs and apart is None:
             return self._first_axis(stage)
-        for place, size in enumerate(sizes):
-            if size % self.rows:
-                continue
+        for place, size in enumerate(sizes_of(stage)):
             axis = _Axis(place, size // self.rows)
-            is_own = place < len(stage.shape)
-            if not is_own and reduce is not None and reduce.name != "add":
-                continue
-            rows = [self._one_row(read, sizes, axis, self.sliced[read.buffer]) for read in inputs]
-            if None in rows:
-                continue
-            if not is_own or self._sums_rows(stage, axis):
-                if apart is None:
-                    return axis
-                continue
-            between = stage.target.strides[place] * axis.rest
-            if (apart is None or between == apart) and self._one_row(
-                stage.target, sizes, axis, between
-            ) is not None:
+            if size % self.rows == 0 and self._keeps_rows_apart(stage, axis, inputs, apart):
                 return axis
         return None
+
+    def _keeps_rows_apart(
+        self, stage: Stage, axis: _Axis, inputs: Sequence[Read], apart: int | None
+    ) -> bool:
+        """Does one row of the result need one row of each input, or is it a sum over them?"""
+        reduce, sizes = reduce_of(stage.term), sizes_of(stage)
+        is_own = axis.place < len(stage.shape)
+        if not is_own and reduce is not None and reduce.name != "add":
+            return False
+        for read in inputs:
+            if self._one_row(read, sizes, axis, self.sliced[read.buffer]) is None:
+                return False
+        if not is_own or self._sums_rows(stage, axis):
+            return apart is None
+        between = stage.target.strides[axis.place] * axis.rest
+        if apart not in (None, between):
+            return False
+        return self._one_row(stage.target, sizes, axis, between) is not None
 
     def _first_axis(self, stage: Stage) -> _Axis | None:
         """Where rows begin: the first axis, if something that is given for each row is read along

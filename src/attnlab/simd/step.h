@@ -16,7 +16,7 @@ struct Block {
   const V *Q;
   const double *decay, *clip;
   double *updates;
-  I *alive;
+  bool *alive;
   int64_t is_sgd;
 };
 
@@ -27,8 +27,7 @@ extern "C" int64_t steps(Block *block, const V *X, const double *rates, V *losse
   V *G = T + SCRATCH;
   V decay, most;
   M alive;
-  memcpy(&alive, block->alive, sizeof alive);
-  for (int i = 0; i < W; ++i) decay[i] = block->decay[i], most[i] = block->clip[i];
+  for (int i = 0; i < W; ++i) alive[i] = -block->alive[i], decay[i] = block->decay[i], most[i] = block->clip[i];
   int64_t wrong = 0;
   for (int64_t step = 0; step < count; ++step, X += BATCH, rates += W) {
     V loss;
@@ -58,6 +57,6 @@ extern "C" int64_t steps(Block *block, const V *X, const double *rates, V *losse
       P[i] = choose(alive, p, P[i]);
     }
   }
-  memcpy(block->alive, &alive, sizeof alive);
+  for (int i = 0; i < W; ++i) block->alive[i] = alive[i] != 0;
   return wrong;
 }

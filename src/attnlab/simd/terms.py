@@ -97,6 +97,11 @@ class Value:
         return math.prod(self.shape)
 
 
+def value_of(shape: Sequence[int], term: Term, *, is_bool: bool = False) -> Value:
+    """Make a value of what is stored, truths as numbers."""
+    return Value(tuple(shape), Apply("is_true", (term,)) if is_bool else term, is_bool)
+
+
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of a tensor that lies row by row."""
     strides, step = [], 1

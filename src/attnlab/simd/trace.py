@@ -5,41 +5,88 @@ What depends on neither parameters nor batch (masks, positions, rows that are al
 computed here, once.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.func import functionalize, grad_and_value
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves
 
 from attnlab.errors import AttnlabError
-from attnlab.simd import composites, lookups, operations, views
-from attnlab.simd.program import Operand, Program
-from attnlab.simd.rules import shape_of
-from attnlab.simd.terms import Apply, Buffer, NotExpressible, Read, Scalar, Term, Value, contiguous
+from attnlab.simd import lookups as lookups  # which registers its rules
+from attnlab.simd import operations as operations
+from attnlab.simd import views as views
+from attnlab.simd.program import RULES, Operand, Program
+from attnlab.simd.terms import (
+    Apply,
+    Buffer,
+    NotExpressible,
+    Read,
+    Scalar,
+    Term,
+    Value,
+    contiguous,
+    value_of,
+)
 
-_RULES = {**views.RULES, **operations.RULES, **lookups.RULES, **composites.RULES}
-_DECOMPOSITIONS = {
-    name: rule for name, rule in composites.DECOMPOSITIONS.items() if name not in _RULES
-}
+aten = torch.ops.aten
+
+_TAKEN_APART = (
+    aten._fused_rms_norm, aten._fused_rms_norm_backward, aten._log_softmax, aten._softmax,
+    aten.addmm, aten.gelu, aten.linalg_vector_norm, aten.mse_loss, aten.mse_loss_backward,
+    aten.native_layer_norm, aten.sigmoid_backward, aten.silu, aten.silu_backward,
+    aten.tanh_backward, aten.threshold_backward,
+)  # fmt: skip
+"""Operations that PyTorch takes apart when asked, besides those that it always does."""
+
+_DECOMPOSITIONS = {**core_aten_decompositions(), **get_decompositions(_TAKEN_APART)}
+for _operation in RULES:  # ours are the quicker
+    _DECOMPOSITIONS.pop(_operation, None)
+_approximate_gelu = _DECOMPOSITIONS[aten.gelu.default]
+_approximate_gelu_backward = _DECOMPOSITIONS[aten.gelu_backward.default]
+
+
+def _gelu(x: Tensor, *, approximate: str = "none") -> Any:
+    """Take GELU apart around erfc, which costs less than erf."""
+    if approximate != "none":
+        return _approximate_gelu(x, approximate=approximate)
+    return x * _share_below(x)
+
+
+def _gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Any:
+    if approximate != "none":
+        return _approximate_gelu_backward(grad, x, approximate=approximate)
+    density = (x * x * -0.5).exp() * (2 * math.pi) ** -0.5
+    return grad * (_share_below(x) + x * density)
+
+
+def _share_below(x: Tensor) -> Tensor:
+    """Return the share of a normal distribution below x."""
+    upper: Tensor = torch.special.erfc(x * -(0.5**0.5))
+    return upper * 0.5
+
+
+_DECOMPOSITIONS[aten.gelu.default] = _gelu
+_DECOMPOSITIONS[aten.gelu_backward.default] = _gelu_backward
 
 
 @dataclass(frozen=True)
 class Traced:
     """A step's program, and where its numbers lie: one buffer each for all parameters, all
-    gradients, all buffers in which members differ, and all of a batch, with the start of each by
-    name (of the batch: by place)."""
+    gradients, all buffers in which members differ, and all of a batch, whose tensors begin at
+    `batch_starts`."""
 
     program: Program
-    starts: dict[str, int]
-    member_starts: dict[str, int]
-    batch_starts: list[int]
     parameters: Buffer
     gradients: Buffer
     members: Buffer
     batch: Buffer
+    batch_starts: list[int]
     loss: Buffer
 
 
@@ -60,8 +107,29 @@ def traced(
     Raises:
         NotExpressible: an operation has no rule here.
     """
-    graph = _graph(loss, parameters, different, example)
-    return _Lowering(graph, parameters, different, example).result
+    graph, program = _graph(loss, parameters, different, example), Program()
+    own, members, batch = Buffer("parameter", 0), Buffer("member", 0), Buffer("batch", 0)
+    places = [_place(tensor, own) for tensor in parameters.values()]
+    others = [_place(tensor, members) for tensor in different.values()]
+    given = [_place(tensor, batch) for tensor in example]
+    tensors = (*parameters.values(), *different.values(), *example)
+    inputs = []
+    for tensor, place in zip(tensors, (*places, *others, *given), strict=True):
+        inputs.append(value_of(tensor.shape, place, is_bool=tensor.dtype == torch.bool))
+    *outputs, last = _lowered(graph, program, inputs)
+    gradients, total = Buffer("gradient", own.size), Buffer("loss", 1)
+    for output, place in zip(outputs, places, strict=True):
+        program.store(program.value(output), replace(place, buffer=gradients))
+    program.store(program.value(last), Read(total, ()))
+    starts = [place.offset for place in given]
+    return Traced(program, own, gradients, members, batch, starts, total)
+
+
+def _place(tensor: Tensor, buffer: Buffer) -> Read:
+    """Give a tensor the next place in a buffer."""
+    place = Read(buffer, contiguous(tensor.shape), buffer.size)
+    buffer.size += tensor.numel()
+    return place
 
 
 def _graph(
@@ -87,102 +155,53 @@ def _graph(
     return graph
 
 
-class _Lowering:
-    """Goes through the operations in order, and writes the program."""
+def _lowered(graph: fx.GraphModule, program: Program, inputs: Sequence[Value]) -> list[Any]:
+    """Write the program, going through the operations in order; return the outputs."""
+    waiting = iter(inputs)
+    known: dict[fx.Node, Any] = {}
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            known[node] = next(waiting)
+        elif node.op == "get_attr":
+            known[node] = getattr(graph, str(node.target))
+        elif node.op == "output":
+            return tree_leaves(fx.map_arg(node.args[0], known.__getitem__))
+        else:
+            known[node] = _call(node, known, program)
+    raise AssertionError("a graph without an output")
 
-    def __init__(
-        self,
-        graph: fx.GraphModule,
-        parameters: Mapping[str, Tensor],
-        different: Mapping[str, Tensor],
-        example: Sequence[Tensor],
-    ) -> None:
-        self._graph, self._program = graph, Program()
-        self._known: dict[fx.Node, Any] = {}
-        groups = (list(parameters.values()), list(different.values()), list(example))
-        buffers = [Buffer(kind, 0) for kind in ("parameter", "member", "batch")]
-        inputs = []
-        starts: list[list[int]] = [[], [], []]
-        for group, buffer, own in zip(groups, buffers, starts, strict=True):
-            for tensor in group:
-                own.append(buffer.size)
-                term: Term = Read(buffer, contiguous(tensor.shape), buffer.size)
-                is_bool = tensor.dtype == torch.bool
-                inputs.append(
-                    Value(
-                        tuple(tensor.shape), Apply("is_true", (term,)) if is_bool else term, is_bool
-                    )
-                )
-                buffer.size += tensor.numel()
-        outputs = self._lower(inputs)
-        gradients, loss = Buffer("gradient", buffers[0].size), Buffer("loss", 1)
-        for output, start, tensor in zip(outputs, starts[0], groups[0], strict=False):
-            value = self._program.value(output)
-            self._program.store(value, Read(gradients, contiguous(tensor.shape), start))
-        self._program.store(self._program.value(outputs[-1]), Read(loss, ()))
-        self.result = Traced(
-            self._program,
-            dict(zip(parameters, starts[0], strict=True)),
-            dict(zip(different, starts[1], strict=True)),
-            starts[2],
-            buffers[0],
-            gradients,
-            buffers[1],
-            buffers[2],
-            loss,
-        )
 
-    def _lower(self, inputs: list[Value]) -> list[Any]:
-        waiting = iter(inputs)
-        for node in self._graph.graph.nodes:
-            if node.op == "placeholder":
-                self._known[node] = next(waiting)
-            elif node.op == "get_attr":
-                self._known[node] = getattr(self._graph, str(node.target))
-            elif node.op == "output":
-                flat, _ = torch.utils._pytree.tree_flatten(node.args[0])
-                return [self._known[each] if isinstance(each, fx.Node) else each for each in flat]
-            else:
-                self._known[node] = self._call(node)
-        raise AssertionError("a graph without an output")
+def _call(node: fx.Node, known: Mapping[fx.Node, Any], program: Program) -> Any:
+    arguments = fx.map_arg(node.args, known.__getitem__)
+    options = fx.map_arg(node.kwargs, known.__getitem__)
+    target: Any = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return target(*arguments)  # operator.getitem
+    name = str(target).removesuffix(".default")
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        raise NotExpressible(f"the loss draws random numbers ({name})")
+    if target._schema.is_mutable:
+        raise NotExpressible(f"the loss changes a tensor in place ({name})")
+    if _has_open_shape(node):
+        raise NotExpressible(f"how much the loss computes depends on numbers ({name})")
+    if not any(isinstance(leaf, Value) for leaf in tree_leaves((arguments, options))):
+        return target(*arguments, **options)
+    if target not in RULES:
+        raise NotExpressible(f"the loss needs {name}")
+    found = RULES[target](program, *arguments, **options)
+    is_number = isinstance(found, Value) and not found.is_bool
+    if is_number and _dtype_of(node) == torch.bool:
+        raise NotExpressible(f"the loss computes with truths as with numbers ({name})")
+    if isinstance(found, list):
+        return [_kept(program, each, 2) for each in found]
+    return _kept(program, found, len(node.users))
 
-    def _call(self, node: fx.Node) -> Any:
-        arguments = fx.map_arg(node.args, self._known.__getitem__)
-        options = fx.map_arg(node.kwargs, self._known.__getitem__)
-        target: Any = node.target
-        if not isinstance(target, torch._ops.OpOverload):
-            return target(*arguments)  # operator.getitem
-        name = str(target).removesuffix(".default")
-        if torch.Tag.nondeterministic_seeded in target.tags:
-            raise NotExpressible(f"the loss draws random numbers ({name})")
-        if target._schema.is_mutable:
-            raise NotExpressible(f"the loss changes a tensor in place ({name})")
-        if _has_open_shape(node):
-            raise NotExpressible(f"how much the loss computes depends on numbers ({name})")
-        leaves = torch.utils._pytree.tree_leaves((arguments, options))
-        if not any(isinstance(leaf, Value) for leaf in leaves):
-            return target(*arguments, **options)
-        made = _made(target, arguments, options)
-        if made is not None:
-            return made
-        if target not in _RULES:
-            raise NotExpressible(f"the loss needs {name}")
-        found = _RULES[target](self._program, *arguments, **options)
-        if (
-            _is_truth(node)
-            and not (isinstance(found, Value) and found.is_bool)
-            and not isinstance(found, Tensor)
-        ):
-            raise NotExpressible(f"the loss computes with truths as with numbers ({name})")
-        if isinstance(found, list):
-            return [self._kept(each, 2) for each in found]
-        return self._kept(found, len(node.users))
 
-    def _kept(self, found: Operand | None, users: int) -> Operand | None:
-        """Store what is needed more than once, unless it is as cheap as reading it."""
-        if not isinstance(found, Value) or users < 2 or _is_cheap(found.term):
-            return found
-        return self._program.stored(found)
+def _kept(program: Program, found: Operand | None, users: int) -> Operand | None:
+    """Store what is needed more than once, unless it is as cheap as reading it."""
+    if not isinstance(found, Value) or users < 2 or _is_cheap(found.term):
+        return found
+    return program.stored(found)
 
 
 def _has_open_shape(node: fx.Node) -> bool:
@@ -204,29 +223,7 @@ def _dtype_of(node: fx.Node | None) -> torch.dtype | None:
     return getattr(value, "dtype", None)
 
 
-def _is_truth(node: fx.Node) -> bool:
-    return getattr(node.meta.get("val"), "dtype", None) == torch.bool
-
-
 def _is_cheap(term: Term) -> bool:
     if isinstance(term, Apply):
-        return term.name in ("is_true", "not_", "neg") and _is_cheap(term.arguments[0])
+        return term.name in ("is_true", "logical_not", "neg") and _is_cheap(term.arguments[0])
     return isinstance(term, Read | Scalar)
-
-
-def _made(target: Any, arguments: Any, options: Any) -> Tensor | None:
-    """Return tensors that are known from a shape alone."""
-    aten = torch.ops.aten
-    dtype = options.get("dtype") or torch.float64
-    fills = {aten.ones_like.default: 1.0, aten.zeros_like.default: 0.0}
-    if target in fills:
-        return torch.full(shape_of(arguments[0]), fills[target], dtype=dtype)
-    if target == aten.full_like.default:
-        return torch.full(shape_of(arguments[0]), arguments[1], dtype=dtype)
-    if target == aten.new_zeros.default:
-        return torch.zeros(arguments[1], dtype=dtype)
-    if target == aten.new_ones.default:
-        return torch.ones(arguments[1], dtype=dtype)
-    if target == aten.new_full.default:
-        return torch.full(arguments[1], arguments[2], dtype=dtype)
-    return None

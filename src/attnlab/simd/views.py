@@ -2,38 +2,35 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from attnlab.simd.program import Operand, Program
-from attnlab.simd.rules import Rules
-from attnlab.simd.terms import (
-    Apply,
-    NotExpressible,
-    Read,
-    Value,
-    contiguous,
-    sliced,
-    viewed,
-)
+from attnlab.simd.program import RULES, Operand, Program, is_zero, rule, shape_of
+from attnlab.simd.terms import NotExpressible, Read, Value, contiguous, sliced, value_of, viewed
 
 aten = torch.ops.aten
-RULES = Rules()
 
 
-@RULES.of(aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+@rule(aten.view.default, aten.reshape.default)
 def _view(program: Program, x: Value, shape: Sequence[int]) -> Value:
     return program.view(x, list(shape))
 
 
-@RULES.of(aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default, aten.clone.default)
+@rule(aten.alias.default, aten.lift_fresh_copy.default, aten.clone.default)
 def _same(program: Program, x: Value, **_: Any) -> Value:
     return x
 
 
-@RULES.of(aten._to_copy.default)
+@rule(aten.full_like.default)
+def _full_like(
+    program: Program, x: Value, number: float, *, dtype: torch.dtype | None = None, **_: Any
+) -> Tensor:
+    return torch.full(x.shape, number, dtype=dtype or torch.float64)
+
+
+@rule(aten._to_copy.default)
 def _to_copy(program: Program, x: Value, *, dtype: torch.dtype | None = None, **_: Any) -> Value:
     if dtype in (None, torch.float32, torch.float64):
         return program.apply("as_number", x) if x.is_bool else x
@@ -43,19 +40,16 @@ def _to_copy(program: Program, x: Value, *, dtype: torch.dtype | None = None, **
 
 
 def _view_rule(operation: Any) -> Callable[..., Value]:
-    def rule(program: Program, x: Value, *arguments: Any, **options: Any) -> Value:
+    def apply(program: Program, x: Value, *arguments: Any, **options: Any) -> Value:
         return viewed(x, lambda each: operation(each, *arguments, **options))
 
-    return rule
+    return apply
 
 
 for _operation in (
-    aten.t.default,
-    aten.transpose.int,
     aten.permute.default,
     aten.expand.default,
     aten.unsqueeze.default,
-    aten.squeeze.dim,
     aten.squeeze.dims,
     aten.slice.Tensor,
     aten.select.int,
@@ -63,54 +57,43 @@ for _operation in (
     RULES[_operation] = _view_rule(_operation)
 
 
-@RULES.of(aten.split.Tensor, aten.split_with_sizes.default)
-def _split(program: Program, x: Value, sizes: int | Sequence[int], axis: int = 0) -> list[Value]:
-    total, found, start = x.shape[axis], list[Value](), 0
-    if isinstance(sizes, int):
-        sizes = [sizes] * -(-total // sizes)
-    for size in sizes:
-        found.append(sliced(x, axis, start, min(size, total - start)))
-        start += size
-    return found
+@rule(aten.split_with_sizes.default)
+def _split(program: Program, x: Value, sizes: Sequence[int], axis: int = 0) -> list[Value]:
+    starts = [sum(sizes[:number]) for number in range(len(sizes))]
+    return [sliced(x, axis, *place) for place in zip(starts, sizes, strict=True)]
 
 
-@RULES.of(aten.cat.default)
+@rule(aten.cat.default)
 def _cat(program: Program, parts: Sequence[Operand], axis: int = 0) -> Value:
-    values = [program.value(part) for part in parts]
-    values = [value for value in values if value.size]
+    values = [value for value in map(program.value, parts) if value.size]
     axis %= len(values[0].shape)
     shape = list(values[0].shape)
     shape[axis] = sum(value.shape[axis] for value in values)
     whole = Value(tuple(shape), Read(program.buffer(math.prod(shape)), contiguous(shape)))
     start = 0
     for value in values:
-        place = sliced(whole, axis, start, value.shape[axis]).term
-        assert isinstance(place, Read)
-        program.store(value, place)
+        _store(program, value, whole, axis, start)
         start += value.shape[axis]
-    if values[0].is_bool:
-        return replace(whole, term=Apply("is_true", (whole.term,)), is_bool=True)
-    return whole
+    return value_of(shape, whole.term, is_bool=values[0].is_bool)
 
 
-@RULES.of(aten.slice_backward.default)
-def _slice_backward(
-    program: Program, x: Operand, shape: Sequence[int], axis: int, start: int, end: int, step: int
+@rule(aten.slice_scatter.default)
+def _slice_scatter(
+    program: Program,
+    x: Operand,
+    part: Operand,
+    axis: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> Value:
-    places = range(shape[axis])[start:end:step]
-    return _padded(program, x, shape, axis, places.start, len(places), step)
+    if not is_zero(x):
+        raise NotExpressible("numbers are written into a part of a tensor")
+    places = range(shape_of(x)[axis])[start:end:step]
+    return _padded(program, program.value(part), shape_of(x), axis, places.start, step)
 
 
-@RULES.of(aten.select_backward.default)
-def _select_backward(
-    program: Program, x: Operand, shape: Sequence[int], axis: int, index: int
-) -> Value:
-    value, axis = program.value(x), axis % len(shape)
-    wide = program.view(value, [*value.shape[:axis], 1, *value.shape[axis:]])
-    return _padded(program, wide, shape, axis, index % shape[axis], 1, 1)
-
-
-@RULES.of(aten.constant_pad_nd.default)
+@rule(aten.constant_pad_nd.default)
 def _pad(program: Program, x: Value, widths: Sequence[int], value: float = 0) -> Value:
     if value != 0:
         raise NotExpressible("a tensor is padded with other numbers than 0")
@@ -122,19 +105,22 @@ def _pad(program: Program, x: Value, widths: Sequence[int], value: float = 0) ->
         x = sliced(x, axis, first, x.shape[axis] - first - last)
         shape = list(x.shape)
         shape[axis] += max(before, 0) + max(after, 0)
-        x = _padded(program, x, shape, axis, max(before, 0), x.shape[axis], 1)
+        x = _padded(program, x, shape, axis, max(before, 0))
     return x
 
 
 def _padded(
-    program: Program, x: Operand, shape: Sequence[int], axis: int, start: int, size: int, step: int
+    program: Program, x: Value, shape: Sequence[int], axis: int, start: int, step: int = 1
 ) -> Value:
     """Put x among zeros."""
-    value = program.value(x)
-    if tuple(shape) == value.shape:
-        return value
+    if tuple(shape) == x.shape:
+        return x
     whole = Value(tuple(shape), program.zeros(tuple(shape)))
-    place = sliced(whole, axis, start, size, step).term
-    assert isinstance(place, Read)
-    program.store(value, place)
+    _store(program, x, whole, axis, start, step)
     return whole
+
+
+def _store(program: Program, x: Value, whole: Value, axis: int, start: int, step: int = 1) -> None:
+    place = sliced(whole, axis, start, x.shape[axis], step).term
+    assert isinstance(place, Read)
+    program.store(x, place)

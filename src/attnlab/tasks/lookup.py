@@ -68,11 +68,10 @@ class Batch(NamedTuple):
 
 def all_sources() -> Tensor:
     """List the 72 distinct sources: (72, 5)."""
-    rows = [
-        [_IDS["NAME"], *order]
-        for key, value in FACTS.items()
-        for order in itertools.permutations([_IDS["COLOR"], _IDS[key], _IDS["ITEM"], _IDS[value]])
-    ]
+    rows = []
+    for fact in FACTS.items():
+        orders = itertools.permutations(["COLOR", fact[0], "ITEM", fact[1]])
+        rows += [[_IDS[word] for word in ("NAME", *order)] for order in orders]
     return torch.tensor(rows)
 
 
@@ -144,9 +143,8 @@ def parse(text: str) -> Tensor:
         if word not in known:
             raise WrongUsage(f"there is no word {word!r}; {did_you_mean(word, known)}")
     if not 1 <= len(typed) <= MAX_LENGTH:
-        raise WrongUsage(
-            f"expected 1 to {MAX_LENGTH} words, such as {EXAMPLE!r}; got {len(typed)}."
-        )
+        wanted = f"1 to {MAX_LENGTH} words, such as {EXAMPLE!r}"
+        raise WrongUsage(f"expected {wanted}; got {len(typed)}.")
     return torch.tensor([_IDS[word] for word in typed])
 
 

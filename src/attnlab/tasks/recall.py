@@ -66,10 +66,8 @@ class RecallTask:
 
     def __post_init__(self) -> None:
         if self.variant not in get_args(Variant):
-            raise WrongUsage(
-                f"there is no variant {self.variant!r}; "
-                f"{did_you_mean(str(self.variant), get_args(Variant))}"
-            )
+            known = did_you_mean(str(self.variant), get_args(Variant))
+            raise WrongUsage(f"there is no variant {self.variant!r}; {known}")
         if require_integer("num_facts", self.num_facts) > MOST_FACTS:
             raise WrongUsage(f"num_facts must be at most {MOST_FACTS}; got {self.num_facts}.")
         for name in ("num_keys", "num_values"):
@@ -103,9 +101,8 @@ class RecallTask:
     def sample(self, batch_size: int, generator: torch.Generator) -> Facts:
         """Draw facts uniformly, one of them asked."""
         keys, values = self._pairs(batch_size, generator)
-        return Facts(
-            keys, values, torch.randint(self.num_facts, (batch_size, 1), generator=generator)
-        )
+        which = torch.randint(self.num_facts, (batch_size, 1), generator=generator)
+        return Facts(keys, values, which)
 
     def sample_training(self, batch_size: int, generator: torch.Generator) -> Facts:
         """Draw facts uniformly from those without a held-out pair, all of them asked, in random
@@ -155,24 +152,20 @@ class RecallTask:
 
     def source_words(self, source: Tensor) -> list[str]:
         """Name the tokens of one source; a bound pair is one word, such as `k3:v7`."""
-        return (
-            [":".join(self.words(token)) for token in source]
-            if source.dim() == 2
-            else self.words(source)
-        )
+        if source.dim() == 1:
+            return self.words(source)
+        return [":".join(self.words(token)) for token in source]
 
     def parse(self, text: str) -> Tensor:
         """Read facts that a person typed, such as `k3 v7 k9 v1` (or `k3:v7, k9:v1`): (facts, 2)
         ids."""
         typed = re.split(r"[\s,;:=]+", text.lower().strip(" ,;:="))
         vocabulary = self.vocabulary
+        wanted = f"a key from k1 to k{self.num_keys}", f"a value from v1 to v{self.num_values}"
         for place, word in enumerate(typed):
             if word not in vocabulary or word[0] != "kv"[place % 2]:
-                wanted = f"a {('key', 'value')[place % 2]} from {'kv'[place % 2]}1 to " + (
-                    f"k{self.num_keys}" if place % 2 == 0 else f"v{self.num_values}"
-                )
                 raise WrongUsage(
-                    f"expected {wanted} as word {place + 1} of the facts; got {word!r}."
+                    f"expected {wanted[place % 2]} as word {place + 1} of the facts; got {word!r}."
                 )
         pairs = torch.tensor([vocabulary.index(word) for word in typed])
         if len(typed) % 2:

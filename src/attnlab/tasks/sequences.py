@@ -17,7 +17,13 @@ from torch import Tensor
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.shapes import require_integer
 
-Rule = Literal["sort", "reverse", "copy", "add", "induction"]
+Rule = Literal[
+    "sort",
+    "reverse",
+    "copy",
+    "add",
+    "induction",
+]
 
 SEPARATOR = 0
 """The id of SEP; the letters follow it."""
@@ -49,19 +55,14 @@ class SequenceTask:
 
     def __post_init__(self) -> None:
         if self.rule not in get_args(Rule):
-            raise WrongUsage(
-                f"there is no task {self.rule!r}; {did_you_mean(str(self.rule), get_args(Rule))}"
-            )
+            known = did_you_mean(str(self.rule), get_args(Rule))
+            raise WrongUsage(f"there is no task {self.rule!r}; {known}")
         require_integer("letters", self.letters)
         require_integer("length", self.length, low=2 if self.rule == "induction" else 1)
         if self.letters > len(_ALPHABET):
-            raise WrongUsage(
-                f"letters must be at most {len(_ALPHABET)}, a to z; got {self.letters}."
-            )
+            raise WrongUsage(f"letters must be at most 26, a to z; got {self.letters}.")
         if self.rule == "add" and self.letters < 2:
-            raise WrongUsage(
-                "add needs letters of at least 2, the digits of its number system; got 1."
-            )
+            raise WrongUsage("add needs letters of at least 2, the digits of its numbers; got 1.")
 
     @property
     def vocabulary(self) -> tuple[str, ...]:
@@ -112,16 +113,13 @@ class SequenceTask:
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Tensor:
         """Draw prompts uniformly from the domain: (batch_size, prompt_length)."""
-        if self.rule != "induction":
-            return torch.randint(
-                1, self.letters + 1, (batch_size, self.prompt_length), generator=generator
-            )
-        kept: list[Tensor] = []
-        while sum(len(each) for each in kept) < batch_size:
+        rows = 2 * batch_size if self.rule == "induction" else batch_size
+        kept = [torch.empty(0, self.prompt_length, dtype=torch.int64)]
+        while sum(map(len, kept)) < batch_size:
             drawn = torch.randint(
-                1, self.letters + 1, (2 * batch_size, self.length), generator=generator
+                1, self.letters + 1, (rows, self.prompt_length), generator=generator
             )
-            kept.append(drawn[(drawn[:, :-1] == drawn[:, -1:]).any(-1)])
+            kept.append(self._in_domain(drawn))
         return torch.cat(kept)[:batch_size]
 
     @property
@@ -136,12 +134,14 @@ class SequenceTask:
                 f"{self.letters}**{self.prompt_length} prompts are more than the "
                 f"{_MOST_ENUMERATED:,} that can be listed at once; judge a sample of them."
             )
-        digits = torch.tensor(
-            list(itertools.product(range(1, self.letters + 1), repeat=self.prompt_length))
-        )
-        if self.rule == "induction":
-            digits = digits[(digits[:, :-1] == digits[:, -1:]).any(-1)]
-        return digits
+        letters = range(1, self.letters + 1)
+        prompts = torch.tensor(list(itertools.product(letters, repeat=self.prompt_length)))
+        return self._in_domain(prompts)
+
+    def _in_domain(self, prompts: Tensor) -> Tensor:
+        if self.rule != "induction":
+            return prompts
+        return prompts[(prompts[:, :-1] == prompts[:, -1:]).any(-1)]
 
     def prompts_to_judge(self, most: int, generator: torch.Generator) -> tuple[Tensor, bool]:
         """Return all prompts if there are at most `most`, else a sample of that size, and whether
@@ -154,13 +154,12 @@ class SequenceTask:
         """Read a prompt that a person typed; blanks and commas between letters do not matter, nor
         does case."""
         letters = [letter for letter in text.lower() if letter not in " ,+"]
-        known = self.vocabulary[1:]
-        expected = (
-            f"{self.prompt_length} letter{'s' if self.prompt_length > 1 else ''} from {known[0]} "
-            f"to {known[-1]}"
-        )
-        if len(letters) != self.prompt_length or any(letter not in known for letter in letters):
-            raise WrongUsage(f"expected {expected}, such as {self.example!r}; got {text!r}.")
+        known, plural = self.vocabulary[1:], "s" if self.prompt_length > 1 else ""
+        if len(letters) != self.prompt_length or not set(letters) <= set(known):
+            raise WrongUsage(
+                f"expected {self.prompt_length} letter{plural} from {known[0]} to {known[-1]}, "
+                f"such as {self.example!r}; got {text!r}."
+            )
         prompt = torch.tensor([known.index(letter) + 1 for letter in letters])
         if self.rule == "induction" and not bool((prompt[:-1] == prompt[-1]).any()):
             raise WrongUsage(
@@ -186,18 +185,6 @@ class SequenceTask:
         return [self.vocabulary[int(token)] for token in tokens]
 
 
-def _sort(task: SequenceTask, prompts: Tensor) -> Tensor:
-    return prompts.sort(-1).values
-
-
-def _reverse(task: SequenceTask, prompts: Tensor) -> Tensor:
-    return prompts.flip(-1)
-
-
-def _copy(task: SequenceTask, prompts: Tensor) -> Tensor:
-    return prompts.clone()
-
-
 def _add(task: SequenceTask, prompts: Tensor) -> Tensor:
     first, second = prompts[:, : task.length] - 1, prompts[:, task.length :] - 1
     carry = torch.zeros_like(first[:, :1])
@@ -217,9 +204,9 @@ def _induction(task: SequenceTask, prompts: Tensor) -> Tensor:
 
 
 _RULES: dict[str, Callable[[SequenceTask, Tensor], Tensor]] = {
-    "sort": _sort,
-    "reverse": _reverse,
-    "copy": _copy,
+    "sort": lambda task, prompts: prompts.sort(-1).values,
+    "reverse": lambda task, prompts: prompts.flip(-1),
+    "copy": lambda task, prompts: prompts.clone(),
     "add": _add,
     "induction": _induction,
 }

@@ -6,12 +6,12 @@ they came; `texts.py` tidies them.
 
 import csv
 import io
-import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.tasks.texts import SPLITS
@@ -19,7 +19,8 @@ from attnlab.tasks.texts import SPLITS
 _DELIMITERS = {";": "';'", ",": "','", "|": "'|'", "\t": "tab"}  # how each is written as a setting
 
 
-class Columns(NamedTuple):
+@dataclass(frozen=True)
+class Columns:
     """Which columns hold what (the split's may be absent), and how a file of text is written.
 
     encoding: such as cp1252 · has_header: without one, the columns of a CSV or TSV are 1, 2, 3, … ·
@@ -49,26 +50,24 @@ def read_texts(source: str, columns: Columns | None = None) -> list[dict[str, An
     kind = path.suffix.lower()
     if path.is_dir():
         raise WrongUsage(f"data must be a file with texts and labels; {source} is a folder.")
-    if (
-        not path.exists()
-        and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", source)
-        and kind not in _READERS
-    ):
-        return _read_hub(source, columns)
     if not path.exists():
+        is_name = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", source) and kind not in _READERS
+        if is_name:
+            return _read_hub(source, columns)
         raise CouldNotRun(f"there is no file {source}. A data set on the hub is named owner/name.")
+    has_cells = kind in (".csv", ".tsv")
     if columns.delimiter is not None:
-        if kind in _READERS and kind not in (".csv", ".tsv"):
+        if kind in _READERS and not has_cells:
             raise WrongUsage(
                 f"delimiter is for files of cells, such as CSV; {path.name} is none, leave it out."
             )
-        kind = ".tsv" if columns.delimiter == "\t" else ".csv"
+        kind, has_cells = ".tsv" if columns.delimiter == "\t" else ".csv", True
     if kind not in _READERS:
         raise WrongUsage(
             f"data must be a file ending in {', '.join(_READERS)}; got {path.name}. Of any other "
             "file of cells say what stands between them, such as delimiter=tab."
         )
-    if not columns.has_header and kind not in (".csv", ".tsv"):
+    if not columns.has_header and not has_cells:
         raise WrongUsage(f"header=false is for CSV and TSV; {path.name} names its columns itself.")
     try:
         return _READERS[kind](path, columns)
@@ -129,23 +128,19 @@ def _read_cells(
         reader = csv.reader(stream, delimiter=delimiter, quoting=quoting, strict=True)
         first = next(reader, [])
         if not first:
-            raise WrongUsage(
-                f"{path} is empty; expected a first line with the names of the columns."
-            )
-        header = (
-            first if columns.has_header else [str(number) for number in range(1, len(first) + 1)]
-        )
-        places = {
-            name: header.index(column) for name, column in _pick(header, columns, str(path)).items()
-        }
-        rows = []
-        for cells in reader if columns.has_header else itertools.chain([first], reader):
-            if cells:  # a row that is not as long as the header is broken: its values are missing
-                whole = len(cells) == len(header)
-                rows.append(
-                    {name: cells[place] if whole else None for name, place in places.items()}
-                )
-        return rows
+            raise WrongUsage(f"{path} is empty; expected a line with the names of columns.")
+        header, rows = first, []
+        if not columns.has_header:
+            header, rows = list(map(str, range(1, len(first) + 1))), [first]
+        chosen = _pick(header, columns, str(path))
+        rows += [cells for cells in reader if cells]
+        places = {name: header.index(column) for name, column in chosen.items()}
+        found: list[dict[str, Any]] = []
+        for row in rows:
+            found.append(dict.fromkeys(places))
+            if len(row) == len(header):  # else it is broken: its values are missing
+                found[-1] = {name: row[place] for name, place in places.items()}
+        return found
     except csv.Error as error:
         raise csv.Error(f"line {reader.line_num}: {error}") from None
     finally:
@@ -162,17 +157,13 @@ def _read_jsonl(path: Path, columns: Columns) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             raise CouldNotRun(f"line {number} of {path} is not JSON: {error}.") from None
         if not isinstance(value, dict):
-            raise CouldNotRun(
-                f"line {number} of {path} must be an object with texts and labels; got "
-                f"{line[:60]!r}."
-            )
+            raise CouldNotRun(f"line {number} of {path} must be an object; got {line[:60]!r}.")
         values.append(value)
     if not values:
         return []
     # A line may leave out what another has, so the columns are those of all lines together.
-    chosen = _pick(
-        list(dict.fromkeys(name for value in values for name in value)), columns, str(path)
-    )
+    names = dict.fromkeys(name for value in values for name in value)
+    chosen = _pick(list(names), columns, str(path))
     return [{name: value.get(column) for name, column in chosen.items()} for value in values]
 
 
@@ -187,13 +178,10 @@ def _read_parquet(path: Path, columns: Columns) -> list[dict[str, Any]]:
     try:
         names = pyarrow.parquet.read_schema(path).names
         chosen = _pick(names, columns, str(path))
-        table = pyarrow.parquet.read_table(path, columns=list(chosen.values())).to_pydict()
+        rows = pyarrow.parquet.read_table(path, columns=list(chosen.values())).to_pylist()
     except pyarrow.ArrowException as error:
         raise CouldNotRun(f"{path} is not a Parquet file that can be read: {error}.") from None
-    return [
-        dict(zip(chosen, values, strict=True))
-        for values in zip(*(table[c] for c in chosen.values()), strict=True)
-    ]
+    return [{name: row[column] for name, column in chosen.items()} for row in rows]
 
 
 def _read_hub(name: str, columns: Columns) -> list[dict[str, Any]]:
@@ -206,12 +194,9 @@ def _read_hub(name: str, columns: Columns) -> list[dict[str, Any]]:
         ) from None
     try:
         found = datasets.load_dataset(name)
-    except (
-        Exception
-    ) as error:  # the library raises errors of many kinds, all of them about the world
-        raise CouldNotRun(
-            f"could not load {name} from the hub: {str(error).splitlines()[0][:200]}"
-        ) from None
+    except Exception as error:  # the library raises errors of many kinds, all about the world
+        words = str(error).splitlines()[0][:200]
+        raise CouldNotRun(f"could not load {name} from the hub: {words}") from None
     rows = []
     known = [word for spellings in SPLITS.values() for word in spellings]
     for split, table in found.items():
@@ -220,8 +205,7 @@ def _read_hub(name: str, columns: Columns) -> list[dict[str, Any]]:
         chosen = _pick(table.column_names, columns, f"{name} ({split})")
         classes = getattr(table.features[chosen["label"]], "names", None)
         for text, label in zip(table[chosen["text"]], table[chosen["label"]], strict=True):
-            if classes is not None and label is not None:
-                # -1 stands for a label that is kept secret
+            if classes is not None and label is not None:  # -1: a label that is kept secret
                 label = classes[label] if label >= 0 else None
             rows.append({"text": text, "label": label, "split": split})
     return rows

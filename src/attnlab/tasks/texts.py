@@ -11,7 +11,8 @@ out is counted, so that a report can say it.
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -36,7 +37,8 @@ class LabelledText(NamedTuple):
     split: str | None = None
 
 
-class Collection(NamedTuple):
+@dataclass(frozen=True)
+class Collection:
     """Rows that are fit for use, and what was counted on the way: (what, how many)."""
 
     rows: list[LabelledText]
@@ -73,6 +75,12 @@ class _Letters(dict[int, int | None]):
 
 _LETTERS = _Letters()
 
+_READ = "rows read"
+_MISSING = "rows with a missing text, label or split, left out"
+_EMPTY = "empty texts, left out"
+_REPEATED = "repeated texts, kept once"
+_ACROSS = "of these repeated across the file's splits, kept in one"
+
 
 def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
     """Turn raw rows into distinct texts with one label each, and count what was left out.
@@ -88,33 +96,22 @@ def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
     counts: Counter[str] = Counter()
     labels_of: defaultdict[str, set[str]] = defaultdict(set)
     first: dict[str, LabelledText] = {}
-    raw = list(raw)
-    has_split = any(_as_split(row.get("split")) is not None for row in raw)
-    for row in raw:
-        counts["rows read"] += 1
-        label, split = _as_label(row.get("label")), _as_split(row.get("split"))
-        if _is_missing(row.get("text")) or label is None or (has_split and split is None):
-            counts["rows with a missing text, label or split, left out"] += 1
-            continue
-        # Half a surrogate pair, which JSON can hold, is no character and could not be written down.
-        text = str(row["text"]).encode("utf-8", "replace").decode()
-        key = clean(text)
+    for found in _read(list(raw), counts):
+        key = clean(found.text)
         if not key:
-            counts["empty texts, left out"] += 1
+            counts[_EMPTY] += 1
             continue
-        labels_of[key].add(label)
-        found = LabelledText(text, label, split)
-        if key in first:
-            counts["repeated texts, kept once"] += 1
-            if split is not None and split != first[key].split:
-                counts["of these repeated across the file's splits, kept in one"] += 1
-                first[key] = min(found, first[key], key=_split_number)
-            continue
-        first[key] = found
-    twofold = {key for key, labels in labels_of.items() if len(labels) > 1}
-    rows = [row for key, row in first.items() if key not in twofold]
-    if twofold:
-        counts["texts with two labels, left out"] = len(twofold)
+        labels_of[key].add(found.label)
+        before = first.setdefault(key, found)
+        if before is not found:
+            counts[_REPEATED] += 1
+            if found.split is not None and found.split != before.split:
+                counts[_ACROSS] += 1
+                first[key] = min(found, before, key=_split_number)
+    rows = [row for key, row in first.items() if len(labels_of[key]) == 1]
+    num_twofold = len(first) - len(rows)
+    if num_twofold:
+        counts["texts with two labels, left out"] = num_twofold
     rows = _in_earliest_split(rows, counts)
     counts["texts used"] = len(rows)
     classes = {row.label for row in rows}
@@ -122,9 +119,8 @@ def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
         what = f"only the label {min(classes)!r}" if classes else "no text with a label"
         raise WrongUsage(
             f"a classifier needs texts of two classes or more; found {what} (rows read: "
-            f"{counts['rows read']:,}, missing: "
-            f"{counts['rows with a missing text, label or split, left out']:,}, empty: "
-            f"{counts['empty texts, left out']:,}, with two labels: {len(twofold):,})."
+            f"{counts[_READ]:,}, missing: {counts[_MISSING]:,}, empty: {counts[_EMPTY]:,}, with "
+            f"two labels: {num_twofold:,})."
         )
     if len(classes) > _MOST_CLASSES:
         raise WrongUsage(
@@ -132,6 +128,19 @@ def tidied(raw: Iterable[Mapping[str, Any]]) -> Collection:
             "different ones."
         )
     return Collection(rows, list(counts.items()))
+
+
+def _read(raw: Sequence[Mapping[str, Any]], counts: Counter[str]) -> Iterator[LabelledText]:
+    """Yield the rows that have a text, a label and, where any row has one, a split."""
+    has_split = any(_as_split(row.get("split")) is not None for row in raw)
+    for row in raw:
+        counts[_READ] += 1
+        label, split = _as_label(row.get("label")), _as_split(row.get("split"))
+        if _is_missing(row.get("text")) or label is None or (has_split and split is None):
+            counts[_MISSING] += 1
+            continue
+        # Half a surrogate pair, which JSON can hold, is no character and could not be written down.
+        yield LabelledText(str(row["text"]).encode("utf-8", "replace").decode(), label, split)
 
 
 def _in_earliest_split(rows: list[LabelledText], counts: Counter[str]) -> list[LabelledText]:
@@ -181,29 +190,24 @@ def split_given(
     Raises:
         WrongUsage: a part would be empty.
     """
-    parts: dict[str, list[LabelledText]] = {
-        name: [row for row in rows if row.split == name] for name in SPLITS
-    }
-    unnamed = [row for row in rows if row.split is None]
-    names = [name for name, part in parts.items() if part]
-    train, validation, test = parts["train"] + unnamed, parts["validation"], parts["test"]
-    said = f"The file's own split was used ({', '.join(names)})." if names else ""
+    parts: dict[str | None, list[LabelledText]] = {name: [] for name in (*SPLITS, None)}
+    for row in rows:
+        parts[row.split].append(row)
+    names = [name for name in SPLITS if parts[name]]
+    train, validation, test = parts["train"] + parts[None], parts["validation"], parts["test"]
+    said = [f"The file's own split was used ({', '.join(names)})."] if names else []
     if not train:
-        train, validation, test, said = (
-            list(rows),
-            [],
-            [],
-            "The file names no training texts, so its split was not used.",
-        )
+        train, validation, test = list(rows), [], []
+        said = ["The file names no training texts, so its split was not used."]
     if not test and validation:
         test, validation = validation, []
-        said += " It has no test texts, so its validation texts are the test."
+        said.append("It has no test texts, so its validation texts are the test.")
     if not test:
         train, test = split_by_text(train, share / 2, generator)
-        said += " The test texts were drawn by distinct text, class by class."
+        said.append("The test texts were drawn by distinct text, class by class.")
     if not validation:
         train, validation = split_by_text(train, share / 2, generator)
-        said += " The validation texts were drawn by distinct text, class by class."
+        said.append("The validation texts were drawn by distinct text, class by class.")
     split = Split(train, validation, test)
     empty = [name for name, part in zip(Split._fields, split, strict=True) if not part]
     if empty:
@@ -211,7 +215,7 @@ def split_given(
             f"there are too few texts to split: {len(rows):,} leave none for "
             f"{' and '.join(empty)}. At least one class needs three different texts."
         )
-    return split, said.strip()
+    return split, " ".join(said)
 
 
 def shared_texts(one: Iterable[LabelledText], other: Iterable[LabelledText]) -> int:
@@ -226,13 +230,12 @@ def _stratified(
     for number, group in enumerate(groups):
         by_label[group[0].label].append(number)
     held: set[int] = set()
-    for label in sorted(by_label):
-        numbers = by_label[label]
+    for _, numbers in sorted(by_label.items()):
         num_held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
         order = torch.randperm(len(numbers), generator=generator).tolist()
         held.update(numbers[place] for place in order[:num_held])
-    kept_rows = [row for number, group in enumerate(groups) if number not in held for row in group]
-    return kept_rows, [row for number in sorted(held) for row in groups[number]]
+    kept = [row for number, group in enumerate(groups) if number not in held for row in group]
+    return kept, [row for number in sorted(held) for row in groups[number]]
 
 
 def _split_number(row: LabelledText) -> int:
@@ -259,11 +262,10 @@ def _as_split(value: Any) -> str | None:
     word = "" if _is_missing(value) else str(value).strip().lower()
     if not word:
         return None
-    for name, spellings in SPLITS.items():
-        if word in spellings:
-            return name
-    known = [word for spellings in SPLITS.values() for word in spellings]
-    raise WrongUsage(
-        f"the column of splits holds {word[:40]!r} (choose it with split=COLUMN); "
-        f"{did_you_mean(word, known)}"
-    )
+    names = {spelling: name for name, spellings in SPLITS.items() for spelling in spellings}
+    if word not in names:
+        raise WrongUsage(
+            f"the column of splits holds {word[:40]!r} (choose it with split=COLUMN); "
+            f"{did_you_mean(word, names)}"
+        )
+    return names[word]

@@ -10,14 +10,15 @@ tokens of their own, so that `Brilliant!` holds `brilliant`. Tokenizers that an 
 saved go on splitting at blanks.
 """
 
+import abc
 import functools
 import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.shapes import require_integer
 
 PAD, UNK, CLS = 0, 1, 2
@@ -69,81 +70,89 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-class TextTokenizer(Protocol):
-    """What every tokenizer can do; `num_parts` is 1, or how many ids each token has."""
+class TextTokenizer(abc.ABC):
+    """What every tokenizer can do.
 
-    max_length: int
-    num_parts: int
+    Args:
+        max_length: tokens of a text at most, CLS included.
+        splits: what is a word, see `words_of`.
+    """
 
-    @property
-    def vocab_size(self) -> int:
-        """How many ids there are."""
-        ...
+    first: ClassVar[Any] = CLS
+    num_parts = 1
+    """1, or how many ids each token has."""
+    vocab_size: int
+    """How many ids there are, the three special ones included."""
+
+    def __init__(self, max_length: int, splits: Splits = "words") -> None:
+        if splits not in get_args(Splits):
+            known = " or ".join(get_args(Splits))
+            raise WrongUsage(f"texts are split at {known}; got {str(splits)[:40]!r}.")
+        self.max_length, self.splits = require_integer("max_length", max_length), splits
+
+    @classmethod
+    def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> Self:
+        """Learn from texts what gets an id, the most frequent first, `vocab_size` ids in all."""
+        require_integer("vocab_size", vocab_size)
+        if vocab_size < len(SPECIALS):
+            names = ", ".join(SPECIALS)
+            raise WrongUsage(f"vocab_size must be at least 3, for {names}; got {vocab_size}.")
+        return cls._learnt(texts, vocab_size, max_length)
+
+    @classmethod
+    @abc.abstractmethod
+    def _learnt(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> Self: ...
+
+    @abc.abstractmethod
+    def _read(self, text: str) -> tuple[Sequence[Any], Sequence[str]]:
+        """Return the ids and the names of all tokens of a text, without CLS."""
+
+    @abc.abstractmethod
+    def to_mapping(self) -> dict[str, Any]:
+        """Return all there is to know as plain values; `open_tokenizer` reads them."""
 
     def ids(self, text: str) -> list[Any]:
         """Return the tokens of a text, CLS in front, at most `max_length`: ids, or lists of
         `num_parts` ids."""
-        ...
+        return [self.first, *self._read(text)[0]][: self.max_length]
 
     def words(self, text: str) -> list[str]:
-        """Return the names of the same tokens, as a person reads them."""
-        ...
+        """Return the names of the same tokens, as a person reads them; unknown words in
+        brackets."""
+        return [SPECIALS[CLS], *self._read(text)[1]][: self.max_length]
 
     def count(self, text: str) -> int:
         """Say how many tokens a text has, CLS included, before it is cut."""
-        ...
+        return 1 + len(self._read(text)[0])
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return all there is to know as plain values; `open_tokenizer` reads them."""
-        ...
+    def encode(self, text: str) -> list[Any]:
+        """Return exactly `max_length` ids: CLS, the tokens, padding."""
+        ids = self.ids(text)
+        return ids + [PAD] * (self.max_length - len(ids))
 
 
-class WordTokenizer:
+class WordTokenizer(TextTokenizer):
     """One id for each word.
 
     Args:
         words: those with ids of their own, from 3 on; every other is `<UNK>`.
-        max_length: tokens of a text at most, CLS included.
-        splits: what is a word, see `words_of`.
 
     >>> tokenizer = WordTokenizer.build(["good film", "bad film"], vocab_size=5, max_length=5)
     >>> tokenizer.encode("Bad, good film"), tokenizer.decode([2, 4, 3, 0])
     ([2, 1, 1, 4, 3], 'good film')
     """
 
-    num_parts = 1
-
     def __init__(self, words: Sequence[str], max_length: int, splits: Splits = "words") -> None:
-        self.max_length, self.splits = (
-            require_integer("max_length", max_length),
-            _require_splits(splits),
-        )
+        super().__init__(max_length, splits)
         self._names = [*SPECIALS, *words]
-        self._ids = {word: number for number, word in enumerate(self._names)}
-        if len(self._ids) != len(self._names):
-            raise WrongUsage(
-                "each word of a vocabulary has one id; got a word twice, or a name of a "
-                "special token."
-            )
+        self._ids = _numbered(self._names, 0)
+        self.vocab_size = len(self._names)
 
     @classmethod
-    def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "WordTokenizer":
-        """Give ids to the most frequent words of the texts, ties by first appearance, `vocab_size`
-        ids in all."""
-        _check_vocab_size(vocab_size)
-        counts = Counter(itertools.chain.from_iterable(words_of(text) for text in texts))
+    def _learnt(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> Self:
+        counts = Counter(itertools.chain.from_iterable(map(words_of, texts)))
         # Counter keeps the order of first appearance, and most_common keeps it among equals.
         return cls([word for word, _ in counts.most_common(vocab_size - len(SPECIALS))], max_length)
-
-    @property
-    def vocab_size(self) -> int:
-        """How many ids there are, the three special ones included."""
-        return len(self._names)
-
-    def encode(self, text: str) -> list[int]:
-        """Return exactly `max_length` ids: CLS, the words, padding."""
-        ids = self.ids(text)
-        return ids + [PAD] * (self.max_length - len(ids))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, without PAD and CLS.
@@ -159,33 +168,19 @@ class WordTokenizer:
                 found.append(self._names[number])
         return " ".join(found)
 
-    def ids(self, text: str) -> list[int]:
-        """Return the ids of a text without padding: CLS and the words, cut at `max_length`."""
-        return [CLS, *(self._ids.get(word, UNK) for word in words_of(text, self.splits))][
-            : self.max_length
-        ]
-
-    def words(self, text: str) -> list[str]:
-        """Return the names of the tokens; unknown words in brackets."""
-        named = (word if word in self._ids else f"[{word}]" for word in words_of(text, self.splits))
-        return [SPECIALS[CLS], *named][: self.max_length]
-
-    def count(self, text: str) -> int:
-        """Say how many tokens a text has, CLS included, before it is cut."""
-        return 1 + len(words_of(text, self.splits))
+    def _read(self, text: str) -> tuple[list[int], list[str]]:
+        words = words_of(text, self.splits)
+        return [self._ids.get(word, UNK) for word in words], _named(words, self._ids)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the words, the length and what is a word as plain values."""
         words = self._names[len(SPECIALS) :]
         return {
-            "kind": "word",
-            "max_length": self.max_length,
-            "splits": self.splits,
-            "words": words,
-        }
+            "kind": "word", "max_length": self.max_length, "splits": self.splits, "words": words
+        }  # fmt: skip
 
 
-class PartTokenizer:
+class PartTokenizer(TextTokenizer):
     """Three ids for each word: the word, its first five letters if it is longer, and it with the
     next word.
 
@@ -196,10 +191,9 @@ class PartTokenizer:
     Args:
         words, beginnings, pairs: those with ids, in this order, from 3 on; a pair has a space
             between its words.
-        max_length: tokens of a text at most, CLS included.
-        splits: what is a word, see `words_of`.
     """
 
+    first: ClassVar[Any] = [CLS, PAD, PAD]
     num_parts = 3
 
     def __init__(
@@ -210,38 +204,24 @@ class PartTokenizer:
         max_length: int,
         splits: Splits = "words",
     ) -> None:
-        self.max_length, self.splits = (
-            require_integer("max_length", max_length),
-            _require_splits(splits),
-        )
+        super().__init__(max_length, splits)
         self._parts = (list(words), list(beginnings), list(pairs))
-        start, self._ids = len(SPECIALS), []
+        self.vocab_size, self._ids = len(SPECIALS), []
         for names in self._parts:
-            self._ids.append({name: number for number, name in enumerate(names, start)})
-            if len(self._ids[-1]) != len(names):
-                raise WrongUsage("each part of a vocabulary has one id; got one twice.")
-            start += len(names)
-        self._size = start
+            self._ids.append(_numbered(names, self.vocab_size))
+            self.vocab_size += len(names)
 
     @classmethod
-    def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "PartTokenizer":
-        """Give ids to the most frequent parts of the texts, ties by first appearance, `vocab_size`
-        ids in all."""
-        _check_vocab_size(vocab_size)
+    def _learnt(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> Self:
         counts: Counter[tuple[int, str]] = Counter()
         for text in texts:
             for parts in _parts_of(words_of(text)):
                 counts.update((kind, name) for kind, name in enumerate(parts) if name)
-        kept = [part for part, _ in counts.most_common(vocab_size - len(SPECIALS))]
-        words, beginnings, pairs = (
-            [name for kind, name in kept if kind == wanted] for wanted in range(3)
-        )
+        kept: tuple[list[str], ...] = ([], [], [])
+        for (kind, name), _ in counts.most_common(vocab_size - len(SPECIALS)):
+            kept[kind].append(name)
+        words, beginnings, pairs = kept
         return cls(words, beginnings, pairs, max_length)
-
-    @property
-    def vocab_size(self) -> int:
-        """How many ids there are, the three special ones included."""
-        return self._size
 
     @property
     def names(self) -> list[str]:
@@ -249,30 +229,13 @@ class PartTokenizer:
         words, beginnings, pairs = self._parts
         return [*SPECIALS, *words, *(f"{name}-" for name in beginnings), *pairs]
 
-    def ids(self, text: str) -> list[list[int]]:
-        """Return the three ids of each token: CLS (with two PAD) and the words, cut at
-        `max_length`."""
-        found = [[CLS, PAD, PAD]]
-        for word, beginning, pair in _parts_of(words_of(text, self.splits)[: self.max_length]):
-            found.append(
-                [
-                    self._ids[0].get(word, UNK),
-                    self._ids[1].get(beginning, PAD),
-                    self._ids[2].get(pair, PAD),
-                ]
-            )
-        return found[: self.max_length]
-
-    def words(self, text: str) -> list[str]:
-        """Return the names of the tokens; unknown words in brackets."""
-        named = (
-            word if word in self._ids[0] else f"[{word}]" for word in words_of(text, self.splits)
-        )
-        return [SPECIALS[CLS], *named][: self.max_length]
-
-    def count(self, text: str) -> int:
-        """Say how many tokens a text has, CLS included, before it is cut."""
-        return 1 + len(words_of(text, self.splits))
+    def _read(self, text: str) -> tuple[list[list[int]], list[str]]:
+        words, (known, beginnings, pairs) = words_of(text, self.splits), self._ids
+        ids = [
+            [known.get(word, UNK), beginnings.get(beginning, PAD), pairs.get(pair, PAD)]
+            for word, beginning, pair in _parts_of(words)
+        ]
+        return ids, _named(words, known)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the parts and the length as plain values."""
@@ -283,30 +246,27 @@ class PartTokenizer:
         }  # fmt: skip
 
 
-class SubwordTokenizer:
-    """Pieces of words, learnt by byte-pair encoding; needs the library `tokenizers`.
+class SubwordTokenizer(TextTokenizer):
+    """Pieces of words, learnt by byte-pair encoding; needs the library `tokenizers`. `▁` stands
+    where a word begins.
 
     Args:
         state: what the library writes of a tokenizer, as JSON.
-        max_length: tokens of a text at most, CLS included.
     """
 
-    num_parts = 1
-    _SPACE: ClassVar[str] = "▁"  # the library writes a space before a word so
-
     def __init__(self, state: str, max_length: int) -> None:
-        self.max_length = require_integer("max_length", max_length)
-        library = _library("subwords need")
+        super().__init__(max_length)
         try:
-            self._inner = library.Tokenizer.from_str(state)
+            self._inner = _library("subwords need").Tokenizer.from_str(state)
+        except CouldNotRun:
+            raise
         except Exception as error:
             raise CouldNotRun(f"this is not the state of a subword tokenizer: {error}.") from None
+        self.vocab_size = int(self._inner.get_vocab_size())
 
     @classmethod
-    def build(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> "SubwordTokenizer":
-        """Learn at most `vocab_size` pieces from the texts; letters that no text has are
-        `<UNK>`."""
-        _check_vocab_size(vocab_size)
+    def _learnt(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> Self:
+        """Learn pieces; letters that no text has are `<UNK>`."""
         library = _library("subwords need")
         inner = library.Tokenizer(library.models.BPE(unk_token=SPECIALS[UNK]))
         inner.pre_tokenizer = library.pre_tokenizers.Metaspace()
@@ -320,44 +280,19 @@ class SubwordTokenizer:
         inner.train_from_iterator((_encodable(clean(text)) for text in texts), trainer)
         return cls(inner.to_str(), max_length)
 
-    @property
-    def vocab_size(self) -> int:
-        """How many ids there are."""
-        return int(self._inner.get_vocab_size())
-
-    def encode(self, text: str) -> list[int]:
-        """Return exactly `max_length` ids: CLS, the pieces, padding."""
-        ids = self.ids(text)
-        return ids + [PAD] * (self.max_length - len(ids))
-
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, without PAD and CLS."""
-        return str(
-            self._inner.decode([number for number in ids if number not in (PAD, CLS)], False)
-        )
+        kept = [number for number in ids if number not in (PAD, CLS)]
+        return str(self._inner.decode(kept, False))
 
-    def ids(self, text: str) -> list[int]:
-        """Return the ids of a text without padding, cut at `max_length`."""
-        return [CLS, *self._encoding(text).ids][: self.max_length]
-
-    def words(self, text: str) -> list[str]:
-        """Return the pieces; `▁` stands where a word begins."""
-        return [SPECIALS[CLS], *self._encoding(text).tokens][: self.max_length]
-
-    def count(self, text: str) -> int:
-        """Say how many tokens a text has, CLS included, before it is cut."""
-        return 1 + len(self._encoding(text).ids)
+    def _read(self, text: str) -> tuple[list[int], list[str]]:
+        found = self._inner.encode(_encodable(clean(text)), add_special_tokens=False)
+        return found.ids, found.tokens
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the library's own state and the length as plain values."""
-        return {
-            "kind": "subword",
-            "max_length": self.max_length,
-            "state": json.loads(self._inner.to_str()),
-        }
-
-    def _encoding(self, text: str) -> Any:
-        return self._inner.encode(_encodable(clean(text)), add_special_tokens=False)
+        state = json.loads(self._inner.to_str())
+        return {"kind": "subword", "max_length": self.max_length, "state": state}
 
 
 def open_tokenizer(mapping: Any) -> TextTokenizer:
@@ -366,35 +301,42 @@ def open_tokenizer(mapping: Any) -> TextTokenizer:
     Raises:
         CouldNotRun: this is no such mapping.
     """
-    if not isinstance(mapping, Mapping) or mapping.get("kind") not in ("word", "parts", "subword"):
-        raise CouldNotRun(
-            f"expected a tokenizer of kind word, parts or subword; got {str(mapping)[:60]}."
-        )
-    # which the first version, that split at blanks, did not write down
+    kind = mapping.get("kind") if isinstance(mapping, Mapping) else None
+    if kind not in ("word", "parts", "subword"):
+        kinds = "expected a tokenizer of kind word, parts or subword"
+        raise CouldNotRun(f"{kinds}; got {str(mapping)[:60]}.")
+    # The first version, that split at blanks, did not write this down.
     splits = mapping.get("splits", "blanks")
     try:
-        if mapping["kind"] == "word":
-            return WordTokenizer(_texts(mapping["words"]), mapping["max_length"], splits)
-        if mapping["kind"] == "subword":
+        if kind == "subword":
             return SubwordTokenizer(json.dumps(mapping["state"]), mapping["max_length"])
-        words, beginnings, pairs = (
-            _texts(mapping[name]) for name in ("words", "beginnings", "pairs")
-        )
+        words = _texts(mapping["words"])
+        if kind == "word":
+            return WordTokenizer(words, mapping["max_length"], splits)
+        beginnings, pairs = _texts(mapping["beginnings"]), _texts(mapping["pairs"])
         return PartTokenizer(words, beginnings, pairs, mapping["max_length"], splits)
     except KeyError as error:
         raise CouldNotRun(f"the tokenizer is damaged: {error} is missing.") from None
-    except CouldNotRun:
-        raise
-    except AttnlabError as error:
+    except WrongUsage as error:
         raise CouldNotRun(f"the tokenizer is damaged: {error}") from None
 
 
 def _texts(values: Any) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise CouldNotRun(
-            f"the tokenizer is damaged: expected a list of words; got {str(values)[:60]}."
-        )
+        words = f"expected a list of words; got {str(values)[:60]}."
+        raise CouldNotRun(f"the tokenizer is damaged: {words}")
     return values
+
+
+def _numbered(names: Sequence[str], start: int) -> dict[str, int]:
+    found = {name: number for number, name in enumerate(names, start)}
+    if len(found) != len(names):
+        raise WrongUsage("each name of a vocabulary has one id; got a name twice.")
+    return found
+
+
+def _named(words: Sequence[str], known: Mapping[str, int]) -> list[str]:
+    return [word if word in known else f"[{word}]" for word in words]
 
 
 def _parts_of(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -402,22 +344,6 @@ def _parts_of(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         beginning = word[:_BEGINNING] if len(word) > _BEGINNING else ""
         yield word, beginning, f"{word} {following}" if following else ""
-
-
-def _require_splits(splits: Any) -> Splits:
-    if splits not in get_args(Splits):
-        raise WrongUsage(
-            f"texts are split at {' or '.join(get_args(Splits))}; got {str(splits)[:40]!r}."
-        )
-    return splits  # type: ignore[no-any-return]
-
-
-def _check_vocab_size(vocab_size: int) -> None:
-    require_integer("vocab_size", vocab_size)
-    if vocab_size < len(SPECIALS):
-        raise WrongUsage(
-            f"vocab_size must be at least 3, for {', '.join(SPECIALS)}; got {vocab_size}."
-        )
 
 
 def _library(what: str) -> Any:

@@ -51,16 +51,12 @@ class VectorTask:
 
     def __post_init__(self) -> None:
         if self.rule not in get_args(VectorRule):
-            raise WrongUsage(
-                f"there is no task {self.rule!r}; "
-                f"{did_you_mean(str(self.rule), get_args(VectorRule))}"
-            )
+            known = did_you_mean(str(self.rule), get_args(VectorRule))
+            raise WrongUsage(f"there is no task {self.rule!r}; {known}")
         require_integer("letters", self.letters, low=2)
         require_integer("longest", self.longest, low=2)
         if self.letters > len(_ALPHABET):
-            raise WrongUsage(
-                f"letters must be at most {len(_ALPHABET)}, A to Z; got {self.letters}."
-            )
+            raise WrongUsage(f"letters must be at most 26, A to Z; got {self.letters}.")
         # 2**18 sequences are too many already
         if self.longest > 17 or self.num_inputs > _MOST_INPUTS:
             raise WrongUsage(
@@ -102,12 +98,11 @@ class VectorTask:
     def inputs_by_length(self) -> list[Tensor]:
         """List every input once, shortest first, each length in alphabetical order: ids (inputs,
         length)."""
-        return [
-            self._with_cls(
-                torch.tensor(list(itertools.product(range(self.letters), repeat=length)))
-            )
-            for length in range(1, self.longest + 1)
-        ]
+        found = []
+        for length in range(1, self.longest + 1):
+            letters = itertools.product(range(self.letters), repeat=length)
+            found.append(self._with_cls(torch.tensor(list(letters))))
+        return found
 
     def sample(self, number: int, generator: torch.Generator) -> Tensor:
         """Draw inputs, each length equally often, letters uniform: ids (number, row_length),
@@ -184,7 +179,7 @@ class VectorTask:
         case."""
         letters = [letter for letter in text.upper() if letter not in " ,"]
         known = self.names[: self.letters]
-        if not 1 <= len(letters) <= self.longest or any(letter not in known for letter in letters):
+        if not 1 <= len(letters) <= self.longest or not set(letters) <= set(known):
             raise WrongUsage(
                 f"expected 1 to {self.longest} letters from {known[0]} to {known[-1]}, such as "
                 f"{self.example!r}; got {text[:40]!r}."

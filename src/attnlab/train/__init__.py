@@ -2,7 +2,7 @@
 
 from attnlab.train.config import EngineName, LayoutName, TrainConfig
 from attnlab.train.history import Evaluation, History
-from attnlab.train.loop import Member, Together, Trained, train, train_together
+from attnlab.train.loop import Member, Together, Trained, train_together
 from attnlab.train.observer import Observer
 
 __all__ = [
@@ -15,6 +15,5 @@ __all__ = [
     "Together",
     "TrainConfig",
     "Trained",
-    "train",
     "train_together",
 ]

@@ -3,7 +3,7 @@
 A checkpoint is `STEP-DIGEST.safetensors`, the digest being the first 16 hexadecimal digits of the
 SHA-256 of all its bytes. It is written under another name, synced, and renamed, so it is there
 whole or not at all; and a file that was damaged since no longer fits its name. The one before is
-kept until the next is written.
+kept until the next is written. `loop.py` writes them, and goes on from the latest.
 
 `model.*` are the weights, `first.*` and `second.*` the optimizer's moments, `best.*` the best
 weights so far, each (member, …); `history.*` is the history so far; plain values are in the file's

@@ -71,19 +71,26 @@ def read_history(
                 f"the checkpoint in {folder} is of another training: {'; '.join(found)}. "
                 "Choose another folder, or remove this one."
             )
-        wrong = (
-            _wrong_tensor(tensors, models)
-            or _wrong_fact(checkpoint, config)
-            or _wrong_state(checkpoint, config)
-        )
-        if wrong is None:
-            history = History.from_state(tensors, facts)
-            wrong = _wrong_course(history, facts["step"], config)
-        if wrong is None:
-            return history
+        _check_tensors(tensors, models)
+        _check_facts(checkpoint, config)
+        _check_state(checkpoint, config)
+        history = History.from_state(tensors, facts)
+        _check_course(history, facts["step"], config)
+        return history
+    except _Impossible as error:
+        wrong = str(error)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         wrong = f"{type(error).__name__}: {error}"[:200]
     raise CouldNotRun(f"the checkpoint in {folder} does not fit the models: {wrong}.")
+
+
+class _Impossible(Exception):
+    """Something in a checkpoint cannot be."""
+
+
+def _require(is_possible: bool, what_is: str) -> None:
+    if not is_possible:
+        raise _Impossible(what_is)
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
@@ -100,111 +107,98 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]
     return found
 
 
-def _wrong_fact(checkpoint: Checkpoint, config: TrainConfig) -> str | None:
-    facts = checkpoint.facts
-    if type(facts["step"]) is not int or not 1 <= facts["step"] <= config.steps:
-        return f"step is {facts['step']!r}"
-    if not isinstance(facts["versions"], dict):
-        return f"versions is {_short(facts['versions'])}"
-    if not isinstance(facts["is_compiled"], bool):
-        return f"is_compiled is {facts['is_compiled']!r}"
-    if checkpoint.threads is None:
-        return f"threads is {facts['threads']!r}"
-    if facts["layout"] not in get_args(LayoutName):
-        return f"there is no layout {facts['layout']!r}"
-    return None
+def _check_facts(checkpoint: Checkpoint, config: TrainConfig) -> None:
+    facts, step = checkpoint.facts, checkpoint.facts["step"]
+    is_step = type(step) is int and 1 <= step <= config.steps
+    _require(is_step, f"step is {step!r}")
+    _require(isinstance(facts["versions"], dict), f"versions is {_short(facts['versions'])}")
+    is_compiled = facts["is_compiled"]
+    _require(isinstance(is_compiled, bool), f"is_compiled is {is_compiled!r}")
+    _require(checkpoint.threads is not None, f"threads is {facts['threads']!r}")
+    _require(facts["layout"] in get_args(LayoutName), f"there is no layout {facts['layout']!r}")
 
 
-def _wrong_state(checkpoint: Checkpoint, config: TrainConfig) -> str | None:
-    """Return what is impossible in a state at this step; None if nothing is."""
+def _check_state(checkpoint: Checkpoint, config: TrainConfig) -> None:
+    """Check that the state can be that of its step."""
     tensors, facts = checkpoint.tensors, checkpoint.facts
     step, updates, is_alive = facts["step"], tensors["steps"], tensors["is_alive"].bool()
     noted, judged = marks_until(config, step)
     moments = ["first", "second"] if config.optimiser == "adamw" else []
+    parts = {name.partition(".")[0] for name in tensors}
     for part in [*moments, "best"] if judged else moments:
-        if not any(name.startswith(f"{part}.") for name in tensors):
-            return f"{part} is missing"
-    if moments and bool((updates != step)[is_alive].any()):
-        return f"steps is {_short(updates.tolist())}, expected {step}"
+        _require(part in parts, f"{part} is missing")
+    is_right = not moments or bool((updates == step)[is_alive].all())
+    _require(is_right, f"steps is {_short(updates.tolist())}, expected {step}")
     for name, tensor in tensors.items():
-        if name.partition(".")[0] in moments and not _is_finite(tensor[is_alive]):
-            return f"{name} is not finite"
+        if name.partition(".")[0] in moments:
+            _require(_is_finite(tensor[is_alive]), f"{name} is not finite")
     since = step - (noted[-1] if noted else 0)
-    found = len(tensors["since_note"]) if "since_note" in tensors else 0
-    if found != since:
-        return f"since_note is of {found} steps, expected {since}"
+    found = len(tensors.get("since_note", ()))
+    _require(found == since, f"since_note is of {found} steps, expected {since}")
     for member, alive in enumerate(is_alive.tolist()):
-        if not alive and facts["ends"][member] is None:
-            return f"member {member} broke, but not when"
-    return None
+        is_known = alive or facts["ends"][member] is not None
+        _require(is_known, f"member {member} broke, but not when")
 
 
 def _is_finite(tensor: Tensor) -> bool:
     return bool(torch.isfinite(tensor).all())
 
 
-def _wrong_course(history: History, step: int, config: TrainConfig) -> str | None:
-    """Return what is impossible in a history that leads to this step; None if nothing is."""
+def _check_course(history: History, step: int, config: TrainConfig) -> None:
+    """Check that a history can lead to this step."""
     noted, marks = marks_until(config, step)
-    if history.steps != noted:
-        return f"logged is {_short(history.steps)}, expected {_short(noted)}"
-    if history.judged_steps != marks:
-        return f"judged is {_short(history.judged_steps)}, expected {_short(marks)}"
-    for member, own in enumerate(history.evaluations):
-        end, fault = history.ends[member], history.faults[member]
-        if not (end is None or (type(end) is int and 0 <= end <= step)):
-            return f"the end of member {member} is {_short(end)}"
-        if not (fault is None or (isinstance(fault, str) and end is not None)):
-            return f"the fault of member {member} is {_short(fault)}"
-        judged = sum(1 for each in history.judged_steps if end is None or each <= end)
-        if len(own) != judged - (fault is not None and end in history.judged_steps[len(own) :]):
-            return f"member {member} has {len(own)} evaluations, expected {judged}"
-        if not all(math.isfinite(value) for each in own for value in each.figures.values()):
-            return f"a figure of member {member} is not finite"
-    if all(fault is not None for fault in history.faults):
-        return "all members broke"
-    if not all(map(_is_finite, history.rates)):
-        return "a rate is not finite"
-    return None
+    for name, found, wanted in (
+        ("logged", history.steps, noted),
+        ("judged", history.judged_steps, marks),
+    ):
+        _require(found == wanted, f"{name} is {_short(found)}, expected {_short(wanted)}")
+    for member in range(history.num_members):
+        _check_member(history, member, step)
+    _require(not all(fault is not None for fault in history.faults), "all members broke")
+    _require(all(map(_is_finite, history.rates)), "a rate is not finite")
 
 
-def _wrong_tensor(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -> str | None:
-    """Return the first tensor that is missing, unknown, or of another shape."""
+def _check_member(history: History, member: int, step: int) -> None:
+    own = history.evaluations[member]
+    end, fault = history.ends[member], history.faults[member]
+    is_end = end is None or (type(end) is int and 0 <= end <= step)
+    _require(is_end, f"the end of member {member} is {_short(end)}")
+    is_fault = fault is None or (isinstance(fault, str) and end is not None)
+    _require(is_fault, f"the fault of member {member} is {_short(fault)}")
+    judged = sum(1 for each in history.judged_steps if end is None or each <= end)
+    is_cut = fault is not None and end in history.judged_steps[len(own) :]
+    what = f"member {member} has {len(own)} evaluations, expected {judged}"
+    _require(len(own) == judged - is_cut, what)
+    values = itertools.chain.from_iterable(each.figures.values() for each in own)
+    _require(all(map(math.isfinite, values)), f"a figure of member {member} is not finite")
+
+
+def _check_tensors(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -> None:
+    """Check that no tensor is missing, unknown, or of another shape."""
+    number, own = len(models), models[0].state_dict()
     for part in ("model", "first", "second", "best"):
-        wrong = _wrong_weights(part, tensors, models)
-        if wrong is not None:
-            return wrong
-    for name, tensor in tensors.items():
-        if name in ("steps", "is_alive") and tensor.shape != (len(models),):
-            return f"{name} is {tuple(tensor.shape)}, expected ({len(models)},)"
-        if name == "since_note" and (tensor.dim() != 2 or tensor.shape[1] != len(models)):
-            return f"since_note is {tuple(tensor.shape)}, expected (steps, {len(models)})"
-    for name in ("steps", "is_alive"):
-        if name not in tensors:
-            return f"{name} is missing"
-    return None
-
-
-def _wrong_weights(
-    part: str, tensors: Mapping[str, Tensor], models: Sequence[nn.Module]
-) -> str | None:
-    own = models[0].state_dict()
-    held = [name.removeprefix(f"{part}.") for name in tensors if name.startswith(f"{part}.")]
-    if held or part == "model":
-        for name, _ in models[0].named_parameters():
-            if name not in held:
-                return f"{part}.{name} is missing"
-    for name in held:
-        if name not in own:
-            return f"the models have no {name}"
-        found, expected = tensors[f"{part}.{name}"], own[name]
-        shape = (len(models), *expected.shape)
-        if found.shape != shape or found.dtype != expected.dtype:
-            return (
+        held = [name.removeprefix(f"{part}.") for name in tensors if name.startswith(f"{part}.")]
+        if held or part == "model":
+            for name, _ in models[0].named_parameters():
+                _require(name in held, f"{part}.{name} is missing")
+        for name in held:
+            _require(name in own, f"the models have no {name}")
+            found, expected = tensors[f"{part}.{name}"], own[name]
+            shape = (number, *expected.shape)
+            _require(
+                found.shape == shape and found.dtype == expected.dtype,
                 f"{part}.{name} is {tuple(found.shape)} of {found.dtype}, expected {shape} of "
-                f"{expected.dtype}"
+                f"{expected.dtype}",
             )
-    return None
+    for name in ("steps", "is_alive"):
+        _require(name in tensors, f"{name} is missing")
+        found = tensors[name]
+        is_right = found.shape == (number,)
+        _require(is_right, f"{name} is {tuple(found.shape)}, expected ({number},)")
+    if "since_note" in tensors:
+        shape = tuple(tensors["since_note"].shape)
+        is_right = shape[1:] == (number,)
+        _require(is_right, f"since_note is {shape}, expected (steps, {number})")
 
 
 def _tensors(batches: Batches) -> Iterable[Tensor]:

@@ -11,14 +11,12 @@ The first process, number 0, is the one that draws progress and writes; the othe
 """
 
 import itertools
-import json
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -112,9 +110,9 @@ class ProcessGroup:
         Raises:
             CouldNotRun: they do not.
         """
-        own = torch.zeros(self.size, dtype=torch.float64)
-        own[self.rank] = number
-        found = [round(each) for each in (self.mean(own) * self.size).tolist()]
+        found = [0] * self.size
+        with explained():
+            dist.all_gather_object(found, number)
         if len(set(found)) > 1:
             raise CouldNotRun(
                 f"the processes of this training do not agree on {what} "
@@ -127,27 +125,13 @@ class ProcessGroup:
         rounding."""
 
         def judged(model: nn.Module) -> Evaluation:
-            found = plain(judge(model))[0] if self.rank == 0 else None
-            score, figures = self._told(
-                None if found is None else [list(found.score), dict(found.figures)]
-            )
-            return Evaluation(tuple(score), figures)
+            found = [plain(judge(model))[0] if self.rank == 0 else None]
+            with explained():
+                dist.broadcast_object_list(found, 0)
+            assert found[0] is not None
+            return found[0]
 
         return judged
-
-    def _told(self, value: Any) -> Any:
-        """Return the first process's value, which must be JSON."""
-        content = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
-        length = torch.tensor([len(content)], device=self.device)
-        with explained():
-            dist.broadcast(length, 0)
-            content = (
-                content.to(self.device)
-                if self.rank == 0
-                else length.new_zeros(int(length), dtype=torch.uint8)
-            )
-            dist.broadcast(content, 0)
-        return json.loads(bytes(content.tolist()))
 
 
 @contextmanager

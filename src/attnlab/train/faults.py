@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,14 +53,13 @@ def _watched(model: nn.Module) -> Iterator[list[str]]:
     computation."""
     found: list[str] = []
 
-    def watch(name: str) -> Any:
-        def look(part: nn.Module, given: Any, output: Any) -> None:
-            if isinstance(output, Tensor) and not _is_finite(output):
-                found.append(name)
+    def look(name: str, part: nn.Module, given: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and not _is_finite(output):
+            found.append(name)
 
-        return look
-
-    handles = [part.register_forward_hook(watch(name)) for name, part in model.named_modules()]
+    handles = [
+        part.register_forward_hook(partial(look, name)) for name, part in model.named_modules()
+    ]
     try:
         yield found
     finally:

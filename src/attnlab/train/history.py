@@ -66,11 +66,8 @@ class History:
     def best(self, member: int) -> tuple[int, Evaluation] | None:
         """Return a member's best evaluation, the first of equals, and its step; None before the
         first."""
-        own = self.evaluations[member]
-        if not own:
-            return None
-        place = max(range(len(own)), key=lambda at: own[at].score)
-        return self.judged_steps[place], own[place]
+        own = zip(self.judged_steps, self.evaluations[member], strict=False)
+        return max(own, key=lambda judged: judged[1].score, default=None)
 
     def lines(self, member: int) -> list[dict[str, Any]]:
         """Return a member's lines of metrics, in order."""
@@ -82,8 +79,8 @@ class History:
 
     def lines_of(self, time: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the lines of one note: (member, line), member by member."""
-        rows = [kept[time].tolist() for kept in self._kept()]
-        for member, numbers in enumerate(map(list, zip(*rows, strict=True))):
+        rows = torch.stack([getattr(self, name)[time] for name in _NUMBERS], -1)
+        for member, numbers in enumerate(rows.tolist()):
             for line in self._lines(time, member, numbers):
                 yield member, line
 
@@ -104,14 +101,12 @@ class History:
 
     def to_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the history as tensors and plain values, for a file."""
-        names = self.figures()
-        counts = [len(own) for own in self.evaluations]
         tensors = {}
-        for name, kept in zip(_NUMBERS, self._kept(), strict=True):
-            if kept:
-                tensors[f"history.{name}"] = torch.stack(kept)
-        if any(counts):
-            flat = list(itertools.chain(*self.evaluations))
+        if self.steps:
+            tensors = {f"history.{name}": torch.stack(getattr(self, name)) for name in _NUMBERS}
+        names = self.figures()
+        flat = [each for own in self.evaluations for each in own]
+        if flat:
             scores = [each.score for each in flat]
             figures = [[each.figures[name] for name in names] for each in flat]
             tensors["history.scores"] = torch.tensor(scores, dtype=torch.float64)
@@ -119,7 +114,7 @@ class History:
         facts = {
             "logged": self.steps,
             "judged": self.judged_steps,
-            "judgements": counts,
+            "judgements": [len(own) for own in self.evaluations],
             "figures": names,
             "ends": self.ends,
             "faults": self.faults,
@@ -137,14 +132,13 @@ class History:
         history.steps, history.judged_steps = list(facts["logged"]), list(facts["judged"])
         counts, num_members, names = facts["judgements"], history.num_members, facts["figures"]
         shape = (len(history.steps), num_members)
-        for name, kept in zip(_NUMBERS, history._kept(), strict=True):
-            if history.steps:
-                stacked = tensors[f"history.{name}"]
-                if stacked.shape != shape or stacked.dtype != torch.float64:
-                    raise ValueError(
-                        f"history.{name} has the shape {tuple(stacked.shape)} of {stacked.dtype}"
-                    )
-                kept.extend(stacked.unbind())
+        for name in _NUMBERS if history.steps else ():
+            stacked = tensors[f"history.{name}"]
+            if stacked.shape != shape or stacked.dtype != torch.float64:
+                raise ValueError(
+                    f"history.{name} has the shape {tuple(stacked.shape)} of {stacked.dtype}"
+                )
+            getattr(history, name).extend(stacked.unbind())
         history.ends, history.faults = list(facts["ends"]), list(facts["faults"])
         if len(counts) != num_members or len(history.faults) != num_members:
             raise ValueError("the history is of another number of members")
@@ -161,14 +155,12 @@ class History:
                     own.append(Evaluation(tuple(score), dict(zip(names, values, strict=True))))
         return history
 
-    def _kept(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-        return self.losses, self.norms, self.rates
-
     def _numbers(self) -> Tensor:
         """All losses, norms and rates: (member, times, 3); cached, since each member reads its
         own."""
         if self._stacked.shape[1] != len(self.steps):
-            self._stacked = torch.stack([torch.stack(kept, 1) for kept in self._kept()], -1)
+            kept = [torch.stack(getattr(self, name), 1) for name in _NUMBERS]
+            self._stacked = torch.stack(kept, -1)
         return self._stacked
 
     def _lines(self, time: int, member: int, numbers: Sequence[float]) -> Iterator[dict[str, Any]]:
@@ -207,7 +199,6 @@ def summary(values: Sequence[float]) -> dict[str, float]:
         return {}
     if len(values) == 1:
         return {"loss": finite[0]}
-    low, median, high = torch.tensor(finite, dtype=torch.float64).quantile(
-        torch.tensor([0.25, 0.5, 0.75]).double()
-    )
-    return {"loss": float(median), "loss_low": float(low), "loss_high": float(high)}
+    shares = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    low, median, high = torch.tensor(finite, dtype=torch.float64).quantile(shares).tolist()
+    return {"loss": median, "loss_low": low, "loss_high": high}

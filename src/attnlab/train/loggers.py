@@ -17,70 +17,53 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 
 LoggerName = Literal["tensorboard", "mlflow"]
 
 _PLACES: dict[LoggerName, str] = {"tensorboard": "tensorboard", "mlflow": "mlflow.db"}
+_NEEDED: dict[LoggerName, tuple[str, ...]] = {
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow", "sqlalchemy"),
+}
 _BATCH, _SECONDS = 500, 2.0  # figures and time of one commit of MLflow, which takes milliseconds
 
 
-class Logger(Protocol):
-    """A destination of metrics."""
-
-    def log(self, line: Mapping[str, Any]) -> None:
-        """Log one line of metrics."""
-        ...
-
-    def close(self) -> None:
-        """Flush and close."""
-        ...
-
-
-class Measured(NamedTuple):
-    """The figures of a line by full name, and the step at which they were measured."""
-
-    step: int
-    figures: dict[str, float]
-
-
-def measured(line: Mapping[str, Any]) -> Measured | None:
-    """Parse a line of metrics; None for a line without measurements.
+def measured(line: Mapping[str, Any]) -> tuple[int, dict[str, float]] | None:
+    """Parse a line of metrics: its step, and its figures by full name; None without any.
 
     >>> measured({"step": 50, "loss": 0.5, "model": "mini", "member": 0})
-    Measured(step=50, figures={'mini/0/loss': 0.5})
+    (50, {'mini/0/loss': 0.5})
     """
     step = line.get("step")
-    whose = [
-        str(value)
-        for name, value in line.items()
-        if name != "step" and isinstance(value, str | int)
-    ]
-    figures = {
-        "/".join([*whose, name]): value for name, value in line.items() if isinstance(value, float)
-    }
-    return Measured(step, figures) if isinstance(step, int) and figures else None
+    whose, figures = "", {}
+    for name, value in line.items():
+        if name != "step" and isinstance(value, str | int):
+            whose += f"{value}/"
+    for name, value in line.items():
+        if isinstance(value, float):
+            figures[whose + name] = value
+    return (step, figures) if isinstance(step, int) and figures else None
 
 
 class TensorBoard:
     """Event files, as `tensorboard --logdir RUN` reads them."""
 
-    def __init__(self, folder: Path) -> None:
-        _import_tensorboard()
+    def __init__(self, folder: Path, description: Mapping[str, Any]) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         place = folder / _PLACES["tensorboard"]
         shutil.rmtree(place, ignore_errors=True)  # a run that goes on tells all its lines again
         self._writer = SummaryWriter(str(place), flush_secs=5)
 
-    def log(self, line: Mapping[str, Any]) -> None:
-        """Log one line of metrics."""
-        if (found := measured(line)) is not None:
-            for name, value in found.figures.items():
-                self._writer.add_scalar(name, value, found.step)
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        """Log the figures of a step."""
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
         """Flush and close."""
@@ -92,21 +75,23 @@ class MLflow:
     sqlite:///RUN/mlflow.db` shows it."""
 
     def __init__(self, folder: Path, description: Mapping[str, Any]) -> None:
-        _import_mlflow()
-        from mlflow.entities import Metric, Param
-        from mlflow.tracking import MlflowClient
-
+        # It would tell its makers of each use, and look for git; nothing leaves this machine.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
         place = (folder / _PLACES["mlflow"]).absolute()
         name = f"attnlab {description['experiment']}"
-        self._metric, self._waiting, self._since = Metric, list[Any](), time.monotonic()
         with _unheard():
+            from mlflow.entities import Metric, Param
+            from mlflow.tracking import MlflowClient
+
+        self._metric, self._waiting, self._since = Metric, list[Any](), time.monotonic()
+        with _unheard():  # once more: the import has set its own level
             self._client = MlflowClient(tracking_uri=f"sqlite:///{place}")
             known = self._client.get_experiment_by_name(name)
-            experiment = (
-                known.experiment_id
-                if known
-                else self._client.create_experiment(name, str(place.parent))
-            )
+            if known:
+                experiment = known.experiment_id
+            else:
+                experiment = self._client.create_experiment(name, str(place.parent))
             # A resumed run logs all its lines again.
             for before in self._client.search_runs([experiment]):
                 self._client.delete_run(before.info.run_id)
@@ -116,13 +101,11 @@ class MLflow:
             params = [Param(name, str(value)) for name, value in settings.items()]
             self._client.log_batch(self._run, params=params)
 
-    def log(self, line: Mapping[str, Any]) -> None:
-        """Log one line of metrics."""
-        if (found := measured(line)) is not None:
-            now = int(time.time() * 1000)
-            self._waiting += [
-                self._metric(name, value, now, found.step) for name, value in found.figures.items()
-            ]
+    def log(self, step: int, figures: Mapping[str, float]) -> None:
+        """Log the figures of a step."""
+        now = int(time.time() * 1000)
+        for name, value in figures.items():
+            self._waiting.append(self._metric(name, value, now, step))
         if len(self._waiting) >= _BATCH or time.monotonic() - self._since >= _SECONDS:
             self._write()
 
@@ -149,27 +132,29 @@ class Loggers:
         description: Mapping[str, Any],
         tell: Callable[[str], None],
     ) -> None:
-        self._tell, self._loggers = tell, dict[LoggerName, Logger]()
-        makers: dict[LoggerName, Callable[[], Logger]] = {
-            "tensorboard": lambda: TensorBoard(folder),
-            "mlflow": lambda: MLflow(folder, description),
-        }
+        self._tell, self._loggers = tell, dict[LoggerName, TensorBoard | MLflow]()
         for name in names:
-            self._try(name, lambda name=name: self._loggers.update({name: makers[name]()}))  # type: ignore[misc]
+            with self._trying(name):
+                kind = TensorBoard if name == "tensorboard" else MLflow
+                self._loggers[name] = kind(folder, description)
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Log one line of metrics everywhere."""
-        for name, logger in list(self._loggers.items()):
-            self._try(name, lambda logger=logger: logger.log(line))  # type: ignore[misc]
+        if (found := measured(line)) is not None:
+            for name, logger in list(self._loggers.items()):
+                with self._trying(name):
+                    logger.log(*found)
 
     def close(self) -> None:
         """Flush and close all loggers."""
         for name, logger in list(self._loggers.items()):
-            self._try(name, logger.close)
+            with self._trying(name):
+                logger.close()
 
-    def _try(self, name: LoggerName, work: Callable[[], None]) -> None:
+    @contextmanager
+    def _trying(self, name: LoggerName) -> Iterator[None]:
         try:
-            work()
+            yield
         except Exception as error:  # no error of a foreign package ends a training
             self._loggers.pop(name, None)
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
@@ -187,39 +172,18 @@ def check_loggers(names: Sequence[str]) -> list[LoggerName]:
     for name in names:
         if name not in known:
             raise WrongUsage(f"there is no logger {name!r}; {did_you_mean(name, known)}")
-        {"tensorboard": _import_tensorboard, "mlflow": _import_mlflow}[name]()
+        for package in _NEEDED[known[name]]:
+            if find_spec(package) is None:
+                raise CouldNotRun(
+                    f"{name} is not installed; install it with: pip install 'attnlab[{name}]', or "
+                    "leave out --log."
+                )
     return [known[name] for name in dict.fromkeys(names)]
 
 
 def loggers_in(folder: Path) -> list[LoggerName]:
     """Return the names of the loggers that have written to a run's folder."""
     return [name for name, place in _PLACES.items() if (folder / place).exists()]
-
-
-def _import_tensorboard() -> None:
-    try:
-        import tensorboard  # noqa: F401  asked for, not used
-    except ImportError:
-        raise _missing("tensorboard") from None
-
-
-def _import_mlflow() -> None:
-    # It would tell its makers of each use, and look for git; nothing leaves this machine.
-    for name, value in (("MLFLOW_DISABLE_TELEMETRY", "true"), ("GIT_PYTHON_REFRESH", "quiet")):
-        os.environ.setdefault(name, value)
-    try:
-        with _unheard():
-            import mlflow  # noqa: F401  asked for, not used
-            import sqlalchemy  # noqa: F401
-    except ImportError:
-        raise _missing("mlflow") from None
-
-
-def _missing(name: str) -> CouldNotRun:
-    return CouldNotRun(
-        f"{name} is not installed; install it with: pip install 'attnlab[{name}]', or leave "
-        "out --log."
-    )
 
 
 @contextmanager

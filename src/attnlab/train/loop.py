@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,61 +23,22 @@ from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.checkpoint import Checkpoint, Pace, latest_checkpoint, tidy, write_checkpoint
 from attnlab.train.compatibility import describe_training, read_history, versions
-from attnlab.train.config import EngineName, LayoutName, TrainConfig, present_layout
+from attnlab.train.config import EngineName, LayoutName, present_layout
 from attnlab.train.distributed import ProcessGroup
 from attnlab.train.faults import NotFinite, first_not_finite
 from attnlab.train.history import Evaluation, History, plain, summary
 from attnlab.train.interrupts import Held, held_back
 from attnlab.train.layouts.choose import choose_layout
-from attnlab.train.layouts.distributed import Distributed
 from attnlab.train.layouts.layout import Batches, Layout, Loss, Progress
-from attnlab.train.layouts.sequential import batch_of
+from attnlab.train.layouts.sequential import Sequential, batch_of
 from attnlab.train.layouts.vmap import over_members
 from attnlab.train.members import Draw as Draw
-from attnlab.train.members import Judge, common_config
 from attnlab.train.members import Member as Member
 from attnlab.train.members import Together as Together
 from attnlab.train.members import Trained as Trained
+from attnlab.train.members import common_config
 from attnlab.train.observer import Observer, Silent
 from attnlab.train.schedule import Schedule, span_at
-
-
-def train(
-    model: nn.Module,
-    config: TrainConfig,
-    *,
-    draw: Draw,
-    loss: Loss,
-    judge: Judge,
-    noise: int = 0,
-    stop: Callable[[Sequence[Evaluation]], bool] | None = None,
-    observer: Observer | None = None,
-    folder: Path | None = None,
-    record: Callable[[dict[str, Any]], None] | None = None,
-    layout: LayoutName = "auto",
-    engine: EngineName = "auto",
-    num_threads: int | None = None,
-) -> Trained:
-    """Train one model, leaving it with its best weights; the arguments are those of `Member` and
-    `train_together`.
-
-    Raises:
-        CouldNotRun: the loss is no longer finite; the last good checkpoint is kept.
-    """
-    found = train_together(
-        [Member(model, config, draw, judge, noise)],
-        loss,
-        stop=stop,
-        observer=observer,
-        folder=folder,
-        record=None if record is None else lambda member, line: record(line),
-        layout=layout,
-        engine=engine,
-        num_threads=num_threads,
-    )
-    trained = found.members[0]
-    assert trained is not None
-    return trained
 
 
 def train_together(
@@ -124,7 +86,7 @@ def train_together(
     training = _Training(members, loss, stop, observer or Silent(), folder, record, group)
     with ExitStack() as stack:
         checkpoint = None
-        if folder is not None and (group is None or group.is_writer):
+        if folder is not None and training.is_writer:
             with explained(folder):
                 folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder))
@@ -133,29 +95,29 @@ def train_together(
             # Which is also to wait until the first has set all in order.
             group.agree(len(members), "the models to train")
         if folder is not None:
-            checkpoint = latest_checkpoint(folder, training.tell)
+            checkpoint = latest_checkpoint(folder, training.observer.tell)
         if num_threads is None and checkpoint is not None:
             num_threads = checkpoint.threads
         stack.enter_context(using_threads(num_threads))
         return training.run(checkpoint, layout, engine)
 
 
+@dataclass
 class _Training:
     """A training while it runs."""
 
-    def __init__(
-        self,
-        members: Sequence[Member],
-        loss: Loss,
-        stop: Callable[[Sequence[Evaluation]], bool] | None,
-        observer: Observer,
-        folder: Path | None,
-        record: Callable[[int, dict[str, Any]], None] | None,
-        group: ProcessGroup | None,
-    ) -> None:
+    members: Sequence[Member]
+    loss: Loss
+    stop: Callable[[Sequence[Evaluation]], bool] | None
+    observer: Observer
+    folder: Path | None
+    record: Callable[[int, dict[str, Any]], None] | None
+    group: ProcessGroup | None
+
+    def __post_init__(self) -> None:
+        members, group = self.members, self.group
         self._config = common_config(members)
-        self._members, self._loss, self._stop = members, loss, stop
-        self._observer, self._folder, self._record, self._group = observer, folder, record, group
+        self.is_writer = group is None or group.is_writer
         self._configs = [member.config for member in members]
         self._models = [member.model for member in members]
         self._judges = [member.judge for member in members]
@@ -164,7 +126,6 @@ class _Training:
         self._schedule = Schedule(self._configs)
         self._history = History(len(members))
         self._best: dict[str, Tensor] = {}
-        self._best_scores: list[tuple[float, ...] | None] = [None] * len(members)
         self._told = 0  # how many times of the history went to `record`
         self._since_note: list[Tensor] = []
         self._has_checkpoint = False
@@ -174,31 +135,27 @@ class _Training:
         if group is None and len(members) > 1 and is_one_judge:
             self._judge_all = over_members(self._models, members[0].judge)
 
-    def tell(self, sentence: str) -> None:
-        """Tell the observer what differs from the request."""
-        self._observer.tell(sentence)
-
     def run(
         self, checkpoint: Checkpoint | None, layout_name: LayoutName, engine: EngineName
     ) -> Together:
         """Train until the end, from the beginning or from a checkpoint."""
         first, end = span_at(self._config, 0)
         drawn = self._draw(first, end)
-        noise = [member.noise for member in self._members]
+        noise = [member.noise for member in self.members]
         self._facts: dict[str, Any] = {}
-        if self._folder is not None:
+        if self.folder is not None:
             self._facts = describe_training(self._configs, noise, drawn)
         done = 0
         if checkpoint is not None:
             done, layout_name, engine = self._remember(checkpoint)
-        if self._group is not None:
-            self._group.agree(done, "the step to go on from")
+        if self.group is not None:
+            self.group.agree(done, "the step to go on from")
         if self._is_finished(done):
             return self._finish(layout_name)
         layout = self._lay_out(layout_name, engine, noise, drawn)
         if checkpoint is not None:
             if (layout.name, layout.is_compiled) != (layout_name, engine == "compiled"):
-                self.tell(
+                self.observer.tell(
                     f"It began with the layout {layout_name}, {engine}: the last digits may differ."
                 )
             layout.load_state(checkpoint.tensors)
@@ -210,19 +167,18 @@ class _Training:
     def _lay_out(
         self, name: LayoutName, engine: EngineName, noise: Sequence[int], drawn: Sequence[Batches]
     ) -> Layout:
-        models, configs, tell = self._models, self._configs, self.tell
-        if self._group is not None:
-            return Distributed(models, configs, self._loss, noise, self._group)
+        if self.group is not None:
+            return Sequential(self._models, self._configs, self.loss, noise, self.group)
         return choose_layout(
-            models,
-            configs,
-            self._loss,
+            self._models,
+            self._configs,
+            self.loss,
             noise=noise,
             example=drawn,
-            layout=present_layout(name, tell),
+            layout=present_layout(name, self.observer.tell),
             engine=engine,
             workers=self._workers,
-            tell=tell,
+            tell=self.observer.tell,
         )
 
     def _advance(self, done: int, layout: Layout, held: Held) -> None:
@@ -237,12 +193,10 @@ class _Training:
             self._since_note.append(progress.losses)
             if done == end:
                 self._note(done, progress, layout)
-            is_stopped = held.came() if self._group is None else self._group.any(held.came())
-            if self._folder is not None and (
-                self._is_finished(done) or is_stopped or pace.is_due()
-            ):
+            is_stopped = held.came() if self.group is None else self.group.any(held.came())
+            if self._is_finished(done) or is_stopped or pace.is_due():
                 began = time.monotonic()
-                self._save(self._folder, done, layout)
+                self._save(done, layout)
                 pace.saved(time.monotonic() - began)
             if held.came():
                 held.deliver()
@@ -250,7 +204,7 @@ class _Training:
                 raise KeyboardInterrupt  # the signal came to another process of the group
 
     def _draw(self, first: int, end: int) -> list[Batches]:
-        return [member.draw(first, end - first) for member in self._members]
+        return [member.draw(first, end - first) for member in self.members]
 
     def _is_finished(self, done: int) -> bool:
         return done >= self._config.steps or all(end is not None for end in self._history.ends)
@@ -268,8 +222,8 @@ class _Training:
             index = int(is_bad[:, place].int().argmax())
             step = start + index
             model = self._hold(place, weights).train()
-            with seeds.isolated(self._members[place].noise, "noise", step):
-                culprit = first_not_finite(model, self._loss, batch_of(batches[place], index))
+            with seeds.isolated(self.members[place].noise, "noise", step):
+                culprit = first_not_finite(model, self.loss, batch_of(batches[place], index))
             value, norm = float(progress.losses[index, place]), float(progress.norms[index, place])
             what = f"loss {value:g}, gradient norm {norm:g}; first in {culprit}"
             self._end(place, step, f"at step {step + 1:,} ({what})")
@@ -279,7 +233,7 @@ class _Training:
         if any(each is None for each in self._history.faults):
             return
         what = "no training is finite: the last broke"
-        if len(self._members) == 1:
+        if len(self.members) == 1:
             what = "the training was no longer finite"
         kept = "; the last good checkpoint is kept" if self._has_checkpoint else ""
         raise NotFinite(f"{what} {fault}{kept}. Try a smaller learning_rate.")
@@ -291,7 +245,7 @@ class _Training:
         self._history.note(
             step, losses, progress.norms[-1], self._schedule.rates(step - 1, step)[0]
         )
-        self._observer.step(step, self._config.steps, summary(losses.tolist()))
+        self.observer.step(step, self._config.steps, summary(losses.tolist()))
         if step % self._config.evaluate_every == 0 or step == self._config.steps:
             self._judge(step, layout)
         self._tell_lines()
@@ -300,19 +254,18 @@ class _Training:
     def _judge(self, step: int, layout: Layout) -> None:
         history = self._history
         weights = layout.parameters()
-        active = [member for member in range(len(self._members)) if history.is_active(member)]
+        active = [member for member in range(len(self.members)) if history.is_active(member)]
         history.judged_steps.append(step)
         better = []
         for member, evaluation in zip(active, self._judged(weights, active), strict=True):
             if not all(map(math.isfinite, evaluation.figures.values())):
                 self._end(member, step, f"at step {step:,} (judged {dict(evaluation.figures)})")
                 continue
-            history.evaluations[member].append(evaluation)
-            best = self._best_scores[member]
-            if best is None or evaluation.score > best:
-                self._best_scores[member] = evaluation.score
+            best = history.best(member)
+            if best is None or evaluation.score > best[1].score:
                 better.append(member)
-            if self._stop is not None and self._stop(history.evaluations[member]):
+            history.evaluations[member].append(evaluation)
+            if self.stop is not None and self.stop(history.evaluations[member]):
                 history.ends[member] = step
         if not self._best:
             self._best = {name: value.detach().clone() for name, value in weights.items()}
@@ -320,7 +273,7 @@ class _Training:
             for name, value in weights.items():
                 best_so_far = self._best[name]  # on the CPU after a checkpoint
                 best_so_far[better] = value.detach()[better].to(best_so_far.device)
-        self._observer.step(step, self._config.steps, self._seen())
+        self.observer.step(step, self._config.steps, self._seen())
 
     @trusted_numbers()
     def _judged(self, weights: dict[str, Tensor], active: list[int]) -> list[Evaluation]:
@@ -329,9 +282,10 @@ class _Training:
                 return plain(self._judge_all(weights), active)
             except (RuntimeError, ValueError, TypeError):
                 self._judge_all = None  # it reads the numbers in Python, which vmap forbids
-        return [
-            plain(self._judges[member](self._hold(member, weights).eval()))[0] for member in active
-        ]
+        found = []
+        for member in active:
+            found += plain(self._judges[member](self._hold(member, weights).eval()))
+        return found
 
     def _seen(self) -> dict[str, float]:
         """Summarize the last evaluations for the observer: one model's figures, or means and the
@@ -340,10 +294,10 @@ class _Training:
         seen = {}
         for name in self._history.figures():
             seen[name] = sum(each[name] for each in last) / len(last)
-        if len(self._members) > 1 and self._stop is not None:
+        if len(self.members) > 1 and self.stop is not None:
             ended = sum(end is not None for end in self._history.ends)
             broken = sum(fault is not None for fault in self._history.faults)
-            seen["solved"] = (ended - broken) / len(self._members)
+            seen["solved"] = (ended - broken) / len(self.members)
         return seen
 
     @torch.no_grad()
@@ -359,60 +313,53 @@ class _Training:
     def _tell_lines(self) -> None:
         """Pass on the lines of metrics that were not passed on yet."""
         before, self._told = self._told, len(self._history.steps)
-        if self._record is not None:
+        if self.record is not None:
             for noted in range(before, self._told):
                 for member, line in self._history.lines_of(noted):
-                    self._record(member, line)
+                    self.record(member, line)
 
     def _check_room(self, layout: Layout) -> None:
-        if self._folder is not None and (self._group is None or self._group.is_writer):
+        if self.folder is not None and self.is_writer:
             tensors = (*layout.state().values(), *layout.parameters().values())
             size = sum(value.nbytes for value in tensors)
-            check_room(self._folder, 3 * size + 2**16, "a training of this size")
+            check_room(self.folder, 3 * size + 2**16, "a training of this size")
 
-    def _save(self, folder: Path, done: int, layout: Layout) -> None:
-        if self._group is not None and not self._group.is_writer:
+    def _save(self, done: int, layout: Layout) -> None:
+        if self.folder is None or not self.is_writer:
             return
         tensors, facts = self._history.to_state()
-        tensors |= self._state_of(layout)
+        tensors |= layout.state()
+        # Moments of parameters that get no gradient are zero.
+        for part in ("first", "second") if self._config.optimiser == "adamw" else ():
+            for name, _ in self._models[0].named_parameters():
+                blank = torch.zeros_like(tensors[f"model.{name}"])
+                tensors.setdefault(f"{part}.{name}", blank)
         for name, value in self._best.items():
             tensors[f"best.{name}"] = value
         if self._since_note:
             tensors["since_note"] = torch.cat(self._since_note)
         facts |= self._facts | {"versions": versions(), "threads": torch.get_num_threads()}
         facts |= {"step": done, "layout": layout.name, "is_compiled": layout.is_compiled}
-        write_checkpoint(folder, done, tensors, facts)
+        write_checkpoint(self.folder, done, tensors, facts)
         self._has_checkpoint = True
-
-    def _state_of(self, layout: Layout) -> dict[str, Tensor]:
-        """Return a layout's state with what it says nothing of: moments of parameters that get no
-        gradient are zero."""
-        state = layout.state()
-        if self._config.optimiser == "adamw":
-            for part in ("first", "second"):
-                for name, _ in self._models[0].named_parameters():
-                    state.setdefault(f"{part}.{name}", torch.zeros_like(state[f"model.{name}"]))
-        return state
 
     def _remember(self, checkpoint: Checkpoint) -> tuple[int, LayoutName, EngineName]:
         """Restore all but the layout's state, and pass on the metrics until then; return step and
         layout."""
         tensors, facts = checkpoint.tensors, checkpoint.facts
-        assert self._folder is not None
+        assert self.folder is not None
         self._history = read_history(
-            checkpoint, self._facts, self._config, self._models, self._folder
+            checkpoint, self._facts, self._config, self._models, self.folder
         )
-        if facts.get("versions") != versions():
-            self.tell(
-                f"It began with {_listed(facts.get('versions', {}))}, now it is "
-                f"{_listed(versions())}: the last digits may differ."
+        before, now = facts["versions"], versions()
+        if before != now:
+            self.observer.tell(
+                f"It began with {_listed(before)}, now it is {_listed(now)}: the last digits may "
+                "differ."
             )
         for name, tensor in tensors.items():
             if name.startswith("best."):
                 self._best[name.removeprefix("best.")] = tensor
-        for member in range(len(self._members)):
-            best = self._history.best(member)
-            self._best_scores[member] = None if best is None else best[1].score
         self._since_note = [tensors["since_note"]] if "since_note" in tensors else []
         self._has_checkpoint = True
         self._tell_lines()

@@ -52,7 +52,8 @@ class Trained(NamedTuple):
     metrics: list[dict[str, Any]]
 
 
-class Together(NamedTuple):
+@dataclass(frozen=True)
+class Together:
     """The result of training a population.
 
     members: for each what `train` returns; None for one that broke (it keeps its best weights of

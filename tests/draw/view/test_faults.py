@@ -1,13 +1,14 @@
 """Planted faults: each makes the view or a figure lie, and each is caught by a check that other
 tests rely on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from attnlab.draw import bundle as bundling
+from attnlab.draw import markup
 from attnlab.draw.attention import Pattern, shades
 from attnlab.draw.attention import pattern as pattern_module
 from attnlab.draw.view import view_page, wire
@@ -27,6 +28,13 @@ from .viewing import (
 )
 
 Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.fixture(autouse=True)
+def _scripts_made_anew() -> Iterator[None]:
+    markup._script.cache_clear()
+    yield
+    markup._script.cache_clear()
 
 
 def transposed_axes(patch: pytest.MonkeyPatch) -> None:

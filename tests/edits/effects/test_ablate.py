@@ -19,8 +19,8 @@ from attnlab.edits.effects import (
     patch_all,
     pattern_effects,
 )
+from attnlab.edits.effects.baseline import allowed_of, scores_of
 from attnlab.edits.effects.metrics import make_ready
-from attnlab.edits.effects.patterns import allowed_of, scores_of
 from attnlab.errors import WrongUsage
 from attnlab.look import inputs as module_of_inputs
 from attnlab.look.heads import head_name

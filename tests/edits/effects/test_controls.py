@@ -11,10 +11,9 @@ from tests.edits.effects.models import given, run
 from attnlab.edits import SetPattern
 from attnlab.edits.application import edit
 from attnlab.edits.effects import CONTROLS, How, Place, Rule, pattern_effects
-from attnlab.edits.effects.baseline import run_plain
+from attnlab.edits.effects.baseline import Pattern, pattern_of, run_plain
 from attnlab.edits.effects.controls import PATTERN_CONTROLS, _shuffled
 from attnlab.edits.effects.metrics import Metric, make_ready
-from attnlab.edits.effects.patterns import pattern_of, renormalised
 from attnlab.edits.sources import other_rows
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
@@ -67,20 +66,22 @@ def test_each_other_control_is_its_definition(seed, control):
         rule=FEW,
         seed=seed,
     )
-    base = run_plain(each.model, Call.of(each.inputs), keeps_calls=True)
+    base = run_plain(
+        each.model, Call.of(each.inputs), [f"layers.{n}.attention.call" for n in range(9)]
+    )
     own = make_ready(Metric("loss", each.labels), run(each))
     for head, effect in zip(found.heads, found.effects, strict=True):
         whole = pattern_of(base.calls[head.path])
         weights, allowed = whole.weights[:, head.head], whole.allowed[:, head.head]
         real = weights.masked_fill(~allowed.any(-2).unsqueeze(-1), 0.0)  # without padded queries
         if control == "mean":
-            new = renormalised(real.mean(0).expand_as(weights), allowed)
+            new = Pattern.renormalised(real.mean(0).expand_as(weights), allowed)
         elif control == "value_zeroed":
             new = weights.masked_fill(weights == weights.amax(-1, keepdim=True), 0.0)
         else:
             draw = generator(seed, "effects", control, 1, str(head))
             if control == "frozen":
-                new = renormalised(real[other_rows(len(real), draw)], allowed)
+                new = Pattern.renormalised(real[other_rows(len(real), draw)], allowed)
             else:
                 new = _shuffled(weights.unsqueeze(1), allowed.unsqueeze(1), draw).squeeze(1)
         pattern = whole.weights.clone()
@@ -95,7 +96,8 @@ def test_each_other_control_is_its_definition(seed, control):
 @pytest.mark.parametrize("seed", range(8))
 def test_shuffled_weights_are_the_same_weights_on_allowed_keys(seed):
     each = given(seed, "padded decoder")
-    call = run_plain(each.model, Call.of(each.inputs), keeps_calls=True).calls["layers.0.attention"]
+    sites = ["layers.0.attention.call"]
+    call = run_plain(each.model, Call.of(each.inputs), sites).calls["layers.0.attention"]
     pattern = pattern_of(call)
     found = _shuffled(pattern.weights, pattern.allowed, generator(seed, "shuffle"))
     assert bool((found[~pattern.allowed] == 0).all())
@@ -113,7 +115,8 @@ def test_patterns_keep_to_allowed_keys_and_sum_to_one():
     weights = torch.tensor([[0.5, 0.3, 0.2], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
     allowed = torch.tensor([[True, True, False], [True, True, False], [False, False, False]])
     assert torch.allclose(
-        renormalised(weights, allowed), torch.tensor([[0.625, 0.375, 0], [0.5, 0.5, 0], [0, 0, 0]])
+        Pattern.renormalised(weights, allowed),
+        torch.tensor([[0.625, 0.375, 0], [0.5, 0.5, 0], [0, 0, 0]]),
     )
 
 
@@ -451,4 +454,4 @@ def test_patterns_are_made_one_head_at_a_time_and_kept_only_for_their_mean(contr
     monkeypatch.setattr(module, "_look", looked)
     pattern_effects(model, tokens, metric="loss", labels=labels, controls=controls, rule=FEW)
     assert None not in heads
-    assert bool(kept[0].means) == ("mean" in controls)
+    assert bool(kept[0][0]) == ("mean" in controls)

@@ -262,14 +262,14 @@ def test_runs_that_differ_by_rounding_alone_are_refused():
             "no site of this model matches",
         ),
         (lambda m, t: patch_all(m, t, t + 1, direction="back"), "no direction"),
-        (lambda m, t: patch_all(m, t, t + 1, None), "nothing to patch called None"),
+        (lambda m, t: patch_all(m, t, t + 1, None), "no set of patches None"),
         (
             lambda m, t: patch_all(m, t, t + 1, metric=lambda z: z[:, 0, 0] / 0),
             "shares need finite numbers",
         ),
         (lambda m, t: patch_all(m, t, t + 1, how=How(budget=0)), "budget (in bytes) must be"),
         (lambda m, t: patch_paths(m, t, t + 1, into=["queries"]), "did you mean 'query'"),
-        (lambda m, t: patch_paths(m, t, t + 1, into="queries"), "no input 'queries'"),
+        (lambda m, t: patch_paths(m, t, t + 1, into="queries"), "no input of a head 'queries'"),
         (lambda m, t: patch_paths(m, t, t + 1, into=()), "by which inputs a head is reached"),
         (
             lambda m, t: patch_paths(m, t, t + 1, senders=["layers.0.attention"]),

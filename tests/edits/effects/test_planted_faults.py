@@ -1,5 +1,6 @@
 """Planted faults: real mistakes in the machinery, each of which a check must see."""
 
+import contextlib
 import dataclasses
 import importlib
 import itertools
@@ -15,13 +16,14 @@ from tests.edits.effects import (
     test_significance,
 )
 
-from attnlab.edits.effects import controls, metrics, patterns, significance
+from attnlab.edits.effects import baseline, controls, metrics, significance
 from attnlab.edits.effects import patches as patching
 from attnlab.edits.effects import sweep as sweeping
 from attnlab.edits.effects import tail as tails
 from attnlab.errors import WrongUsage
 from attnlab.look import readout
 from attnlab.look.inputs import Call
+from attnlab.models import Decoder
 from attnlab.parts.norms import LayerNorm
 
 # The functions of these names hide their modules.
@@ -95,6 +97,19 @@ def the_tail_has_no_offset(monkeypatch):
     monkeypatch.setattr(tails.Tail, "attended", attended)
 
 
+REAL_FORWARD = Decoder.forward
+
+
+def the_last_position_but_one_is_kept(monkeypatch):
+    """The last positions end one too early."""
+
+    def forward(self, tokens, *, num_last=None, **told):
+        logits = REAL_FORWARD(self, tokens, **told)
+        return logits if num_last is None else logits[:, -num_last - 1 : -1]
+
+    monkeypatch.setattr(Decoder, "forward", forward)
+
+
 def the_cut_edge_is_not_shared_out(monkeypatch):
     """A cut edge's weight is lost, not shared out among the others."""
 
@@ -110,7 +125,12 @@ def the_cut_edge_is_not_shared_out(monkeypatch):
 
 
 def the_wrong_head_is_silenced(monkeypatch):
-    monkeypatch.setattr(ablate, "_silencing", lambda head: lambda value: value[:, head - 1].zero_())
+    real = ablate.writer
+    monkeypatch.setattr(
+        ablate,
+        "writer",
+        lambda source, place: real(source, dataclasses.replace(place, head=place.head - 1)),
+    )
 
 
 def labels_are_counted_from_the_start(monkeypatch):
@@ -187,7 +207,7 @@ def the_baseline_is_edited_too(monkeypatch):
 
 def the_kernels_differ(monkeypatch):
     """The run without the edits is left on the fused kernel."""
-    monkeypatch.setattr(effect._OpenAlike, "wants", lambda self, site: False)
+    monkeypatch.setattr(effect, "opened", lambda model, sites: contextlib.nullcontext())
 
 
 def the_mean_is_not_taken_off(monkeypatch):
@@ -228,18 +248,20 @@ def the_bias_of_the_output_is_forgotten(monkeypatch):
 
 def keys_are_shared_by_strangers(monkeypatch):
     """With fewer keys than heads, the next group's key is taken."""
-    real = patterns.scores_of
+    real = baseline.scores_of
 
     def scores_of(call, head=None):
         return real(call._replace(key=call.key.flip(1), value=call.value.flip(1)), head)
 
-    monkeypatch.setattr(patterns, "scores_of", scores_of)
+    monkeypatch.setattr(baseline, "scores_of", scores_of)
 
 
 def the_tests_are_not_counted(monkeypatch):
     """The least p is that of one test by itself."""
-    real = controls.least_p
-    monkeypatch.setattr(controls, "least_p", lambda inputs, tests, **told: real(inputs, 1, **told))
+    real = significance.least_p
+    monkeypatch.setattr(
+        significance, "least_p", lambda inputs, tests, **told: real(inputs, 1, **told)
+    )
 
 
 def idle_heads_are_listed_all_the_same(monkeypatch):
@@ -372,6 +394,7 @@ FAULTS = [
     (the_wrong_head_is_silenced, some_heads),
     (the_first_rows_of_the_mask, short_tails),
     (the_tail_has_no_offset, short_tails),
+    (the_last_position_but_one_is_kept, short_tails),
     (the_cut_edge_is_not_shared_out, some_edges),
     (labels_are_counted_from_the_start, test_metrics.test_the_last_positions_alone_are_enough),
     (portions_lose_their_labels, small_budgets),

@@ -4,6 +4,7 @@ the same bytes."""
 import csv
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,13 +14,12 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.corpus import (
     MEASURES,
     Corpus,
-    batches,
-    measurer,
     measures,
     open_search,
     search_corpus,
     tally,
 )
+from attnlab.look.corpus import search as searching
 from attnlab.look.corpus.text_files import rows_of
 from attnlab.models import Encoder, EncoderConfig
 from attnlab.parts.masks import causal_mask
@@ -182,39 +182,37 @@ def test_one_place_off_is_caught(encoder, monkeypatch):
 
 
 def test_padding_that_is_counted_is_caught(encoder, monkeypatch):
-    whole = measurer.Measurer.__init__
+    whole = measures.Measurer.__init__
 
     def forgetful(self, heads, measure, ids, real, names):
         whole(self, heads, measure, ids, torch.ones_like(real), names)
 
-    monkeypatch.setattr(measurer.Measurer, "__init__", forgetful)
+    monkeypatch.setattr(measures.Measurer, "__init__", forgetful)
     with pytest.raises(AssertionError):
         check_encoder(search(encoder, "previous", top=3), encoder, "previous")
 
 
 def test_padding_that_the_model_looks_at_is_caught(encoder, monkeypatch):
-    from attnlab.look.corpus import search as searching
-
     monkeypatch.setattr(searching, "inputs_of", lambda model, batch: ((batch.ids,), {}))
     with pytest.raises(AssertionError):
         check_encoder(search(encoder, "previous", top=3), encoder, "previous")
 
 
 def test_texts_whose_rows_are_mixed_up_are_caught(encoder, monkeypatch):
-    whole = batches._batch
+    whole = searching._batch
 
     def mixed(texts):
         batch = whole(texts)
-        return batch._replace(numbers=batch.numbers[::-1])
+        return replace(batch, numbers=batch.numbers[::-1])
 
-    monkeypatch.setattr(batches, "_batch", mixed)
+    monkeypatch.setattr(searching, "_batch", mixed)
     with pytest.raises(AssertionError):
         check_encoder(search(encoder, "previous", top=3), encoder, "previous")
 
 
 def test_heads_whose_keys_are_mixed_up_are_caught(encoder, monkeypatch):
     monkeypatch.setattr(
-        measurer, "_keys_of", lambda call, heads: call.key.roll(1, 1)[:, list(heads)]
+        measures, "_keys_of", lambda call, heads: call.key.roll(1, 1)[:, list(heads)]
     )
     with pytest.raises(AssertionError):
         check_encoder(search(encoder, "previous", top=3), encoder, "previous")
@@ -238,7 +236,7 @@ def test_a_head_made_by_hand_does_exactly_what_it_was_made_for(handmade):
 
 def test_blocks_of_rows_and_batches_change_nothing(encoder, monkeypatch):
     whole = search(encoder, "induction", top=3)
-    monkeypatch.setattr(measurer, "_BLOCK", 64)
+    monkeypatch.setattr(measures, "_BLOCK", 64)
     check_encoder(search(encoder, "induction", top=3, batch_tokens=17), encoder, "induction")
     one = search(encoder, "induction", top=3, heads=["1.2", "0"])
     assert one.heads == ("0.0", "0.1", "0.2", "1.2")
@@ -284,14 +282,8 @@ def test_the_interval_covers_the_mean_of_all_texts_about_as_often_as_it_says():
             of_text = torch.randn(16, 1, 1, generator=source) + 0.5 * torch.randn(
                 16, 1, 5, generator=source
             )
-            own.add(
-                tally.Measured(
-                    of_text,
-                    torch.zeros(16, 1, 5).long(),
-                    range(16 * number, 16 * number + 16),
-                    [5] * 16,
-                )
-            )
+            numbers = range(16 * number, 16 * number + 16)
+            own.add(of_text, torch.zeros(16, 1, 5).long(), numbers, [5] * 16)
         found = own.distribution()
         covered += bool(found["low"][0] < 0 < found["high"][0])
     assert 0.88 <= covered / trials <= 0.98
@@ -306,8 +298,6 @@ def files(folder):
 
 
 def test_what_was_stopped_ends_in_the_same_bytes(encoder, tmp_path, monkeypatch):
-    from attnlab.look.corpus import search as searching
-
     monkeypatch.setattr(searching, "_WINDOW", 2)
     search(encoder, "previous", out=tmp_path / "whole")
 
@@ -341,7 +331,7 @@ def test_of_equal_values_the_first_texts_are_named_in_whatever_order_they_are_re
         assert values == sorted(values)
     own = tally.Tally(1, 2, 0)
     for number in (5, 3, 4):
-        own.add(tally.Measured(torch.ones(1, 1, 1), torch.zeros(1, 1, 1).long(), [number], [1]))
+        own.add(torch.ones(1, 1, 1), torch.zeros(1, 1, 1).long(), [number], [1])
     assert own.examples()[1][0, :, 0].tolist() == [3, 4]
 
 

@@ -1,6 +1,7 @@
 """Texts from files of strangers: what is no text is counted with the reason, and ends nothing."""
 
 import csv
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +80,14 @@ def test_a_head_that_says_nothing_is_refused_in_words_that_can_be_printed(
     with pytest.raises(error, match=words) as raised:
         read(tmp_path / "a.csv", content)
     str(raised.value).encode()
+
+
+def test_a_file_that_is_refused_is_closed_at_once(tmp_path):
+    with pytest.raises(WrongUsage) as raised:
+        read(tmp_path / "a.csv", b"words\nfine\n")
+    assert raised.value.__traceback__ is not None  # which keeps what was read from
+    is_open = [each.resolve().name for each in Path("/proc/self/fd").iterdir() if each.exists()]
+    assert "a.csv" not in is_open
 
 
 def test_text_of_parquet_that_is_no_text_is_left_out(tmp_path):

@@ -6,11 +6,13 @@ import json
 import pytest
 import torch
 
+from attnlab.core import store
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
+from attnlab.look.collector import run_collector
 from attnlab.look.long_text import open_document, summarize, summarize_document
-from attnlab.look.long_text.budget import check_open, summary_bytes
-from attnlab.look.long_text.files import Folder
+from attnlab.look.long_text.inputs import check_open, summary_bytes
+from attnlab.look.long_text.long_text import Folder
 from attnlab.look.summaries import Summarize
 from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
 from attnlab.seeds import isolated
@@ -231,7 +233,7 @@ def test_an_attention_that_needs_all_pairs_is_refused_before_they_are_made():
 
     rows = torch.empty(1, 2, 1000, 4)
     call = AttentionCall(rows, rows, rows, "causal", None, is_open=True)
-    with pytest.raises(CouldNotRun, match=r"22\.9 MiB; the budget is 20\.0 MiB"):
+    with pytest.raises(CouldNotRun, match=r"22\.9 MiB .*; the budget is 20\.0 MiB"):
         check_open("layers.0.attention", call, 20 * 2**20)
     check_open("layers.0.attention", call, 30 * 2**20)
     check_open("layers.0.attention", call._replace(is_open=False), 1)
@@ -288,7 +290,7 @@ def test_who_is_killed_after_the_last_layer_ends_as_who_was_not(model, ids, tmp_
 
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "forget_stream", killed)
-        patch.setitem(summarize.__dict__, "_run", leaving_it_open(summarize._run))
+        patch.setitem(summarize.__dict__, "run_collector", leaving_it_open(run_collector))
         with pytest.raises(KeyboardInterrupt):
             summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     assert not open_document(tmp_path / "a").is_done
@@ -322,7 +324,7 @@ def test_a_document_that_does_not_say_what_is_done_does_not_go_on(damage, model,
 
 def test_the_room_on_the_disk_is_for_the_stream_not_for_the_vocabulary(ids, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(summarize, "check_room", lambda path, size, what: asked.append(size))
+    monkeypatch.setattr(store, "check_room", lambda path, size, what: asked.append(size))
     model = decoder()
     before = summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     model.bias_of_a_vocabulary = torch.nn.Parameter(torch.zeros(1_000_000))

@@ -23,7 +23,7 @@ from . import (
 
 LATE = "(site, _copied(value, self._keep_on).nbytes)\n        return"
 WRONG = "head % key.shape[1]"
-SHORT = "in range(0, len(rows) - step, step)"
+SHORT = "in range(start, stop - step, step)"
 FIRST = "self._keeper(self._store.passed[self._store.sites[0]][0])"
 OWN = "if False else query"
 
@@ -246,8 +246,8 @@ FAULTS = [
     Fault(
         "what was not made is left as it was",
         "kept_call",
-        '0.0 if what == "weights" else float("-inf")',
-        '7.0 if what == "weights" else float("-inf")',
+        '0.0 if self.what == "weights" else float("-inf")',
+        '7.0 if self.what == "weights" else float("-inf")',
         finite_or_not,
     ),
     Fault("the scale is lost", "kept_call", ":reach], scale=self.scale)", ":reach])", scaled),
@@ -268,7 +268,7 @@ FAULTS = [
     Fault(
         "the last block of rows is left out",
         "kept_call",
-        "in range(0, max(1, len(rows)), step)",
+        "in range(start, stop, step)",
         SHORT,
         blocks,
     ),

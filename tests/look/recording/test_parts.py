@@ -86,13 +86,14 @@ def test_causal_weights_are_made_as_attend_makes_them(broken, dtype, monkeypatch
     scores = attention_scores(query, share_heads(key, 6), "causal", scale=0.5)
     monkeypatch.setattr(kept_call, "_BLOCK", 2 * 6 * 43 * 4)
     for what, whole in (("scores", scores), ("weights", attention_weights(scores))):
-        torch.testing.assert_close(call.make(what), whole, rtol=1e-6, atol=1e-6, equal_nan=True)
+        call = call._replace(what=what)
+        torch.testing.assert_close(call.make(), whole, rtol=1e-6, atol=1e-6, equal_nan=True)
         for queries, keys in (
             (slice(3, 17), slice(2, 30)),
             (slice(0, 1), slice(20, None)),
             (slice(4, 4), slice(None)),
         ):
-            part = call.make(what, 1, 4, queries, keys)
+            part = call.make(1, 4, queries, keys)
             expected = whole[1:2, 4:5, queries, keys]
             torch.testing.assert_close(part, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
 
@@ -125,7 +126,7 @@ def test_a_tile_that_is_not_there_is_an_error(recording, asked, message, name):
 
 def test_tiles_are_of_what_has_queries_and_keys(recording):
     with pytest.raises(
-        WrongUsage, match="tiles are of weights, scores and masks that were kept, not of logits"
+        WrongUsage, match="tiles are of kept weights, scores and masks, not of logits"
     ):
         recording.tile("logits")
 
@@ -153,9 +154,9 @@ def test_selected_layers_heads_and_rows_are_those_of_the_whole(recording):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"patterns": "layers.9.*"}, r"no recorded site matches 'layers\.9\.\*'; .*nown: "),
-        ({"layers": 2}, r"no recorded site is in layer 2; recorded layers: \[0, 1\]"),
-        ({"layers": [0, -1]}, "no recorded site is in layer -1"),
+        ({"patterns": "layers.9.*"}, r"no site matches 'layers\.9\.\*'; .*nown: "),
+        ({"layers": 2}, r"no site is in layer 2; recorded layers: \[0, 1\]"),
+        ({"layers": [0, -1]}, "no site is in layer -1"),
         ({"heads": 4}, r"a head of layers\.0\.attention\.query must be from 0 to 3; got 4"),
         ({"rows": [0, 3]}, "a row of embedding must be from 0 to 2; got 3"),
         ({"rows": []}, "expected a number, or several; got"),
@@ -166,7 +167,7 @@ def test_selected_layers_heads_and_rows_are_those_of_the_whole(recording):
         ),
         (
             {"patterns": "logits", "layers": 0},
-            "no recorded site is in layer 0; recorded layers: none",
+            "no site is in layer 0; recorded layers: none",
         ),
     ],
 )

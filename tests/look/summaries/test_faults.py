@@ -197,7 +197,7 @@ IN_PYTHON = [
     ),
     (
         "only the last block of products is kept",
-        importlib.import_module("attnlab.look.summaries.similarity"),
+        importlib.import_module("attnlab.look.summaries.summarize"),
         "head_similarity",
         "products[group] +=",
         "products[group] =",

@@ -82,11 +82,11 @@ def native(monkeypatch):
         [],
         attention.attend_rows,
     )
-    for fewest in ("_FEWEST_KEYS", "_FEWEST_QUERIES", "_FEWEST_SCORES"):
+    for fewest in ("_FEWEST", "_FEWEST_SCORES"):
         monkeypatch.setattr(fused, fewest, 1)
     monkeypatch.setattr(fused, "_pays", lambda mask: True)
     with use_attention_path("native"):
-        fused._native_is_on()  # compiles and compares, the first time
+        fused._PATH.is_on()  # compiles and compares, the first time
         monkeypatch.setattr(
             attention, "attend_rows", lambda *a, **k: asked.append(k) or attend_rows(*a, **k)
         )

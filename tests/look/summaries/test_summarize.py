@@ -337,7 +337,7 @@ def test_without_a_compiler_the_same_is_said(monkeypatch):
         ({"mask": torch.ones(3, 4, dtype=torch.int64)}, r"convert it with mask\.bool"),
         ({"mask": torch.ones(7, 4, dtype=torch.bool)}, "must broadcast to the scores"),
         ({"scale": float("nan")}, "scale is None or True"),
-        ({"offset": 1.5}, "offset is the position of the first query"),
+        ({"offset": 1.5}, "offset is an integer, the first query's position"),
         ({"way": "cuda"}, 'a way is "native", "torch" or None'),
         ({"key": torch.randn(4, 6)}, "the same width; got 5 and 6"),
         ({"key": None}, "key must be a tensor"),

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from attnlab.errors import WrongUsage
-from attnlab.look.summaries import Zoom, head_similarity, summarize, tile_of
+from attnlab.look.summaries import Zoom, head_similarity, summarize
 from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import sliding_window_mask
@@ -80,7 +80,7 @@ def test_an_attention_that_shares_keys_is_zoomed_into_by_its_query_heads():
     call = AttentionCall(query, key, key, mask, None, is_open=False)
     for head in ((0, 0), (1, 3), (1, 5)):
         assert torch.allclose(
-            tile_of(call, 0, 1, 0, head=head, side=10).mean, weights[head][10:, :10], atol=1e-6
+            Zoom.of(call, side=10).tile(0, 1, 0, head=head).mean, weights[head][10:, :10], atol=1e-6
         )
 
 
@@ -88,8 +88,8 @@ def test_an_attention_that_shares_keys_is_zoomed_into_by_its_query_heads():
     ("ask", "said"),
     [
         (lambda zoom: zoom.tile(2, 0, 0, head=0), "there are levels 0 to 1; got 2"),
-        (lambda zoom: zoom.tile(0, 2, 0, head=0), "level 0 has 2 × 2 tiles; got row 2, column 0"),
-        (lambda zoom: zoom.tile(0, 0, -1, head=0), "got row 0, column -1"),
+        (lambda zoom: zoom.tile(0, 2, 0, head=0), r"level 0 has 2 × 2 tiles; got \(2, 0\)"),
+        (lambda zoom: zoom.tile(0, 0, -1, head=0), r"got \(0, -1\)"),
         (lambda zoom: zoom.tile(0, 0, 0), r"leading axes \(3\); got \(\)"),
         (
             lambda zoom: zoom.part(slice(0, 30), slice(0, 5), head=0),
@@ -160,5 +160,5 @@ def test_a_head_with_nan_is_like_none_that_can_be_told():
 
 @pytest.mark.parametrize("head", [None, 0.0, "0", (0, 0), 2, True])
 def test_a_head_that_is_none_is_refused(head):
-    with pytest.raises(WrongUsage, match="a head is named by its place"):
+    with pytest.raises(WrongUsage, match="a head is its place in the leading axes"):
         Zoom(torch.zeros(2, 3, 4), torch.zeros(2, 3, 4)).tile(0, 0, 0, head=head)

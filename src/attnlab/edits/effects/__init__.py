@@ -3,30 +3,14 @@
 from attnlab.edits.effects.ablate import Ablation, ablate
 from attnlab.edits.effects.controls import CONTROLS, PatternEffects, Rule, pattern_effects
 from attnlab.edits.effects.effect import Both, Effect, effect
-from attnlab.edits.effects.measurement import Place
 from attnlab.edits.effects.metrics import Metric, next_tokens
 from attnlab.edits.effects.patches import Patched, patch_all
 from attnlab.edits.effects.paths import Path, patch_paths
 from attnlab.edits.effects.significance import assess
-from attnlab.edits.effects.sweep import How
+from attnlab.edits.effects.sweep import How, Place
 
 __all__ = [
-    "CONTROLS",
-    "Ablation",
-    "Both",
-    "Effect",
-    "How",
-    "Metric",
-    "Patched",
-    "Path",
-    "PatternEffects",
-    "Place",
-    "Rule",
-    "ablate",
-    "assess",
-    "effect",
-    "next_tokens",
-    "patch_all",
-    "patch_paths",
+    "CONTROLS", "Ablation", "Both", "Effect", "How", "Metric", "Patched", "Path", "PatternEffects",
+    "Place", "Rule", "ablate", "assess", "effect", "next_tokens", "patch_all", "patch_paths",
     "pattern_effects",
-]
+]  # fmt: skip

@@ -8,31 +8,23 @@ Each is what the edit by itself would give, but for rounding; see `sweep` for wh
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-import torch
 from torch import Tensor, nn
 
 from attnlab.display import Card, card_text, displayed, frame
-from attnlab.edits.effects.baseline import Baseline, run_plain
-from attnlab.edits.effects.measurement import (
-    Place,
-    measure,
-    parts_with,
-    portions_that_fit,
-    table_of,
-)
+from attnlab.edits.effects.baseline import Baseline, allowed_of, attention_calls, scores_of
 from attnlab.edits.effects.metrics import Metric, MetricLike
-from attnlab.edits.effects.patterns import allowed_of, scores_of
-from attnlab.edits.effects.sweep import USUAL, Case, How, check_how
-from attnlab.edits.where import site_of
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.edits.effects.sweep import USUAL, Case, How, Place, measure, writer
+from attnlab.edits.targets import listed, parts_with, require_known, site_of
+from attnlab.errors import WrongUsage
 from attnlab.look.heads import layer_name
 from attnlab.look.inputs import Call, Inputs
 from attnlab.parts.attend import attention_weights, weighted_values
 from attnlab.parts.heads import share_heads
+from attnlab.parts.masks import as_tensor
 from attnlab.sites import AttentionCall
 
 _MOST_LISTED = 10
@@ -78,7 +70,7 @@ class Ablation:
 
         For edges (part, query, key), the mean over heads where they were cut one by one.
         """
-        return table_of(self.places, self.effects.mean(1))
+        return Place.table(self.places, self.effects.mean(1))
 
     def largest(self, number: int = 10) -> list[tuple[Place, float]]:
         """List the places of the largest mean effects, either way, largest first."""
@@ -88,9 +80,8 @@ class Ablation:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one mapping per place: part, head, query, key, and the mean effect."""
-        means = self.effects.mean(1).tolist()
-        pairs = zip(self.places, means, strict=True)
-        return [{**asdict(place), "effect": mean} for place, mean in pairs]
+        means = zip(self.places, self.effects.mean(1).tolist(), strict=True)
+        return [{**asdict(place), "effect": mean} for place, mean in means]
 
     def frame(self) -> Any:
         """Return `rows` as a pandas DataFrame.
@@ -103,17 +94,14 @@ class Ablation:
     def _card(self) -> Card:
         before = float(self.before.mean())
         found = f"{self.metric} of {len(self.before)} inputs: {before:.4g}; mean changes"
-        rows: list[list[str]] = []
         if self.what != "heads":
-            for place, effect in self.largest(len(self.places)):
-                rows.append([str(place), f"{effect:+.4g}"])
-            return Card(f"{found}, largest first", columns=("taken out", "mean change"), rows=rows)
+            ranked = [[str(place), _signed(mean)] for place, mean in self.largest(len(self.places))]
+            return Card(f"{found}, largest first", (), ("taken out", "mean change"), ranked)
         table = self.table()
-        for part, effects in zip(self.parts, table.tolist(), strict=True):
-            cells = ["" if math.isnan(effect) else f"{effect:+.4g}" for effect in effects]
-            rows.append([layer_name(part), *cells])
         columns = ["layer", *(f"head {head}" for head in range(table.shape[1]))]
-        return Card(f"{found} where a head is taken out", columns=columns, rows=rows)
+        rows = zip(map(layer_name, self.parts), table.tolist(), strict=True)
+        cells = [[name, *map(_signed, effects)] for name, effects in rows]
+        return Card(f"{found} where a head is taken out", (), columns, cells)
 
     def __str__(self) -> str:
         card = self._card()
@@ -130,6 +118,10 @@ class Ablation:
             "before": self.before.tolist(),
             "after": self.after.tolist(),
         }
+
+
+def _signed(effect: float) -> str:
+    return "" if math.isnan(effect) else f"{effect:+.4g}"
 
 
 def ablate(
@@ -164,79 +156,52 @@ def ablate(
         WrongUsage: nothing matches, an edit is in force, the model is in training mode, labels are
             wrong.
     """
-    how = check_how(how, "ablations")
-    _check_what(what, heads, edges)
-    paths = parts_with(model, _SITE[what], parts)
-    call = Call.of(inputs, model)
-    own_sites = [site_of(path, _SITE[what]) for path in paths]
-    has_edges = "edges" in what
-    if isinstance(heads, int):
-        heads = [heads]
-    numbers = None if heads is None else list(heads)
-    pairs = None if edges is None else _listed_pairs(edges)
-    if what == "layers":
-        own_sites += [site_of(path, "residual_before") for path in paths]
-    seen = _allowed_edges(model, call, paths, how.budget) if has_edges else {}
-
-    def cases(base: Baseline) -> list[Case]:
-        found: list[Case] = []
-        for path in paths:
-            if has_edges:
-                chosen = _checked_pairs(pairs, seen[path], path)
-                found += _edges(base.calls[path], path, numbers, chosen, each_head=what != "edges")
-            elif what == "heads":
-                found += _heads(base, path, numbers)
-            else:
-                before = base.values.get(site_of(path, "residual_before"))  # kept for layers alone
-                found.append(Case(site_of(path, _SITE[what]), _giving(before), Place(path)))
-        return found
-
-    asked = Metric.of(metric, labels)
-    found = measure(model, call, cases, asked, sites=own_sites, keeps_calls=has_edges, how=how)
-    return Ablation(what, found.metric, tuple(found.places), found.before, found.after)
-
-
-def _check_what(what: object, heads: object, edges: object) -> None:
-    if what not in get_args(What):
-        raise WrongUsage(
-            f"there is no sweep over {what!r}; {did_you_mean(str(what), get_args(What))}"
-        )
+    how = How.of(how, "ablations")
+    require_known("sweep over", what, get_args(What))
     if heads is not None and what not in ("heads", "edges", "head edges"):
         raise WrongUsage(f"heads= goes with heads and edges; {what} are taken out whole.")
     if edges is not None and what not in ("edges", "head edges"):
         raise WrongUsage(f"edges= goes with what='edges'; got what={what!r}.")
+    paths = parts_with(model, _SITE[what], parts)
+    call = Call.of(inputs, model)
+    sites = [site_of(path, _SITE[what]) for path in paths]
+    also = {"layers": "residual_before", "edges": "call", "head edges": "call"}.get(what)
+    if also is not None:
+        sites += [site_of(path, also) for path in paths]
+    named = None if heads is None else listed(heads)
+    pairs = None if edges is None else _listed_pairs(edges)
+    allowed = _allowed_edges(model, call, sites, how.budget) if also == "call" else {}
 
+    def cases(base: Baseline) -> list[Case]:
+        found: list[Case] = []
+        for path in paths:
+            site, places = site_of(path, _SITE[what]), [Place(path)]
+            if _SITE[what] == "heads":
+                chosen = _checked_heads(named, base.values[site].shape[1], path)
+                places = [Place(path, head) for head in chosen]
+            if also == "call":
+                edges = _checked_pairs(pairs, allowed[path], path)
+                found += _edges(base.calls[path], path, chosen, edges, each_head=what != "edges")
+                continue
+            before = base.values.get(site_of(path, "residual_before"))  # kept for layers alone
+            found += [Case(site, writer(before, place), place) for place in places]
+        return found
 
-def _heads(base: Baseline, path: str, chosen: Sequence[int] | None) -> Iterator[Case]:
-    site = site_of(path, "heads")
-    for head in _checked_heads(chosen, base.values[site].shape[1], path):
-        yield Case(site, _silencing(head), Place(path, head))
-
-
-def _silencing(head: int) -> Callable[[Tensor], object]:
-    return lambda value: value[:, head].zero_()
-
-
-def _giving(given: Tensor | None) -> Callable[[Tensor], object]:
-    """What puts these values there, or zeros."""
-    return lambda value: value.zero_() if given is None else value.copy_(given)
+    return Ablation(what, *measure(model, call, cases, Metric.of(metric, labels), sites, how))
 
 
 def _edges(
-    call: AttentionCall, path: str, chosen: Sequence[int] | None, pairs: _Pairs, *, each_head: bool
-) -> Iterator[Case]:
-    site, num_heads = site_of(path, "heads"), call.query.shape[1]
-    call = call._replace(key=share_heads(call.key, num_heads))
+    call: AttentionCall, path: str, heads: list[int], pairs: _Pairs, *, each_head: bool
+) -> list[Case]:
+    num_heads, found = call.query.shape[1], []
+    call = call._replace(key=share_heads(call.key, num_heads), mask=_mask_of(call))
     value = share_heads(call.value, num_heads)
-    heads = _checked_heads(chosen, num_heads, path)
     for query, key in pairs:
-        if each_head:
-            for head in heads:
-                write = _cutting(call, value, [head], query, key)
-                yield Case(site, write, Place(path, head, query, key))
-        else:
-            write = _cutting(call, value, heads, query, key)
-            yield Case(site, write, Place(path, None, query, key))
+        for own in [[head] for head in heads] if each_head else [heads]:
+            place = Place(path, own[0] if each_head else None, query, key)
+            write = _cutting(call, value, own, query, key)
+            found.append(Case(site_of(path, "heads"), write, place))
+    return found
 
 
 def _cutting(
@@ -256,71 +221,56 @@ def _cutting(
 
 def _row_of_scores(call: AttentionCall, query: int) -> Tensor:
     """Make the scores of one query: (row, head, 1, key)."""
-    mask, num_keys = call.mask, call.key.shape[-2]
-    if isinstance(mask, Tensor):
-        if mask.shape[-2] > 1:
-            mask = mask[..., query : query + 1, :]
-    elif mask is not None:  # "causal": the queries are the last positions
-        place = query + num_keys - call.query.shape[-2]
-        mask = (torch.arange(num_keys, device=call.key.device) <= place).unsqueeze(0)
+    mask = _mask_of(call)
+    if mask is not None and mask.shape[-2] > 1:
+        mask = mask[..., query : query + 1, :]
     return scores_of(call._replace(query=call.query[..., query : query + 1, :], mask=mask))[0]
 
 
+def _mask_of(call: AttentionCall) -> Tensor | None:
+    mask: Any = call.mask
+    return as_tensor(mask, call.query.shape[-2], call.key.shape[-2], call.key.device)
+
+
 def _allowed_edges(
-    model: nn.Module, call: Call, paths: Sequence[str], budget: int
+    model: nn.Module, call: Call, sites: Sequence[str], budget: int
 ) -> dict[str, Tensor]:
     """Say for each attention who may look at whom, in any head of any input: (query, key)
     boolean."""
     found: dict[str, Tensor] = {}
-    for _, part in portions_that_fit(model, call, budget, keeps_calls=True):
-        base = run_plain(model, part, keeps_calls=True)
-        for path in paths:
-            allowed = allowed_of(base.calls[path])
-            found[path] = allowed | found.get(path, allowed)
+    for path, attention in attention_calls(model, call, budget, sites):
+        allowed = allowed_of(attention)
+        found[path] = allowed | found.get(path, allowed)
     return found
 
 
-def _listed_pairs(edges: object) -> _Pairs:
+def _listed_pairs(edges: Any) -> _Pairs:
     """Return edges as (query, key), each once."""
     if isinstance(edges, Tensor):
         edges = edges.tolist()
-    if not isinstance(edges, Iterable):
-        edges = [edges]
-    found: list[Any] = list(edges)
+    found = list(edges) if isinstance(edges, Iterable) else [edges]
     for each in found:
         is_pair = isinstance(each, Sequence) and len(each) == 2
         if not is_pair or not all(type(number) is int for number in each):  # bool is no place
-            raise WrongUsage(
-                f"edges are pairs (query, key) of integers, such as [(2, 0), (3, 1)]; got {each!r}."
-            )
+            raise WrongUsage(f"edges are pairs (query, key) of integers; got {each!r}.")
     return list(dict.fromkeys((query, key) for query, key in found))
 
 
 def _checked_pairs(pairs: _Pairs | None, allowed: Tensor, path: str) -> _Pairs:
-    if pairs is None:
-        return [(query, key) for query, key in allowed.nonzero().tolist()]
-    for query, key in pairs:
-        if not (0 <= query < allowed.shape[0] and 0 <= key < allowed.shape[1]):
+    there = {(query, key) for query, key in allowed.nonzero().tolist()}
+    for pair in pairs or ():
+        if pair not in there:
             raise WrongUsage(
-                f"an edge is (query, key), below {tuple(allowed.shape)} in "
-                f"{path or 'this attention'}; got {(query, key)}."
+                f"an edge is (query, key), below {tuple(allowed.shape)}, that the mask allows; in "
+                f"{path or 'this attention'} there is no {pair}, or it is blocked."
             )
-        if not bool(allowed[query, key]):
-            raise WrongUsage(
-                f"no query attends along {(query, key)} in {path or 'this attention'}: it is "
-                "blocked."
-            )
-    return pairs
+    return sorted(there) if pairs is None else pairs
 
 
 def _checked_heads(heads: Sequence[int] | None, size: int, part: str) -> list[int]:
     """Return the numbers of heads, each once, all if none are named; there are `size` in this
     part."""
-    if heads is None:
-        return list(range(size))
-    for head in heads:
+    for head in heads or ():
         if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < size:
-            raise WrongUsage(
-                f"{part or 'this attention'} has the heads 0 to {size - 1}; got {head!r}."
-            )
-    return list(dict.fromkeys(heads))
+            raise WrongUsage(f"{part or 'this'} has the heads 0 to {size - 1}; got {head!r}.")
+    return list(range(size) if heads is None else heads)

@@ -1,15 +1,18 @@
 """The plain pass: what the unedited model computes, kept so that later passes reuse it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.edits.where import own_name
+from attnlab.edits.targets import own_name, site_of
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
+from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.dropout import drops_out
+from attnlab.parts.heads import share_heads
+from attnlab.parts.masks import as_tensor
 from attnlab.sites import AttentionCall, Hook, hooks_of, installed
 
 _ALWAYS = ("heads", "residual_after", "embedding")
@@ -19,22 +22,22 @@ _ALWAYS = ("heads", "residual_after", "embedding")
 class Baseline(Hook):
     """One plain pass, and the hook that keeps what passes its sites, without copying it.
 
-    also: the sites that are kept besides every `heads`, `residual_after` and `embedding`.
-    keeps_calls: whether queries, keys and values are kept, too.
+    also: the sites that are kept besides every `heads`, `residual_after` and `embedding`; of an
+    attention's `call`, what it is computed from.
     logits: what the model put out, or its last positions. length: of all its positions.
     values: by site, in the order of the pass.
-    calls: what each attention was computed from, by its path.
+    calls: by the attention's path, where its `call` was asked for. masks: of every attention.
     hidden: numbers in the widest value, for each row.
     """
 
     call: Call
     also: frozenset[str] = frozenset()
-    keeps_calls: bool = False
     logits: Tensor = field(default_factory=lambda: torch.empty(0))
-    length: int = 1
     values: dict[str, Tensor] = field(default_factory=dict)
     calls: dict[str, AttentionCall] = field(default_factory=dict)
+    masks: dict[str, Tensor | str | None] = field(default_factory=dict)
     hidden: int = 0
+    length: int = 1
 
     changes = False
 
@@ -76,27 +79,23 @@ class Baseline(Hook):
         if own_name(site) != "hidden" or site in self.also:
             if site in self.values:
                 raise WrongUsage(
-                    f"{site} is passed twice in one forward pass; single effects cannot be "
-                    "told apart."
+                    f"{site} is passed twice in one forward pass; its effects are not told apart."
                 )
             self.values[site] = value.detach()
         return value
 
     def watch(self, part: str, call: AttentionCall) -> None:
         """Keep the mask of an attention, and the rest where weights are to be made anew."""
-        if not self.keeps_calls:
-            query, key, value = (each.new_empty(0, *each.shape[1:]) for each in call[:3])
-            call = call._replace(query=query, key=key, value=value)
-        self.calls[part] = call
+        self.masks[part] = call.mask
+        if site_of(part, "call") in self.also:
+            self.calls[part] = call
 
 
 @torch.no_grad()
-def run_plain(
-    model: nn.Module, call: Call, *, sites: Iterable[str] = (), keeps_calls: bool = False
-) -> Baseline:
+def run_plain(model: nn.Module, call: Call, sites: Iterable[str] = ()) -> Baseline:
     """Run the model as it is; see `Baseline` for what is kept."""
     check_plain(model)
-    baseline = Baseline(call, frozenset(sites), keeps_calls)
+    baseline = Baseline(call, frozenset(sites))
     with installed(model, baseline):
         baseline.logits = call(model).detach()
     if baseline.logits.dim() == 3:
@@ -108,8 +107,106 @@ def check_plain(model: nn.Module) -> None:
     """Raise unless a pass of the model is the same each time, and nothing is changed in it."""
     if any(each.changes for each in hooks_of(model)):
         raise WrongUsage(
-            "an edit is in force; effects are measured from the model as it is. Leave the "
-            "edit first."
+            "an edit is in force; effects are measured from the model as it is, so leave it first."
         )
     if drops_out(model):
         raise WrongUsage("a model in training mode drops out at random; call model.eval() first.")
+
+
+def portions_that_fit(
+    model: nn.Module, call: Call, budget: int, sites: Iterable[str] = ()
+) -> list[tuple[slice, Call]]:
+    """Split the rows so that each plain pass keeps about a quarter of the budget."""
+    if call.num_rows <= 2:
+        return call.portions(call.num_rows)
+    probe = run_plain(model, call.rows(slice(0, 1)), sites)
+    each = max(1, probe.nbytes + probe.row_bytes(None))  # 0 for inputs without a position
+    return call.portions(max(2, min(call.num_rows, budget // 4 // each)))
+
+
+def attention_calls(
+    model: nn.Module, call: Call, budget: int, sites: Iterable[str]
+) -> Iterator[tuple[str, AttentionCall]]:
+    """Run plain passes, and yield what each attention is computed from, with its path."""
+    for _, part in portions_that_fit(model, call, budget, sites):
+        yield from run_plain(model, part, sites).calls.items()
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Where heads look: weights and allowed (row, head, query, key); value (row, head, key,
+    value_width); is_cross: keys are of something else than the queries."""
+
+    weights: Tensor
+    allowed: Tensor
+    value: Tensor
+    is_cross: bool
+
+    @property
+    def real(self) -> Tensor:
+        """Which queries are no padding, (row, head, query): some query may attend to them."""
+        if self.is_cross or self.weights.shape[-1] != self.weights.shape[-2]:
+            return torch.ones_like(self.allowed[..., 0])
+        return self.allowed.any(-2)
+
+    @property
+    def real_weights(self) -> Tensor:
+        """The weights, those of padded queries zero."""
+        return self.weights.masked_fill(~self.real.unsqueeze(-1), 0.0)
+
+    @staticmethod
+    def renormalised(weights: Tensor, allowed: Tensor) -> Tensor:
+        """Keep what lies on allowed keys, and let each row sum to 1 again: (..., query, key) -> the
+        same.
+
+        A row with nothing left there is spread evenly over what it may look at; one that may look
+        at nothing stays zeros. NaN, which comes where padding looks, is nothing.
+        """
+        kept = torch.where(allowed, weights, 0.0).nan_to_num(0.0)
+        is_empty = kept.sum(-1, keepdim=True) <= 0.0
+        kept = torch.where(is_empty, allowed.to(kept.dtype), kept)
+        return kept / kept.sum(-1, keepdim=True).clamp(min=torch.finfo(kept.dtype).tiny)
+
+
+def allowed_of(call: AttentionCall) -> Tensor:
+    """Say who may look at whom in some head of some row: (query, key) boolean."""
+    num_queries, num_keys = call.query.shape[-2], call.key.shape[-2]
+    mask = as_tensor(call.mask, num_queries, num_keys, call.query.device)  # type: ignore[arg-type]
+    if mask is None:
+        return torch.ones(num_queries, num_keys, dtype=torch.bool, device=call.query.device)
+    allowed = mask if mask.dtype == torch.bool else mask > float("-inf")
+    return allowed.reshape(-1, *allowed.shape[-2:]).any(0).expand(num_queries, num_keys)
+
+
+def scores_of(call: AttentionCall, head: int | None = None) -> tuple[Tensor, Tensor]:
+    """Return the scores (row, head, query, key), -inf where blocked, and each head's values.
+
+    With a head's number, of that head alone; the axis stays, of size 1.
+
+    Raises:
+        WrongUsage: this attention makes its scores from more than is known of it.
+    """
+    if not call.is_whole:
+        raise WrongUsage(
+            "this model's scores are made from more than queries, keys and a mask (soft-capped "
+            "scores, sinks, or only the softmax is met), so patterns cannot be made anew here; "
+            "change the weights by edits instead, such as CutEdge or UniformPattern."
+        )
+    num_heads, num_shared = call.query.shape[-3], call.key.shape[-3]
+    query, key, value, mask = call[:4]
+    if head is None:
+        key, value = share_heads(key, num_heads), share_heads(value, num_heads)
+    else:
+        shared = head * num_shared // num_heads  # neighbours share a key
+        query = query[:, head : head + 1]
+        key, value = key[:, shared : shared + 1], value[:, shared : shared + 1]
+        if isinstance(mask, Tensor) and mask.dim() > 2 and mask.shape[-3] > 1:
+            mask = mask[..., head : head + 1, :, :]
+    scores = attention_scores(query, key, mask, scale=call.scale)  # type: ignore[arg-type]
+    return scores, value.to(scores.dtype)
+
+
+def pattern_of(call: AttentionCall, head: int | None = None) -> Pattern:
+    """Return where all heads look, or one of them."""
+    scores, value = scores_of(call, head)
+    return Pattern(attention_weights(scores), scores > float("-inf"), value, call.is_cross)

@@ -31,23 +31,14 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.display import Card, card_text, displayed, frame
-from attnlab.edits.effects.baseline import Baseline, run_plain
-from attnlab.edits.effects.measurement import Place, measure, parts_with, portions_that_fit
+from attnlab.edits.effects import significance
+from attnlab.edits.effects.baseline import Baseline, Pattern, attention_calls, pattern_of
 from attnlab.edits.effects.metrics import Metric, MetricLike
-from attnlab.edits.effects.patterns import Pattern, pattern_of, renormalised
-from attnlab.edits.effects.significance import (
-    MOST_LISTED,
-    Assessed,
-    Correction,
-    IntervalKind,
-    assess,
-    enough,
-    least_p,
-)
-from attnlab.edits.effects.sweep import USUAL, Case, How, check_how
+from attnlab.edits.effects.significance import Assessed, Correction, IntervalKind
+from attnlab.edits.effects.sweep import USUAL, Case, How, Place, measure
 from attnlab.edits.sources import other_rows
-from attnlab.edits.where import site_of
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.edits.targets import listed, part_of, parts_with, require_known, site_of
+from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.parts.attend import weighted_values
 
@@ -143,7 +134,9 @@ class PatternEffects:
     def least_p(self) -> float:
         """The least corrected p that so many inputs can give one effect among so many tests."""
         tests = self.tested.p.numel()
-        return least_p(self.distinct, tests, correction=self.rule.correction, draws=self.rule.draws)
+        return significance.least_p(
+            self.distinct, tests, correction=self.rule.correction, draws=self.rule.draws
+        )
 
     @property
     def can_tell(self) -> bool:
@@ -161,36 +154,31 @@ class PatternEffects:
                 "copies count once"
             )
         if not self.can_tell:
-            told.append(self._too_few())
+            tests, rule = self.tested.p.numel(), self.rule
+            inputs, draws = significance.enough(rule.alpha, tests, correction=rule.correction)
+            words = [f"at least {inputs}"] if self.distinct < inputs else []
+            if max(self.distinct, inputs) > significance.MOST_LISTED and rule.draws < draws:
+                words.append(f"Rule(draws={draws}) or more")
+            what = "an effect by itself" if rule.correction == "bh" else "anything"
+            told.append(
+                f"{self.distinct} inputs cannot show {what} at alpha {rule.alpha:g} with {tests} "
+                f"test{'s' * (tests > 1)} (the least p they can give is {self.least_p:.3g}); "
+                f"give {' and '.join(words)}"
+            )
         return "; ".join(told)
-
-    def _too_few(self) -> str:
-        number, tests, rule = self.distinct, self.tested.p.numel(), self.rule
-        inputs, draws = enough(rule.alpha, tests, correction=rule.correction)
-        words = []
-        if number < inputs:
-            words.append(f"at least {inputs}")
-        if max(number, inputs) > MOST_LISTED and rule.draws < draws:
-            words.append(f"Rule(draws={draws}) or more")
-        what = "an effect by itself" if rule.correction == "bh" else "anything"
-        return (
-            f"{number} inputs cannot show {what} at alpha {rule.alpha:g} with {tests} "
-            f"test{'s' * (tests > 1)} (the least p they can give is {self.least_p:.3g}); "
-            f"give {' and '.join(words)}"
-        )
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one mapping per head and control; matters=False needs `can_tell`."""
-        found, tested = [], self.tested
-        pairs = itertools.product(enumerate(self.heads), enumerate(self.controls))
-        for (i, place), (j, control) in pairs:
+        found, can_tell = [], self.can_tell
+        columns = {"effect": self.tested.mean, **self.tested._asdict(), "matters": self.matters}
+        del columns["mean"]
+        for (i, place), (j, control) in itertools.product(
+            enumerate(self.heads), enumerate(self.controls)
+        ):
             row: dict[str, Any] = {"part": place.path, "head": place.head, "control": control}
-            row["effect"] = float(tested.mean[i, j])
-            for name in ("low", "high", "p", "p_corrected"):
-                row[name] = float(getattr(tested, name)[i, j])
-            row |= {"matters": bool(self.matters[i, j]), "can_tell": self.can_tell}
-            row |= {"largest_weight": float(self.largest[i]), "entropy": float(self.entropy[i])}
-            found.append(row)
+            row |= {name: column[i, j].item() for name, column in columns.items()}
+            row |= {"can_tell": can_tell, "largest_weight": float(self.largest[i])}
+            found.append({**row, "entropy": float(self.entropy[i])})
         return found
 
     def frame(self) -> Any:
@@ -202,23 +190,24 @@ class PatternEffects:
         return frame(self.rows())
 
     def _card(self) -> Card:
+        figures = (self.largest, self.tested.mean, self.matters)
+        columns = (self.heads, *(each.tolist() for each in figures))
         rows = []
-        matters, means = self.matters.tolist(), self.tested.mean.tolist()
-        for index, place in enumerate(self.heads):
-            cells = zip(means[index], matters[index], strict=True)
-            effects = [f"{effect:+.4g}{'*' * is_sure}" for effect, is_sure in cells]
-            rows.append([str(place), f"{float(self.largest[index]):.2f}", *effects])
+        for place, largest, means, matters in zip(*columns, strict=True):
+            cells = [
+                f"{mean:+.4g}{'*' * is_sure}" for mean, is_sure in zip(means, matters, strict=True)
+            ]
+            rows.append([str(place), f"{largest:.2f}", *cells])
         before = f"{self.metric} of {len(self.before)} inputs: {float(self.before.mean()):.4g}"
-        lines = []
-        if self.caution:
-            lines.append(self.caution)
+        lines = [self.caution] if self.caution else []
+        if self.can_tell and self._asks_where:
+            idle = "; ".join(map(str, self.pretty_but_idle)) or "none"
+            lines.append(f"sharp, but where they look is not found to matter: {idle}")
         if self.can_tell:
-            idle = ("sharp, but where they look is not found to matter", self.pretty_but_idle)
-            plain = ("not sharp, but needed", self.plain_but_needed)
-            for words, places in (idle, plain) if self._asks_where else (plain,):
-                lines.append(f"{words}: {'; '.join(map(str, places)) or 'none'}")
-        columns = ("head", "largest weight", *self.controls)
-        return Card(f"{before}; mean changes, * where sure", (), columns, rows, lines)
+            plain = "; ".join(map(str, self.plain_but_needed)) or "none"
+            lines.append(f"not sharp, but needed: {plain}")
+        names = ("head", "largest weight", *self.controls)
+        return Card(f"{before}; mean changes, * where sure", (), names, rows, lines)
 
     def __str__(self) -> str:
         return card_text(self._card())
@@ -261,16 +250,25 @@ def pattern_effects(
         WrongUsage: fewer than two inputs, an unknown control, an alpha that is no level, and what
             `ablate` refuses.
     """
-    how = check_how(how, "controls")
-    _check_rule(rule)
-    chosen, call = _checked_controls(controls), Call.of(inputs, model)
+    how = How.of(how, "controls")
+    is_rule = isinstance(rule, Rule) and isinstance(rule.least, int | float)
+    if not (is_rule and isinstance(rule.sharp, int | float)):
+        raise WrongUsage(f"rule= is a Rule, such as Rule(alpha=0.01, sharp=0.5); got {rule!r}.")
+    if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):
+        raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
+    chosen, call = tuple(listed(controls)), Call.of(inputs, model)
+    for control in chosen:
+        require_known("control", control, CONTROLS)
+    if not chosen:
+        raise WrongUsage(f"name at least one control; there are {', '.join(CONTROLS)}.")
     copies = call.copies()
     distinct = int(copies.max()) + 1
     if distinct < 2:
         got = "one" if call.num_rows == 1 else f"{call.num_rows} copies of one"
         raise WrongUsage(f"whether a pattern matters is asked of many different inputs; got {got}.")
     paths = parts_with(model, "heads", parts)
-    seen = _look(model, call, paths, how.budget, keeps_means="mean" in chosen)
+    sites = [site_of(path, "call") for path in paths]
+    means, largest, entropy = _look(model, call, sites, how.budget, keeps_means="mean" in chosen)
     portions = itertools.count(1)
 
     def cases(base: Baseline) -> list[Case]:
@@ -280,89 +278,49 @@ def pattern_effects(
                 place = Place(path, head)
                 for control in chosen:
                     draw = seeds.generator(seed, "effects", control, portion, str(place))
-                    write = _writer(base, place, control, seen.means.get(path), draw)
+                    write = _writer(base, place, control, means.get(path), draw)
                     found.append(Case(place.site, write, place))
         return found
 
-    found = measure(model, call, cases, Metric.of(metric, labels), keeps_calls=True, how=how)
-    effects = found.after - found.before
+    asked = Metric.of(metric, labels)
+    name, places, before, after = measure(model, call, cases, asked, sites, how)
+    effects = after - before
     sums = effects.new_zeros(len(effects), distinct).index_add_(1, copies, effects)
-    results = assess(
-        sums / copies.bincount(),
-        correction=rule.correction,
-        interval=rule.interval,
-        draws=rule.draws,
-        seed=seed,
-    )
-    places = found.places[:: len(chosen)]
-    shape = (len(places), len(chosen))
-    return PatternEffects(
-        heads=tuple(places),
-        controls=chosen,
-        metric=found.metric,
-        before=found.before,
-        effects=effects.view(*shape, -1),
-        tested=Assessed(*(each.view(shape) for each in results)),
-        largest=torch.cat(seen.largest),
-        entropy=torch.cat(seen.entropy),
-        rule=rule,
-        distinct=distinct,
-    )
-
-
-def _check_rule(rule: Rule) -> None:
-    is_rule = isinstance(rule, Rule) and isinstance(rule.least, int | float)
-    if not (is_rule and isinstance(rule.sharp, int | float)):
-        raise WrongUsage(f"rule= is a Rule, such as Rule(alpha=0.01, sharp=0.5); got {rule!r}.")
-    if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):
-        raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
-
-
-def _checked_controls(controls: Iterable[Control]) -> tuple[Control, ...]:
-    listed = [controls] if isinstance(controls, str) else controls
-    chosen: tuple[Control, ...] = tuple(dict.fromkeys(listed))  # type: ignore[arg-type]
-    for name in chosen:
-        if name not in CONTROLS:
-            raise WrongUsage(f"there is no control {name!r}; {did_you_mean(str(name), CONTROLS)}")
-    if not chosen:
-        raise WrongUsage(f"name at least one control; there are {', '.join(CONTROLS)}.")
-    return chosen
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """Where the heads look: mean patterns by path, each head's largest weight and entropy."""
-
-    means: dict[str, Tensor]
-    largest: list[Tensor]
-    entropy: list[Tensor]
+    told: dict[str, Any] = {
+        "correction": rule.correction,
+        "interval": rule.interval,
+        "draws": rule.draws,
+    }
+    results = significance.assess(sums / copies.bincount(), seed=seed, **told)
+    heads = places[:: len(chosen)]
+    tested = Assessed(*(each.view(len(heads), -1) for each in results))
+    effects = effects.view(len(heads), len(chosen), -1)
+    found = (heads, chosen, name, before, effects, tested, largest, entropy)
+    return PatternEffects(*found, rule, distinct)
 
 
 def _look(
-    model: nn.Module, call: Call, paths: Sequence[str], budget: int, *, keeps_means: bool
-) -> _Seen:
-    """Average where the heads look over all inputs, one head at a time to save memory."""
+    model: nn.Module, call: Call, sites: Sequence[str], budget: int, *, keeps_means: bool
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Average where the heads look over all inputs, one head at a time to save memory.
+
+    Returns the mean patterns by path, each head's largest weight and entropy.
+    """
     means: dict[str, Tensor] = {}
     sums: dict[str, Tensor] = {}  # (largest, entropy, rows), each (head,)
-    for _, part in portions_that_fit(model, call, budget, keeps_calls=True):
-        base = run_plain(model, part, keeps_calls=True)
-        for path in paths:
-            seen, found = base.calls[path], []
-            num_heads = seen.query.shape[1]
-            for head in range(num_heads):
-                pattern = pattern_of(seen, head)
-                found.append(_sharpness(pattern))
-                if keeps_means:
-                    weights = pattern.real_weights
-                    if path not in means:
-                        size = (num_heads, *weights.shape[-2:])
-                        means[path] = weights.new_zeros(size, dtype=torch.float64)
-                    # NaN where a padded query attends
-                    total = weights.nan_to_num(0.0).sum((0, 1), dtype=torch.float64)
-                    means[path][head] += total / call.num_rows
-            sums[path] = sums.get(path, 0.0) + torch.cat(found, 1)
-    totals = [(sums[path] / sums[path][2].clamp(min=1.0)).cpu() for path in paths]
-    return _Seen(means, [each[0] for each in totals], [each[1] for each in totals])
+    for path, attention in attention_calls(model, call, budget, sites):
+        found, totals = [], []
+        for head in range(attention.query.shape[1]):
+            pattern = pattern_of(attention, head)
+            found.append(_sharpness(pattern))
+            if keeps_means:  # NaN where a padded query attends
+                weights = pattern.real_weights.nan_to_num(0.0)
+                totals.append(weights.sum((0, 1), dtype=torch.float64) / call.num_rows)
+        sums[path] = sums.get(path, 0.0) + torch.cat(found, 1)
+        if keeps_means:
+            means[path] = means.get(path, 0.0) + torch.stack(totals)
+    largest, entropy, rows = torch.cat([sums[part_of(site)] for site in sites], 1).cpu()
+    return means, largest / rows.clamp(min=1.0), entropy / rows.clamp(min=1.0)
 
 
 def _sharpness(pattern: Pattern) -> Tensor:
@@ -394,18 +352,19 @@ def _writer(
         pattern = pattern_of(base.calls[place.path], place.head)
         weights, allowed = pattern.weights, pattern.allowed
         if control == "value_zeroed":
-            brightest = torch.nn.functional.one_hot(weights.argmax(-1), weights.shape[-1]).bool()
-            weights = weights.masked_fill(brightest, 0.0)
+            weights = weights.scatter(-1, weights.argmax(-1, keepdim=True), 0.0)
         elif control == "uniform":
-            weights = renormalised(allowed.to(weights.dtype), allowed)
+            weights = Pattern.renormalised(allowed.to(weights.dtype), allowed)
         elif control == "first":
             weights = (allowed & (allowed.cumsum(-1) == 1)).to(weights.dtype)
         elif control == "mean":
             assert means is not None
-            weights = renormalised(means[place.head].to(weights).expand_as(weights), allowed)
+            weights = Pattern.renormalised(
+                means[place.head].to(weights).expand_as(weights), allowed
+            )
         elif control == "frozen":
             donors = other_rows(len(weights), draw).to(weights.device)
-            weights = renormalised(pattern.real_weights[donors], allowed)
+            weights = Pattern.renormalised(pattern.real_weights[donors], allowed)
         else:
             weights = _shuffled(weights, allowed, draw)
         gathered = weighted_values(weights, pattern.value)

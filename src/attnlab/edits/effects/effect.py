@@ -9,7 +9,7 @@ Both passes take the same kernels: where an edit makes attention compute openly,
 does so too, so that an edit that changes nothing has an effect of exactly 0.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -20,10 +20,12 @@ from torch import Tensor, nn
 from attnlab.display import displayed
 from attnlab.edits.application import edit
 from attnlab.edits.certificate import Certificate
+from attnlab.edits.checks import opened
 from attnlab.edits.edit import Edit
 from attnlab.edits.effects.baseline import check_plain
 from attnlab.edits.effects.metrics import Metric, divergence, make_ready, widened
-from attnlab.edits.where import own_name
+from attnlab.edits.effects.sweep import Script
+from attnlab.edits.targets import own_name
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.recording import Recording, record
@@ -31,7 +33,7 @@ from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.shapes import require_integer
-from attnlab.sites import Hook, installed
+from attnlab.sites import installed
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -98,13 +100,10 @@ class Effect:
         part."""
         if self.tokens is None:
             return None
-        before, after = self.tokens.before, self.tokens.after
-        length = min(before.shape[1], after.shape[1])
-        found: list[int | None] = []
-        for row in before[:, :length] != after[:, :length]:
-            places = row.nonzero().flatten().tolist()
-            found.append(places[0] - self.prompt_length + 1 if places else None)
-        return found
+        length = min(self.tokens.before.shape[1], self.tokens.after.shape[1])
+        before, after = self.tokens.before[:, :length], self.tokens.after[:, :length]
+        places = [row.nonzero().flatten().tolist() for row in before != after]
+        return [each[0] - self.prompt_length + 1 if each else None for each in places]
 
     def text(self, row: int = 0) -> Both[list[str]]:
         """Return what was generated for one input, as words."""
@@ -113,9 +112,8 @@ class Effect:
         number = len(self.tokens.before)
         if row not in range(number):
             raise WrongUsage(f"there are the inputs 0 to {number - 1}; got row={row!r}.")
-        return self.tokens.map(
-            lambda ids: [name_of(token, self.vocabulary) for token in ids[row].tolist()]
-        )
+        names = self.vocabulary
+        return self.tokens.map(lambda ids: [name_of(each, names) for each in ids[row].tolist()])
 
     def at(self, site: str) -> Both[Tensor]:
         """Return what was recorded at a site, without the edits and with them."""
@@ -125,8 +123,8 @@ class Effect:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the main figures as plain values for JSON."""
-        choices = self.choices
-        counted = torch.ones_like(choices.before, dtype=torch.bool)
+        is_changed = self.choices.before != self.choices.after
+        counted = torch.ones_like(is_changed)
         if self.real is not None and self.real.shape == counted.shape:
             counted = self.real.to(counted.device)
         found: dict[str, Any] = {
@@ -134,7 +132,7 @@ class Effect:
             "largest_logit_change": float(self.logits.difference[counted].abs().max()),
             "mean_divergence": float(self.divergence[counted].mean()),
             "choices": int(counted.sum()),
-            "choices_changed": int((choices.before != choices.after)[counted].sum()),
+            "choices_changed": int(is_changed[counted].sum()),
         }
         for name, both in (("loss", self.loss), ("tokens", self.tokens)):
             if both is not None:
@@ -155,18 +153,10 @@ class Effect:
             f"{told['largest_logit_change']:.4g}"
         )
         if self.parted_at is not None:
-            lines.append(_generations(self.parted_at))
+            steps = [step for step in self.parted_at if step is not None]
+            first = f", the first at step {min(steps)}" if steps else ""
+            lines.append(f"{len(steps)} of {len(self.parted_at)} generated answers change{first}")
         return "\n".join(lines)
-
-
-def _generations(parted_at: Sequence[int | None]) -> str:
-    number, steps = len(parted_at), [step for step in parted_at if step is not None]
-    if steps:
-        change = f"{len(steps)} of {number} generated answers change"
-        return f"{change}, the first at step {min(steps)}"
-    if number == 1:
-        return "the generated answer stays the same"
-    return f"all {number} generated answers stay the same"
 
 
 @torch.no_grad()
@@ -207,89 +197,38 @@ def effect(
     check_plain(model)
     with edit(model, *edits, vocabulary=vocabulary, certify=certify) as certificate:
         after = _run(model, call, sites, num_tokens, **generation)
-    with installed(model, _OpenAlike(certificate.calls)):
+    is_open = ("scores", "weights")
+    with opened(model, [site for site in certificate.calls if own_name(site) in is_open]):
         before = _run(model, call, sites, num_tokens, **generation)
-    runs, loss, tokens, recordings = Both(before, after), None, None, None
+    pairs = zip(before, after, strict=True)
+    found: list[Any] = [None if one is None else Both(one, other) for one, other in pairs]
+    logits, tokens, recordings = found
+    loss = None
     if labels is not None:
-        metric = make_ready(Metric("loss", labels, position=position), before.logits, call.real)
-        loss = runs.map(lambda run: metric(run.logits, before.logits)[0])
-    if before.tokens is not None and after.tokens is not None:
-        tokens = Both(before.tokens, after.tokens)
-    if before.recording is not None and after.recording is not None:
-        recordings = Both(before.recording, after.recording)
-    return Effect(
-        edits=tuple(map(repr, edits)),
-        certificate=certificate,
-        logits=runs.map(lambda run: run.logits),
-        loss=loss,
-        tokens=tokens,
-        recordings=recordings,
-        prompt_length=call.arguments[-1].shape[1] if num_tokens else 0,
-        vocabulary=vocabulary,
-        real=call.real,
-    )
-
-
-class _OpenAlike(Hook):
-    """Makes attentions compute openly where edits of these sites do, and changes nothing."""
-
-    def __init__(self, edited: Iterable[str]) -> None:
-        self.sites: set[str] = {site for site in edited if own_name(site) in ("scores", "weights")}
-
-    def wants(self, site: str) -> bool:
-        return site in self.sites
-
-
-class _First(Hook):
-    """Keeps the logits of the first pass."""
-
-    sites = ("logits",)
-    changes = False
-    logits: Tensor | None = None
-
-    def wants(self, site: str) -> bool:
-        return site == "logits" and self.logits is None
-
-    def visit(self, site: str, value: Tensor) -> Tensor:
-        self.logits = value
-        return value
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One run: logits, what was generated, what was recorded."""
-
-    logits: Tensor
-    tokens: Tensor | None
-    recording: Recording | None
+        metric = make_ready(Metric("loss", labels, position=position), logits.before, call.real)
+        loss = logits.map(lambda each: metric(each, logits.before)[0])
+    prompt_length = call.arguments[-1].shape[1] if num_tokens else 0
+    names = tuple(map(repr, edits))
+    texts = (prompt_length, vocabulary, call.real)
+    return Effect(names, certificate, logits, loss, tokens, recordings, *texts)
 
 
 def _run(
     model: nn.Module, call: Call, sites: str | Sequence[str] | None, num_tokens: int, **options: Any
-) -> _Run:
-    recording = None
+) -> tuple[Any, Any, Any]:
+    """Return the logits of the first pass, what was generated, and what was recorded."""
+    first = Script(keep=frozenset(["logits"]))
     with ExitStack() as stack:
-        if sites is not None:
-            recording = stack.enter_context(record(model, sites))
+        recording = None if sites is None else stack.enter_context(record(model, sites))
         if num_tokens == 0:
-            return _Run(call(model), None, recording)
-        first = _First()
-        stack.enter_context(installed(model, first))
-        tokens = _generated(model, call, num_tokens, **options)
-    assert first.logits is not None
-    return _Run(first.logits, tokens, recording)
-
-
-def _generated(model: nn.Module, call: Call, num_tokens: int, **options: Any) -> Tensor:
-    if call.options or not 1 <= len(call.arguments) <= 2:
-        raise WrongUsage(
-            "to generate, give a prompt of ids, or (source, the target's start), all of one length."
-        )
-    *source, prompt = call.arguments
-    if isinstance(model, EncoderDecoder):
-        if not source:
+            return call(model), None, recording
+        if call.options or len(call.arguments) != 1 + isinstance(model, EncoderDecoder):
             raise WrongUsage(
-                "an encoder-decoder generates from (source, the target's start); got one tensor."
+                "to generate, give a prompt of ids, all of one length; to an encoder-decoder "
+                "(source, the target's start)."
             )
-        return generate(model.conditioned(source[0]), prompt, num_tokens, **options).tokens
-    return generate(model, call.arguments[0], num_tokens, **options).tokens
+        *source, prompt = call.arguments
+        stack.enter_context(installed(model, first))
+        predictor = model.conditioned(*source) if isinstance(model, EncoderDecoder) else model
+        tokens = generate(predictor, prompt, num_tokens, **options).tokens
+    return first.kept["logits"], tokens, recording

@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.edits.targets import described, require_known
+from attnlab.errors import WrongUsage
 from attnlab.look.inputs import places_of
 from attnlab.shapes import shape_text
 
@@ -65,12 +66,11 @@ class Metric:
     def rows(self, span: slice) -> "Metric":
         """Return the same for some of the inputs; a single number is for all."""
 
-        def of(each: Any) -> Any:
+        told: list[Any] = [self.labels, self.others, self.position]
+        for place, each in enumerate(told):
             if isinstance(each, Sequence) or (isinstance(each, Tensor) and each.dim()):
-                return each[span]
-            return each
-
-        return Metric(self.measure, of(self.labels), of(self.others), of(self.position))
+                told[place] = each[span]
+        return Metric(self.measure, *told)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,28 +104,35 @@ class Ready:
             before: (row, …), the model's logits as it was, likewise.
         """
         if self.measure is not None:
-            copies = logits.view(-1, *before.shape)
-            found = [_one_for_each_row(self.measure(each), len(before)) for each in copies]
-            return torch.stack(found)
+            return torch.stack([self._own(each) for each in logits.view(-1, *before.shape)])
         assert self.labels is not None
         if before.dim() == 2:
             logits, before = logits.unsqueeze(1), before.unsqueeze(1)
         num_rows, length = self.labels.shape
-        row, place = (self.labels != IGNORED).nonzero(as_tuple=True)
-        ids = [each[row, place] for each in (self.labels, self.others) if each is not None]
-        row, place, *ids = (each.to(logits.device) for each in (row, place, *ids))
+        labels = self.labels.to(logits.device)
+        row, place = (labels != IGNORED).nonzero(as_tuple=True)
         position = place - length  # from the end, for the first ones may be left out
         copies = logits.view(-1, num_rows, *logits.shape[1:])
         chosen = widened(copies[:, row, position])  # (copy, place, vocabulary)
         if self.name == "kl":
             values = divergence(before[row, position], chosen)
         else:
-            values = _values(self.name, chosen, *ids)
+            values = _values(self.name, chosen, labels[row, place])
+        if self.others is not None:
+            values = values - _of(chosen, self.others.to(logits.device)[row, place])
         sums = values.new_zeros(len(values), num_rows).double().index_add_(1, row, values.double())
         return sums / torch.bincount(row, minlength=num_rows)
 
+    def _own(self, logits: Tensor) -> Tensor:
+        """Measure all rows once by the user's function."""
+        assert self.measure is not None
+        values = self.measure(logits)
+        if isinstance(values, Tensor) and values.shape == (len(logits),):
+            return values.detach().double()
+        raise WrongUsage(f"a metric gives one number for each row; got {described(values)}.")
 
-def _values(name: str, logits: Tensor, labels: Tensor, others: Tensor | None = None) -> Tensor:
+
+def _values(name: str, logits: Tensor, labels: Tensor) -> Tensor:
     """Measure each place: logits (copy, place, vocabulary), ids (place,) -> (copy, place)."""
     if name == "accuracy":
         return logits.argmax(-1) == labels
@@ -133,8 +140,7 @@ def _values(name: str, logits: Tensor, labels: Tensor, others: Tensor | None = N
         return _of(logits.softmax(-1), labels)
     if name == "loss":
         return -_of(logits.log_softmax(-1), labels)
-    found = _of(logits, labels)
-    return found if others is None else found - _of(logits, others)
+    return _of(logits, labels)
 
 
 def _of(logits: Tensor, ids: Tensor) -> Tensor:
@@ -162,24 +168,25 @@ def make_ready(asked: Metric, logits: Tensor, real: Tensor | None = None) -> Rea
     metric, others = asked.measure, asked.others
     if callable(metric):
         return Ready(getattr(metric, "__name__", "metric"), None, measure=metric)
-    if metric not in get_args(MetricKind):
-        raise WrongUsage(
-            f"there is no metric {metric!r}; {did_you_mean(str(metric), get_args(MetricKind))}"
-        )
+    require_known("metric", metric, get_args(MetricKind))
     if logits.dim() not in (2, 3):
         raise WrongUsage(
-            f"{metric} needs logits (row, length, vocabulary) or (row, classes); the model gives "
-            f"{shape_text(logits.shape)}. Pass a function of its output as the metric."
+            f"{metric} needs logits (row, length, vocabulary) or (row, classes); got "
+            f"{shape_text(logits.shape)}. Pass a function of the output as the metric."
         )
     whole = logits.unsqueeze(1) if logits.dim() == 2 else logits
     labels = _labels(asked, whole, real)
-    if metric == "logit_difference":
+    if metric != "logit_difference":
         if others is not None:
-            others = _spread("others", others, whole, asked.position, real)
-        return Ready(metric, labels, _other_tokens(whole, labels, others))
-    if others is not None:
-        raise WrongUsage(f"others= goes with logit_difference; {metric} looks at the labels alone.")
-    return Ready(metric, labels)
+            raise WrongUsage(f"others= goes with logit_difference; {metric} takes labels alone.")
+        return Ready(metric, labels)
+    if others is None:
+        right = torch.nn.functional.one_hot(labels.clamp(min=0), whole.shape[-1]).bool()
+        return Ready(metric, labels, whole.masked_fill(right, float("-inf")).argmax(-1))
+    others = _spread("others", others, whole, asked.position, real)
+    if bool(((others == IGNORED) & (labels != IGNORED)).any()):
+        raise WrongUsage("others must name a token wherever labels do.")
+    return Ready(metric, labels, others)
 
 
 def _labels(asked: Metric, whole: Tensor, real: Tensor | None) -> Tensor:
@@ -191,20 +198,8 @@ def _labels(asked: Metric, whole: Tensor, real: Tensor | None) -> Tensor:
     else:
         labels = whole.argmax(-1).masked_fill(~_at(asked.position, whole, real), IGNORED)
     if not bool((labels != IGNORED).any(1).all()):
-        raise WrongUsage(
-            "every input needs a position that counts; some have labels of -100 alone."
-        )
+        raise WrongUsage("every input needs a position that counts; some labels are -100 alone.")
     return labels
-
-
-def _other_tokens(whole: Tensor, labels: Tensor, others: Tensor | None) -> Tensor:
-    """Return the tokens to compare the labels with: (row, length); None takes the likeliest."""
-    if others is None:
-        right = torch.nn.functional.one_hot(labels.clamp(min=0), whole.shape[-1]).bool()
-        return whole.masked_fill(right, float("-inf")).argmax(-1)
-    if bool(((others == IGNORED) & (labels != IGNORED)).any()):
-        raise WrongUsage("others must name a token wherever labels do.")
-    return others
 
 
 def _at(position: int | Tensor, whole: Tensor, real: Tensor | None) -> Tensor:
@@ -229,23 +224,13 @@ def _spread(
     used = ids[ids != IGNORED]
     if bool(((used < 0) | (used >= whole.shape[-1])).any()):
         raise WrongUsage(
-            f"{name} must be ids from 0 to {whole.shape[-1] - 1}, or {IGNORED}; got "
-            f"{used.tolist()[:8]}."
+            f"{name} are ids from 0 to {whole.shape[-1] - 1}, or -100; got {used[:8].tolist()}."
         )
     if ids.dim() == 1:
         return ids.unsqueeze(1).expand(shape).masked_fill(~_at(position, whole, real), IGNORED)
     if real is None or real.shape != shape:
         return ids
     return ids.masked_fill(~real.to(ids.device), IGNORED)
-
-
-def _one_for_each_row(values: Tensor, num_rows: int) -> Tensor:
-    if isinstance(values, Tensor) and values.shape == (num_rows,):
-        return values.detach().double()
-    got = f"a {type(values).__name__}"
-    if isinstance(values, Tensor):
-        got = shape_text(values.shape)
-    raise WrongUsage(f"a metric gives one number for each row, ({num_rows},); got {got}.")
 
 
 def widened(logits: Tensor) -> Tensor:

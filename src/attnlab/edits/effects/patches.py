@@ -16,20 +16,19 @@ was; from the receiver on everything is computed anew.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.display import displayed
-from attnlab.edits.effects.baseline import Baseline, run_plain
-from attnlab.edits.effects.measurement import Place, portions_that_fit, table_of
+from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
 from attnlab.edits.effects.metrics import Metric, MetricLike, Ready, make_ready
-from attnlab.edits.effects.sweep import USUAL, Case, How, check_how, sweep
-from attnlab.edits.where import own_name
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.edits.effects.sweep import USUAL, Case, How, Place, sweep, writer
+from attnlab.edits.targets import own_name, part_of, require_known
+from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.shapes import shape_text
 from attnlab.sites import matches
@@ -84,7 +83,7 @@ class Patched:
     def table(self) -> Tensor:
         """Return the shares as (site, head or position) or (site, head, position); NaN if not
         patched."""
-        return table_of(self.places, self.shares)
+        return Place.table(self.places, self.shares)
 
     @property
     def difference(self) -> float:
@@ -101,8 +100,7 @@ class Patched:
         """
         start = self.ends.corrupted if self.direction == "denoise" else self.ends.clean
         changes = (self.after.mean(-1) - start.mean()).abs()
-        total = float(changes.sum())
-        return float(changes.square().sum()) / total if total > 0.0 else 0.0
+        return float((changes.square().sum() / changes.sum()).nan_to_num(0.0))
 
     @property
     def contrast(self) -> float:
@@ -131,19 +129,16 @@ class Patched:
 
     def __str__(self) -> str:
         clean, corrupted = float(self.ends.clean.mean()), float(self.ends.corrupted.mean())
+        into = ("clean", "corrupted") if self.direction == "denoise" else ("corrupted", "clean")
         lines = [
             f"{self.metric} of {len(self.ends.clean)} inputs: clean {clean:.5g}, corrupted "
             f"{corrupted:.5g}; the difference is {self.contrast:.2g} times what a patch typically "
-            "changes"
+            "changes",
+            *([self.caution] if self.caution else []),
+            f"{into[0]} values in the {into[1]} run; shares (0 as corrupted, 1 as clean), largest "
+            "change first",
         ]
-        if self.caution:
-            lines.append(self.caution)
-        into = "corrupted values in the clean run"
-        if self.direction == "denoise":
-            into = "clean values in the corrupted run"
-        lines.append(f"{into}; shares (0 as corrupted, 1 as clean), largest change first")
-        lines += [f"  {share:+.4g}  {place}" for place, share in self.largest()]
-        return "\n".join(lines)
+        return "\n".join(lines + [f"  {share:+.4g}  {place}" for place, share in self.largest()])
 
 
 @dataclass(frozen=True)
@@ -195,11 +190,9 @@ def patch_all(
         WrongUsage: the shapes differ, or the metric is the same for both, so that there is nothing
             to bring back.
     """
-    how = check_how(how, "patches")
-    if not isinstance(what, str) or not (what in _PATTERNS or "." in what or "*" in what):
-        raise WrongUsage(
-            f"there is nothing to patch called {what!r}; {did_you_mean(str(what), _PATTERNS)}"
-        )
+    how = How.of(how, "patches")
+    if not isinstance(what, str) or not ("." in what or "*" in what):
+        require_known("set of patches", what, _PATTERNS)
     sites = matches(_PATTERNS.get(what, what), model)
     for site in sites:
         if own_name(site) in ("mask", "scores", "weights", "logits"):
@@ -213,21 +206,19 @@ def patch_all(
         return [case.place for case in cases], pair.sweep(model, cases, how)
 
     asked = Metric.of(metric, labels)
-    return patch_pairs(
-        model, clean, corrupted, asked, patched, direction=direction, sites=sites, how=how
-    )
+    return patch_pairs(model, clean, corrupted, asked, patched, sites, direction=direction, how=how)
 
 
 def _places(site: str, value: Tensor, each_position: bool | None) -> list[Place]:
     """List what is patched at a site: heads, positions, both, or the whole of it."""
-    heads: Iterable[int | None] = [None]
-    positions: Iterable[int | None] = [None]
-    path = site
-    if own_name(site) == "heads":
-        path, heads = site.removesuffix("heads").rstrip("."), range(value.shape[1])
-    if each_position or (each_position is None and own_name(site) != "heads"):
-        positions = range(value.shape[-2])
-    return [Place(path, head, query) for head in heads for query in positions]
+    is_heads = own_name(site) == "heads"
+    places = [Place(site)]
+    if is_heads:
+        places = [Place(part_of(site), head) for head in range(value.shape[1])]
+    if is_heads if each_position is None else not each_position:
+        return places
+    positions = range(value.shape[-2])
+    return [replace(place, query=query) for place in places for query in positions]
 
 
 def patch_pairs(
@@ -236,10 +227,9 @@ def patch_pairs(
     corrupted: Inputs,
     metric: Metric,
     patched: Callable[[Pair, How], tuple[list[Any], Tensor]],
+    sites: Sequence[str],
     *,
     direction: Direction,
-    sites: Iterable[str],
-    keeps_calls: bool = False,
     how: How,
 ) -> Patched:
     """Run the model on both inputs, over as many rows at a time as fit, and patch one run.
@@ -248,22 +238,20 @@ def patch_pairs(
         model, clean, corrupted, metric, direction, how: see `patch_all`. A user's own metric is a
             function of all rows, so these are then not parted.
         patched: returns what was patched in a pair of runs, and the metric, (place, row).
-        sites, keeps_calls: what is kept of both runs; see `run_plain`.
+        sites: what is kept of both runs; see `Baseline`.
     """
-    if direction not in get_args(Direction):
-        known = did_you_mean(str(direction), get_args(Direction))
-        raise WrongUsage(f"there is no direction {direction!r}; {known}")
+    require_known("direction", direction, get_args(Direction))
     one, other = Call.of(clean, model), Call.of(corrupted, model)
-    _check_alike(one, other)
-    kept = list(sites)
-    portions = portions_that_fit(
-        model, one, how.budget // 2, metric, sites=kept, keeps_calls=keeps_calls
-    )
-    spans = [span for span, _ in portions]
+    if _shapes_of(one) != _shapes_of(other):
+        got = f"{_shapes_of(one)} and {_shapes_of(other)}"
+        raise WrongUsage(f"clean and corrupted inputs are of the same shapes; got {got}.")
+    spans = [slice(None)]
+    if not callable(metric.measure):
+        spans = [span for span, _ in portions_that_fit(model, one, how.budget // 2, sites)]
 
     def make(span: slice) -> Pair:
         both = (one.rows(span), other.rows(span))
-        runs = [run_plain(model, call, sites=kept, keeps_calls=keeps_calls) for call in both]
+        runs = [run_plain(model, call, sites) for call in both]
         # The clean run says what is right, and is what a divergence is taken from.
         reference = runs[0].logits
         own = make_ready(metric.rows(span), reference, both[0].real)
@@ -271,15 +259,14 @@ def patch_pairs(
         source, base = runs if direction == "denoise" else runs[::-1]
         return Pair(base, source, own, ends, reference)
 
-    pair = make(spans[0])
-    each_ends = [pair.ends, *(make(span).ends for span in spans[1:])]
-    clean_end = torch.cat([each.clean for each in each_ends])
-    ends = Recovery(clean_end, torch.cat([each.corrupted for each in each_ends]))
-    _check_apart(ends, pair.metric.name, torch.finfo(pair.base.logits.dtype).eps)
+    all_ends = [make(span).ends for span in spans]
+    clean_end = torch.cat([each.clean for each in all_ends])
+    ends = Recovery(clean_end, torch.cat([each.corrupted for each in all_ends]))
     after = []
     for number, span in enumerate(spans):
-        if number:
-            pair = make(span)
+        pair = make(span)
+        if number == 0:
+            _check_apart(ends, pair.metric.name, torch.finfo(pair.base.logits.dtype).eps)
         places, values = patched(pair, how.portion(number, len(spans)))
         after.append(values)
     return Patched(tuple(places), pair.metric.name, direction, ends, torch.cat(after, 1))
@@ -295,30 +282,13 @@ def _check_apart(ends: Recovery, metric: str, precision: float) -> None:
     if abs(high - low) <= max(1e-9, precision * max(abs(high), abs(low))):
         raise WrongUsage(
             f"the metric {metric} is {high:.6g} for the clean and for the corrupted input, but "
-            "for rounding: there is nothing that a patch could bring back. Choose inputs, or a "
-            "metric, that differ."
+            "for rounding: there is nothing that a patch could bring back."
         )
 
 
-def writer(source: Tensor, place: Place) -> Callable[[Tensor], object]:
-    """Return what copies a place's values from the source into another run's."""
-    query: Any = slice(None) if place.query is None else place.query
-    if place.head is None:
-        return lambda value: value[..., query, :].copy_(source[..., query, :])
-    return lambda value: value[:, place.head, query].copy_(source[:, place.head, query])
-
-
-def _check_alike(one: Call, other: Call) -> None:
-    shapes = [_shapes_of(one), _shapes_of(other)]
-    if shapes[0] != shapes[1]:
-        raise WrongUsage(
-            "clean and corrupted inputs are of the same shapes; got "
-            f"{' and '.join(map(', '.join, shapes))}."
-        )
-
-
-def _shapes_of(call: Call) -> list[str]:
+def _shapes_of(call: Call) -> str:
     """Describe the tensors of a call, by their names."""
     named = {f"input {index}": each for index, each in enumerate(call.arguments)}
     tensors = {**named, **call.options}.items()
-    return [f"{name} {shape_text(x.shape)}" for name, x in tensors if isinstance(x, Tensor)]
+    shapes = [f"{name} {shape_text(x.shape)}" for name, x in tensors if isinstance(x, Tensor)]
+    return ", ".join(shapes)

@@ -6,28 +6,18 @@ put into the receiver, and all after it is computed anew. Norms are computed, ne
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.edits.effects.measurement import Place
+from attnlab.edits.effects import sweep
 from attnlab.edits.effects.metrics import Metric, MetricLike
-from attnlab.edits.effects.patches import Direction, Pair, Patched, patch_pairs, writer
-from attnlab.edits.effects.sweep import (
-    USUAL,
-    Case,
-    How,
-    Script,
-    Stage,
-    check_how,
-    copies,
-    known_before,
-    side_by_side,
-)
-from attnlab.edits.where import own_name, part_of, site_of
+from attnlab.edits.effects.patches import Direction, Pair, Patched, patch_pairs
+from attnlab.edits.effects.sweep import USUAL, Case, How, Place, Script, writer
+from attnlab.edits.targets import listed, own_name, part_of, require_known, site_of
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Inputs
 from attnlab.sites import installed, site_names
@@ -78,32 +68,29 @@ def patch_paths(
         WrongUsage: an unknown sender or receiver, no receiver after any sender, and what
             `patch_all` refuses.
     """
-    how = check_how(how, "paths")
-    into = _checked_inputs(into)
-    sites = [
-        name
-        for name in site_names(model)
-        if name.endswith("feed_forward.output") or name == "logits"
-    ]
+    how = How.of(how, "paths")
+    inputs: list[Into] = listed(into)
+    for name in inputs:
+        require_known("input of a head", name, _ALL)
+    if not inputs:
+        raise WrongUsage(f"into= names by which inputs a head is reached: {', '.join(_ALL)}.")
+    sites = [name for name in site_names(model) if name.endswith("feed_forward.output")]
+    sites.append(LOGITS.site)
+    if len(inputs) < len(_ALL):
+        heads = [name for name in site_names(model) if own_name(name) == "heads"]
+        sites += [site_of(part_of(name), "call") for name in heads]
     named = None if senders is None else _listed("senders", senders)
     ends = _listed("receivers", receivers)
 
     def patched(pair: Pair, how: How) -> tuple[list[Path], Tensor]:
         starts = _heads(pair) if named is None else named
-        _check_places(pair, starts, ends)
-        return _each_path(model, pair, starts, ends, into, how)
+        there = [LOGITS] if LOGITS.site in pair.base.values else []
+        for place in (*starts, *(each for each in ends if each not in there)):
+            _check_place(pair, place)
+        return _each_path(model, pair, starts, ends, inputs, how)
 
-    return patch_pairs(
-        model,
-        clean,
-        corrupted,
-        Metric.of(metric, labels),
-        patched,
-        direction=direction,
-        sites=sites,
-        keeps_calls=len(into) < len(_ALL),
-        how=how,
-    )
+    asked = Metric.of(metric, labels)
+    return patch_pairs(model, clean, corrupted, asked, patched, sites, direction=direction, how=how)
 
 
 def _each_path(
@@ -150,25 +137,19 @@ def _first_pass(
     """Change each sender with all else held, and return the receivers' inputs."""
     base, site, times = pair.base, senders[0].site, len(senders)
     writes = [writer(pair.source.values[site], sender) for sender in senders]
-    held = {site: side_by_side(base.values[site], writes)}
+    held = {site: sweep.side_by_side(base.values[site], writes)}
     for later in base.order[base.order.index(site) + 1 :]:
         if own_name(later) in ("heads", "output"):
-            held[later] = copies(base.values[later], times)
+            held[later] = sweep.copies(base.values[later], times)
     for receiver in receivers:
-        if receiver.head is not None:
-            call = base.calls[receiver.path]
-            for name in set(_ALL) - set(into):
-                held[site_of(receiver.path, name)] = copies(getattr(call, name), times)
-    change = {name: _holding(value) for name, value in held.items()}
-    stage, keep = Stage(), frozenset(receiver.site for receiver in receivers)
-    script = Script(known_before(base, site, times), change, keep)
-    with installed(model, stage), stage.playing(script):
+        for name in set(_ALL) - set(into) if receiver.head is not None else ():
+            given = getattr(base.calls[receiver.path], name)
+            held[site_of(receiver.path, name)] = sweep.copies(given, times)
+    keep = frozenset(receiver.site for receiver in receivers)
+    script = Script(sweep.known_before(base, site, times), held, keep)
+    with installed(model, script):
         base.call.repeated(times)(model)
     return {name: value.view(times, -1, *value.shape[1:]) for name, value in script.kept.items()}
-
-
-def _holding(value: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda came: value
 
 
 def _second_pass(
@@ -194,41 +175,15 @@ def _heads(pair: Pair) -> list[Place]:
     return found
 
 
-def _checked_inputs(into: object) -> tuple[Into, ...]:
-    if isinstance(into, str) or not isinstance(into, Iterable):
-        into = (into,)
-    named = tuple(into)
-    for name in named:
-        if name not in _ALL:
-            raise WrongUsage(f"heads have no input {name!r}; {did_you_mean(str(name), _ALL)}")
-    if not named:
-        raise WrongUsage(f"into= names by which inputs a head is reached: {', '.join(_ALL)}.")
-    return named
-
-
 def _listed(name: str, places: object) -> list[Place]:
     """Return one place or several, each once."""
-    if isinstance(places, str) or not isinstance(places, Iterable):
-        places = [places]
-    found: list[Any] = list(places)
+    found = listed(places)
     for each in found:
         if not isinstance(each, Place):
-            raise WrongUsage(
-                f'{name} are places, such as Place("layers.0.attention", head=1); got {each!r}.'
-            )
+            raise WrongUsage(f'{name} are places, Place("layers.0.attention", 1); got {each!r}.')
     if not found:
         raise WrongUsage(f"name at least one of the {name}; got none.")
-    return list(dict.fromkeys(found))
-
-
-def _check_places(pair: Pair, senders: Sequence[Place], receivers: Sequence[Place]) -> None:
-    for place in senders:
-        _check_place(pair, place)
-    for place in receivers:
-        if place != LOGITS:
-            _check_place(pair, place)
-        elif LOGITS.site not in pair.base.values:
-            raise WrongUsage("this model has no logits to send anything to.")
+    return found
 
 
 def _check_place(pair: Pair, place: Place) -> None:
@@ -239,7 +194,7 @@ def _check_place(pair: Pair, place: Place) -> None:
     if value is None or is_head != (place.head is not None) or place == LOGITS:
         parts = [part_of(site) for site in pair.base.order if own_name(site) in ("heads", "output")]
         raise WrongUsage(
-            f"there is no head or feed-forward part {place}; {did_you_mean(place.path, parts)}"
+            f"no head or feed-forward part is {place}; {did_you_mean(place.path, parts)}"
         )
     if place.head is not None and not 0 <= place.head < value.shape[1]:
         raise WrongUsage(f"{place.path} has the heads 0 to {value.shape[1] - 1}; got {place.head}.")

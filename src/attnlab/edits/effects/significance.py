@@ -20,8 +20,9 @@ from torch import Tensor
 from attnlab import seeds
 from attnlab.core.stats import student_quantile
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.shapes import require_integer, shape_text
+from attnlab.edits.targets import described, require_known
+from attnlab.errors import WrongUsage
+from attnlab.shapes import require_integer
 
 Correction: TypeAlias = Literal["holm", "bh", "none"]
 IntervalKind: TypeAlias = Literal["skewed", "permutation"]
@@ -91,17 +92,16 @@ def p_values(values: Tensor, *, draws: int = 10_000, seed: int = 0) -> Tensor:
     tensor([0.2500], dtype=torch.float64)
     """
     values = _checked(values)
-    num_inputs = values.shape[1]
-    observed = values.sum(1).abs()
     # Sums that are equal but for rounding are equal.
-    reach = observed - 1e-12 * values.abs().sum(1)
-    is_exact = num_inputs <= MOST_LISTED
-    number = 2**num_inputs if is_exact else require_integer("draws", draws)
+    reach = values.sum(1).abs() - 1e-12 * values.abs().sum(1)
     count = torch.zeros(len(values), dtype=torch.float64)
-    for flips in _patterns(values, number, is_exact, seed, "signs"):
+    for flips in _patterns(values, draws, seed, "signs"):
         sums = (1.0 - 2.0 * flips) @ values.T
         count += (sums.abs() >= reach).sum(0)
-    return count / number if is_exact else (count + 1.0) / (number + 1.0)
+    number = _number(values, draws)
+    if values.shape[1] <= MOST_LISTED:
+        return count / number
+    return (count + 1.0) / (number + 1.0)
 
 
 def least_p(
@@ -146,23 +146,17 @@ def intervals(
     few inputs cannot carry the level: 5 give at most 93.75 %.
     """
     values = _checked(values)
-    if kind not in get_args(IntervalKind):
-        raise WrongUsage(
-            f"there is no interval {kind!r}; {did_you_mean(str(kind), get_args(IntervalKind))}"
-        )
+    require_known("interval", kind, get_args(IntervalKind))
     if not (isinstance(level, float) and 0.0 < level < 1.0):
         raise WrongUsage(f"level must be between 0 and 1, such as 0.95; got {level!r}.")
     if len(values) == 0:
         return values.mean(1), values.mean(1)
     if kind == "skewed":
         return _skewed(values, level)
-    number = (
-        2 ** values.shape[1] if values.shape[1] <= MOST_LISTED else require_integer("draws", draws)
-    )
     # effects whose means are sorted together; all meet the same draws
-    step = max(1, _AT_ONCE // number)
-    found = [_permutation(some, level, number, seed) for some in torch.split(values, step)]
-    low, high = (torch.cat([each[end] for each in found]) for end in (0, 1))
+    step = max(1, _AT_ONCE // _number(values, draws))
+    found = [_permutation(some, level, draws, seed) for some in torch.split(values, step)]
+    low, high = torch.cat(found, 1)
     return low, high
 
 
@@ -189,21 +183,17 @@ def _skewed(values: Tensor, level: float) -> tuple[Tensor, Tensor]:
     return mean - t_at(quantile) * error, mean - t_at(-quantile) * error
 
 
-def _permutation(values: Tensor, level: float, number: int, seed: int) -> tuple[Tensor, Tensor]:
-    is_exact = values.shape[1] <= MOST_LISTED
-    parts = [
-        (chosen @ values.T)
-        / chosen.sum(1, keepdim=True)  # the empty subset gives NaN, and is left out
-        for chosen in _patterns(values, number, is_exact, seed, "subsets")
-    ]
-    means = torch.cat(parts)
-    means = means[~means.isnan().all(1)].sort(0).values
+def _permutation(values: Tensor, level: float, draws: int, seed: int) -> Tensor:
+    """Return both ends, (2, effect)."""
+    subsets = _patterns(values, draws, seed, "subsets")
+    means = torch.cat([(chosen @ values.T) / chosen.sum(1, keepdim=True) for chosen in subsets])
+    means = means[~means.isnan().all(1)].sort(0).values  # without the empty subset, which is NaN
     # The means cut the line into so many pieces, each as likely to hold the true centre.
     outside = int((1.0 - level) / 2.0 * (len(means) + 1) + 1e-9)
     if outside < 1:
-        infinite = torch.full_like(means[0], float("inf"))
-        return -infinite, infinite
-    return means[outside - 1], means[-outside]
+        infinite = torch.full_like(means[0], math.inf)
+        return torch.stack((-infinite, infinite))
+    return torch.stack((means[outside - 1], means[-outside]))
 
 
 def adjusted(p: Tensor, correction: Correction = "holm") -> Tensor:
@@ -214,17 +204,9 @@ def adjusted(p: Tensor, correction: Correction = "holm") -> Tensor:
     >>> adjusted(torch.tensor([0.01, 0.04, 0.03]), "bh")
     tensor([0.0300, 0.0400, 0.0400])
     """
-    if correction not in get_args(Correction):
-        raise WrongUsage(
-            f"there is no correction {correction!r}; "
-            f"{did_you_mean(str(correction), get_args(Correction))}"
-        )
-    if not isinstance(p, Tensor):
-        raise WrongUsage(f"expected a tensor of p values in one row; got a {type(p).__name__}.")
-    if p.dim() != 1 or not bool(((p >= 0) & (p <= 1)).all()):
-        raise WrongUsage(
-            f"expected p values from 0 to 1 in one row; got shape {shape_text(p.shape)}."
-        )
+    require_known("correction", correction, get_args(Correction))
+    if not isinstance(p, Tensor) or p.dim() != 1 or not bool(((p >= 0) & (p <= 1)).all()):
+        raise WrongUsage(f"expected a row of p values from 0 to 1, a tensor; got {described(p)}.")
     if correction == "none" or len(p) == 0:
         return p.clone()
     order = p.argsort(stable=True)
@@ -239,38 +221,32 @@ def adjusted(p: Tensor, correction: Correction = "holm") -> Tensor:
     return found
 
 
-def _patterns(
-    values: Tensor, number: int, is_exact: bool, seed: int, purpose: str
-) -> Iterator[Tensor]:
+def _number(values: Tensor, draws: int) -> int:
+    """How many patterns there are: all, or so many draws."""
+    if values.shape[1] <= MOST_LISTED:
+        return int(2 ** values.shape[1])
+    return require_integer("draws", draws)
+
+
+def _patterns(values: Tensor, draws: int, seed: int, purpose: str) -> Iterator[Tensor]:
     """Yield zeros and ones, (pattern, input), some at a time: every pattern once, or random
     ones."""
-    num_inputs, step = values.shape[1], _portion(values)
+    num_inputs, number = values.shape[1], _number(values, draws)
     bits, generator = torch.arange(num_inputs), seeds.generator(seed, "effects", purpose)
-    for start in range(0, number, step):
-        size = min(step, number - start)
-        if is_exact:
-            yield ((torch.arange(start, start + size).unsqueeze(1) >> bits) & 1).double()
+    for some in torch.split(torch.arange(number), max(1, _AT_ONCE // max(values.shape))):
+        if num_inputs <= MOST_LISTED:
+            yield ((some.unsqueeze(1) >> bits) & 1).double()
         else:
-            yield torch.randint(2, (size, num_inputs), generator=generator).double()
-
-
-def _portion(values: Tensor) -> int:
-    return max(1, _AT_ONCE // max(values.shape))
+            yield torch.randint(2, (len(some), num_inputs), generator=generator).double()
 
 
 def _checked(values: Tensor) -> Tensor:
-    if not isinstance(values, Tensor):
+    if not isinstance(values, Tensor) or values.dim() != 2 or values.shape[1] < 2:
         raise WrongUsage(
-            f"tests need a tensor of values (effect, input); got a {type(values).__name__}."
-        )
-    if values.dim() != 2 or values.shape[1] < 2:
-        raise WrongUsage(
-            "tests need values (effect, input) of at least two inputs; got "
-            f"{shape_text(values.shape)}."
+            f"tests need values (effect, input) of at least two inputs; got {described(values)}."
         )
     if not bool(torch.isfinite(values).all()):
         raise WrongUsage(
-            "tests need finite values; NaN or infinity came. Look at the metric of the plain "
-            "model first."
+            "tests need finite values; got NaN or infinity. Look at the plain model's metric first."
         )
     return values.detach().cpu().double()

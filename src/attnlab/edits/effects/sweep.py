@@ -15,26 +15,78 @@ these gets the plain number, to the bit.
 
 import contextvars
 import dataclasses
-import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.edits.effects.baseline import Baseline
-from attnlab.edits.effects.metrics import Ready
-from attnlab.edits.effects.tail import Tail, find_tail, last_alone
-from attnlab.edits.where import own_name
+from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
+from attnlab.edits.effects.metrics import Metric, Ready, make_ready
+from attnlab.edits.effects.tail import Tail, find_tail
+from attnlab.edits.targets import own_name, site_of
 from attnlab.errors import WrongUsage
+from attnlab.look.heads import head_name
+from attnlab.look.inputs import Call
+from attnlab.models.decoder import Decoder
+from attnlab.pretrained.model import Pretrained
 from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
 from attnlab.sites import Hook, installed
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part or site of the model by its path, with one head, position or edge if given.
+
+    query alone is a position; query and key are an edge.
+    """
+
+    path: str
+    head: int | None = None
+    query: int | None = None
+    key: int | None = None
+
+    @property
+    def site(self) -> str:
+        """The site where the place is changed: a head's output, or a feed-forward part's."""
+        if self.head is not None:
+            return site_of(self.path, "heads")
+        return f"{self.path}.output" if self.path.endswith("feed_forward") else self.path
+
+    @property
+    def cell(self) -> tuple[int, ...]:
+        """The place in a table of its part: of an edge (query, key), else head and position."""
+        numbers = (self.head, self.query) if self.key is None else (self.query, self.key)
+        return tuple(each for each in numbers if each is not None) or (0,)
+
+    @staticmethod
+    def table(places: "Sequence[Place]", values: Tensor) -> Tensor:
+        """Lay values out by part and cell, (part, ...): means of several, NaN where there is
+        none."""
+        parts = list(dict.fromkeys(place.path for place in places))
+        size = [1 + max(column) for column in zip(*(place.cell for place in places), strict=True)]
+        sums = torch.zeros(len(parts), *(size or [0]), dtype=values.dtype)
+        counts = torch.zeros_like(sums)
+        for place, value in zip(places, values, strict=True):
+            index = (parts.index(place.path), *place.cell)
+            sums[index] += value
+            counts[index] += 1
+        return sums / counts
+
+    def __str__(self) -> str:
+        text = self.path or "attention"
+        if self.head is not None:
+            text = f"head {head_name(self.path, self.head)}"
+        if self.key is not None:
+            return f"{text}, query {self.query} to key {self.key}"
+        return text if self.query is None else f"{text}, position {self.query}"
+
 
 # numbers of the widest value: a larger batch takes more memory and, on a processor, no less time
 _CACHED = 2**21
@@ -60,6 +112,25 @@ class How:
     threads: int | None = None
     progress: Callable[[int, int], None] | None = None
 
+    @staticmethod
+    def of(how: "How", title: str) -> "How":
+        """Return how a sweep is computed, in a notebook with a bar of this title.
+
+        Raises:
+            WrongUsage: a sweep cannot be computed like that.
+        """
+        if not isinstance(how, How):
+            raise WrongUsage(f"how= is a How, such as How(budget=2**30); got {how!r}.")
+        require_integer("budget (in bytes)", how.budget)
+        if how.threads is not None:
+            require_integer("threads", how.threads)
+        if how.progress is None:
+            bar = notebook_bar(title)
+            return how if bar is None else dataclasses.replace(how, progress=bar.count)
+        if not callable(how.progress):
+            raise WrongUsage(f"progress is a function of two numbers; got {how.progress!r}.")
+        return how
+
     def portion(self, number: int, portions: int) -> "How":
         """Return how one of several portions of the inputs is computed: it tells its own share of
         the progress."""
@@ -74,28 +145,6 @@ class How:
 USUAL = How()
 
 
-def check_how(how: object, title: str) -> How:
-    """Return how a sweep is computed, in a notebook with a bar of this title; refuse what is none.
-
-    Raises:
-        WrongUsage: a sweep cannot be computed like that.
-    """
-    if not isinstance(how, How):
-        raise WrongUsage(f"how= is a How, such as How(budget=2**30); got {how!r}.")
-    require_integer("budget (in bytes)", how.budget)
-    if how.threads is not None:
-        require_integer("threads", how.threads)
-    if how.progress is not None:
-        if not callable(how.progress):
-            raise WrongUsage(
-                "progress is a function of how many are done, and of how many; got "
-                f"{how.progress!r}."
-            )
-        return how
-    bar = notebook_bar(title)
-    return how if bar is None else dataclasses.replace(how, progress=bar.count)
-
-
 @dataclass(frozen=True)
 class Case:
     """One change: `write` changes, in place, a copy of what passed `site`, (row, …).
@@ -108,75 +157,92 @@ class Case:
     place: Any = None
 
 
-@dataclass
-class Script:
-    """What happens in one pass.
+def writer(source: Tensor | None, place: Place) -> Callable[[Tensor], None]:
+    """Return what puts a place's values in the source, or zeros, into another run's."""
+    query: Any = slice(None) if place.query is None else place.query
+    at = (..., query, slice(None)) if place.head is None else (slice(None), place.head, query)
+
+    def write(value: Tensor) -> None:
+        value[at] = 0.0 if source is None else source[at]
+
+    return write
+
+
+@dataclass(eq=False)
+class Script(threading.local, Hook):
+    """What happens in the next pass; each thread has a script of its own.
 
     known: what is supplied instead of being computed, made when it is asked for. change: what goes
     on in place of a value. keep: the sites whose values are wanted; `kept` holds them, as they
-    came, afterwards. tail: how the last block is cut short, if it is.
+    came first, afterwards. tail: how the last block is cut short, if it is.
     """
 
     known: Mapping[str, Callable[[], Tensor]] = field(default_factory=dict)
-    change: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    change: Mapping[str, Tensor] = field(default_factory=dict)
     keep: frozenset[str] = frozenset()
-    tail: Tail | None = None
     kept: dict[str, Tensor] = field(default_factory=dict)
-
-
-class Stage(Hook):
-    """Plays scripts; one per thread, so that one model runs several passes at once."""
-
-    changes = True
-
-    def __init__(self) -> None:
-        self._own = threading.local()
-
-    @contextmanager
-    def playing(self, script: Script) -> Iterator[None]:
-        """Follow a script in this thread, while the `with` lasts."""
-        before, self._own.script = self._script, script
-        try:
-            yield
-        finally:
-            self._own.script = before
-
-    @property
-    def _script(self) -> Script:
-        return getattr(self._own, "script", None) or Script()
+    tail: Tail | None = None
 
     def wants(self, site: str) -> bool:
         """Say whether the script has to do with a site."""
-        script = self._script
-        return site in script.change or site in script.keep
+        return site in self.change or site in self.keep
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Keep the value, and return what the script puts in its place."""
-        script = self._script
-        if site in script.keep:
-            script.kept[site] = value
-        return script.change[site](value) if site in script.change else value
+        if site in self.keep:
+            self.kept.setdefault(site, value)
+        return self.change.get(site, value)
 
     def supply(self, site: str) -> Tensor | None:
         """Return what the script knows already."""
-        script = self._script
-        known = script.known.get(site)
-        if script.tail is None or site != script.tail.leaves:
-            return None if known is None else known()
-        if known is not None:
-            return known()[:, -script.tail.num_last :]
-        return self._cut_short(script.tail, script)
+        tail = self.tail
+        if tail is None or site != tail.leaves:
+            return self.known[site]() if site in self.known else None
+        if site in self.known:
+            return self.known[site]()[:, -tail.num_last :]
+        return self._cut_short(tail)
 
-    def _cut_short(self, tail: Tail, script: Script) -> Tensor:
+    def _cut_short(self, tail: Tail) -> Tensor:
         """What the last block gives at the last positions alone."""
-        x = script.kept.pop(tail.enters)
-        if tail.heads in script.known:
-            heads = script.known[tail.heads]()[..., -tail.num_last :, :]
+        x = self.kept.pop(tail.enters)
+        if tail.heads in self.known:
+            heads = self.known[tail.heads]()[..., -tail.num_last :, :]
         else:
             heads = tail.attended(x)
-        with self.playing(Script(known={tail.heads: lambda: heads})):
-            found: Tensor = tail.block(x[:, -tail.num_last :])
+        self.known, self.change, self.keep = {tail.heads: lambda: heads}, {}, frozenset()
+        self.tail = None
+        found: Tensor = tail.block(x[:, -tail.num_last :])
         return found
+
+
+def measure(
+    model: nn.Module,
+    call: Call,
+    make_cases: Callable[[Baseline], list[Case]],
+    metric: Metric,
+    sites: Sequence[str],
+    how: How,
+) -> tuple[str, tuple[Any, ...], Tensor, Tensor]:
+    """Run plain passes and sweeps over as many rows at a time as fit.
+
+    Returns the metric's name, the cases' places, and the metric before (row,) and after (case,
+    row). A user's own metric is a function of all rows, so these are then not parted.
+    """
+    portions = [(slice(None), call)]
+    if not callable(metric.measure):
+        portions = portions_that_fit(model, call, how.budget, sites)
+    before, after = [], []
+    for number, (span, part) in enumerate(portions):
+        base = run_plain(model, part, sites)
+        own = make_ready(metric.rows(span), base.logits, part.real)
+        cases = make_cases(base)
+        if not cases:
+            raise WrongUsage("there is nothing to measure: every case was left out.")
+        before.append(own(base.logits, base.logits)[0].cpu())
+        base.keep_last(own.num_last)
+        after.append(sweep(model, base, cases, own, how=how.portion(number, len(portions))))
+    places = tuple(case.place for case in cases)
+    return own.name, places, torch.cat(before), torch.cat(after, 1)
 
 
 @torch.no_grad()
@@ -206,18 +272,19 @@ def sweep(
         reference = baseline.logits
     cases = [*_trials(baseline, cases), *cases]
     found = torch.empty(len(cases), num_rows, dtype=torch.float64)
+    most = how.budget // 2 // (baseline.row_bytes(metric.num_last) * num_rows)
     workers = _workers(model, baseline, len(cases), how.threads)
-    most = max(1, how.budget // 2 // (baseline.row_bytes(metric.num_last) * num_rows)) // workers
+    most //= workers
     if baseline.logits.device.type == "cpu":
         most = min(most, _CACHED // max(1, baseline.hidden * num_rows))
+    script, done = Script(), 0
     batches = list(_batches(cases, max(1, most), workers))
-    stage, done = Stage(), 0
 
     def run(chosen: list[int]) -> Tensor:
         some = [cases[index] for index in chosen]
-        return metric(_logits(model, stage, baseline, some, metric.num_last), reference)
+        return metric(_logits(model, script, baseline, some, metric.num_last), reference)
 
-    with installed(model, stage):
+    with installed(model, script):
         for chosen, values in zip(batches, _mapped(run, batches, workers), strict=True):
             found[chosen] = values.cpu()
             done += len(chosen)
@@ -233,17 +300,15 @@ def _trials(baseline: Baseline, cases: Sequence[Case]) -> list[Case]:
     dtypes = (baseline.values[site].dtype, baseline.logits.dtype)
     precision = max(torch.finfo(dtype).eps for dtype in dtypes)
 
-    def moving(number: int) -> Callable[[Tensor], object]:
-        def write(value: Tensor) -> None:
-            draw = seeds.generator(number, "effects", "rounding")
-            signs = torch.randint(2, value.shape, generator=draw) * 2 - 1
-            # NaN where padding looks
-            largest = value.abs().amax(-1, keepdim=True).nan_to_num(0.0, 0.0)
-            value += precision * largest * signs.to(value)
+    return [Case(site, partial(_move, number, precision)) for number in range(_TRIALS)]
 
-        return write
 
-    return [Case(site, moving(number)) for number in range(_TRIALS)]
+def _move(number: int, precision: float, value: Tensor) -> None:
+    draw = seeds.generator(number, "effects", "rounding")
+    signs = torch.randint(2, value.shape, generator=draw) * 2 - 1
+    # NaN where padding looks
+    largest = value.abs().amax(-1, keepdim=True).nan_to_num(0.0, 0.0)
+    value += precision * largest * signs.to(value)
 
 
 def _settled(values: Tensor, plain: Tensor, tried: Tensor, precision: float) -> Tensor:
@@ -282,7 +347,11 @@ def side_by_side(value: Tensor, writes: Sequence[Callable[[Tensor], object]]) ->
 
 
 def _logits(
-    model: nn.Module, stage: Stage, baseline: Baseline, cases: Sequence[Case], num_last: int | None
+    model: nn.Module,
+    script: Script,
+    baseline: Baseline,
+    cases: Sequence[Case],
+    num_last: int | None,
 ) -> Tensor:
     """Compute the cases of one site in one pass: the logits, (case · row, …)."""
     site, times = cases[0].site, len(cases)
@@ -291,27 +360,29 @@ def _logits(
     known = known_before(baseline, site, times)
     if own_name(site) in ("heads", "residual_after"):
         known[site] = lambda: value
-    change: dict[str, Callable[[Tensor], Tensor]] = {}
+    script.known, script.change, script.keep, script.tail = known, {}, frozenset(), tail
+    if tail is not None:
+        script.keep = frozenset({tail.enters})
     if tail is None or site not in (tail.heads, tail.leaves):
         # Also where it is supplied: not every part asks whether what it computes is known already.
-        change[site] = lambda came: value
-    keep = frozenset() if tail is None else frozenset({tail.enters})
+        script.change = {site: value}
+    script.kept.clear()
     call = baseline.call.repeated(times)
-    options = {**last_alone(model, num_last, site), **call.options}
-    with stage.playing(Script(known, change, keep, tail)), torch.no_grad():
-        return dataclasses.replace(call, options=options)(model)
+    # all logits are left where they are what a case changes
+    if num_last is not None and site != "logits" and isinstance(model, Decoder | Pretrained):
+        call = dataclasses.replace(call, options={**model.last_alone(num_last), **call.options})
+    with torch.no_grad():  # which holds for the thread that says it
+        return call(model)
 
 
 def _batches(cases: Sequence[Case], most: int, workers: int) -> Iterator[list[int]]:
-    """Split the cases into batches of one site each, spread evenly."""
+    """Split the cases into batches of one site each, at most so many, spread evenly."""
     by_site: dict[str, list[int]] = {}
     for index, case in enumerate(cases):
         by_site.setdefault(case.site, []).append(index)
     for chosen in by_site.values():
-        size = math.ceil(len(chosen) / workers)
-        size = math.ceil(size / math.ceil(size / most))
-        for start in range(0, len(chosen), size):
-            yield chosen[start : start + size]
+        number = -(-len(chosen) // min(most, -(-len(chosen) // workers)))
+        yield from (part.tolist() for part in torch.tensor(chosen).tensor_split(number))
 
 
 def _workers(model: nn.Module, baseline: Baseline, num_cases: int, threads: int | None) -> int:

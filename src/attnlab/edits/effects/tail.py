@@ -1,7 +1,6 @@
 """The last positions alone: a decoder's last block and logits skip the positions not asked for."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -11,7 +10,6 @@ from attnlab.parts.attend import attend
 from attnlab.parts.blocks import Block
 from attnlab.parts.heads import share_heads, split_heads
 from attnlab.parts.positions import Rotary
-from attnlab.pretrained.model import Pretrained
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,20 +66,10 @@ def find_tail(
     heads, leaves = f"{path}.attention.heads", f"{path}.residual_after"
     if site.startswith(f"{path}.") and site not in (heads, leaves):
         return None
-    mask = baseline.calls[f"{path}.attention"].mask
+    mask = baseline.masks[f"{path}.attention"]
     if isinstance(mask, Tensor):
         if mask.shape[-2] > 1:
             mask = mask[..., -num_last:, :]
         if mask.dim() == 4 and mask.shape[0] > 1:
             mask = mask.unsqueeze(0).expand(times, *mask.shape).flatten(0, 1)
     return Tail(block, enters, leaves, heads, num_last, mask)
-
-
-def last_alone(model: nn.Module, num_last: int | None, site: str) -> dict[str, Any]:
-    """Return the options that make a pretrained model compute only its last logits, if it can.
-
-    Where all logits are what a case changes, they are left whole.
-    """
-    if num_last is None or site == "logits" or not isinstance(model, Pretrained):
-        return {}
-    return model.last_alone(num_last)

@@ -5,9 +5,4 @@ and claims: `scaling`, `masking`, `mask_value`, `rank`, `heads`, `position`, `no
 `complexity`. `only` runs one of them alone.
 """
 
-from attnlab.experiments.anatomy.anatomy import run
-from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
-
-__all__ = ["NAME", "SUMMARY", "AnatomyConfig", "run"]
-
-SUMMARY = "attention taken apart: eight properties, each measured over many draws"
+from attnlab.experiments.anatomy.config import AnatomyConfig as AnatomyConfig

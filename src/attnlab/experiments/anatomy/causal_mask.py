@@ -5,17 +5,17 @@ tokens), and with none. Attention weights do not show what a whole model sees, s
 gradient: output i must not depend on input j > i. The same test must catch the wrong masks.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.draw.sections import Heatmap, MapChoice, Maps, Table
-from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.draw.sections import Heatmap, MapChoice, Maps, Section, Table
+from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
-from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
+from attnlab.experiments.words import Numbers
 from attnlab.look.causality import largest_change, largest_leak
 from attnlab.look.statistics import blocked_weight
 from attnlab.models.encoder import Encoder, EncoderConfig
@@ -23,25 +23,9 @@ from attnlab.parts.attend import attend
 from attnlab.parts.masks import anti_causal_mask, causal_mask
 from attnlab.sites import SitedModule
 
-_KINDS = ("none", "causal", "reversed")
+_KINDS = {"none": "no mask", "causal": "causal mask", "reversed": "reversed mask (wrong)"}
 _LENGTH, _WIDTH = 6, 16
 _VOCABULARY = 11
-
-
-@dataclass(frozen=True)
-class Leak:
-    """The smallest and the largest result of a leak test over several models."""
-
-    least: float
-    most: float
-
-
-@dataclass(frozen=True)
-class Past:
-    """The smallest weight on, and dependence on, earlier tokens under the causal mask."""
-
-    weight: float
-    dependence: float
 
 
 class MaskedEncoder(SitedModule):
@@ -91,29 +75,68 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     tokens = torch.stack(
         [torch.randperm(_VOCABULARY, generator=generator)[:_LENGTH] for _ in range(4)]
     )
-    leaks, changes = {}, {}
-    for step, kind in enumerate(_KINDS):
+    leaks, changes, influence = {}, {}, {}
+    for step, kind in enumerate(_KINDS, 1):
         models = [make_model(kind, context.seed, number) for number in range(config.seeds)]
-        derivatives = [largest_leak(model, tokens) for model in models]
-        differences = [largest_change(model, tokens) for model in models]
-        leaks[kind] = Leak(least(derivatives), most(derivatives))
-        changes[kind] = Leak(least(differences), most(differences))
-        context.step(step + 1, len(_KINDS))
-    influence = {kind: _influence(make_model(kind, context.seed, 0), tokens[:1]) for kind in _KINDS}
-    past = Past(
-        least_below(weights["causal"]),
-        least(
-            least_below(_influence(make_model("causal", context.seed, number), tokens[:1]))
-            for number in range(config.seeds)
+        leaks[kind] = [largest_leak(model, tokens) for model in models]
+        changes[kind] = [largest_change(model, tokens) for model in models]
+        influence[kind] = torch.stack([_influence(model, tokens[:1]) for model in models])
+        context.step(step, len(_KINDS))
+    weight, dependence = least_below(weights["causal"]), least_below(influence["causal"])
+    leak = least([*leaks["reversed"], *leaks["none"]])
+    change = least([*changes["reversed"], *changes["none"]])
+    numbers: Numbers = {
+        "length": _LENGTH,
+        "draws": config.draws,
+        "seeds": config.seeds,
+        "above": above,
+        "rows": rows,
+        "weight": weight,
+        "dependence": dependence,
+        "leaks": leaks,
+        "changes": changes,
+        "leak": leak,
+        "change": change,
+    }
+    passed = {
+        "causal_weights_above_the_diagonal": above == 0.0 and rows <= 1e-6,
+        "causal_models_see_the_whole_past": weight > 0.0 and dependence > 0.0,
+        "causal_models_do_not_see_the_future": most(leaks["causal"] + changes["causal"]) == 0.0,
+        "wrong_masks_are_caught": leak >= 1e-3 and change >= 1e-3,
+    }
+    return PartResult("masking", numbers, passed, _sections(weights, influence, numbers))
+
+
+def _sections(
+    weights: dict[str, Tensor], influence: dict[str, Tensor], numbers: Numbers
+) -> list[Section]:
+    shown = {kind: found[0, 0] for kind, found in weights.items()}
+    depends = {kind: found[0] for kind, found in influence.items()}
+    top = max(float(each.max()) for each in depends.values())
+    choices = [
+        MapChoice(
+            maps=_maps(shown, 1.0, "query", "key"), **WORDS.texts("masking.weights", numbers)
         ),
-    )
-    return PartResult(
-        f"Masking. In {config.seeds} models the largest derivative of an output by a later input "
-        f"is {leaks['causal'].most:g} under the causal mask, and at least "
-        f"{leaks['reversed'].least:.1f} under the reversed one, whose weights look just as tidy.",
-        _claims(config, above, rows, past, leaks, changes),
-        [_maps(weights, influence), _table(config, leaks, changes, above)],
-    )
+        MapChoice(
+            maps=_maps(depends, top, "output", "input"),
+            **WORDS.texts("masking.dependence", numbers),
+        ),
+    ]
+    records = [
+        {
+            "mask": kind,
+            "derivative": f"{least(leaks):.3g} to {most(leaks):.3g}",
+            "change of an output": f"{least(changes):.3g} to {most(changes):.3g}",
+            "sees the future": "yes" if most(leaks) > 0.0 else "no",
+        }
+        for kind, leaks, changes in zip(
+            _KINDS, numbers["leaks"].values(), numbers["changes"].values(), strict=True
+        )
+    ]
+    return [
+        Maps(choices=choices, **WORDS.texts("masking.maps", numbers)),
+        Table.of_records(records=records, **WORDS.texts("masking.table", numbers)),
+    ]
 
 
 def _weights(query: Tensor, key: Tensor, kind: str) -> Tensor:
@@ -136,114 +159,10 @@ def least_below(matrices: Tensor) -> float:
     return float(matrices[..., is_below].min())
 
 
-def _claims(
-    config: AnatomyConfig,
-    above: float,
-    rows: float,
-    past: Past,
-    leaks: dict[str, Leak],
-    changes: dict[str, Leak],
-) -> list[Claim]:
-    causal = leaks["causal"]
-    leak, change = (
-        least(found[kind].least for kind in ("reversed", "none")) for found in (leaks, changes)
-    )
-    return [
-        Claim(
-            "causal_weights_above_the_diagonal",
-            "under the causal mask every weight above the diagonal is exactly 0, and rows still "
-            f"sum to 1, over {config.draws:,} draws of {_LENGTH} tokens",
-            f"largest {above:g}; rows off by at most {rows:.0e}",
-            "exactly 0; rows off by at most 1e-06",
-            above == 0.0 and rows <= 1e-6,
-        ),
-        Claim(
-            "causal_models_see_the_whole_past",
-            "under the causal mask every weight at or below the diagonal is above 0, and every "
-            f"output of a model depends on itself and on every earlier input, in {config.seeds} "
-            "models: the smallest of each",
-            f"weight {past.weight:.1g}, dependence {past.dependence:.1g}",
-            "both above 0",
-            past.weight > 0.0 and past.dependence > 0.0,
-        ),
-        Claim(
-            "causal_models_do_not_see_the_future",
-            f"in {config.seeds} models of two blocks under the causal mask no output depends on a "
-            "later input: largest derivative, and largest change when the later tokens are "
-            "exchanged",
-            f"derivative {causal.most:g}, change {changes['causal'].most:g}",
-            "both exactly 0",
-            causal.most == 0.0 and changes["causal"].most == 0.0,
-        ),
-        Claim(
-            "wrong_masks_are_caught",
-            "the test that finds nothing under the causal mask catches the reversed mask, and no "
-            f"mask, in each of {config.seeds} models: the smallest derivative and the smallest "
-            "change found",
-            f"derivative {leak:.2g}, change {change:.2g}",
-            "both at least 0.001",
-            leak >= 1e-3 and change >= 1e-3,
-        ),
-    ]
-
-
-def _maps(weights: dict[str, Tensor], influence: dict[str, Tensor]) -> Maps:
+def _maps(values: dict[str, Tensor], high: float, row: str, column: str) -> list[Heatmap]:
     places = [str(place) for place in range(_LENGTH)]
-    top = max(float(each.max()) for each in influence.values())
-    titles = {"none": "no mask", "causal": "causal mask", "reversed": "reversed mask (wrong)"}
-
-    def maps(values: dict[str, Tensor], high: float, row: str, column: str) -> list[Heatmap]:
-        return [
-            Heatmap(
-                title=titles[kind],
-                rows=values[kind].tolist(),
-                row_labels=places,
-                column_labels=places,
-                row_title=row,
-                column_title=column,
-                low=0.0,
-                high=high,
-            )
-            for kind in _KINDS
-        ]
-
-    return Maps(
-        figure="masking",
-        title="Masking: attention weights and dependence",
-        caption="Under the causal mask the weights above the diagonal are 0. The reversed mask "
-        "looks as tidy, but lets each token see later ones.",
-        choices=[
-            MapChoice(
-                label="weights",
-                note=f"The weights of one draw of {_LENGTH} random tokens; each row sums to 1.",
-                maps=maps({kind: weights[kind][0, 0] for kind in _KINDS}, 1.0, "query", "key"),
-            ),
-            MapChoice(
-                label="dependence",
-                note="The dependence of output i of a model of two blocks on input j: the norm of "
-                "d output_i / d input_j.",
-                maps=maps(influence, top, "output", "input"),
-            ),
-        ],
-    )
-
-
-def _table(
-    config: AnatomyConfig, leaks: dict[str, Leak], changes: dict[str, Leak], above: float
-) -> Table:
-    return Table(
-        title="Masking: does an output depend on a later input?",
-        caption=f"By derivative, and by exchanging the later tokens, in {config.seeds} models of "
-        "two blocks: the smallest and the largest found. The largest causal weight above the "
-        f"diagonal is {above:g}.",
-        columns=["mask", "derivative", "change of an output", "sees the future"],
-        rows=[
-            [
-                kind,
-                f"{leaks[kind].least:.3g} to {leaks[kind].most:.3g}",
-                f"{changes[kind].least:.3g} to {changes[kind].most:.3g}",
-                "yes" if leaks[kind].most > 0.0 else "no",
-            ]
-            for kind in _KINDS
-        ],
-    )
+    maps = [
+        Heatmap.of_weights(title, values[kind].tolist(), places, places, (row, column))
+        for kind, title in _KINDS.items()
+    ]
+    return [replace(each, high=high) for each in maps]

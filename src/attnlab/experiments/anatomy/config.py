@@ -5,21 +5,17 @@ from typing import ClassVar, Literal
 
 from attnlab.configs import Config, Fields, option
 from attnlab.errors import WrongUsage
+from attnlab.experiments.words import Words
 
 NAME = "anatomy"
+WORDS = Words(__package__)
 SHORTEST = 32  # tokens, the first length that complexity measures
+_LONGEST = (1_024, 2_048, 4_096)
 
 Part = Literal[
-    "all",
-    "scaling",
-    "masking",
-    "mask_value",
-    "rank",
-    "heads",
-    "position",
-    "normalisation",
+    "all", "scaling", "masking", "mask_value", "rank", "heads", "position", "normalisation",
     "complexity",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,24 +31,17 @@ class AnatomyConfig(Config):
     )
     steps: int = option(300, "training steps of the part heads", low=1, high=1_000_000)
     longest: int = option(
-        2_048,
-        "longest input that complexity measures, in tokens: 32 doubled again and again",
-        low=1_024,
-        high=4_096,
-    )
+        2_048, "longest input that complexity measures, in tokens: 32 doubled again and again",
+        low=_LONGEST[0], high=_LONGEST[-1],
+    )  # fmt: skip
     repeats: int = option(
-        5,
-        "rounds in which complexity takes its times; the median counts",
-        low=2,
-        high=1_000,
+        5, "rounds in which complexity takes its times; the median counts", low=2, high=1_000
     )
 
     def validate(self) -> None:
         """Check that doubling reaches the longest input."""
-        doublings, rest = divmod(self.longest, SHORTEST)
-        if rest or doublings & (doublings - 1):
-            below = SHORTEST << (self.longest // SHORTEST).bit_length() - 1
+        if self.longest not in _LONGEST:
             raise WrongUsage(
-                f"longest must be {SHORTEST} doubled again and again, such as {below:,} or "
-                f"{2 * below:,}; got {self.longest:,}."
+                f"longest must be {SHORTEST} doubled again and again, such as 1,024 or 2,048; got "
+                f"{self.longest:,}."
             )

@@ -7,6 +7,7 @@ smaller by `√((d-1)/d)` for x of every size, NaN at a width of 1, and far larg
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,16 +16,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.draw.sections import Lines, Section, Series, Table
-from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.draw.sections import Lines, Scalar, Section, Series, Table
+from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, most, number_text
-from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
+from attnlab.experiments.words import Numbers
 from attnlab.parts.norms import LayerNorm, layer_norm
 
 _EPSILON = 1e-5
 _WIDTHS = (1, 2, 4, 8, 16, 64, 256, 1024)
 _SCALES = tuple(10.0 ** (exponent / 2) for exponent in range(-16, 7))
+_SMALL = 8  # the index of the scale 1e-4
 _LENGTH, _WIDTH = 6, 64
 
 
@@ -42,48 +44,100 @@ def other_norm(x: Tensor, *, epsilon: float = _EPSILON, correction: int = 1) -> 
 def show(config: AnatomyConfig, context: Run) -> PartResult:
     """Compare the formulas over widths and sizes, and the positions before and after a norm."""
     generator = seeds.generator(context.seed, NAME, "normalisation")
-    draws = {
-        width: torch.randn(min(config.draws, 1_000), width, generator=generator).double()
-        for width in _WIDTHS
-    }
-    apart = {
-        dtype: most(
-            _largest(layer_norm(scale * x.to(dtype)) - F.layer_norm(scale * x.to(dtype), (width,)))
-            for width, x in draws.items()
-            for scale in (1e-4, 1e-2, 1.0, 1e2)
-        )
-        for dtype in (torch.float64, torch.float32)
-    }
-    biased = {
-        width: _largest(other_norm(x) - F.layer_norm(x, (width,)))
-        for width, x in map(_unit, draws.values())
-    }
-    shrunk = {width: _shrinkage(x) for width, x in draws.items() if width > 1}
-    sizes = {
-        "ε inside the root (PyTorch's)": [_size(layer_norm, scale) for scale in _SCALES],
-        "ε outside": [_size(partial(other_norm, correction=0), scale) for scale in _SCALES],
-    }
+    apart: dict[str, list[float]] = {"float64": [], "float32": []}
+    biased, shrunk = {}, {}
+    for width in _WIDTHS:
+        x = torch.randn(min(config.draws, 1_000), width, generator=generator).double()
+        for scale in (1e-4, 1e-2, 1.0, 1e2):
+            apart["float64"].append(_apart(layer_norm, scale * x))
+            apart["float32"].append(_apart(layer_norm, scale * x.float()))
+        # Each row with mean 0 and variance 1, so that ε hardly matters.
+        unit = F.layer_norm(x, (width,), eps=0.0) if width > 1 else x
+        biased[width] = _apart(other_norm, unit)
+        if width > 1:
+            shrunk[width] = _shrinkage(x)
+    inside = [_size(layer_norm, scale) for scale in _SCALES]
+    outside = [_size(partial(other_norm, correction=0), scale) for scale in _SCALES]
+    wrong = [
+        most((abs(mine - s / math.sqrt(s**2 + _EPSILON)), abs(other - s / (s + _EPSILON))))
+        for s, mine, other in zip(_SCALES, inside, outside, strict=True)
+    ]
     before = _uneven(config.draws, generator)
     with torch.no_grad():
         after = LayerNorm(_WIDTH).double()(before)
     context.step(1, 1)
-    return PartResult(
-        "Normalisation. Layer norm from its formula is PyTorch's but for rounding; written with "
-        f"the unbiased deviation it differs by up to {biased[2]:.2f} at width 2 and "
-        f"{biased[64]:.3f} at 64, and at width 1 it is {number_text(biased[1])}.",
-        _claims(apart[torch.float64], shrunk, biased, sizes, after),
-        _sections(apart[torch.float32], biased, shrunk, sizes, before, after),
-    )
+    variances = after.var(-1, correction=0)
+    numbers: Numbers = {
+        "length": _LENGTH,
+        "epsilon": _EPSILON,
+        "apart": {dtype: most(found) for dtype, found in apart.items()},
+        "biased": biased,
+        "means": float(after.mean(-1).abs().max()),
+        "low": float(variances.min()),
+        "high": float(variances.max()),
+        "off": most(abs(found - _expected(width)) for width, found in shrunk.items()),
+        "wrong": most(wrong),
+        "small": {"inside": inside[_SMALL], "outside": outside[_SMALL]},
+    }
+    is_normed = numbers["means"] <= 1e-10 and numbers["low"] >= 0.995 and numbers["high"] <= 1.001
+    passed = {
+        "the_formula_is_that_of_pytorch": numbers["apart"]["float64"] <= 1e-10,
+        "every_position_is_normed": is_normed,
+        "unbiased_is_smaller": numbers["off"] <= 1e-9 and math.isnan(biased[1]),
+        "the_place_of_epsilon_counts_when_x_is_small": numbers["wrong"] <= 1e-6,
+    }
+    sections: list[Section] = [
+        Lines(
+            series=[_density("before", before), _density("after", after)],
+            **WORDS.texts("normalisation.densities", numbers),
+        ),
+        Lines(
+            x_log=True,
+            series=[
+                Series(name="ε inside the root (PyTorch's)", x=_SCALES, y=inside),
+                Series(name="ε outside", x=_SCALES, y=outside),
+            ],
+            **WORDS.texts("normalisation.epsilon", numbers),
+        ),
+        Table.of_records(
+            records=[_width_record(width, shrunk.get(width), biased[width]) for width in _WIDTHS],
+            **WORDS.texts("normalisation.widths", numbers),
+        ),
+        Table.of_records(
+            records=[_position_record(place, before, after) for place in range(_LENGTH)],
+            **WORDS.texts("normalisation.positions"),
+        ),
+    ]
+    return PartResult("normalisation", numbers, passed, sections)
 
 
-def _unit(x: Tensor) -> tuple[int, Tensor]:
-    """Return the width, and each row with mean 0 and variance 1, so that ε hardly matters."""
-    width = x.shape[-1]
-    return width, F.layer_norm(x, (width,), eps=0.0) if width > 1 else x
+def _expected(width: int) -> float:
+    """Return the factor between the outputs of the other formula and of PyTorch's."""
+    return math.sqrt((width - 1) / width)
 
 
-def _largest(difference: Tensor) -> float:
-    return float(difference.abs().max())
+def _width_record(width: int, factor: float | None, difference: float) -> dict[str, Scalar]:
+    return {
+        "width": width,
+        "factor": "NaN" if factor is None else f"{factor:.6f}",
+        "√((d-1)/d)": f"{_expected(width):.6f}",
+        "largest difference": number_text(difference, ".3g"),
+    }
+
+
+def _position_record(place: int, before: Tensor, after: Tensor) -> dict[str, Scalar]:
+    return {
+        "position": place,
+        "mean before": _thousandths(before[:, place].mean()),
+        "deviation before": _thousandths(before[:, place].std()),
+        "mean after": _thousandths(after[:, place].mean()),
+        "deviation after": _thousandths(after[:, place].std()),
+    }
+
+
+def _apart(norm: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    """Return the largest difference of a value from PyTorch's formula."""
+    return float((norm(x) - F.layer_norm(x, x.shape[-1:])).abs().max())
 
 
 def _shrinkage(x: Tensor) -> float:
@@ -105,133 +159,8 @@ def _uneven(draws: int, generator: torch.Generator) -> Tensor:
     return (mean + spread * drawn).double()
 
 
-def _claims(
-    apart: float,
-    shrunk: dict[int, float],
-    biased: dict[int, float],
-    sizes: dict[str, list[float]],
-    after: Tensor,
-) -> list[Claim]:
-    means = _largest(after.double().mean(-1))
-    variances = after.double().var(-1, correction=0)
-    low, high = float(variances.min()), float(variances.max())
-    off = most(abs(found - math.sqrt((width - 1) / width)) for width, found in shrunk.items())
-    inside, outside = sizes.values()
-    wrong = most(
-        abs(found - expected)
-        for scale, mine, other in zip(_SCALES, inside, outside, strict=True)
-        for found, expected in (
-            (mine, scale / math.sqrt(scale**2 + _EPSILON)),
-            (other, scale / (scale + _EPSILON)),
-        )
-    )
-    small = min(range(len(_SCALES)), key=lambda index: abs(_SCALES[index] - 1e-4))
-    return [
-        Claim(
-            "the_formula_is_that_of_pytorch",
-            "layer norm written from its formula equals PyTorch's, in float64, at "
-            f"widths from 1 to {max(_WIDTHS):,} and sizes from 1e-4 to 100",
-            f"at most {apart:.0e} apart",
-            "at most 1e-10 apart",
-            apart <= 1e-10,
-        ),
-        Claim(
-            "every_position_is_normed",
-            "after layer norm every position has mean 0 and variance 1, whatever they were before",
-            f"means up to {means:.0e}; variances {low:.5f} to {high:.5f}",
-            "means up to 1e-10; variances 0.995 to 1.001",
-            means <= 1e-10 and low >= 0.995 and high <= 1.001,
-        ),
-        Claim(
-            "unbiased_is_smaller",
-            "with the unbiased deviation the output is √((d-1)/d) of PyTorch's, at every "
-            "width from 2, and NaN at 1",
-            f"at most {off:.0e} from that; {number_text(biased[1])} at width 1",
-            "at most 1e-09 from that; NaN at width 1",
-            off <= 1e-9 and math.isnan(biased[1]),
-        ),
-        Claim(
-            "the_place_of_epsilon_counts_when_x_is_small",
-            "the size of the output is s/√(s² + ε) with ε inside the root and s/(s + ε) outside, "
-            "for x of every size s from 1e-8 to 1,000, all else alike (biased deviation)",
-            f"at most {wrong:.1g} from that; at s = 1e-4: {inside[small]:.4f} inside, "
-            f"{outside[small]:.4f} outside",
-            "at most 1e-06 from that",
-            wrong <= 1e-6,
-        ),
-    ]
-
-
-def _sections(
-    apart: float,
-    biased: dict[int, float],
-    shrunk: dict[int, float],
-    sizes: dict[str, list[float]],
-    before: Tensor,
-    after: Tensor,
-) -> list[Section]:
-    return [
-        Lines(
-            figure="normalisation",
-            title="Normalisation: before and after",
-            caption=f"Values of {_LENGTH} positions with means from -10 to 10 and deviations from "
-            "0.1 to 10, and the same after layer norm, which gives each position mean 0 and "
-            "variance 1.",
-            x_label="value",
-            y_label="density",
-            series=[_density("before", before), _density("after", after)],
-        ),
-        Lines(
-            figure="normalisation-epsilon",
-            title="Normalisation: ε inside or outside the root",
-            caption=f"The size of the output for x of size s, ε = {_EPSILON:g}, with the biased "
-            "deviation in both. Inside the root ε matters as soon as s is near √ε = "
-            f"{math.sqrt(_EPSILON):.4f}; outside, only near ε itself. In between, the "
-            "formulas differ by a large factor.",
-            x_label="size of x (root mean square)",
-            y_label="size of the output",
-            x_log=True,
-            series=[Series(name=name, x=list(_SCALES), y=found) for name, found in sizes.items()],
-        ),
-        Table(
-            title="Normalisation in numbers: the unbiased formula beside PyTorch's",
-            caption="Inputs of variance 1: the factor between the outputs, and the largest "
-            "difference of a value. PyTorch's own formula, written out, differs by rounding "
-            f"alone: {apart:.0e} in float32.",
-            columns=["width", "factor", "√((d-1)/d)", "largest difference"],
-            rows=[
-                [
-                    width,
-                    f"{shrunk[width]:.6f}" if width in shrunk else "NaN",
-                    f"{math.sqrt((width - 1) / width):.6f}",
-                    number_text(difference, ".3g"),
-                ]
-                for width, difference in biased.items()
-            ],
-        ),
-        Table(
-            title="Normalisation in numbers: positions before and after",
-            caption="Mean and deviation of each position's values.",
-            columns=[
-                "position",
-                "mean before",
-                "deviation before",
-                "mean after",
-                "deviation after",
-            ],
-            rows=[
-                [
-                    place,
-                    *(
-                        f"{round(float(figure), 3) + 0.0:.3f}"  # no -0.000
-                        for values in (before[:, place], after[:, place])
-                        for figure in (values.mean(), values.std())
-                    ),
-                ]
-                for place in range(_LENGTH)
-            ],
-        ),
-    ]
+def _thousandths(figure: Tensor) -> str:
+    return f"{round(float(figure), 3) + 0.0:.3f}"  # no -0.000
 
 
 def _density(name: str, values: Tensor) -> Series:

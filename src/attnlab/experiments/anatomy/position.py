@@ -7,13 +7,14 @@ has products `PE[p] · PE[q] = Σ_i cos(ω_i (p - q))`, which depend on the dist
 """
 
 import itertools
+from dataclasses import replace
 from typing import get_args
 
 import torch
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.core.stats import Interval, mean_interval
+from attnlab.core.stats import mean_interval
 from attnlab.draw.sections import (
     Bars,
     BarSeries,
@@ -25,55 +26,100 @@ from attnlab.draw.sections import (
     Series,
     Table,
 )
-from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
-from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
+from attnlab.experiments.words import Numbers
 from attnlab.models.config import PositionKind
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.parts.positions import sinusoidal_positions
 
 _FIRST, _SECOND = "the cat sat on the mat", "the mat sat on the cat"
-_WORDS = ("the", "cat", "sat", "on", "mat")
+_VOCABULARY = ("the", "cat", "sat", "on", "mat")
+_ENCODER = EncoderConfig(
+    vocab_size=len(_VOCABULARY), max_length=16, d_model=32, num_heads=4, num_layers=2, d_ff=64
+)
 _NUM_POSITIONS, _WIDTH = 50, 64
 _WIDTHS = range(1, 129)
+_STARTS = (0, 10, 25)
 
 
 def make_encoder(positions: PositionKind, seed: int, number: int) -> Encoder:
     """Make one of several small encoders with their own initial weights."""
     with seeds.isolated(seed, NAME, "position", number):
-        settings = EncoderConfig(
-            vocab_size=len(_WORDS),
-            max_length=16,
-            d_model=32,
-            num_heads=4,
-            num_layers=2,
-            d_ff=64,
-            positions=positions,
-        )
-        return Encoder(settings).eval()
+        return Encoder(replace(_ENCODER, positions=positions)).eval()
 
 
 def show(config: AnatomyConfig, context: Run) -> PartResult:
     """Compare the outputs for two orders of the same words, with and without positions."""
     distances: dict[str, list[float]] = {}
     kinds = get_args(PositionKind)
-    for step, kind in enumerate(kinds):
-        encoders = (
-            make_encoder(kind, context.seed, number).double() for number in range(config.seeds)
-        )
-        distances[kind] = [set_distance(encoder) for encoder in encoders]
-        context.step(step + 1, len(kinds))
+    for step, kind in enumerate(kinds, 1):
+        distances[kind] = [
+            set_distance(make_encoder(kind, context.seed, number).double())
+            for number in range(config.seeds)
+        ]
+        context.step(step, len(kinds))
     spreads = {width: spread_of_products(width) for width in _WIDTHS}
-    told = least(least(found) for kind, found in distances.items() if kind != "none")
-    summary = (
-        f'Position. The outputs for "{_FIRST}" and "{_SECOND}", as sets, differ by '
-        f"{most(distances['none']):.0e} at most without positions, and by {told:.2g} at least "
-        f"with any of the {len(kinds) - 1} kinds."
-    )
-    return PartResult(
-        summary, _claims(distances, spreads), _sections(distances, spreads, config.seeds)
-    )
+    without = most(distances["none"])
+    told = {kind: least(found) for kind, found in distances.items() if kind != "none"}
+    closest = least(told.values())
+    even = most(spread for width, spread in spreads.items() if width % 2 == 0)
+    numbers: Numbers = {
+        "sentences": f'"{_FIRST}" and "{_SECOND}"',
+        "seeds": config.seeds,
+        "num_kinds": len(told),
+        "num_positions": _NUM_POSITIONS,
+        "width": _WIDTH,
+        "without": without,
+        "closest": closest,
+        "weakest": next((kind for kind, found in told.items() if found == closest), "NaN"),
+        "even": even,
+        "spreads": spreads,
+        "worst": max(range(3, max(_WIDTHS), 2), key=lambda width: spreads[width]),
+    }
+    passed = {
+        "order_is_not_seen_without_positions": without <= 1e-6,
+        "order_is_seen_with_positions": closest >= 0.01,
+        "sinusoidal_products_know_the_distance_alone": even <= 1e-12,
+    }
+    return PartResult("position", numbers, passed, _sections(distances, numbers))
+
+
+def _sections(distances: dict[str, list[float]], numbers: Numbers) -> list[Section]:
+    means = {kind: mean_interval(values) for kind, values in distances.items()}
+    products = _products(_WIDTH)
+    curves = [
+        Series(
+            name=f"from p = {start}",
+            x=range(_NUM_POSITIONS - start),
+            y=products[start, start:].tolist(),
+        )
+        for start in _STARTS
+    ]
+    records = [
+        {
+            "positions": kind,
+            "mean difference": "{:.3g} ({:.3g} to {:.3g})".format(*means[kind]),
+            "smallest": f"{min(values):.3g}",
+            "largest": f"{max(values):.3g}",
+            "same set": "yes" if max(values) <= 1e-6 else "no",
+        }
+        for kind, values in distances.items()
+    ]
+    return [
+        Bars(
+            groups=list(means),
+            series=[BarSeries.of_intervals("difference of the two sets", means.values())],
+            **WORDS.texts("position.bars", numbers),
+        ),
+        Maps(
+            choices=[MapChoice(maps=[_encoding_map()], **WORDS.texts("position.sinusoidal"))],
+            **WORDS.texts("position.maps", numbers),
+        ),
+        Lines(series=curves, **WORDS.texts("position.products", numbers)),
+        Table.of_records(records=records, **WORDS.texts("position.table", numbers)),
+    ]
 
 
 @torch.no_grad()
@@ -82,31 +128,21 @@ def set_distance(encoder: Encoder) -> float:
 
     The outputs of a word that occurs twice are matched in the closest way.
     """
-    sentences = [sentence.split() for sentence in (_FIRST, _SECOND)]
-    first, second = (
-        encoder(torch.tensor([[_WORDS.index(word) for word in words]]))[0] for words in sentences
-    )
+    sentences = [each.split() for each in (_FIRST, _SECOND)]
+    ids = torch.tensor([[_VOCABULARY.index(word) for word in words] for words in sentences])
+    first, second = (encoder(each.unsqueeze(0))[0] for each in ids)
     distances = []
-    for word in _WORDS:
-        mine, others = (
-            [row for row, each in zip(output, words, strict=True) if each == word]
-            for output, words in zip((first, second), sentences, strict=True)
-        )
-        ways = (
-            most(float((one - other).abs().max()) for one, other in zip(mine, way, strict=True))
-            for way in itertools.permutations(others)
-        )
-        distances.append(least(ways))
+    for word in set(ids[0].tolist()):
+        mine, others = first[ids[0] == word], second[ids[1] == word]
+        orders = itertools.permutations(range(len(others)))
+        distances.append(least(float((mine - others[[*order]]).abs().max()) for order in orders))
     return most(distances)
 
 
 def spread_of_products(width: int) -> float:
     """Return the largest spread of products of sinusoidal positions at the same distance."""
-    products = _products(width)
-    spreads = [
-        float(line.max() - line.min()) for line in map(products.diagonal, range(_NUM_POSITIONS))
-    ]
-    return most(spreads)
+    lines = map(_products(width).diagonal, range(_NUM_POSITIONS))
+    return most(float(line.max() - line.min()) for line in lines)
 
 
 def _products(width: int) -> Tensor:
@@ -114,124 +150,8 @@ def _products(width: int) -> Tensor:
     return encoding @ encoding.T
 
 
-def _claims(distances: dict[str, list[float]], spreads: dict[int, float]) -> list[Claim]:
-    without = most(distances["none"])
-    told = {kind: least(found) for kind, found in distances.items() if kind != "none"}
-    closest = least(told.values())
-    weakest = next((kind for kind, found in told.items() if found == closest), "NaN")
-    even = most(spread for width, spread in spreads.items() if width % 2 == 0)
-    total = len(distances["none"])
-    return [
-        Claim(
-            "order_is_not_seen_without_positions",
-            f'without positions "{_FIRST}" and "{_SECOND}" give the same set of outputs, in each '
-            f"of {total} encoders of two blocks: largest difference, words matched with words",
-            f"{without:.0e}",
-            "at most 1e-06",
-            without <= 1e-6,
-        ),
-        Claim(
-            "order_is_seen_with_positions",
-            "with positions the two sentences give different sets of outputs, for each of "
-            f"{len(told)} kinds in each of {total} encoders: least difference",
-            f"{closest:.3f} ({weakest})",
-            "at least 0.01",
-            closest >= 0.01,
-        ),
-        Claim(
-            "sinusoidal_products_know_the_distance_alone",
-            f"products of sinusoidal positions of the same distance agree, over {_NUM_POSITIONS} "
-            f"positions and every even width from 2 to {max(spreads)}: largest difference",
-            f"{even:.0e}",
-            "at most 1e-12",
-            even <= 1e-12,
-        ),
-    ]
-
-
-def _sections(
-    distances: dict[str, list[float]], spreads: dict[int, float], num_seeds: int
-) -> list[Section]:
-    found = {kind: mean_interval(values) for kind, values in distances.items()}
-    products = _products(_WIDTH)
-    starts = (0, 10, 25)
-    odd = {width: spread for width, spread in spreads.items() if width % 2 and width > 1}
-    worst = max(odd, key=lambda width: odd[width])
-    return [
-        _bars(found, num_seeds),
-        Maps(
-            figure="position-sinusoidal",
-            title="Position: the sinusoidal encoding",
-            caption=f"{_NUM_POSITIONS} positions, {_WIDTH} dimensions: pairs of a sine and a "
-            "cosine, fast on the left, slow on the right. Each row is the pattern of one position.",
-            choices=[
-                MapChoice(
-                    label="sinusoidal",
-                    note="Added to the token's vector, position by position.",
-                    maps=[
-                        Heatmap(
-                            title="",
-                            rows=sinusoidal_positions(_NUM_POSITIONS, _WIDTH).tolist(),
-                            row_labels=[str(place) for place in range(_NUM_POSITIONS)],
-                            column_labels=[str(channel) for channel in range(_WIDTH)],
-                            row_title="position",
-                            column_title="dimension",
-                            low=-1.0,
-                            high=1.0,
-                        )
-                    ],
-                )
-            ],
-        ),
-        Lines(
-            figure="position-products",
-            title="Position: products depend on the distance alone",
-            caption=f"PE[p] · PE[p + distance] for three p, {_WIDTH} dimensions: one curve, "
-            "whatever p. This needs each sine's cosine: an odd width leaves the last, slowest "
-            f"sine alone, and products of one distance then differ by up to {odd[worst]:.2g} "
-            f"(width {worst}; {spreads[63]:.2g} at 63).",
-            x_label="distance (positions)",
-            y_label="product of the two encodings",
-            series=[
-                Series(
-                    name=f"from p = {start}",
-                    x=list(range(_NUM_POSITIONS - start)),
-                    y=products[start, start:].tolist(),
-                )
-                for start in starts
-            ],
-        ),
-        Table(
-            title="Position in numbers",
-            caption=(
-                f'The sets of outputs of "{_FIRST}" and "{_SECOND}": the largest difference, words '
-                f"matched with words, in float64, over {num_seeds} encoders of random weights."
-            ),
-            columns=["positions", "mean difference", "smallest", "largest", "same set"],
-            rows=[
-                [
-                    kind,
-                    f"{found[kind].value:.3g} ({found[kind].low:.3g} to {found[kind].high:.3g})",
-                    f"{min(values):.3g}",
-                    f"{max(values):.3g}",
-                    "yes" if max(values) <= 1e-6 else "no",
-                ]
-                for kind, values in distances.items()
-            ],
-        ),
-    ]
-
-
-def _bars(found: dict[str, Interval], num_seeds: int) -> Bars:
-    return Bars(
-        figure="position",
-        title="Position: are the two sets of outputs the same?",
-        caption=(
-            f'"{_FIRST}" and "{_SECOND}" through encoders of random weights. Without positions the '
-            "outputs are the same vectors in another order; with any of the five kinds they are "
-            f"not. Means over {num_seeds} encoders."
-        ),
-        y_label="largest difference of an output",
-        groups=list(found),
-        series=[BarSeries.of_intervals("difference of the two sets", found.values())],
-    )
+def _encoding_map() -> Heatmap:
+    rows = sinusoidal_positions(_NUM_POSITIONS, _WIDTH).tolist()
+    positions, dimensions = ([str(i) for i in range(size)] for size in (_NUM_POSITIONS, _WIDTH))
+    titles = ("position", "dimension")
+    return replace(Heatmap.of_weights("", rows, positions, dimensions, titles), low=-1.0)

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.core.stats import mean_interval
-from attnlab.draw.sections import Lines, Section, Series, Table
-from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.draw.sections import Lines, Series, Table
+from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult
-from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
+from attnlab.experiments.words import Numbers
 from attnlab.look.statistics import numerical_rank
 from attnlab.parts.attend import attend
 from attnlab.parts.feed_forward import FeedForward
@@ -28,8 +28,6 @@ from attnlab.parts.linear import use_matrix_path
 _LENGTH, _WIDTH, _NUM_HEADS = 12, 8, 4
 _TOLERANCE = 1e-9  # smaller singular values, relative to the largest, count as 0
 _MOST = 300  # draws of each rank: each is a singular value decomposition
-
-Ranks = dict[str, dict[int, list[int]]]
 
 
 def show(config: AnatomyConfig, context: Run) -> PartResult:
@@ -43,7 +41,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "feed-forward": partial(feed_forward, bias=True),
     }
     signs: list[int] = []  # that the rows of each input of rank 1 have, beside one another
-    ranks: Ranks = {name: {} for name in ways}
+    ranks: dict[str, dict[int, list[int]]] = {name: {} for name in ways}
     for rank in range(1, _WIDTH + 1):
         left = torch.randn(draws, _LENGTH, rank, generator=generator, dtype=torch.float64)
         right = torch.randn(draws, rank, _WIDTH, generator=generator, dtype=torch.float64)
@@ -54,13 +52,42 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
                 output = way(left @ right, generator)
             ranks[name][rank] = numerical_rank(output, tolerance=_TOLERANCE).tolist()
         context.step(rank, _WIDTH)
-    one, joined, bare, biased = (found[1] for found in ranks.values())
-    summary = (
-        f"Rank. Of inputs of rank 1, one head makes rank {_range(one)}, {_NUM_HEADS} heads joined "
-        f"make {_range(joined)}, a feed-forward layer {_range(bare)} without biases and "
-        f"{_range(biased)} with, on average {sum(biased) / draws:.1f}."
+    one, joined, bare, biased = ranks.values()
+    numbers: Numbers = {
+        "reach": _reach,
+        "draws": draws,
+        "length": _LENGTH,
+        "width": _WIDTH,
+        "heads": _NUM_HEADS,
+        "tolerance": _TOLERANCE,
+        "one": one,
+        "joined": joined,
+        "bare": bare,
+        "biased": biased,
+        "within": _count_up_to(one, 1),
+        "total": draws * _WIDTH,
+        "exceeding": sum(found > 1 for found in joined[1]),
+        "over": draws * _WIDTH - _count_up_to(joined, _NUM_HEADS),
+        "bent": sum(found == expected for found, expected in zip(bare[1], signs, strict=True)),
+        "more": sum(found > 2 for found in biased[1]),
+    }
+    reaches_all = numbers["exceeding"] == draws and max(joined[1]) == _NUM_HEADS
+    passed = {
+        "one_head_keeps_the_rank": numbers["within"] == numbers["total"],
+        "joined_heads_exceed_the_rank": reaches_all and numbers["over"] == 0,
+        "feed_forward_bends": numbers["bent"] == draws and numbers["more"] == draws,
+    }
+    series = [
+        Series.of_intervals(name, list(found), [mean_interval(each) for each in found.values()])
+        for name, found in ranks.items()
+    ]
+    table = Table(
+        columns=["rank of the input", *ranks],
+        rows=[[rank, *(_reach(found[rank]) for found in ranks.values())] for rank in one],
+        **WORDS.texts("rank.table", numbers),
     )
-    return PartResult(summary, _claims(ranks, signs, draws), _sections(ranks, draws))
+    lines = Lines(series=series, **WORDS.texts("rank.lines", numbers))
+    return PartResult("rank", numbers, passed, [lines, table])
 
 
 def one_head(value: Tensor, generator: torch.Generator) -> Tensor:
@@ -101,76 +128,11 @@ def _with_weights_of_its_own(
     return output
 
 
-def _claims(ranks: Ranks, signs: list[int], draws: int) -> list[Claim]:
-    one, joined = ranks["one head"], ranks[f"{_NUM_HEADS} heads joined"]
-    bare, biased = ranks["feed-forward, no biases"], ranks["feed-forward"]
-    within = sum(found <= rank for rank, ranks_found in one.items() for found in ranks_found)
-    exceeding = sum(found > 1 for found in joined[1])
-    over = sum(
-        found > _NUM_HEADS * rank for rank, ranks_found in joined.items() for found in ranks_found
-    )
-    total = draws * len(one)
-    bent = sum(found == expected for found, expected in zip(bare[1], signs, strict=True))
-    more = sum(found > 2 for found in biased[1])
-    return [
-        Claim(
-            "one_head_keeps_the_rank",
-            "the rank of one head's output is at most that of V, for V of every rank from 1 "
-            f"to {_WIDTH}",
-            f"{within:,}/{total:,} draws",
-            f"{total:,}/{total:,}",
-            within == total,
-        ),
-        Claim(
-            "joined_heads_exceed_the_rank",
-            f"{_NUM_HEADS} heads joined make more than rank 1 of inputs of rank 1, up to "
-            f"{_NUM_HEADS}, and never more than {_NUM_HEADS} times the rank",
-            f"more than 1 in {exceeding:,}/{draws:,} draws, at most {max(joined[1])}; "
-            f"beyond {_NUM_HEADS} times in {over}",
-            f"more than 1 in all {draws:,}, at most {_NUM_HEADS}; beyond {_NUM_HEADS} times in 0",
-            exceeding == draws and max(joined[1]) == _NUM_HEADS and over == 0,
-        ),
-        Claim(
-            "feed_forward_bends",
-            "a ReLU layer without biases makes of rank 1 exactly one direction for each sign "
-            "that its rows have (rank 2, but where all rows point one way), and one with biases "
-            "makes more than 2",
-            f"one for each sign in {bent:,}/{draws:,} draws; more than 2 in {more:,}/{draws:,}, "
-            f"on average {sum(biased[1]) / draws:.1f}",
-            f"both in all {draws:,}",
-            bent == draws and more == draws,
-        ),
-    ]
+def _count_up_to(ranks: dict[int, list[int]], times: int) -> int:
+    """Count the outputs whose rank is at most so many times that of the input."""
+    return sum(each <= times * rank for rank, found in ranks.items() for each in found)
 
 
-def _sections(ranks: Ranks, draws: int) -> list[Section]:
-    x = list(range(1, _WIDTH + 1))
-    means = {
-        name: [mean_interval([float(each) for each in found[rank]]) for rank in x]
-        for name, found in ranks.items()
-    }
-    return [
-        Lines(
-            figure="rank",
-            title="Rank: what goes in and what comes out",
-            caption=f"Inputs of {_LENGTH} tokens, {_WIDTH} wide, of every rank; mean rank of the "
-            f"output over {draws:,} draws each, of inputs and of weights. One head never "
-            "leaves the line of equal ranks; several heads joined do, and so does a "
-            "feed-forward layer.",
-            x_label="rank of the input (of V, for one head)",
-            y_label="rank of the output",
-            series=[Series.of_intervals(name, x, found) for name, found in means.items()],
-        ),
-        Table(
-            title="Rank in numbers",
-            caption=f"Smallest to largest rank over {draws:,} draws. Singular values below "
-            f"{_TOLERANCE:g} of the largest count as 0, in float64.",
-            columns=["rank of the input", *ranks],
-            rows=[[rank, *(_range(found[rank]) for found in ranks.values())] for rank in x],
-        ),
-    ]
-
-
-def _range(values: list[int]) -> str:
+def _reach(values: list[int]) -> str:
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"

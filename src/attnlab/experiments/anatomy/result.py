@@ -1,23 +1,39 @@
 """The result of each experiment of the anatomy, and the format of its numbers."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from attnlab.core.stats import Interval
 from attnlab.draw.sections import Section
+from attnlab.experiments.anatomy.config import WORDS
 from attnlab.experiments.claims import Claim
+from attnlab.experiments.words import Numbers
 
 
 @dataclass(frozen=True)
 class PartResult:
-    """The result of one experiment: a summary with this run's numbers, claims and sections."""
+    """The result of one experiment: what its summary and claims say comes from `words.toml`.
 
-    summary: str
-    claims: list[Claim]
+    numbers: what its texts may name, beside the functions below. passed: by claim.
+    """
+
+    name: str
+    numbers: Numbers
+    passed: Mapping[str, bool | None]
     sections: Sequence[Section]
+
+    @property
+    def summary(self) -> str:
+        """A paragraph with this run's numbers."""
+        return WORDS.text(f"{self.name}.summary", self.numbers | _FORMATS)
+
+    @property
+    def claims(self) -> list[Claim]:
+        """The claims."""
+        return WORDS.claims(self.numbers | _FORMATS, self.passed)
 
 
 def least(values: Iterable[float]) -> float:
@@ -50,3 +66,11 @@ def interval_text(interval: Interval, digits: int = 3) -> str:
     places = 0 if abs(interval.value) >= 100 else digits
     value, low, high = (f"{number:,.{places}f}" for number in interval)
     return f"{value} ({low} to {high})"
+
+
+_FORMATS: Numbers = {
+    "least": least,
+    "most": most,
+    "number": number_text,
+    "interval": interval_text,
+}

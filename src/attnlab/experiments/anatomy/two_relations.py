@@ -10,28 +10,20 @@ each.
 """
 
 from dataclasses import dataclass
-from statistics import median, quantiles
+from statistics import median
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.core.stats import Interval, share_interval
-from attnlab.draw.sections import (
-    Heatmap,
-    Level,
-    Lines,
-    MapChoice,
-    Maps,
-    Scalar,
-    Section,
-    Series,
-    Table,
-)
-from attnlab.experiments.anatomy.config import NAME, AnatomyConfig
+from attnlab.draw.numbers import plural
+from attnlab.draw.sections import Heatmap, Level, Lines, MapChoice, Maps, Scalar, Series, Table
+from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, interval_text, least
-from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
+from attnlab.experiments.words import Numbers
 from attnlab.parts.attend import weighted_values
 from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
 from attnlab.parts.positions import Rotary
@@ -45,7 +37,6 @@ _COUNTS = (1, 2, 4)
 _BATCH, _HELD_OUT = 32, 500
 _RATE = 5e-2
 _SOLVED = 0.05  # of a variance of 1
-_FLOOR = 0.5
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,11 @@ class Trial:
 
     models: list[MultiHeadAttention]
     trained: list[Trained | None]
-    parameters: int
+
+    @property
+    def parameters(self) -> int:
+        """The parameters of one model."""
+        return sum(parameter.numel() for parameter in self.models[0].parameters())
 
     @property
     def errors(self) -> list[float]:
@@ -64,20 +59,54 @@ class Trial:
             for each in self.trained
         ]
 
+    @property
+    def num_solved(self) -> int:
+        """The number of seeds with an error so small that the task is solved."""
+        return sum(error <= _SOLVED for error in self.errors)
+
 
 def show(config: AnatomyConfig, context: Run) -> PartResult:
     """Train attention with one, two and four heads on the same task, over seeds."""
-    floor = least_error_of_one_row(
-        config.draws, seeds.generator(context.seed, NAME, "heads", "rows")
-    )
+    generator = seeds.generator(context.seed, NAME, "heads", "rows")
+    floor = least_error_of_one_row(config.draws, generator)
     trials = {count: train_heads(count, config, context) for count in _COUNTS}
-    summary = (
-        "Heads. Asked for two relations at once, one head leaves an error of "
-        f"{median(trials[1].errors):.3f}, two heads of half the width "
-        f"{median(trials[2].errors):.4f}, both with {trials[1].parameters} parameters (medians "
-        f"over {config.seeds} seeds)."
+    one, two = trials[1], trials[2]
+    solved, total = two.num_solved, config.seeds
+    stuck = sum(0.45 <= error <= 0.6 for error in one.errors)
+    counts = sorted({trial.parameters for trial in trials.values()})
+    numbers: Numbers = {
+        "median": median,
+        "seeds": total,
+        "batch": _BATCH,
+        "solved_at": _SOLVED,
+        "floor": floor,
+        "one": one.errors,
+        "two": two.errors,
+        "stuck": stuck,
+        "solved": solved,
+        "share": share_interval(solved, total),
+        "wanted": -(-9 * total // 10),
+        "parameters": one.parameters,
+        "counts": counts,
+    }
+    passed = {
+        "one_row_of_weights_is_not_enough": 0.48 <= floor <= 0.52,
+        "one_head_stays_there": stuck == total,
+        "two_heads_solve_it": solved >= 0.9 * total and len(counts) == 1,
+    }
+    lines = Lines(
+        series=[_curve(_heads(count), trial) for count, trial in trials.items()],
+        levels=[Level(name="least for one row of weights, ½", y=0.5)],
+        **WORDS.texts("heads.lines", numbers),
     )
-    return PartResult(summary, _claims(trials, floor), _sections(trials, config, context.seed))
+    # Two heads, the most telling case, come first.
+    shown = sorted(trials.items(), key=lambda pair: pair[0] != 2)
+    x, _ = make_batch(seeds.generator(context.seed, NAME, "heads", "picture"))
+    choices = [_choice(_heads(count), trial, x) for count, trial in shown]
+    records = [_record(count, trial) for count, trial in trials.items()]
+    maps = Maps(choices=choices, **WORDS.texts("heads.maps", numbers))
+    table = Table.of_records(records=records, **WORDS.texts("heads.table", numbers))
+    return PartResult("heads", numbers, passed, [lines, maps, table])
 
 
 def make_batch(generator: torch.Generator, *sizes: int) -> tuple[Tensor, Tensor]:
@@ -124,7 +153,7 @@ def train_heads(num_heads: int, config: AnatomyConfig, context: Run) -> Trial:
         trained = context.train(f"heads-{num_heads}", members, squared_error, num_threads=1).members
     except NotFinite:
         trained = [None] * len(models)
-    return Trial(models, trained, sum(parameter.numel() for parameter in models[0].parameters()))
+    return Trial(models, trained)
 
 
 def least_error_of_one_row(draws: int, generator: torch.Generator) -> float:
@@ -146,88 +175,24 @@ def least_error_of_one_row(draws: int, generator: torch.Generator) -> float:
     return least(errors)
 
 
-def _claims(trials: dict[int, Trial], floor: float) -> list[Claim]:
-    one, two = trials[1], trials[2]
-    solved = sum(error <= _SOLVED for error in two.errors)
-    total = len(two.errors)
-    stuck = sum(0.45 <= error <= 0.6 for error in one.errors)
-    share = share_interval(solved, total)
-    counts = sorted({trial.parameters for trial in trials.values()})
-    return [
-        Claim(
-            "one_row_of_weights_is_not_enough",
-            "no row of weights leaves an error below one half, even with the best linear "
-            "read-out (53 rows; ½ by proof, up to sampling)",
-            f"an error of at least {floor:.3f}",
-            "0.48 to 0.52",
-            0.48 <= floor <= 0.52,
-        ),
-        Claim(
-            "one_head_stays_there",
-            "trained on two relations at once, one head of the full width keeps an error of one "
-            "half, with each seed",
-            f"{stuck}/{total} seeds; errors {min(one.errors):.3f} to {max(one.errors):.3f}",
-            f"{total}/{total} seeds; errors 0.45 to 0.60",
-            stuck == total,
-        ),
-        Claim(
-            "two_heads_solve_it",
-            "trained on the same, two heads of half the width, of as many parameters, bring the "
-            f"error to at most {_SOLVED} in at least 9 of 10 seeds",
-            f"{solved}/{total} seeds ({share.low:.0%} to {share.high:.0%}); errors "
-            f"{min(two.errors):.4f} to {max(two.errors):.4f}; {' and '.join(map(str, counts))} "
-            "parameters",
-            f"at least {-(-9 * total // 10)}/{total} seeds; as many parameters",
-            solved >= 0.9 * total and len(counts) == 1,
-        ),
-    ]
-
-
-def _sections(trials: dict[int, Trial], config: AnatomyConfig, seed: int) -> list[Section]:
-    return [
-        Lines(
-            figure="heads",
-            title="Heads: two relations at once",
-            caption="Target: the first half of the channels of the token before, the second half "
-            "of the one before it. One head has one row of weights for all channels and stays at "
-            f"½; two heads of half the width, with the same {trials[1].parameters} parameters, "
-            f"have one each. Medians and quartiles over {config.seeds} seeds.",
-            x_label="step",
-            y_label="mean squared error (of a variance of 1)",
-            series=[
-                _curve(f"{count} head{'s' if count > 1 else ''}", trial)
-                for count, trial in trials.items()
-            ],
-            levels=[Level(name="least for one row of weights, ½", y=_FLOOR)],
-        ),
-        _maps(trials, seed),
-        Table.of_records(
-            title="Heads in numbers",
-            caption=f"Error on held-out tokens, median over {config.seeds} seeds (and quartiles); "
-            f"solved: an error up to {_SOLVED}.",
-            records=[_record(count, trial) for count, trial in trials.items()],
-        ),
-    ]
-
-
 def median_and_quartiles(errors: list[float]) -> Interval:
     """Return the median and the two quartiles."""
-    if len(errors) == 1:
-        return Interval(errors[0], errors[0], errors[0])
-    low, middle, high = quantiles(errors, n=4, method="inclusive")
-    return Interval(middle, low, high)
+    return Interval(*np.quantile(errors, (0.5, 0.25, 0.75)).tolist())
+
+
+def _heads(count: int) -> str:
+    return f"{count} {plural(count, 'head')}"
 
 
 def _record(count: int, trial: Trial) -> dict[str, Scalar]:
-    solved = share_interval(sum(error <= _SOLVED for error in trial.errors), len(trial.errors))
+    solved = share_interval(trial.num_solved, len(trial.errors))
     whole = [error for error in trial.errors if error != float("inf")]
+    quartiles = interval_text(median_and_quartiles(whole), 4) if whole else "n/a"
     return {
         "heads": count,
         "width of each": _WIDTH // count,
         "parameters": trial.parameters,
-        "median error (quartiles)": (
-            interval_text(median_and_quartiles(whole), 4) if whole else "n/a"
-        ),
+        "median error (quartiles)": quartiles,
         "solved": f"{solved.value:.0%}",
         "95 % interval of the share": f"{solved.low:.0%} to {solved.high:.0%}",
     }
@@ -236,36 +201,20 @@ def _record(count: int, trial: Trial) -> dict[str, Scalar]:
 def _curve(name: str, trial: Trial) -> Series:
     """Return the median error and quartiles at each evaluation, over seeds that did not diverge."""
     lines: dict[int, list[float]] = {}
-    for each in trial.trained:
-        for line in each.metrics if each is not None else []:
+    for each in filter(None, trial.trained):
+        for line in each.metrics:
             if "error" in line:
                 lines.setdefault(line["step"], []).append(line["error"])
-    found = [median_and_quartiles(errors) for errors in lines.values()]
-    return Series.of_intervals(name, list(lines), found)
+    return Series.of_intervals(name, list(lines), map(median_and_quartiles, lines.values()))
 
 
 @torch.no_grad()
-def _maps(trials: dict[int, Trial], seed: int) -> Maps:
-    x, _ = make_batch(seeds.generator(seed, NAME, "heads", "picture"))
+def _choice(label: str, trial: Trial, x: Tensor) -> MapChoice:
+    """Show the weights of the first seed, mean over inputs."""
     places = [str(place) for place in range(_LENGTH)]
-    choices = []
-    # Two heads, the most telling case, come first.
-    for count, trial in sorted(trials.items(), key=lambda pair: pair[0] != 2):
-        weights = trial.models[0](x, mask="causal", need_weights=True).weights.mean(0)
-        choices.append(
-            MapChoice(
-                label=f"{count} head{'s' if count > 1 else ''}",
-                note=f"The first seed, error {trial.errors[0]:.3f}.",
-                maps=[
-                    Heatmap.of_weights(f"head {head}", weights[head].tolist(), places, places)
-                    for head in range(len(weights))
-                ],
-            )
-        )
-    return Maps(
-        figure="heads-weights",
-        title="Heads: attention weights after training",
-        caption=f"Attention weights, mean over {_BATCH} inputs: with two heads, one attends one "
-        "token back, the other two; one head alone has to choose, or to blur.",
-        choices=choices,
-    )
+    weights = trial.models[0](x, mask="causal", need_weights=True).weights.mean(0)
+    maps = [
+        Heatmap.of_weights(f"head {head}", rows.tolist(), places, places)
+        for head, rows in enumerate(weights)
+    ]
+    return MapChoice(label=label, note=f"The first seed, error {trial.errors[0]:.3f}.", maps=maps)

@@ -5,28 +5,4 @@ exhaustion; the same head learns the same tasks with many seeds; and the two are
 comparison is meaningful.
 """
 
-from attnlab.experiments.handmade.config import NAME, HandmadeConfig
-from attnlab.experiments.handmade.workshop import (
-    VARYING,
-    ask,
-    conclude,
-    describe_problem,
-    problem,
-    prompt_words,
-    run,
-)
-
-__all__ = [
-    "NAME",
-    "SUMMARY",
-    "VARYING",
-    "HandmadeConfig",
-    "ask",
-    "conclude",
-    "describe_problem",
-    "problem",
-    "prompt_words",
-    "run",
-]
-
-SUMMARY = "one head's weights designed by hand and proved on every input, beside learned ones"
+from attnlab.experiments.handmade.config import HandmadeConfig as HandmadeConfig

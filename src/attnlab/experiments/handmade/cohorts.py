@@ -7,7 +7,8 @@ the same steps as alone, but for rounding. Shorter sequences are padded; padding
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 import torch
 import torch.nn.functional as F
@@ -35,24 +36,26 @@ class Cohort:
     """The learned heads of one task.
 
     steps, losses: the curve, the mean loss of each block of steps and each seed, (blocks, seeds).
-    right, close: the proof of each head over all inputs, by nearest target and by distance `CLOSE`.
+    shares, close: the share of all inputs that each head answers right, by nearest target and by
+    distance `CLOSE`.
     """
 
     task: VectorTask
-    has_learned_positions: bool
     heads: list[SingleHead]
     steps: list[int]
     losses: Tensor
-    right: list[Proof]
-    close: list[Proof]
+    shares: list[float]
+    close: list[float]
+
+    @property
+    def has_learned_positions(self) -> bool:
+        """Were the positions trained with the matrices?"""
+        return self.heads[0].config.learned_positions
 
     @property
     def title(self) -> str:
         """The task, and the kind of positions if there are any."""
-        if self.heads[0].positions is None:
-            return self.task.rule
-        kind = "learned" if self.has_learned_positions else "one-hot"
-        return f"{self.task.rule}, {kind} positions"
+        return _title(self.task, self.heads[0].config)
 
     @property
     def name(self) -> str:
@@ -62,21 +65,22 @@ class Cohort:
     @property
     def finite(self) -> list[SingleHead]:
         """The heads whose training did not diverge."""
-        return [head for head in self.heads if _is_finite(head)]
-
-    @property
-    def shares(self) -> list[float]:
-        """The share of all inputs that each seed answers right."""
-        return [1 - proof.failures / proof.inputs for proof in self.right]
+        return [
+            head
+            for head in self.heads
+            if all(bool(each.isfinite().all()) for each in head.parameters())
+        ]
 
     @property
     def num_perfect(self) -> int:
         """The number of seeds that answer every input right."""
-        return sum(proof.holds for proof in self.right)
+        return sum(share == 1.0 for share in self.shares)
 
 
-def _is_finite(head: SingleHead) -> bool:
-    return all(bool(torch.isfinite(each).all()) for each in head.parameters())
+def _title(task: VectorTask, config: SingleHeadConfig) -> str:
+    if config.pos_dim is None:
+        return task.rule
+    return f"{task.rule}, {'learned' if config.learned_positions else 'one-hot'} positions"
 
 
 def initial_head(design: Design, has_learned_positions: bool, seed: int, member: int) -> SingleHead:
@@ -86,12 +90,9 @@ def initial_head(design: Design, has_learned_positions: bool, seed: int, member:
     """
     with seeds.isolated(seed, NAME, design.name, "model", member):
         drawn = design.model(torch.float32)
-        config = SingleHeadConfig(
-            **{**drawn.config.to_mapping(), "learned_positions": has_learned_positions}
-        )
-        head = SingleHead(config)
-    if head.positions is not None and drawn.positions is not None and not has_learned_positions:
-        head.positions.weight.copy_(drawn.positions.weight)
+        head = SingleHead(replace(drawn.config, learned_positions=has_learned_positions))
+    if not has_learned_positions:
+        head.positions = drawn.positions
     return head
 
 
@@ -114,12 +115,17 @@ def loss(model: nn.Module, x: Tensor, target: Tensor, share: Tensor, real: Tenso
     return ((output - target).square() * share).sum()
 
 
-def make_evaluation(task: VectorTask) -> Callable[[nn.Module], Evaluation]:
-    """Return the evaluation of a head: the share of inputs answered right, and the mean error."""
+def every_input(task: VectorTask) -> Tensor:
+    """List every input once, padded to the longest: ids (inputs, row_length)."""
     inputs = task.inputs_by_length()
-    ids = torch.cat(
+    return torch.cat(
         [F.pad(each, (0, task.row_length - each.shape[1]), value=PADDING) for each in inputs]
     )
+
+
+def make_evaluation(task: VectorTask) -> Callable[[nn.Module], Evaluation]:
+    """Return the evaluation of a head: the share of inputs answered right, and the mean error."""
+    ids = every_input(task)
     x, real, counted = task.vectors(ids), ids != PADDING, task.counted(ids)
 
     def judge(model: nn.Module) -> Evaluation:
@@ -140,27 +146,36 @@ def train_cohort(
     one.
     """
     task, judge, settings = design.task, make_evaluation(design.task), config.train_config()
-    members = [
-        Member(
-            initial_head(design, has_learned_positions, context.seed, number),
-            settings,
-            make_draw(task, context.seed, number),
-            judge,
-        )
+    heads = [
+        initial_head(design, has_learned_positions, context.seed, number)
         for number in range(config.seeds)
     ]
+    members = [
+        Member(head, settings, make_draw(task, context.seed, number), judge)
+        for number, head in enumerate(heads)
+    ]
+    context.stage(f"{_title(task, heads[0].config)}, {config.seeds} seeds")
     name = f"{task.rule}{'-learned-positions' if has_learned_positions else ''}"
     try:
         found = context.train(name, members, loss, num_threads=1)
-        is_whole = [trained is not None for trained in found.members]
+        diverged = [trained is None for trained in found.members]
         steps, losses = blocks(found.history.steps, found.history.losses)
     except NotFinite:
-        is_whole, steps = [False] * config.seeds, [config.steps]
+        diverged, steps = [True] * config.seeds, [config.steps]
         losses = torch.full((1, config.seeds), math.nan, dtype=torch.float64)
-    heads = []
-    for member, whole in zip(members, is_whole, strict=True):
-        assert isinstance(member.model, SingleHead)
-        heads.append(member.model if whole else broken(member.model))
+    for head, is_broken in zip(heads, diverged, strict=True):
+        for parameter in head.parameters() if is_broken else ():
+            parameter.detach().fill_(math.nan)
+    for step, row in zip(steps, losses.tolist(), strict=True):
+        mean = fmean(row)
+        context.record(
+            {
+                "step": step,
+                "task": design.name,
+                "learned_positions": has_learned_positions,
+                "loss": mean if math.isfinite(mean) else None,
+            }
+        )
     return cohort_of(task, heads, steps, losses)
 
 
@@ -168,9 +183,13 @@ def cohort_of(
     task: VectorTask, heads: list[SingleHead], steps: list[int], losses: Tensor
 ) -> Cohort:
     """Evaluate learned heads on every input; steps and losses (blocks, heads) are their curve."""
-    proofs = [prove(head, task) for head in heads]
-    close = [prove(head, task, tolerance=CLOSE) for head in heads]
-    return Cohort(task, heads[0].config.learned_positions, heads, steps, losses, proofs, close)
+    shares = [_share(prove(head, task)) for head in heads]
+    close = [_share(prove(head, task, tolerance=CLOSE)) for head in heads]
+    return Cohort(task, heads, steps, losses, shares, close)
+
+
+def _share(proof: Proof) -> float:
+    return 1 - proof.failures / proof.inputs
 
 
 def blocks(steps: Sequence[int], losses: Sequence[Tensor]) -> tuple[list[int], Tensor]:
@@ -187,11 +206,3 @@ def blocks(steps: Sequence[int], losses: Sequence[Tensor]) -> tuple[list[int], T
             means.append(total / (step - since))
             since, total = step, torch.zeros_like(total)
     return ends, torch.stack(means)
-
-
-@torch.no_grad()
-def broken(head: SingleHead) -> SingleHead:
-    """Fill a head with NaN."""
-    for parameter in head.parameters():
-        parameter.fill_(math.nan)
-    return head

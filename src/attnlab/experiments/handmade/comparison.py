@@ -1,7 +1,9 @@
 """Comparisons of heads: score tables, weights and outputs are comparable, matrices are not."""
 
+import itertools
 import math
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -9,11 +11,11 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.design import Design, gauge_change, score_table
-from attnlab.experiments.handmade.cohorts import Cohort
+from attnlab.experiments.handmade.cohorts import Cohort, every_input
 from attnlab.experiments.handmade.config import NAME
 from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
-from attnlab.tasks.vectors import VectorTask
+from attnlab.tasks.vectors import PADDING, VectorTask
 
 _MOST_COMPARED = 20  # heads of a cohort
 _WIDEST = 9
@@ -23,7 +25,7 @@ _WIDEST = 9
 class Comparison:
     """A cohort compared with its design; each list has a number for each head.
 
-    raw: correlation of the entries of Km. table: correlation of the score tables. raw_among,
+    raw: correlation of the entries of Km, absolute. table: that of the score tables. raw_among,
     table_among: the same between each head and the next one. attention, largest_attention: mean and
     largest total variation distance (0: the same weights, 1: no common key) over all queries of all
     inputs. output: mean distance of the outputs.
@@ -41,62 +43,47 @@ class Comparison:
 def compare(design: Design, cohort: Cohort) -> Comparison:
     """Compare the learned heads of a task with the design (the finite ones, at most 20)."""
     task = design.task
-    hand = design.model()
-    heads = [SingleHead.from_matrices(*head.matrices()) for head in cohort.finite[:_MOST_COMPARED]]
-    tables = [score_table(head.matrices(), task).scores for head in (hand, *heads)]
-    keys = [head.matrices().Km for head in (hand, *heads)]
-    found = Comparison([], [], [], [], [], [], [])
-    wanted = _everything(hand, task)
-    for index, head in enumerate(heads, 1):
-        found.raw.append(_correlation(keys[0], keys[index]))
-        found.table.append(_correlation(tables[0], tables[index]))
-        if index > 1:
-            found.raw_among.append(_correlation(keys[index - 1], keys[index]))
-            found.table_among.append(_correlation(tables[index - 1], tables[index]))
-        got = _everything(head, task)
-        distance = torch.cat(
-            [(a - b).abs().sum(-1) / 2 for a, b in zip(wanted.weights, got.weights, strict=True)]
-        )
-        outputs = torch.cat(
-            [(a - b).abs().amax(-1) for a, b in zip(wanted.outputs, got.outputs, strict=True)]
-        )
-        found.attention.append(float(distance.mean()))
-        found.largest_attention.append(float(distance.max()))
-        found.output.append(float(outputs.mean()))
-    return found
+    learned = [
+        SingleHead.from_matrices(*head.matrices()) for head in cohort.finite[:_MOST_COMPARED]
+    ]
+    heads = [design.model(), *learned]
+    keys = [head.matrices().Km for head in heads]
+    tables = [score_table(head.matrices(), task).scores for head in heads]
+    (weights, outputs), *others = [_answers(head, task) for head in heads]
+    distances = [(weights - each).abs().sum(-1) / 2 for each, _ in others]
+    return Comparison(
+        raw=[abs(_correlation(keys[0], each)) for each in keys[1:]],
+        table=[_correlation(tables[0], each) for each in tables[1:]],
+        raw_among=[abs(_correlation(*pair)) for pair in itertools.pairwise(keys[1:])],
+        table_among=[_correlation(*pair) for pair in itertools.pairwise(tables[1:])],
+        attention=[float(each.mean()) for each in distances],
+        largest_attention=[float(each.max()) for each in distances],
+        output=[float((outputs - each).abs().amax(-1).mean()) for _, each in others],
+    )
 
 
-@dataclass(frozen=True)
-class CountingWay:
-    """Mean scores of a letter for itself, the same letter elsewhere, others and CLS; and values."""
+def counting_way(cohort: Cohort) -> dict[str, float]:
+    """Return how learned heads solve `unique`: their mean scores and values.
 
-    itself: float
-    likes: float
-    others: float
-    cls: float
-    letter_value: float
-    cls_value: float
-
-
-def counting_way(cohort: Cohort) -> CountingWay:
-    """Return the mean scores and values by which learned heads solve `unique`."""
-    found = []
+    Scores of a letter for itself, its likes (the same letter elsewhere), others and cls; and the
+    values of a letter and of CLS.
+    """
+    task = cohort.task
+    found: dict[str, list[float]] = {"itself": [], "likes": [], "others": [], "cls": []}
+    found |= {"letter_value": [], "cls_value": []}
     for head in cohort.finite:
         matrices = head.matrices()
-        table = score_table(matrices, cohort.task)
-        kinds: dict[str, list[float]] = {"itself": [], "likes": [], "others": [], "cls": []}
+        table = score_table(matrices, task)
         for query, row in zip(table.queries, table.scores.tolist(), strict=True):
             for key, score in zip(table.keys, row, strict=True):
                 if not math.isnan(score):
-                    kinds[_key_kind(query, key)].append(score)
+                    found[_key_kind(query, key)].append(score)
         assert matrices.pos is not None
-        letters = matrices.Vm[: cohort.task.input_dim]
-        positions = matrices.pos @ matrices.Vm[cohort.task.input_dim :]
-        letter_value = float(letters[: cohort.task.letters].mean() + positions[1:].mean())
-        cls_value = float(letters[cohort.task.letters] + positions[0])
-        scores = [math.fsum(each) / len(each) for each in kinds.values()]
-        found.append([*scores, letter_value, cls_value])
-    return CountingWay(*(math.fsum(each) / len(each) for each in zip(*found, strict=True)))
+        letters = matrices.Vm[: task.input_dim]
+        positions = matrices.pos @ matrices.Vm[task.input_dim :]
+        found["letter_value"].append(float(letters[: task.letters].mean() + positions[1:].mean()))
+        found["cls_value"].append(float(letters[task.letters] + positions[0]))
+    return {name: fmean(values) for name, values in found.items()}
 
 
 def _key_kind(query: str, key: str) -> str:
@@ -127,12 +114,12 @@ def gauge_effect(model: SingleHead, task: VectorTask, seed: int) -> GaugeEffect:
     turn, _ = torch.linalg.qr(torch.randn(size, size, dtype=torch.float64, generator=source))
     stretch = torch.rand(size, dtype=torch.float64, generator=source).mul(2).sub(1).exp()
     changed = gauge_change(matrices, turn * stretch)
-    before = _everything(SingleHead.from_matrices(*matrices), task)
-    after = _everything(SingleHead.from_matrices(*changed), task)
+    weights, outputs = _answers(SingleHead.from_matrices(*matrices), task)
+    new_weights, new_outputs = _answers(SingleHead.from_matrices(*changed), task)
     return GaugeEffect(
         float((changed.Km - matrices.Km).norm() / matrices.Km.norm()),
-        max(float((a - b).abs().max()) for a, b in zip(before.weights, after.weights, strict=True)),
-        max(float((a - b).abs().max()) for a, b in zip(before.outputs, after.outputs, strict=True)),
+        float((new_weights - weights).abs().max()),
+        float((new_outputs - outputs).abs().max()),
     )
 
 
@@ -166,35 +153,23 @@ def usual_failures(design: Design) -> int:
     |output - target| ≤ 1e-8 + 1e-3 |target| allows a thousandth for ones, but a hundred-millionth
     for zeros.
     """
-    task, model = design.task, design.model()
-    wrong = 0
-    for ids in task.inputs_by_length():
-        with torch.no_grad():
-            output = model(task.vectors(ids, torch.float64)).output
-        target = task.target(ids, torch.float64)
-        fits = (output - target).abs() <= 1e-8 + 1e-3 * target.abs()
-        wrong += int((~(fits.all(-1) | ~task.counted(ids)).all(-1)).sum())
-    return wrong
+    task = design.task
+    ids = every_input(task)
+    with torch.no_grad():
+        output = design.model()(task.vectors(ids, torch.float64), real=ids != PADDING).output
+    target = task.target(ids, torch.float64)
+    fits = ((output - target).abs() <= 1e-8 + 1e-3 * target.abs()).all(-1)
+    return int((~fits & task.counted(ids)).any(-1).sum())
 
 
-@dataclass(frozen=True)
-class _Everything:
-    """Weights and outputs of each query that counts, one tensor for each length."""
-
-    weights: list[Tensor]
-    outputs: list[Tensor]
-
-
-def _everything(model: SingleHead, task: VectorTask) -> _Everything:
-    found = _Everything([], [])
-    for ids in task.inputs_by_length():
-        with torch.no_grad():
-            answer = model(task.vectors(ids, torch.float64))
-        counted = task.counted(ids)
-        assert answer.weights is not None
-        found.weights.append(answer.weights.squeeze(1)[counted])
-        found.outputs.append(answer.output[counted])
-    return found
+def _answers(model: SingleHead, task: VectorTask) -> tuple[Tensor, Tensor]:
+    """Return the weights and outputs of each query that counts, over all inputs."""
+    ids = every_input(task)
+    counted = task.counted(ids)
+    with torch.no_grad():
+        found = model(task.vectors(ids, torch.float64), real=ids != PADDING)
+    assert found.weights is not None
+    return found.weights.squeeze(1)[counted], found.output[counted]
 
 
 def _correlation(first: Tensor, second: Tensor) -> float:

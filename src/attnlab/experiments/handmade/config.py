@@ -1,16 +1,17 @@
 """Every option of `handmade`: how exact the designs are, and how their counterparts learn."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from attnlab.configs import Config, Fields, option
+from attnlab.experiments.words import Words
+from attnlab.tasks.vectors import VectorRule
 from attnlab.train.config import TrainConfig
 
 NAME = "handmade"
+WORDS = Words(__package__)
 
-RULES = ("identity", "copy_first", "unique")
-
-RuleName = Literal["identity", "copy_first", "unique"]
+RULES = get_args(VectorRule)
 
 LearnedPositions = Literal["one_hot", "learned", "both"]
 
@@ -35,12 +36,12 @@ class HandmadeConfig(Config):
     positions: LearnedPositions = option(
         "both", "positions of learned heads: given as one-hot, learned too, or both"
     )
-    learned: RuleName = option("copy_first", "the task of the heads of a population (--seeds)")
+    learned: VectorRule = option("copy_first", "the task of the heads of a population (--seeds)")
     draws: int = option(
         200, "random heads on which NumPy and PyTorch are compared", low=1, high=100_000
     )
 
-    def train_config(self, *, evaluate_every: int | None = None) -> TrainConfig:
+    def train_config(self) -> TrainConfig:
         """Return the config of the training: plain gradient descent at a constant rate.
 
         Evaluated only at the end, a training leaves the last weights.
@@ -51,5 +52,5 @@ class HandmadeConfig(Config):
             learning_rate=self.learning_rate,
             final_share=1.0,
             clip=1e9,
-            evaluate_every=self.steps if evaluate_every is None else evaluate_every,
+            evaluate_every=self.steps,
         )

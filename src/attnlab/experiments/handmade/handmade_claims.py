@@ -1,19 +1,20 @@
 """The claims about the designs, about learned heads, and about the two compared."""
 
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import torch
 
-from attnlab.core.stats import mean_interval, share_interval
+from attnlab.core.stats import share_interval
 from attnlab.design import Design, Proof, check_record, prove
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.experiments.handmade.comparison import Comparison, gauge_effect, largest_difference
-from attnlab.experiments.handmade.config import HandmadeConfig
+from attnlab.experiments.handmade.config import WORDS, HandmadeConfig
+from attnlab.experiments.words import Numbers
 from attnlab.models.parameters import count_from_config, count_from_model
 
 WRONG_GAP = 5.7
@@ -55,148 +56,105 @@ def wrong_design(design: Design) -> Design:
     return design.with_gap(min(WRONG_GAP, 0.9 * design.gap))
 
 
-def evaluate_claims(
-    config: HandmadeConfig,
-    proved: Mapping[str, Proved],
-    wrong: Proof,
-    cohorts: Sequence[Cohort],
-    comparisons: Sequence[Comparison],
-    record: Mapping[str, Any],
-    seed: int,
-) -> list[Claim]:
+@dataclass(frozen=True)
+class HandmadeResult:
+    """All that a run has designed, proved, learned and compared.
+
+    wrong: the proof of the wrong design. record: the submission record.
+    """
+
+    config: HandmadeConfig
+    seed: int
+    proved: Mapping[str, Proved]
+    wrong: Proof
+    cohorts: Sequence[Cohort]
+    comparisons: Sequence[Comparison]
+    record: Mapping[str, Any]
+
+
+def evaluate_claims(result: HandmadeResult) -> list[Claim]:
     """Evaluate the claims about designs and learned heads."""
+    largest = largest_difference(result.config.draws, result.seed)
+    proofs = list(result.proved.values())
+    smaller = [each.smaller for each in proofs]
+    problems = check_record(json.loads(json.dumps(result.record)))
+    numbers: Numbers = {
+        "exact": _EXACT,
+        "draws": result.config.draws,
+        "largest": largest,
+        "smaller": smaller,
+        "gap": wrong_design(result.proved["identity"].design).gap,
+        "wrong": result.wrong,
+        "problems": problems,
+        "num_values": len(result.record["values"]),
+        "num_designs": len(result.record["designs"]),
+    }
+    refuted = {
+        "no_smaller_gain": not any(proof.holds for proof in smaller),
+        "wrong_design_refuted": not result.wrong.holds and result.wrong.counterexample is not None,
+    }
     return [
-        _same_function(config.draws, seed),
-        *(_proved(each) for each in proved.values()),
-        _tight(proved.values()),
-        _refuted(proved["identity"].design, wrong),
-        *(_learned(cohort) for cohort in cohorts),
-        _gauge(proved, cohorts, seed),
-        _agreement(cohorts, comparisons),
-        _counted(proved.values(), cohorts),
-        _record(record),
+        *WORDS.claims(numbers, {"same_function": largest <= _EXACT}),
+        *map(_proved, proofs),
+        *WORDS.claims(numbers, refuted),
+        *map(_learned, result.cohorts),
+        *_gauge(proofs, result.cohorts, result.seed),
+        *_agreement(result.cohorts, result.comparisons),
+        *_counted(proofs, result.cohorts),
+        *WORDS.claims(numbers, {"record_checks": not problems}),
     ]
 
 
 def evaluate_learned_claims(cohort: Cohort, comparison: Comparison, seed: int) -> list[Claim]:
     """Evaluate the claims about learned heads alone."""
-    claims = [_learned(cohort), _gauge({}, [cohort], seed), _counted([], [cohort])]
+    claims = [_learned(cohort), *_gauge([], [cohort], seed), *_counted([], [cohort])]
     if _is_comparable(cohort):
-        claims.append(_agreement([cohort], [comparison]))
+        claims += _agreement([cohort], [comparison])
     return claims
-
-
-def _same_function(draws: int, seed: int) -> Claim:
-    largest = largest_difference(draws, seed)
-    return Claim(
-        "same_function",
-        "the readable NumPy head and the PyTorch one compute the same outputs, float64: "
-        f"{draws:,} random heads, half of them with positions, at every length from 1 to the "
-        "longest",
-        f"at most {largest:.1e} apart",
-        f"{_EXACT:g}",
-        largest <= _EXACT,
-    )
 
 
 def _proved(each: Proved) -> Claim:
     proof = each.proof
-    single = "holds" if each.single.holds else f"fails on {each.single.failures:,}"
-    return Claim(
-        f"proved_{proof.task}",
-        f"the {proof.task} design puts every output within {proof.tolerance:g} of its target on "
-        "every input there is, by more than rounding can change",
-        f"{proof.inputs - proof.failures:,}/{proof.inputs:,}, margin {proof.margin:.1e}, rounding "
-        f"at most {proof.rounding:.0e} (float32: {single}), sha256 {proof.digest[:12]}…",
-        f"{proof.inputs:,}/{proof.inputs:,}",
-        proof.holds and proof.is_sure,
-    )
-
-
-def _tight(proved: Iterable[Proved]) -> Claim:
-    smaller = [each.smaller for each in proved]
-    return Claim(
-        "no_smaller_gain",
-        "the gains are no larger than needed: with a gain 1 % smaller each design fails for "
-        "some input",
-        ", ".join(f"{proof.task} {proof.failures:,} of {proof.inputs:,} fail" for proof in smaller),
-        "at least 1 each",
-        all(not proof.holds for proof in smaller),
-    )
-
-
-def _refuted(design: Design, wrong: Proof) -> Claim:
-    first = wrong.counterexample
-    return Claim(
-        "wrong_design_refuted",
-        f"an identity design whose gap is only {wrong_design(design).gap:.3g} is refuted, "
-        "with a first counter-example",
-        "nothing found"
-        if first is None
-        else f"{wrong.failures:,} of {wrong.inputs:,} fail; first {first}",
-        "at least 1 fails",
-        not wrong.holds and first is not None,
-    )
+    texts = WORDS.texts("claim.proved", {"proof": proof, "single": each.single})
+    return Claim(f"proved_{proof.task}", **texts, passed=proof.holds and proof.is_sure)
 
 
 def _learned(cohort: Cohort) -> Claim:
     least = _LEAST_SHARE.get((cohort.task.rule, cohort.has_learned_positions), 0.99)
-    total = len(cohort.heads)
-    mean = math.fsum(cohort.shares) / total
-    success = share_interval(cohort.num_perfect, total)
-    return Claim(
-        cohort.name,
-        f"the same head learns {cohort.title}: the share of all {cohort.task.num_inputs:,} inputs "
-        f"whose every output is nearest to the right target, mean of {total} seeds",
-        f"{mean:.2%}; {cohort.num_perfect} of {total} seeds get every input right "
-        f"(95 %: {success.low:.0%} to {success.high:.0%})",
-        f"at least {least:.0%}",
-        mean >= least,
-    )
+    total, mean = len(cohort.heads), fmean(cohort.shares)
+    numbers: Numbers = {
+        "title": cohort.title,
+        "num_inputs": cohort.task.num_inputs,
+        "total": total,
+        "mean": mean,
+        "perfect": cohort.num_perfect,
+        "success": share_interval(cohort.num_perfect, total),
+        "least": least,
+    }
+    return Claim(cohort.name, **WORDS.texts("claim.learned", numbers), passed=mean >= least)
 
 
-def _gauge(proved: Mapping[str, Proved], cohorts: Sequence[Cohort], seed: int) -> Claim:
-    models = [(each.design.model(), each.design.task) for each in proved.values()]
+def _gauge(proved: Sequence[Proved], cohorts: Sequence[Cohort], seed: int) -> list[Claim]:
+    models = [(each.design.model(), each.design.task) for each in proved]
     models += [(head, cohort.task) for cohort in cohorts for head in cohort.finite[:1]]
     effects = [gauge_effect(model, task, seed) for model, task in models]
-    least_raw = min(effect.raw for effect in effects)
-    is_same = all(effect.weights <= _EXACT and effect.outputs <= _EXACT for effect in effects)
-    return Claim(
-        "only_the_product_counts",
-        f"Km R and Qm R⁻ᵀ with a random R are other matrices of the same head: {len(effects)} "
-        "heads, all inputs",
-        f"Km changed by {least_raw:.0%} or more, weights by at most "
-        f"{max(e.weights for e in effects):.1e}, outputs by at most "
-        f"{max(e.outputs for e in effects):.1e}",
-        f"Km by at least 10%, the others by at most {_EXACT:g}",
-        is_same and least_raw >= 0.1,
-    )
+    least_raw = min(each.raw for each in effects)
+    is_same = all(each.weights <= _EXACT and each.outputs <= _EXACT for each in effects)
+    numbers: Numbers = {"exact": _EXACT, "effects": effects}
+    return WORDS.claims(numbers, {"only_the_product_counts": is_same and least_raw >= 0.1})
 
 
-def _agreement(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> Claim:
-    found = [
-        (
-            cohort.title,
-            f"{sum(value >= _LEAST_CORRELATION for value in each.table)} of {len(each.table)} "
-            "heads reach the bound",
-            mean_interval(each.table).value,
-            mean_interval([abs(value) for value in each.raw]).value,
-        )
+def _agreement(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> list[Claim]:
+    comparable = {
+        cohort.title: each
         for cohort, each in zip(cohorts, comparisons, strict=True)
         if _is_comparable(cohort) and each.table
-    ]
-    return Claim(
-        "agree_where_it_can_be_known",
-        "the score tables of designed and learned heads correlate, in the mean over heads, "
-        "although the entries of Km hardly do",
-        "; ".join(
-            f"{title} {table:.3f}, {heads} (Km {raw:.2f})" for title, heads, table, raw in found
-        )
-        or "nothing to compare",
-        f"at least {_LEAST_CORRELATION}, and above that of Km",
-        bool(found)
-        and all(table >= _LEAST_CORRELATION and table > raw for _, _, table, raw in found),
-    )
+    }
+    means = [(fmean(each.table), fmean(each.raw)) for each in comparable.values()]
+    agree = [table >= _LEAST_CORRELATION and table > raw for table, raw in means]
+    numbers: Numbers = {"mean": fmean, "comparable": comparable, "least": _LEAST_CORRELATION}
+    passed = {"agree_where_it_can_be_known": bool(agree) and all(agree)}
+    return WORDS.claims(numbers, passed)
 
 
 def _is_comparable(cohort: Cohort) -> bool:
@@ -204,29 +162,9 @@ def _is_comparable(cohort: Cohort) -> bool:
     return cohort.task.rule != "unique" and not cohort.has_learned_positions
 
 
-def _counted(proved: Iterable[Proved], cohorts: Sequence[Cohort]) -> Claim:
+def _counted(proved: Sequence[Proved], cohorts: Sequence[Cohort]) -> list[Claim]:
     models = [*(each.design.model() for each in proved), *(cohort.heads[0] for cohort in cohorts)]
-    by_model = [count_from_model(model) for model in models]
-    by_config = [count_from_config(model.config) for model in models]
-    return Claim(
-        "parameters_counted",
-        f"the parameters of each part of {len(models)} heads, counted by arithmetic, are "
-        "those the models hold",
-        ", ".join(str(sum(counts.values())) for counts in by_model),
-        ", ".join(str(sum(counts.values())) for counts in by_config),
-        by_model == by_config,
-    )
-
-
-def _record(record: Mapping[str, Any]) -> Claim:
-    problems = check_record(json.loads(json.dumps(record)))
-    return Claim(
-        "record_checks",
-        "the submission record, read back from JSON, is confirmed from nothing but itself: its "
-        "values by the NumPy reference, its designs by new proofs",
-        problems[0]
-        if problems
-        else f"{len(record['values'])} values and {len(record['designs'])} proofs confirmed",
-        "no difference",
-        not problems,
-    )
+    held = [count_from_model(model) for model in models]
+    counted = [count_from_config(model.config) for model in models]
+    numbers = {"held": held, "counted": counted}
+    return WORDS.claims(numbers, {"parameters_counted": held == counted})

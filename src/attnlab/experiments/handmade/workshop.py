@@ -1,8 +1,8 @@
 """`handmade` from start to finish: design, prove, refute, learn, compare, make claims."""
 
 import json
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,7 +12,6 @@ from attnlab.design import Design, design_for, prove, submission_record
 from attnlab.errors import WrongUsage
 from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
 from attnlab.experiments.handmade.cohorts import (
-    Cohort,
     blocks,
     cohort_of,
     initial_head,
@@ -22,8 +21,9 @@ from attnlab.experiments.handmade.cohorts import (
     train_cohort,
 )
 from attnlab.experiments.handmade.comparison import compare
-from attnlab.experiments.handmade.config import NAME, RULES, HandmadeConfig
+from attnlab.experiments.handmade.config import NAME, RULES, WORDS, HandmadeConfig
 from attnlab.experiments.handmade.handmade_claims import (
+    HandmadeResult,
     evaluate_claims,
     evaluate_learned_claims,
     prove_design,
@@ -51,7 +51,7 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
         proved = {rule: prove_design(design) for rule, design in designs.items()}
         wrong = prove(wrong_design(designs["identity"]))
         cohorts = [
-            _learned(design, config, context, is_learned)
+            train_cohort(design, config, context, has_learned_positions=is_learned)
             for design in designs.values()
             for is_learned in _kinds(design, config)
         ]
@@ -61,26 +61,18 @@ def run(config: HandmadeConfig, context: Run) -> Findings:
             comparisons.append(compare(designs[cohort.task.rule], cohort))
             context.step(len(comparisons), len(cohorts))
         record = submission_record(SingleHead, list(designs.values()))
-        claims = evaluate_claims(config, proved, wrong, cohorts, comparisons, record, context.seed)
-        content = make_content(
-            config, context.seed, model, proved, wrong, cohorts, comparisons, record
-        )
-    models: dict[str, torch.nn.Module] = {
-        rule: design.model() for rule, design in designs.items() if rule != "copy_first"
-    }
+        result = HandmadeResult(config, context.seed, proved, wrong, cohorts, comparisons, record)
+        claims, content = evaluate_claims(result), make_content(result)
+    models = {rule: designs[rule].model() for rule in ("identity", "unique")}
     models |= {cohort.name: cohort.finite[0] for cohort in cohorts if cohort.finite}
     submission = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    return Findings(
-        model, claims, content, models=models, files={"submission.json": submission.encode()}
-    )
+    files = {"submission.json": submission.encode()}
+    return Findings(model, claims, content, models=models, files=files)
 
 
 def prompt_words(config: HandmadeConfig) -> str:
     """Describe the texts that the model answers."""
-    return (
-        "letters A to C for the head that copies the first, such as CAB, or a task and letters: "
-        f"{', '.join(RULES)}"
-    )
+    return WORDS.text("prompt", {"rules": RULES})
 
 
 def ask(
@@ -102,40 +94,27 @@ def ask(
     design = design_for(rule, config.tolerance)
     task = design.task
     ids = task.parse(letters)
-    x = task.vectors(ids.unsqueeze(0), next(model.parameters()).dtype)
-    answers = ("repeated", "once") if rule == "unique" else task.names[: task.letters]
     head = model if rule == own else design.model()
+    x = task.vectors(ids.unsqueeze(0), next(head.parameters()).dtype)
     counted = task.counted(ids)
     target = task.target(ids.unsqueeze(0))[0][counted]
-    right = (target[:, 0] > 0).int() if rule == "unique" else target.argmax(-1)
+    answers, right = task.names[: task.letters], target.argmax(-1)
+    if rule == "unique":
+        answers, right = ("repeated", "once"), (target[:, 0] > 0).int()
     expected = [answers[place] for place in right.tolist()]
-    return Vectors(
-        head,
-        x.to(next(head.parameters()).dtype),
-        task.tokens(ids),
-        answers,
-        counted.tolist(),
-        expected=expected,
-    )
+    return Vectors(head, x, task.tokens(ids), answers, counted.tolist(), expected=expected)
 
 
 def describe_problem(config: HandmadeConfig) -> ProblemDescription:
     """Describe what the head learns, and when it counts as solved."""
     design, has_learned_positions = _trained_design(config)
-    positions = ""
-    if design.pos is not None:
-        positions = f", positions {'learned too' if has_learned_positions else 'given'}"
-    what = (
-        f"the task {config.learned} (one head that learns it{positions}; the designed ones are "
-        "not trained)"
-    )
-    meanings = (
-        ("accuracy", "The share of inputs whose every output is right."),
-        ("error", "The mean error of an output, over all inputs."),
-    )
-    return ProblemDescription(
-        what, "every output of every input right at one evaluation", "mean squared error", meanings
-    )
+    numbers = {
+        "rule": config.learned,
+        "has_positions": design.pos is not None,
+        "has_learned_positions": has_learned_positions,
+    }
+    meanings = tuple(WORDS.texts("meanings").items())
+    return ProblemDescription(**WORDS.texts("problem", numbers), meanings=meanings)
 
 
 def problem(configs: Sequence[HandmadeConfig], seeds_: Sequence[int]) -> Problem:
@@ -145,7 +124,7 @@ def problem(configs: Sequence[HandmadeConfig], seeds_: Sequence[int]) -> Problem
     members = [
         Member(
             initial_head(design, has_learned_positions, seed, 0),
-            config.train_config(evaluate_every=min(_JUDGED_EVERY, config.steps)),
+            replace(config.train_config(), evaluate_every=min(_JUDGED_EVERY, config.steps)),
             make_draw(design.task, seed, 0),
             judge,
         )
@@ -165,9 +144,8 @@ def conclude(model: nn.Module, trained: Trained, config: HandmadeConfig, context
     cohort = cohort_of(design.task, [model], steps, losses)
     comparison = compare(design, cohort)
     claims = evaluate_learned_claims(cohort, comparison, context.seed)
-    return Findings(
-        model, claims, make_learned_content(config, context.seed, design, cohort, comparison)
-    )
+    content = make_learned_content(config, context.seed, design, cohort, comparison)
+    return Findings(model, claims, content)
 
 
 def _trained_design(config: HandmadeConfig) -> tuple[Design, bool]:
@@ -181,24 +159,3 @@ def _kinds(design: Design, config: HandmadeConfig) -> list[bool]:
     if design.pos is None:
         return [False]
     return {"one_hot": [False], "learned": [True], "both": [False, True]}[config.positions]
-
-
-def _learned(
-    design: Design, config: HandmadeConfig, context: Run, has_learned_positions: bool
-) -> Cohort:
-    kind = ""
-    if design.pos is not None:
-        kind = f", {'learned' if has_learned_positions else 'one-hot'} positions"
-    context.stage(f"{design.name}{kind}, {config.seeds} seeds")
-    cohort = train_cohort(design, config, context, has_learned_positions=has_learned_positions)
-    for step, losses in zip(cohort.steps, cohort.losses.tolist(), strict=True):
-        loss = math.fsum(losses) / len(losses)
-        context.record(
-            {
-                "step": step,
-                "task": design.name,
-                "learned_positions": has_learned_positions,
-                "loss": loss if math.isfinite(loss) else None,
-            }
-        )
-    return cohort

@@ -7,31 +7,4 @@ each sample, so that they must be read; a set of single words cannot hold them, 
 to write them can.
 """
 
-from attnlab.experiments.lookup.config import NAME, LookupConfig
-from attnlab.experiments.lookup.lookup import (
-    VARYING,
-    ask,
-    conclude,
-    describe_problem,
-    problem,
-    prompt_words,
-    run,
-)
-
-__all__ = [
-    "NAME",
-    "SUMMARY",
-    "VARYING",
-    "LookupConfig",
-    "ask",
-    "conclude",
-    "describe_problem",
-    "problem",
-    "prompt_words",
-    "run",
-]
-
-SUMMARY = (
-    "an encoder–decoder looks facts up by content, in any order, and shows what it takes to read "
-    "new ones"
-)
+from attnlab.experiments.lookup.config import LookupConfig as LookupConfig

@@ -1,10 +1,12 @@
 """Every option of `lookup`: the parts, the models, the training."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self, get_args
 
 from attnlab.configs import Config, Fields, option
 from attnlab.errors import WrongUsage
+from attnlab.experiments.words import Words
 from attnlab.models.config import PositionKind
 from attnlab.models.encoder_decoder import EncoderDecoderConfig
 from attnlab.parts.blocks import NormPlace
@@ -14,6 +16,7 @@ from attnlab.tasks.recall import MOST_FACTS, RecallTask, Variant
 from attnlab.train.config import TrainConfig
 
 NAME = "lookup"
+WORDS = Words(__package__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,14 +113,12 @@ class LookupConfig(Config):
         self.model_config(encoder_positions=self.control_positions)
         if self.control_positions == "none":
             raise WrongUsage(
-                "control_positions must be positions, since the control must see the order; got "
-                "none."
+                "control_positions must not be none, since the control must see the order."
             )
-        for variant in self.variants:
-            self.recall_model_config(variant)
-            self.recall_task(variant).sample_training(
-                self.recall_batch_size, generator(0, NAME, "probe")
-            )
+        for config in self.readers:
+            config.recall_model_config()
+            task = config.recall_task()
+            task.sample_training(self.recall_batch_size, generator(0, NAME, "probe"))
 
     @property
     def has_fixed(self) -> bool:
@@ -125,12 +126,18 @@ class LookupConfig(Config):
         return self.part != "recall"
 
     @property
-    def variants(self) -> tuple[Variant, ...]:
-        """The variants of in-context look-up that are part of the run."""
+    def readers(self) -> Sequence[Self]:
+        """The same config for each variant of in-context look-up that is part of the run."""
         if self.part == "fixed":
             return ()
-        every: tuple[Variant, ...] = ("loose", "bound", "ordered")
-        return tuple(each for each in every if self.variant in ("all", each))
+        if self.variant != "all":
+            return (self,)
+        return [replace(self, variant=each) for each in get_args(Variant)]
+
+    @property
+    def reader_variant(self) -> Variant:
+        """The variant; of all of them, the one whose model answers facts that a person types."""
+        return "bound" if self.variant == "all" else self.variant
 
     def model_config(self, *, encoder_positions: PositionKind = "none") -> EncoderDecoderConfig:
         """Return the config of a model of the fixed table."""
@@ -158,23 +165,24 @@ class LookupConfig(Config):
             clip=1e9,
         )
 
-    def recall_task(self, variant: Variant, *, num_facts: int | None = None) -> RecallTask:
+    def recall_task(self) -> RecallTask:
         """Return the task of in-context look-up."""
         return RecallTask(
-            variant,
-            num_facts=self.recall_facts if num_facts is None else num_facts,
+            self.reader_variant,
+            num_facts=self.recall_facts,
             num_keys=self.recall_keys,
             num_values=self.recall_values,
             held_out_every=self.recall_held_out,
         )
 
-    def recall_model_config(self, variant: Variant) -> EncoderDecoderConfig:
+    def recall_model_config(self) -> EncoderDecoderConfig:
         """Return the config of an in-context look-up model; only `ordered` has positions."""
-        task = self.recall_task(variant)
-        positions = self.recall_positions if variant == "ordered" else "none"
+        task, positions, length = self.recall_task(), self.recall_positions, 2 * self.recall_facts
+        if task.variant != "ordered":
+            positions, length = "none", 2 * MOST_FACTS
         return EncoderDecoderConfig(
             vocab_size=len(task.vocabulary),
-            max_length=task.source_length if variant == "ordered" else 2 * MOST_FACTS,
+            max_length=length,
             d_model=self.recall_d_model,
             num_heads=self.recall_heads,
             num_layers=self.recall_layers,

@@ -3,7 +3,7 @@
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -11,32 +11,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.experiments.experiment import MetricLine, Run
+from attnlab.draw.numbers import plural
+from attnlab.experiments.experiment import MetricLine, Problem, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
+from attnlab.experiments.lookup.trainer import train_problem
 from attnlab.look.causality import largest_change, largest_leak
 from attnlab.look.recording import record
 from attnlab.models.config import PositionKind
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.tasks import lookup as task
-from attnlab.train import Evaluation, Trained
-from attnlab.train import Member as Learner
+from attnlab.train import Evaluation, Member, Trained
 from attnlab.train.loop import Draw
 
 KINDS = ("key", "value", "other words", "padding")
 """The kinds of source tokens that a head attends to."""
-
-_CHUNK = 2_000  # samples decoded at once
-
-
-@dataclass(frozen=True)
-class Member:
-    """One model: its number, its own data, and its training (None if that diverged)."""
-
-    number: int
-    model: EncoderDecoder
-    split: task.Split
-    trained: Trained | None
 
 
 @dataclass(frozen=True)
@@ -78,6 +67,34 @@ class Probed(NamedTuple):
     other: int
 
 
+@dataclass(frozen=True)
+class TableModel:
+    """One trained model, and what was measured of it.
+
+    number: of its seed and data. metrics: of its training; none if that diverged.
+    """
+
+    number: int
+    model: EncoderDecoder
+    split: task.Split
+    metrics: Sequence[MetricLine]
+    scrambled: Scrambled
+    masses: Masses
+
+
+@dataclass(frozen=True)
+class FixedTable:
+    """The models of the fixed table, their controls, and how the models answer mismatched pairs."""
+
+    models: list[TableModel]
+    controls: list[TableModel]
+    probed: list[Probed]
+
+    def weights_on(self, kind: int) -> list[float]:
+        """Return each model's mean weight over its heads on one of `KINDS`, at `[SOS]`."""
+        return [float(each.masses.mean[:, 0, kind].mean()) for each in self.models]
+
+
 def build_model(
     config: LookupConfig, seed: int, index: int = 0, *, encoder_positions: PositionKind = "none"
 ) -> EncoderDecoder:
@@ -91,16 +108,38 @@ def split_of(config: LookupConfig, seed: int, index: int = 0) -> task.Split:
     return task.make_split(config.samples, seeds.generator(seed, NAME, "data", index))
 
 
-def learner(model: EncoderDecoder, config: LookupConfig, seed: int, index: int = 0) -> Learner:
+def learner(model: EncoderDecoder, config: LookupConfig, seed: int, index: int = 0) -> Member:
     """Make the member that trains one model."""
-    split = split_of(config, seed, index)
-    draw = _make_draw(split.train, config, seed, index, reads_sets=_reads_sets(model))
-    return Learner(
-        model,
-        config.train_config(),
-        draw,
-        _make_evaluation(split.validation, reads_sets=_reads_sets(model)),
+    split, reads_sets = split_of(config, seed, index), _reads_sets(model)
+    draw = _make_draw(split.train, config, seed, index, reads_sets=reads_sets)
+    judge = _make_evaluation(split.validation, reads_sets=reads_sets)
+    return Member(model, config.train_config(), draw, judge)
+
+
+def problem_of(config: LookupConfig, members: list[Member]) -> Problem:
+    """Make the problem that members learn.
+
+    A training ends after `patience` epochs in a row with every validation sample right.
+    """
+    patience = config.patience
+
+    def stop(evaluations: Sequence[Evaluation]) -> bool:
+        last = evaluations[-patience:] if patience else []
+        return len(last) == patience and all(map(_is_solved, last))
+
+    words = range(1, task.all_sources().shape[1] + 1)
+    return Problem(
+        members,
+        make_loss(config, reads_sets=_reads_sets(members[0].model)),
+        stop if patience else None,
+        _is_solved,
+        positions=("start", "answer"),
+        sources=[f"word {number}" for number in words],
     )
+
+
+def _is_solved(evaluation: Evaluation) -> bool:
+    return evaluation.figures["accuracy"] == 1.0
 
 
 def make_loss(config: LookupConfig, *, reads_sets: bool) -> Callable[..., Tensor]:
@@ -110,76 +149,58 @@ def make_loss(config: LookupConfig, *, reads_sets: bool) -> Callable[..., Tensor
     the counts of three rows, with the same gradient but for rounding; a model with positions is
     given the rows themselves.
     """
+    if not reads_sets:
+        return lambda model, source, given, wanted: _mean_loss(
+            model, task.Batch(source, source != task.PAD, given, wanted, given != task.PAD)
+        )
     rows = task.make_batch(_sets(), length=config.pad_to)
-    if reads_sets:
-        return lambda model, times: _mean_loss(model, rows, times)
-    # The same for every source.
-    source_real, target_real = rows.source_real[:1], rows.target_real[:1]
-
-    def loss(model: nn.Module, source: Tensor, given: Tensor, wanted: Tensor) -> Tensor:
-        real = source_real.expand(len(source), -1), target_real.expand(len(source), -1)
-        return _mean_loss(model, task.Batch(source, real[0], given, wanted, real[1]))
-
-    return loss
+    return lambda model, times: _mean_loss(model, rows, times)
 
 
-def stop_after(patience: int | None) -> Callable[[Sequence[Evaluation]], bool] | None:
-    """Return what ends a training: so many epochs in a row with every validation sample right."""
-    if patience is None:
-        return None
-    return lambda evaluations: (
-        len(evaluations) >= patience
-        and all(each.figures["accuracy"] == 1.0 for each in evaluations[-patience:])
-    )
-
-
-def train_members(
-    config: LookupConfig,
-    context: Run,
-    name: str,
-    models: list[EncoderDecoder],
-    *,
-    patience: int | None,
-    first: int = 0,
-) -> list[Member]:
-    """Train models side by side, each on a data set of its own.
-
-    They are counted from `first`; the metrics of that one are recorded under `name`.
+def train(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedTable:
+    """Train `main`, further models and the controls, each on data of its own, and measure them.
 
     Raises:
         NotFinite: the training of every model diverged.
     """
-    learners = [
-        learner(model, config, context.seed, index) for index, model in enumerate(models, first)
+    seed = context.seed
+    others = [build_model(config, seed, index) for index in range(1, config.seeds)]
+    told = [
+        build_model(config, seed, index, encoder_positions=config.control_positions)
+        for index in range(config.control_seeds)
     ]
-
-    def record(member: int, line: MetricLine) -> None:
-        if member == 0:
-            context.record({"model": name, **line})
-
-    loss = make_loss(config, reads_sets=_reads_sets(models[0]))
-    found = context.train(
-        name, learners, loss, stop=stop_after(patience), record=record, num_threads=1
-    )
-    return [
-        Member(index, model, split_of(config, context.seed, index), trained)
-        for index, (model, trained) in enumerate(zip(models, found.members, strict=True), first)
-    ]
-
-
-@dataclass(frozen=True)
-class FixedFound:
-    """The models of the fixed table and their controls, with what was measured."""
-
-    members: list[Member]
-    scrambled: list[Scrambled]
-    masses: list[Masses]
-    controls: list[Member]
-    controls_scrambled: list[Scrambled]
-    probed: list[Probed]
+    own = replace(config, patience=config.own_patience)
+    more = f"the same table, {len(others)} more {plural(len(others), 'seed')}"
+    trained: list[Trained | None] = []
+    for name, stage, how, models, first in (
+        ("fixed", "a fixed table, this run's model", own, [main], 0),
+        ("fixed-others", more, config, others, 1),
+        ("fixed-control", "the control, with positions", config, told, 0),
+    ):
+        if models:
+            context.stage(stage)
+            members = [learner(each, how, seed, at) for at, each in enumerate(models, first)]
+            trained += train_problem(context, name, problem_of(how, members), name)
+    context.stage("every order of every source")
+    found = []
+    numbers = [*range(config.seeds), *range(config.control_seeds)]
+    for number, model, result in zip(numbers, [main, *others, *told], trained, strict=True):
+        found.append(measure(config, seed, number, model, result))
+        context.step(len(found), len(numbers))
+    return FixedTable(found[: config.seeds], found[config.seeds :], probe([main, *others]))
 
 
-def _reads_sets(model: EncoderDecoder) -> bool:
+def measure(
+    config: LookupConfig, seed: int, number: int, model: EncoderDecoder, trained: Trained | None
+) -> TableModel:
+    """Scramble the sources of a trained model, and see where its attention goes."""
+    split, metrics = split_of(config, seed, number), trained.metrics if trained else []
+    masses = measure_masses(model, split.test)
+    return TableModel(number, model, split, metrics, scramble(model), masses)
+
+
+def _reads_sets(model: nn.Module) -> bool:
+    assert isinstance(model, EncoderDecoder)
     return model.config.encoder_positions == "none"
 
 
@@ -260,21 +281,19 @@ def _mean_loss(model: nn.Module, batch: task.Batch, times: Tensor | None = None)
 
 
 @torch.no_grad()
-def greedy_decode(model: EncoderDecoder, sources: Tensor, *, real: Tensor | None = None) -> Tensor:
+def greedy_decode(model: EncoderDecoder, sources: Tensor) -> Tensor:
     """Decode each source until `[EOS]`: (batch, length) -> (batch, at most 9), without `[SOS]`."""
     start = torch.full((len(sources), 1), task.SOS)
-    predictor = model.conditioned(sources, real=real)
+    predictor = model.conditioned(sources)
     return generate(predictor, start, task.MAX_LENGTH - 1, stop=task.EOS).tokens[:, 1:]
 
 
 def is_right(model: EncoderDecoder, sources: Tensor) -> Tensor:
     """Which sources are decoded exactly right, the value and then `[EOS]`? (batch,) boolean."""
-    found = []
-    for part in sources.split(_CHUNK):  # type: ignore[no-untyped-call]
-        decoded, wanted = greedy_decode(model, part), task.target_output(task.answer(part))
-        same = decoded[:, : wanted.shape[1]] == wanted[:, : decoded.shape[1]]
-        found.append(same.all(-1) & (decoded.shape[1] >= wanted.shape[1]))
-    return torch.cat(found)
+    rows, places = torch.unique(sources, dim=0, return_inverse=True)
+    decoded, wanted = greedy_decode(model, rows), task.target_output(task.answer(rows))
+    same = decoded[:, : wanted.shape[1]] == wanted[:, : decoded.shape[1]]
+    return (same.all(-1) & (decoded.shape[1] >= wanted.shape[1]))[places]
 
 
 def probe(models: list[EncoderDecoder]) -> list[Probed]:

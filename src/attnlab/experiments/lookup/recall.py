@@ -1,17 +1,16 @@
 """In-context look-up: models that read facts that are new in every sample, in three variants."""
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import Problem, Run
 from attnlab.experiments.lookup.config import NAME, LookupConfig
+from attnlab.experiments.lookup.trainer import train_problem
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.tasks.recall import Facts, RecallTask, Variant
 from attnlab.train import Evaluation, Member, Trained
@@ -49,16 +48,21 @@ class Recalled:
     by_facts: dict[int, list[float]]
     pairs: Tensor
     asked_held_out: Tensor
-    steps: int
-    samples: int
+
+    @property
+    def steps(self) -> int:
+        """The steps of the longest training."""
+        return max(_num_steps(each) for each in self.trained)
 
 
-def build_recall_model(
-    config: LookupConfig, variant: Variant, seed: int, index: int = 0
-) -> EncoderDecoder:
+def _num_steps(trained: Trained) -> int:
+    return int(trained.metrics[-1]["step"])
+
+
+def build_model(config: LookupConfig, seed: int, index: int = 0) -> EncoderDecoder:
     """Make one model with its initial weights."""
-    with seeds.isolated(seed, NAME, "recall", variant, index):
-        model = EncoderDecoder(config.recall_model_config(variant))
+    with seeds.isolated(seed, NAME, "recall", config.reader_variant, index):
+        model = EncoderDecoder(config.recall_model_config())
     with torch.no_grad():
         for stack in (model.encoder, model.decoder):
             for parameter in stack.embedding.parameters():
@@ -66,57 +70,61 @@ def build_recall_model(
     return model
 
 
-def recall_learner(
-    model: EncoderDecoder, config: LookupConfig, variant: Variant, seed: int, index: int = 0
-) -> Member:
+def learner(model: EncoderDecoder, config: LookupConfig, seed: int, index: int = 0) -> Member:
     """Make the member that trains one model; all of one seed are evaluated on the same facts."""
-    draw = make_recall_draw(config, variant, seed, index)
-    judge = make_recall_evaluation(config, variant, seed)
+    draw, judge = make_draw(config, seed, index), make_evaluation(config, seed)
     return Member(model, config.recall_train_config(), draw, judge)
 
 
-def train_variant(
-    config: LookupConfig, variant: Variant, context: Run, models: list[EncoderDecoder]
-) -> Recalled:
-    """Train models, and evaluate each on new facts.
+def problem_of(config: LookupConfig, members: list[Member]) -> Problem:
+    """Make the problem that members learn; a training ends when its model has solved it."""
+
+    def stop(evaluations: Sequence[Evaluation]) -> bool:
+        if config.reader_variant == "loose":
+            return len(evaluations) >= _LOOSE_EVALUATIONS and _is_solved(evaluations[-1])
+        return evaluations[-1].score >= (1.0, -_LOW_LOSS)
+
+    facts = range(1, config.recall_facts + 1)
+    words = ("fact",) if config.reader_variant == "bound" else ("key", "value")
+    return Problem(
+        members,
+        recall_loss,
+        stop,
+        _is_solved,
+        positions=[f"asks {number}" for number in facts],
+        sources=[f"{word} {number}" for number in facts for word in words],
+    )
+
+
+def _is_solved(evaluation: Evaluation) -> bool:
+    return evaluation.score[0] == 1.0
+
+
+def train(config: LookupConfig, context: Run, models: list[EncoderDecoder]) -> Recalled:
+    """Train models of one variant, and evaluate each on new facts.
 
     Raises:
         NotFinite: a training diverged.
     """
-    trained: list[Trained] = []
+    variant, seed, trained = config.reader_variant, context.seed, []
     for index, model in enumerate(models):
         # One by one, since side by side all would wait for the slowest.
         context.stage(f"{variant} facts, model {index + 1} of {len(models)}")
-        record = None
-        if index == 0:
-            record = lambda member, line: context.record({"model": variant, **line})  # noqa: E731
-        member = recall_learner(model, config, variant, context.seed, index)
-        found = context.train(
-            f"{variant}-{index}",
-            [member],
-            recall_loss,
-            stop=recall_stop(variant),
-            record=record,
-            num_threads=1,
-        )
-        trained.extend(each for each in found.members if each is not None)
+        problem = problem_of(config, [learner(model, config, seed, index)])
+        label = variant if index == 0 else None
+        trained += train_problem(context, f"{variant}-{index}", problem, label)
     context.stage(f"{variant} facts, evaluating")
-    return evaluate_variant(config, variant, context.seed, models, trained)
+    return evaluate(config, seed, models, [each for each in trained if each is not None])
 
 
-def evaluate_variant(
-    config: LookupConfig,
-    variant: Variant,
-    seed: int,
-    models: list[EncoderDecoder],
-    trained: list[Trained],
+def evaluate(
+    config: LookupConfig, seed: int, models: list[EncoderDecoder], trained: list[Trained]
 ) -> Recalled:
     """Evaluate trained models of one variant on new facts."""
-    task, number = config.recall_task(variant), config.recall_judged
-    lengths = [each.metrics[-1]["step"] for each in trained]
+    task, number, variant = config.recall_task(), config.recall_judged, config.reader_variant
     pairs = torch.zeros(task.num_keys, task.num_values, dtype=torch.bool)
-    for index, length in enumerate(lengths):
-        pairs |= shown_pairs(config, variant, seed, index, length)
+    for index, each in enumerate(trained):
+        pairs |= shown_pairs(config, seed, index, _num_steps(each))
     new = task.sample(number, seeds.generator(seed, NAME, "recall judge", variant))
     held_out = task.sample_held_out(number, seeds.generator(seed, NAME, "recall held out", variant))
     asked = torch.zeros_like(pairs)
@@ -128,71 +136,61 @@ def evaluate_variant(
         new=[accuracy(model, task, new) for model in models],
         held_out=[accuracy(model, task, held_out) for model in models],
         named=[named(model, task, new) for model in models],
-        by_facts=_accuracy_by_facts(config, variant, models, seed),
+        by_facts=_accuracy_by_facts(config, models, seed),
         pairs=pairs,
         asked_held_out=asked,
-        steps=max(lengths),
-        samples=max(lengths) * config.recall_batch_size,
     )
 
 
-class Drawn(NamedTuple):
-    """Facts of some steps, (steps, batch, …), and which are present, (steps, batch, facts)."""
-
-    facts: Facts
-    is_there: Tensor
-
-
-def draw_facts(config: LookupConfig, variant: Variant, seed: int, index: int, block: int) -> Drawn:
+def draw_facts(config: LookupConfig, seed: int, index: int, block: int) -> tuple[Facts, Tensor]:
     """Draw the facts of one block of steps of one model's training.
 
     From 1 to `most` of the facts of a sample are present, the others are padding: a model learns to
     read from few facts, and then reads more. They are at random positions: when only the first ones
     were filled at first, the others were learned late or never (8 of 45 models of ordered facts got
     stuck; 0 of 40 with random positions).
+
+    Returns:
+        The facts, (step × batch, …), and which are present, (step × batch, facts).
     """
-    task, shape = config.recall_task(variant), (_BLOCK, config.recall_batch_size)
-    generator = seeds.generator(seed, NAME, "recall data", variant, index, block)
+    task, shape = config.recall_task(), (_BLOCK, config.recall_batch_size)
+    generator = seeds.generator(seed, NAME, "recall data", task.variant, index, block)
     facts = task.sample_training(shape[0] * shape[1], generator)
     steps = torch.arange(block * _BLOCK, (block + 1) * _BLOCK)
     most = (1 + steps // config.recall_ramp).clamp(max=task.num_facts)
     number = 1 + (torch.rand(shape, generator=generator) * most.unsqueeze(-1)).long()
     places = torch.rand(*shape, task.num_facts, generator=generator).argsort(-1)
-    return Drawn(Facts(*(part.view(*shape, -1) for part in facts)), places < number.unsqueeze(-1))
+    return facts, (places < number.unsqueeze(-1)).flatten(0, 1)
 
 
-def make_recall_draw(config: LookupConfig, variant: Variant, seed: int, index: int = 0) -> Draw:
-    """Return the data of one model: sources, their real tokens, questions, and right answers."""
-    task = config.recall_task(variant)
+def make_draw(config: LookupConfig, seed: int, index: int = 0) -> Draw:
+    """Return the data of one model: sources, their real tokens, questions, and right answers.
 
-    @functools.lru_cache(maxsize=1)
-    def batches(block: int) -> tuple[Tensor, ...]:
-        drawn = draw_facts(config, variant, seed, index, block)
-        facts = Facts(*(part.flatten(0, 1) for part in drawn.facts))
-        is_there = drawn.is_there.flatten(0, 1)
+    The steps asked for at once are of one block, as those of a training are.
+    """
+    task = config.recall_task()
+
+    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+        block, start = divmod(first, _BLOCK)
+        assert start + count <= _BLOCK
+        facts, is_there = draw_facts(config, seed, index, block)
         source = task.source(facts)
         real = is_there.repeat_interleave(source.shape[1] // task.num_facts, -1)
         wanted = task.answers(facts).masked_fill(~is_there.gather(1, facts.which), _UNASKED)
         parts = source, real, task.questions(facts), wanted
-        return tuple(part.reshape(_BLOCK, -1, *part.shape[1:]) for part in parts)
-
-    def draw(first: int, count: int) -> tuple[Tensor, ...]:
-        blocks = range(first // _BLOCK, (first + count - 1) // _BLOCK + 1)
-        start = first - blocks[0] * _BLOCK
-        parts = zip(*(batches(block) for block in blocks), strict=True)
-        return tuple(torch.cat(part)[start : start + count] for part in parts)
+        return tuple(
+            part.reshape(_BLOCK, -1, *part.shape[1:])[start : start + count] for part in parts
+        )
 
     return draw
 
 
-def shown_pairs(
-    config: LookupConfig, variant: Variant, seed: int, index: int, steps: int
-) -> Tensor:
+def shown_pairs(config: LookupConfig, seed: int, index: int, steps: int) -> Tensor:
     """Return which pairs the first steps of a training show, drawn again: (key, value)."""
     shown = torch.zeros(config.recall_keys, config.recall_values, dtype=torch.bool)
     for first in range(0, steps, _BLOCK):
-        facts, is_there = draw_facts(config, variant, seed, index, first // _BLOCK)
-        is_there[steps - first :] = False
+        facts, is_there = draw_facts(config, seed, index, first // _BLOCK)
+        is_there[(steps - first) * config.recall_batch_size :] = False
         shown[facts.keys[is_there], facts.values[is_there]] = True
     return shown
 
@@ -205,76 +203,58 @@ def recall_loss(
     return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=_UNASKED)
 
 
-def make_recall_evaluation(
-    config: LookupConfig, variant: Variant, seed: int
-) -> Callable[[nn.Module], Evaluation]:
+def make_evaluation(config: LookupConfig, seed: int) -> Callable[[nn.Module], Evaluation]:
     """Return the evaluation of a model: its accuracy on new facts, then its loss.
 
     Loose words cannot be read: a model can only learn to answer with one of the values shown, so
     the share of those counts instead of the accuracy.
     """
-    task = config.recall_task(variant)
-    watched = task.sample(WATCHED, seeds.generator(seed, NAME, "recall watch", variant))
+    task = config.recall_task()
+    watched = task.sample(WATCHED, seeds.generator(seed, NAME, "recall watch", task.variant))
 
     def judge(model: nn.Module) -> Evaluation:
         logits, wanted = model(task.source(watched), task.questions(watched)), task.answers(watched)
         loss, found = F.cross_entropy(logits.flatten(0, 1), wanted.flatten()), logits.argmax(-1)
         right = (found == wanted).double().mean()
         shown = (found == watched.values + task.num_keys).any(-1).double().mean()
-        score = (shown if variant == "loose" else right, -loss)
+        score = (shown if task.variant == "loose" else right, -loss)
         return Evaluation(score, {"accuracy": right, "watched_loss": loss, "named": shown})  # type: ignore[arg-type, dict-item]
 
     return judge
 
 
-def recall_stop(variant: Variant) -> Callable[[Sequence[Evaluation]], bool]:
-    """Return what ends a training: the model has solved the problem."""
-    if variant == "loose":
-        return lambda evaluations: (
-            len(evaluations) >= _LOOSE_EVALUATIONS and evaluations[-1].figures["named"] == 1.0
-        )
-    return lambda evaluations: evaluations[-1].score >= (1.0, -_LOW_LOSS)
-
-
-@torch.no_grad()
 def accuracy(model: EncoderDecoder, task: RecallTask, facts: Facts) -> float:
     """Return the share of questions whose likeliest answer is right."""
-    right = [answer == task.answers(part) for part, answer in _answered(model, task, facts)]
-    return float(torch.cat(right).double().mean())
+    return _share(_answers(model, task, facts) == task.answers(facts))
+
+
+def named(model: EncoderDecoder, task: RecallTask, facts: Facts) -> float:
+    """Return the share of questions whose likeliest answer is one of the values shown."""
+    return _share((_answers(model, task, facts) == facts.values + task.num_keys).any(-1))
+
+
+def _share(found: Tensor) -> float:
+    return float(found.double().mean())
 
 
 @torch.no_grad()
-def named(model: EncoderDecoder, task: RecallTask, facts: Facts) -> float:
-    """Return the share of questions whose likeliest answer is one of the values shown."""
-    found = [
-        (answer == part.values + task.num_keys).any(-1)
-        for part, answer in _answered(model, task, facts)
-    ]
-    return float(torch.cat(found).double().mean())
-
-
-def _answered(
-    model: EncoderDecoder, task: RecallTask, facts: Facts
-) -> Iterator[tuple[Facts, Tensor]]:
-    """Yield parts of the facts with the likeliest answers to their questions."""
-    for parts in zip(*(torch.split(each, 500) for each in facts), strict=True):
-        part = Facts(*parts)
-        yield part, model(task.source(part), task.questions(part)).argmax(-1)
+def _answers(model: EncoderDecoder, task: RecallTask, facts: Facts) -> Tensor:
+    """Return the likeliest answers to the questions, computed in parts: (batch, asked) ids."""
+    parts = map(Facts, *(torch.split(each, 500) for each in facts))
+    return torch.cat([model(task.source(each), task.questions(each)).argmax(-1) for each in parts])
 
 
 def _accuracy_by_facts(
-    config: LookupConfig, variant: Variant, models: list[EncoderDecoder], seed: int
+    config: LookupConfig, models: list[EncoderDecoder], seed: int
 ) -> dict[int, list[float]]:
     """Return the accuracy by number of facts; with positions, up to the number of the training."""
-    most = min(config.recall_keys, config.recall_values)
-    if variant == "ordered":
-        most = min(most, config.recall_facts)
-    found = {}
-    for number in sorted({*_FACTS_TESTED, config.recall_facts}):
+    task, num_samples, found = config.recall_task(), max(10, config.recall_judged // 4), {}
+    most = min(task.num_keys, task.num_values)
+    if task.variant == "ordered":
+        most = min(most, task.num_facts)
+    for number in sorted({*_FACTS_TESTED, task.num_facts}):
         if number <= most:
-            task = config.recall_task(variant, num_facts=number)
-            facts = task.sample(
-                max(10, config.recall_judged // 4), seeds.generator(seed, NAME, "by facts", number)
-            )
-            found[number] = [accuracy(model, task, facts) for model in models]
+            asked = replace(task, num_facts=number)
+            facts = asked.sample(num_samples, seeds.generator(seed, NAME, "by facts", number))
+            found[number] = [accuracy(model, asked, facts) for model in models]
     return found

@@ -5,7 +5,6 @@ and each of its members opens as an ordinary run too.
 """
 
 from attnlab.experiments.population.fit import train_population
-from attnlab.experiments.population.members import MemberId
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.storage import (
     is_member,
@@ -16,7 +15,6 @@ from attnlab.experiments.population.storage import (
 )
 
 __all__ = [
-    "MemberId",
     "Population",
     "is_member",
     "is_population",

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from attnlab.configs import Config, Fields
 from attnlab.core.stats import check_intervals
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Learnable, Problem
+from attnlab.experiments.experiment import Problem
 from attnlab.experiments.folder import RunFolder, read_to_go_on
-from attnlab.experiments.population.members import MemberId
 from attnlab.experiments.population.population import Population
+from attnlab.experiments.population.population import learnable as learnable
+from attnlab.experiments.population.report import make_report
 from attnlab.experiments.population.storage import open_population
-from attnlab.experiments.registry import EXPERIMENTS, computing_as, config, find
+from attnlab.experiments.registry import computing_as, config
 from attnlab.experiments.report import describe_run
 from attnlab.memory import free_memory
 from attnlab.parts.fused import use_attention_path
@@ -28,7 +28,7 @@ from attnlab.seeds import stream_seed
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.distributed import refuse_launched
 from attnlab.train.history import Evaluation
-from attnlab.train.loop import Member, Together, train_together
+from attnlab.train.loop import Member, train_together
 from attnlab.train.observer import Observer, Silent
 
 _TINY = 100_000  # parameters; below, torch's second thread costs more than it gains
@@ -90,23 +90,18 @@ def train_population(
     experiment = learnable(name)
     numbers = checked_seeds(seeds)
     base = config(name, settings, quick=quick, **fields)
-    variants = _checked_variants(name, experiment, base, vary)
-    member_ids = tuple(
-        MemberId(seed, variant) for variant in range(len(variants)) for seed in numbers
-    )
-    configs = [replace(base, **each) for each in variants]
+    variants = _checked_variants(name, base, vary)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-    if resume and out is None:
-        raise WrongUsage("to resume a population, name its folder.")
-    path = None if out is None else Path(out)
-    described = {
+    described: dict[str, Any] = {
         "seeds": list(numbers),
-        "variants": [dict(each) for each in variants],
+        "variants": list(variants),
         "stop_when_solved": stop_when_solved,
     }
-    begun = None
-    if resume and path is not None:
+    path = None if out is None else Path(out)
+    computing = use_attention_path("default")
+    if resume:
+        if path is None:
+            raise WrongUsage("to resume a population, name its folder.")
         asked = {
             "experiment": name,
             "settings": base.to_mapping(),
@@ -114,40 +109,45 @@ def train_population(
             "engine": engine,
             "population": described,
         }
-        begun = read_to_go_on(path, "population", asked)
-    _check_memory(experiment.problem(configs[:1], numbers[:1]).members[0], len(member_ids))
-    problem = experiment.problem(
-        [configs[each.variant] for each in member_ids], [each.seed for each in member_ids]
-    )
+        computing = computing_as(read_to_go_on(path, "population", asked))
+    configs = [replace(base, **each) for each in variants for _ in numbers]
+    _check_memory(experiment.problem(configs[:1], numbers[:1]).members[0], len(configs))
+    problem = experiment.problem(configs, numbers * len(variants))
     models = [member.model for member in problem.members]
-    with ExitStack() as stack:
-        stack.enter_context(use_attention_path("default"))
-        if begun is not None:
-            stack.enter_context(computing_as(begun))
+    watch = _SolvedCounter(problem, observer or notebook_bar(name) or Silent(), stop_when_solved)
+    num_parameters = sum(parameter.numel() for parameter in models[0].parameters())
+    with computing, ExitStack() as stack:
         description = describe_run(
             name, numbers[0], base.to_mapping(), started, models[0], layout=layout, engine=engine
         )
         description["population"] = described
-        watch = _SolvedCounter(
-            problem, len(member_ids), observer or notebook_bar(name) or Silent(), stop_when_solved
-        )
         folder = None
         if path is not None:
             opened = RunFolder.begin(path, description, watch.tell, resume=resume)
             folder = stack.enter_context(opened)
             description = dict(folder.config)
-        found = _trained(problem, watch, folder, layout, engine)
+        found = train_together(
+            problem.members,
+            problem.loss,
+            stop=watch.stop,
+            observer=watch,
+            folder=None if folder is None else folder.checkpoints,
+            layout=layout,
+            engine=engine,
+            num_threads=1 if num_parameters <= _TINY else None,
+        )
+        states = [model.state_dict() for model in models]
         population = Population(
-            name,
-            description,
-            variants,
-            member_ids,
-            found.history,
-            _stacked(models),
-            found.layout,
-            base,
-            experiment,
-            path,
+            experiment=name,
+            description=description,
+            config=base,
+            variants=variants,
+            seeds=numbers,
+            history=found.history,
+            weights={key: torch.stack([each[key] for each in states]) for key in states[0]},
+            layout=found.layout,
+            make_report=make_report,
+            folder=path,
         )
         if folder is None:
             return population
@@ -156,49 +156,12 @@ def train_population(
         return open_population(folder.path)
 
 
-def _trained(
-    problem: Problem,
-    watch: "_SolvedCounter",
-    folder: RunFolder | None,
-    layout: LayoutName,
-    engine: EngineName,
-) -> Together:
-    num_parameters = sum(p.numel() for p in problem.members[0].model.parameters())
-    return train_together(
-        problem.members,
-        problem.loss,
-        stop=watch.stop,
-        observer=watch,
-        folder=None if folder is None else folder.checkpoints,
-        layout=layout,
-        engine=engine,
-        num_threads=1 if num_parameters <= _TINY else None,
-    )
-
-
-def learnable(name: str) -> Learnable:
-    """Return an experiment whose model can be trained for many seeds at once.
-
-    Raises:
-        WrongUsage: there is no such experiment, or it has no such model.
-    """
-    experiment = find(name).experiment
-    if not isinstance(experiment, Learnable):
-        able = [each for each in EXPERIMENTS if isinstance(find(each).experiment, Learnable)]
-        raise WrongUsage(
-            f"{name} has no model to train for many seeds at once; these have: {', '.join(able)}."
-        )
-    return experiment
-
-
 class _SolvedCounter:
     """An observer that counts the members that solved the problem, and may stop them."""
 
-    def __init__(
-        self, problem: Problem, num_members: int, observer: Observer, stop_when_solved: bool
-    ) -> None:
-        self._problem, self._num_members, self._observer = problem, num_members, observer
-        self._stop_when_solved = stop_when_solved
+    def __init__(self, problem: Problem, observer: Observer, stop_when_solved: bool) -> None:
+        self._problem, self._observer, self._stops = problem, observer, stop_when_solved
+        self.stage, self.tell = observer.stage, observer.tell
         # By the id of the member's list of evaluations, which is the same list all the time.
         self._solved: dict[int, bool] = {}
 
@@ -208,21 +171,15 @@ class _SolvedCounter:
         new = evaluations if before is None else evaluations[-1:]
         now = bool(before) or any(map(self._problem.is_solved, new))
         self._solved[id(evaluations)] = now
-        if self._stop_when_solved and now:
+        if self._stops and now:
             return True
         return self._problem.stop is not None and self._problem.stop(evaluations)
 
-    def stage(self, name: str) -> None:
-        self._observer.stage(name)
-
-    def tell(self, sentence: str) -> None:
-        self._observer.tell(sentence)
-
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
-        kept = {name: value for name, value in figures.items() if name != "solved"}
         if self._solved:
-            kept["solved"] = sum(self._solved.values()) / self._num_members
-        self._observer.step(step, steps, kept)
+            share = sum(self._solved.values()) / len(self._problem.members)
+            figures = {**figures, "solved": share}
+        self._observer.step(step, steps, figures)
 
 
 def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
@@ -247,25 +204,24 @@ def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
 
 
 def _checked_variants(
-    name: str, experiment: Learnable, base: Config, vary: Sequence[Fields] | None
+    name: str, base: Config, vary: Sequence[Fields] | None
 ) -> tuple[dict[str, Any], ...]:
     if vary is None:
         return ({},)
-    variants = tuple(dict(each) for each in vary)
+    variants, made = tuple(map(dict, vary)), set()
     if not variants:
         raise WrongUsage("vary needs at least one mapping of fields; got none.")
+    varying = learnable(name).VARYING
     for each in variants:
-        base.from_mapping({**base.to_mapping(), **each})  # checks names and values
-        wrong = sorted(each.keys() - experiment.VARYING)
+        made.add(base.from_mapping({**base.to_mapping(), **each}))  # checks names and values
+        wrong = sorted(each.keys() - varying)
         if wrong:
             raise WrongUsage(
-                "members of one population may differ in "
-                f"{', '.join(sorted(experiment.VARYING))}, which leave the model's shape and data "
-                f"as they are; {wrong[0]} does not. Train one population for each value: attnlab "
-                f"sweep {name} --set {wrong[0]}=…"
+                f"members of one population may differ in {', '.join(sorted(varying))}, which "
+                f"leave the model's shape and data as they are; {wrong[0]} does not. Train one "
+                f"population for each value: attnlab sweep {name} --set {wrong[0]}=…"
             )
-    made = [replace(base, **each) for each in variants]
-    if len(set(made)) < len(made):
+    if len(made) < len(variants):
         raise WrongUsage("vary holds the same settings twice; each may be given once.")
     return variants
 
@@ -273,12 +229,10 @@ def _checked_variants(
 def _check_memory(member: Member, num_members: int) -> None:
     """Refuse a population that this machine cannot hold."""
     batches = member.draw(0, min(50, member.config.steps))
-    if isinstance(batches, tuple):
-        tensors = list(batches)
-    else:
-        tensors = [part for batch in batches for part in batch]
-    numbers = sum(p.nbytes for p in member.model.parameters())
-    each = _BYTES_EACH + _COPIES * numbers + 2 * sum(t.nbytes for t in tensors)
+    drawn = batches if isinstance(batches, list) else [batches]
+    data = sum(part.nbytes for batch in drawn for part in batch)
+    weights = sum(parameter.nbytes for parameter in member.model.parameters())
+    each = _BYTES_EACH + _COPIES * weights + 2 * data
     free = free_memory()
     if free is not None and num_members * each > free:
         raise CouldNotRun(
@@ -286,9 +240,3 @@ def _check_memory(member: Member, num_members: int) -> None:
             f"GB, and {free / 1e9:,.1f} GB are free here: train at most "
             f"{max(1, int(free / each)):,} at a time, the next ones in a run of their own."
         )
-
-
-def _stacked(models: Sequence[nn.Module]) -> dict[str, Tensor]:
-    """Stack the members' weights and saved buffers: name -> (member, …)."""
-    own = [model.state_dict() for model in models]
-    return {name: torch.stack([each[name] for each in own]) for name in own[0]}

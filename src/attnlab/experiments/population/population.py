@@ -1,27 +1,237 @@
-"""A trained population with its report."""
+"""A trained population: the result and the model of each seed, and the report on all of them."""
 
-from dataclasses import dataclass
+import itertools
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import torch
+from torch import Tensor, nn
+
+from attnlab.configs import Config, Fields
+from attnlab.core.stats import Interval, share_interval
 from attnlab.display import Card, displayed
-from attnlab.experiments.population.members import TrainedMembers
-from attnlab.experiments.population.report import make_report
-from attnlab.experiments.report import Report
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.experiments.experiment import Learnable, Problem, ProblemDescription, Run, all_claims
+from attnlab.experiments.registry import experiments, find
+from attnlab.experiments.report import Report, describe_run
+from attnlab.experiments.words import Numbers, Words
+from attnlab.train.history import History
+from attnlab.train.loop import Trained
+
+WORDS = Words(__package__)
 
 
 @displayed
 @dataclass(frozen=True, eq=False)
-class Population(TrainedMembers):
-    """Many members of one experiment, trained together, and the report on them."""
+class Population:
+    """Many members of one experiment, trained together, and the report on them.
+
+    Attributes:
+        experiment: its name.
+        description: what `config.json` holds.
+        config: the settings that all share.
+        variants: the fields in which members differ from the settings, one mapping for each
+            variant; one empty mapping where they differ in their seeds alone.
+        seeds: of each variant's members.
+        history: the course of the training; first come the seeds of the first variant.
+        weights: the best weights of each member, stacked: name -> (member, …).
+        layout: the name of what held them while they were trained.
+        make_report: makes the report when it is first asked for.
+        folder: where they are kept; None while they only live in memory.
+    """
+
+    experiment: str
+    description: Mapping[str, Any]
+    config: Config
+    variants: tuple[Fields, ...]
+    seeds: tuple[int, ...]
+    history: History
+    weights: Mapping[str, Tensor]
+    layout: str
+    make_report: Callable[["Population"], Report]
+    folder: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.member_ids)
+
+    @cached_property
+    def member_ids(self) -> tuple[tuple[int, int], ...]:
+        """The seed of each member, and the number of its variant."""
+        pairs = itertools.product(range(len(self.variants)), self.seeds)
+        return tuple((seed, variant) for variant, seed in pairs)
+
+    @cached_property
+    def solved(self) -> Tensor:
+        """Which members solved the problem at each evaluated step: (member, step), boolean.
+
+        A member that stopped early stays as it was; one that diverged solved nothing.
+        """
+        is_solved = self.problem.is_solved
+        found = torch.zeros(len(self), len(self.judged_steps), dtype=torch.bool)
+        for index, evaluations in enumerate(self.history.evaluations):
+            if self.history.faults[index] is None:
+                for step, evaluation in enumerate(evaluations):
+                    found[index, step:] = is_solved(evaluation)
+        return found
+
+    @cached_property
+    def solved_at(self) -> tuple[int | None, ...]:
+        """For each member the first evaluated step at which it had solved the problem, or None."""
+        firsts = self.solved.int().argmax(1).tolist()
+        ever = self.solved.any(1).tolist()
+        pairs = zip(firsts, ever, strict=True)
+        return tuple(self.judged_steps[first] if is_solved else None for first, is_solved in pairs)
+
+    @property
+    def solved_steps(self) -> list[int]:
+        """The first such step of each member that solved the problem."""
+        return [step for step in self.solved_at if step is not None]
+
+    @property
+    def success(self) -> Interval:
+        """The share of members that solved the problem, and its 95 % interval (Wilson)."""
+        return share_interval(len(self.solved_steps), len(self))
+
+    @property
+    def numbers(self) -> Numbers:
+        """What the texts about a population name."""
+        steps = self.solved_steps
+        return {
+            "population": self,
+            "experiment": self.experiment,
+            "total": len(self),
+            "solved": len(steps),
+            "share": interval_text(self.success),
+            "steps": steps,
+            "middle": statistics.median_low(steps) if steps else None,
+            "problem": self.problem_description,
+        }
+
+    @property
+    def faults(self) -> dict[str, str]:
+        """The errors of members whose training diverged, by name."""
+        faults = self.history.faults
+        return {self.name(index): fault for index, fault in enumerate(faults) if fault is not None}
+
+    @property
+    def judged_steps(self) -> list[int]:
+        """The steps after which the members were evaluated."""
+        return self.history.judged_steps
+
+    def table(self, figure: str) -> Tensor:
+        """Return one figure of the evaluations, (member, evaluated step); NaN for missing ones."""
+        known = self.history.figures()
+        if figure not in known:
+            raise WrongUsage(f"there is no figure {figure!r}; {did_you_mean(figure, known)}")
+        return self.history.table(figure).T
+
+    def trained(self, index: int) -> Trained | None:
+        """Return the training result of a member by its index; None if it diverged."""
+        best = self.history.best(index)
+        if self.history.faults[index] is not None or best is None:
+            return None
+        return Trained(*best, self.history.lines(index))
+
+    def name(self, index: int) -> str:
+        """Return a member's name: its seed, or variant and seed if there are several variants."""
+        seed, variant = self.member_ids[index]
+        return str(seed) if len(self.variants) == 1 else f"{variant}-{seed}"
+
+    def index(self, name: int | str) -> int:
+        """Return the index of the member with this seed or name."""
+        names = [self.name(index) for index in range(len(self))]
+        if str(name) in names:
+            return names.index(str(name))
+        if len(self.variants) > 1:
+            example = f"choose a variant first: .variant(0), or name both, such as {names[0]!r}"
+        elif self.seeds == tuple(range(self.seeds[0], self.seeds[-1] + 1)):
+            example = f"it has the seeds {self.seeds[0]} to {self.seeds[-1]}"
+        else:
+            example = did_you_mean(str(name), names)
+        raise WrongUsage(f"this population has no member {name!r}; {example}.")
+
+    def variant(self, number: int) -> Self:
+        """Return the members of one variant as a population of their own."""
+        if not 0 <= number < len(self.variants):
+            raise WrongUsage(f"there are the variants 0 to {len(self.variants) - 1}; got {number}.")
+        chosen = slice(number * len(self.seeds), (number + 1) * len(self.seeds))
+        return replace(
+            self,
+            config=replace(self.config, **self.variants[number]),
+            variants=({},),
+            history=_part_of(self.history, chosen),
+            weights={name: value[chosen] for name, value in self.weights.items()},
+            folder=None,
+        )
+
+    def config_of(self, index: int) -> Config:
+        """Return a member's config."""
+        return replace(self.config, **self.variants[self.member_ids[index][1]])
+
+    def problem_of(self, members: Sequence[int]) -> Problem:
+        """Make the problem anew for some members, untrained."""
+        seeds = [self.member_ids[index][0] for index in members]
+        return learnable(self.experiment).problem(list(map(self.config_of, members)), seeds)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem that the members learn, made for the first member alone."""
+        return self.problem_of([0])
+
+    @property
+    def problem_description(self) -> ProblemDescription:
+        """What the members learn, and when it counts as solved, in words."""
+        return learnable(self.experiment).describe_problem(self.config_of(0))
+
+    def model(self, name: int | str) -> nn.Module:
+        """Return a member's model, by its seed or name, with its best weights."""
+        return self.model_at(self.index(name))
+
+    def model_at(self, index: int) -> nn.Module:
+        """Return the model of the member with this index, with its best weights."""
+        model = self.problem_of([index]).members[0].model
+        weights = {name: value[index] for name, value in self.weights.items()}
+        if not all(bool(torch.isfinite(value).all()) for value in weights.values()):
+            raise CouldNotRun(
+                f"the weights of seed {self.name(index)} hold NaN or infinity; their file is "
+                "damaged."
+            )
+        model.load_state_dict(weights)
+        return model.eval()
+
+    def member(self, name: int | str) -> Report:
+        """Return a member as the report of an ordinary run, by its seed or name.
+
+        Raises:
+            WrongUsage: there is no such member.
+            CouldNotRun: its training diverged.
+        """
+        index = self.index(name)
+        trained = self.trained(index)
+        if trained is None:
+            raise CouldNotRun(
+                f"the training of seed {self.name(index)} was no longer finite "
+                f"{self.history.faults[index]}."
+            )
+        model, config, seed = self.model_at(index), self.config_of(index), self.member_ids[index][0]
+        context = Run(seed)
+        findings = learnable(self.experiment).conclude(model, trained, config, context)
+        started = str(self.description["started"])
+        described = describe_run(self.experiment, seed, config.to_mapping(), started, model)
+        described |= {
+            name: self.description[name] for name in ("versions", "threads", "matrix_path")
+        }
+        claims = all_claims(findings, context)
+        return Report.of(self.experiment, described, findings, claims, trained.metrics)
 
     @cached_property
     def report(self) -> Report:
         """The report on the whole population: claims, sections, figures."""
-        if self._report is not None:
-            return self._report
-        return make_report(self)
+        return self.make_report(self)
 
     @property
     def passed(self) -> bool | None:
@@ -32,16 +242,6 @@ class Population(TrainedMembers):
         """The whole report as one self-contained page."""
         return self.report.html()
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the share of seeds that solved the problem, and when each did, as plain values."""
-        share, low, high = self.success
-        names = [self.name(index) for index in range(len(self))]
-        return {
-            "success": {"share": share, "low": low, "high": high},
-            "solved_at": dict(zip(names, self.solved_at, strict=True)),
-            "broken": self.faults,
-        }
-
     def save(self, folder: Path | str) -> Path:
         """Write everything into a new folder, and return it.
 
@@ -50,15 +250,54 @@ class Population(TrainedMembers):
         """
         return self.report.save(folder)
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the share of seeds that solved the problem, and when each did, as plain values."""
+        names = map(self.name, range(len(self)))
+        return {
+            "success": dict(zip(("share", "low", "high"), self.success, strict=True)),
+            "solved_at": dict(zip(names, self.solved_at, strict=True)),
+            "broken": self.faults,
+        }
+
+    def __str__(self) -> str:
+        broken = f", {len(self.faults)} diverged" if self.faults else ""
+        return "{experiment}: {solved} of {total} solved, {share}".format(**self.numbers) + broken
+
     def _card(self) -> Card:
-        faults = self.history.faults
-        rows = [
-            [self.name(index), "never" if step is None else step, faults[index] or ""]
-            for index, step in enumerate(self.solved_at)
-        ]
-        return Card(
-            str(self),
-            [("folder", self.folder)] if self.folder else [],
-            ("seed", "solved at step", "diverged"),
-            rows,
+        rows = []
+        for index, step in enumerate(self.solved_at):
+            fault = self.history.faults[index] or ""
+            rows.append([self.name(index), "never" if step is None else step, fault])
+        facts = [("folder", self.folder)] if self.folder else []
+        return Card(str(self), facts, ("seed", "solved at step", "diverged"), rows)
+
+
+def learnable(name: str) -> Learnable:
+    """Return an experiment whose model can be trained for many seeds at once.
+
+    Raises:
+        WrongUsage: there is no such experiment, or it has no such model.
+    """
+    experiment = find(name).experiment
+    if not isinstance(experiment, Learnable):
+        able = [each for each in experiments() if isinstance(find(each).experiment, Learnable)]
+        raise WrongUsage(
+            f"{name} has no model to train for many seeds at once; these have: {', '.join(able)}."
         )
+    return experiment
+
+
+def interval_text(found: Interval, form: str = ".1%") -> str:
+    """Write a share with its interval."""
+    return f"{found.value:{form}} ({found.low:{form}} to {found.high:{form}})"
+
+
+def _part_of(history: History, chosen: slice) -> History:
+    """Return the history of some members."""
+    part = History(len(history.ends[chosen]))
+    part.steps, part.judged_steps = history.steps, history.judged_steps
+    for name in ("losses", "norms", "rates"):
+        setattr(part, name, [line[chosen] for line in getattr(history, name)])
+    for name in ("evaluations", "ends", "faults"):
+        setattr(part, name, getattr(history, name)[chosen])
+    return part

@@ -1,14 +1,14 @@
-"""The heads of all members on the same inputs, aligned between members and grouped."""
+"""The heads of all members on the same inputs: aligned, grouped, and how typical each member is."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.experiments.population.members import TrainedMembers
-from attnlab.look.alignment import Groups, align, distances, find_groups, shuffled, to_marks
+from attnlab.experiments.population.population import Population
+from attnlab.look.alignment import Groups, align, distances, find_groups, medoid, shuffled, to_marks
 from attnlab.look.recording import Recording, record
 from attnlab.sites import site_names
 from attnlab.train.layouts.layout import Batch
@@ -43,29 +43,51 @@ class AttentionHeads:
 
 @dataclass(frozen=True)
 class PopulationHeads:
-    """The heads of the members that were looked at; apart: distances, (member, member)."""
+    """The heads of a population's members, and how typical each of these is.
 
+    members: the indices of those that were looked at. middle: of those that solved the problem (of
+    all if none did) the one whose heads are nearest to all others'. distances: of each from it, 0
+    to 1. percentiles: the share of the others that are no further from it.
+    """
+
+    population: Population
     members: list[int]
     parts: list[AttentionHeads]
-    apart: Tensor
+    middle: int
+    distances: Tensor
+    percentiles: Tensor
+
+    @property
+    def ranking(self) -> list[int]:
+        """The indices of the members, the most typical first."""
+        return [self.members[at] for at in self.distances.argsort(stable=True).tolist()]
 
 
-def record_heads(population: TrainedMembers) -> PopulationHeads | None:
+def record_heads(population: Population) -> PopulationHeads | None:
     """Record the heads of all members that did not diverge; return None if there are no heads."""
     faults = population.history.faults
     members = [index for index, fault in enumerate(faults) if fault is None][:_MOST_MEMBERS]
     trained, blocked = _weights(population, _trained_models(population, members), len(members))
     if not trained:
         return None
-    fresh, _ = _weights(population, _fresh_models(population, members[:64]), len(members))
+    untrained = [each.model.eval() for each in population.problem_of(members[:64]).members]
+    fresh, _ = _weights(population, untrained, len(members))
     parts = [
         _part(site, trained[site], fresh[site], blocked[site], population.seeds[0])
         for site in trained
     ]
-    whole = torch.cat([_aligned(part.marks, part.order).flatten(1) for part in parts], 1)
     num_heads = sum(part.marks.shape[1] for part in parts)
-    apart = distances(whole / num_heads**0.5, whole / num_heads**0.5)
-    return PopulationHeads(members, parts, apart)
+    whole = torch.cat([aligned(part.marks, part.order).flatten(1) for part in parts], 1)
+    whole /= num_heads**0.5
+    apart = distances(whole, whole)
+    solved = [at for at, index in enumerate(members) if population.solved_at[index] is not None]
+    among = torch.tensor(solved or range(len(members)))
+    middle = int(among[medoid(apart[among][:, among])])
+    from_middle = apart[middle].clone()
+    from_middle[middle] = 0.0  # exactly, without rounding
+    no_further = (from_middle.unsqueeze(1) >= from_middle).sum(1) - 1
+    percentiles = no_further.double() / max(1, len(members) - 1)
+    return PopulationHeads(population, members, parts, members[middle], from_middle, percentiles)
 
 
 def _part(site: str, trained: Tensor, fresh: Tensor, blocked: Tensor, seed: int) -> AttentionHeads:
@@ -76,9 +98,9 @@ def _part(site: str, trained: Tensor, fresh: Tensor, blocked: Tensor, seed: int)
     mixed = shuffled(heads, places, generator).view_as(marks)
     spread = {
         "as numbered": _mean_apart(marks),
-        "aligned": _mean_apart(_aligned(marks, order)),
-        "shuffled, aligned": _mean_apart(_aligned(mixed, align(mixed))),
-        "untrained, aligned": _mean_apart(_aligned(fresh_marks, align(fresh_marks))),
+        "aligned": _mean_apart(aligned(marks, order)),
+        "shuffled, aligned": _mean_apart(aligned(mixed, align(mixed))),
+        "untrained, aligned": _mean_apart(aligned(fresh_marks, align(fresh_marks))),
     }
     num_grouped = max(1, _MOST_GROUPED // marks.shape[1]) * marks.shape[1]
     groups = find_groups(heads[:num_grouped], places, generator)
@@ -88,8 +110,9 @@ def _part(site: str, trained: Tensor, fresh: Tensor, blocked: Tensor, seed: int)
     )
 
 
-def _aligned(marks: Tensor, order: Tensor) -> Tensor:
-    return marks[torch.arange(len(marks)).unsqueeze(1), order]
+def aligned(heads: Tensor, order: Tensor) -> Tensor:
+    """Put each member's heads in an order: (member, head, …), (member, head)."""
+    return heads[torch.arange(len(heads)).unsqueeze(1), order]
 
 
 def _mean_apart(marks: Tensor) -> float:
@@ -102,7 +125,7 @@ def _mean_apart(marks: Tensor) -> float:
 
 
 def _weights(
-    population: TrainedMembers, models: Iterator[nn.Module], num_members: int
+    population: Population, models: Iterable[nn.Module], num_members: int
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Record all heads on one batch: site -> (member, head, input, query, key), and the masks."""
     problem = population.problem
@@ -132,21 +155,13 @@ def _blocked(recording: Recording, site: str, weights: Tensor) -> Tensor:
     return torch.stack([nothing if row is None else row.expand_as(nothing) for row in rows]).all(0)
 
 
-def _trained_models(population: TrainedMembers, members: Sequence[int]) -> Iterator[nn.Module]:
+def _trained_models(population: Population, members: Sequence[int]) -> Iterator[nn.Module]:
     """Yield each member's model; within a variant the same module is reused with other weights."""
-    model, variant = None, -1
+    models: dict[int, nn.Module] = {}
     for index in members:
-        if model is None or population.member_ids[index].variant != variant:
-            model, variant = population.model_at(index), population.member_ids[index].variant
-        model.load_state_dict({name: value[index] for name, value in population.weights.items()})
-        yield model
-
-
-def _fresh_models(population: TrainedMembers, members: Sequence[int]) -> Iterator[nn.Module]:
-    """Yield members' models before their training."""
-    configs = [population.config_of(index) for index in members]
-    problem = population.learnable.problem(
-        configs, [population.member_ids[index].seed for index in members]
-    )
-    for member in problem.members:
-        yield member.model.eval()
+        variant = population.member_ids[index][1]
+        if variant not in models:
+            models[variant] = population.model_at(index)
+        weights = {name: value[index] for name, value in population.weights.items()}
+        models[variant].load_state_dict(weights)
+        yield models[variant]

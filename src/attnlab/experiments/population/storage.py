@@ -1,10 +1,9 @@
 """Open a population, or one of its members as an ordinary run."""
 
-import dataclasses
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -12,9 +11,8 @@ from attnlab.configs import renamed_layout
 from attnlab.core.store import read_header, read_tensors, refusing_damage
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import kind_of, read_config
-from attnlab.experiments.population.files import HISTORY, MEMBERS, TABLE, WEIGHTS
-from attnlab.experiments.population.members import MemberId
 from attnlab.experiments.population.population import Population
+from attnlab.experiments.population.report import HISTORY, MEMBERS, TABLE, WEIGHTS, make_report
 from attnlab.experiments.registry import find
 from attnlab.experiments.report import Report
 from attnlab.experiments.report import open_run as open_folder
@@ -79,43 +77,31 @@ def open_population(folder: Path | str) -> Population:
         )
     weights, tensors = read_tensors(folder / WEIGHTS), read_tensors(folder / HISTORY)
     _, metadata = read_header(folder / HISTORY)
-    found = find(whole.experiment)
+    config_class = find(whole.experiment).config_class
     with refusing_damage(f"the population in {folder}"):
         facts = json.loads(metadata.get("facts", "{}"))
-        variants = tuple(dict(each) for each in described["variants"])
-        seeds = [int(seed) for seed in described["seeds"]]
-        member_ids = tuple(
-            MemberId(seed, variant) for variant in range(len(variants)) for seed in seeds
+        population = Population(
+            experiment=whole.experiment,
+            description=whole.config,
+            config=config_class.from_mapping(whole.config["settings"]),
+            variants=tuple(dict(each) for each in described["variants"]),
+            seeds=tuple(int(seed) for seed in described["seeds"]),
+            history=History.from_state(tensors, facts),
+            weights=weights,
+            layout=str(renamed_layout(facts)["layout"]),
+            make_report=make_report,
+            folder=folder,
         )
-        history = History.from_state(tensors, facts)
-        layout = str(renamed_layout(facts)["layout"])
-        config = found.config_class.from_mapping(whole.config["settings"])
-    experiment: Any = found.experiment
-    population = Population(
-        whole.experiment,
-        whole.config,
-        variants,
-        member_ids,
-        history,
-        weights,
-        layout,
-        config,
-        experiment,
-        folder,
-        dataclasses.replace(whole, _files=_own_files(folder)),
-    )
-    own = population.problem.members[0].model.state_dict()
-    expected = {name: (len(member_ids), *value.shape) for name, value in own.items()}
+    # The report is the saved one; it takes the files that it does not know along, for `save`.
+    files = [folder / name for name in (WEIGHTS, HISTORY, TABLE, MEMBERS)]
+    own = {file.name: file.read_bytes() for file in files if file.is_file()}
+    vars(population)["report"] = replace(whole, _files=own)
+    states = population.problem.members[0].model.state_dict()
+    expected = {name: (len(population), *value.shape) for name, value in states.items()}
     shapes = {name: tuple(value.shape) for name, value in weights.items()}
-    if shapes != expected or history.num_members != len(member_ids):
+    if shapes != expected or population.history.num_members != len(population):
         raise CouldNotRun(
-            f"{folder / WEIGHTS} does not hold the {len(member_ids):,} members that "
+            f"{folder / WEIGHTS} does not hold the {len(population):,} members that "
             "config.json names."
         )
     return population
-
-
-def _own_files(folder: Path) -> dict[str, bytes]:
-    """Read the files that an opened report lacks, so that it can be saved elsewhere."""
-    files = [folder / name for name in (WEIGHTS, HISTORY, TABLE, MEMBERS)]
-    return {file.name: file.read_bytes() for file in files if file.is_file()}

@@ -6,30 +6,4 @@ no text, and compared with TF-IDF and logistic regression. Every option is a fie
 `SentimentConfig`.
 """
 
-from attnlab.experiments.sentiment.classifier import (
-    VARYING,
-    ask,
-    conclude,
-    describe_problem,
-    problem,
-    prompt_words,
-    run,
-)
-from attnlab.experiments.sentiment.config import NAME, SentimentConfig
-
-__all__ = [
-    "NAME",
-    "SUMMARY",
-    "VARYING",
-    "SentimentConfig",
-    "ask",
-    "conclude",
-    "describe_problem",
-    "problem",
-    "prompt_words",
-    "run",
-]
-
-SUMMARY = (
-    "a mini transformer classifies texts, compared with simple counting on texts that it never saw"
-)
+from attnlab.experiments.sentiment.config import SentimentConfig as SentimentConfig

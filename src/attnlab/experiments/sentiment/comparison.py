@@ -1,4 +1,4 @@
-"""Comparisons of two models' answers to the same texts, with intervals.
+"""Accuracies and differences of accuracies with their intervals, and both in words.
 
 Both texts and trainings are random samples. They are crossed, since every training answers every
 text, and an interval that holds for another test set and another training has to cover both.
@@ -11,14 +11,60 @@ from torch import Tensor
 from attnlab.core.stats import Interval, share_interval, sign_test, student_quantile
 
 
-def accuracy_interval(correct: Tensor) -> Interval:
-    """Return an accuracy with its 95 % interval, from each text's share of right trainings."""
-    accuracy, total = float(correct.double().mean()), len(correct)
+class Accuracy(Interval):
+    """An accuracy, written as a percentage."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{self.value:.1%}"
+
+    @property
+    def ends(self) -> str:
+        """The ends of the interval in words."""
+        return f"{self.low:.1%} to {self.high:.1%}"
+
+
+class Gain(Interval):
+    """A difference of accuracies, written in points with its interval."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{self.points} points ({self.ends})"
+
+    @property
+    def points(self) -> str:
+        """The difference alone, in points."""
+        return f"{self.value * 100:+.1f}"
+
+    @property
+    def ends(self) -> str:
+        """The ends of the interval, in points."""
+        return f"{self.low * 100:+.1f} to {self.high * 100:+.1f}"
+
+    @property
+    def in_words(self) -> str:
+        """Whether it is positive or negative, if its interval tells."""
+        if self.low > 0:
+            return "with 95 % confidence: better"
+        if self.high < 0:
+            return "with 95 % confidence: worse"
+        return "no difference that these texts and trainings can show"
+
+
+def accuracy_of(correct: Tensor) -> Accuracy:
+    """Return an accuracy with its 95 % interval, from each text's share of right trainings.
+
+    correct: which texts are right in which training, (trainings, texts) or (texts,).
+    """
+    shares = correct.double().view(-1, correct.shape[-1]).mean(0)
+    accuracy, total = float(shares.mean()), len(shares)
     interval = share_interval(round(accuracy * total), total)
-    return Interval(accuracy, min(interval.low, accuracy), max(interval.high, accuracy))
+    return Accuracy(accuracy, min(interval.low, accuracy), max(interval.high, accuracy))
 
 
-def difference_interval(one: Tensor, other: Tensor) -> Interval:
+def gain_over(one: Tensor, other: Tensor) -> Gain:
     """Return the difference of two accuracies, with its 95 % interval over texts and trainings.
 
     one, other: which texts are right in which training, (trainings, texts), or (texts,) for a
@@ -45,24 +91,7 @@ def difference_interval(one: Tensor, other: Tensor) -> Interval:
         by_trainings = max(0.0, float(of_trainings.var()) - common) / num_trainings
         reach = math.hypot(reach, student_quantile(num_trainings - 1) * math.sqrt(by_trainings))
     low, high = min(value, center - reach), max(value, center + reach)
-    return Interval(value, max(-1.0, low), min(1.0, high))
-
-
-def points(difference: Interval) -> str:
-    """Write a difference of accuracies in points, with its interval."""
-    return (
-        f"{difference.value * 100:+.1f} points ({difference.low * 100:+.1f} to "
-        f"{difference.high * 100:+.1f})"
-    )
-
-
-def in_words(difference: Interval) -> str:
-    """Say in words whether a difference is positive or negative, if its interval tells."""
-    if difference.low > 0:
-        return "with 95 % confidence: better"
-    if difference.high < 0:
-        return "with 95 % confidence: worse"
-    return "no difference that these texts and trainings can show"
+    return Gain(value, max(-1.0, low), min(1.0, high))
 
 
 def mcnemar(one: Tensor, other: Tensor) -> float:

@@ -5,12 +5,15 @@ from typing import ClassVar, Literal
 
 from attnlab.configs import Config, Fields, option
 from attnlab.errors import WrongUsage
+from attnlab.experiments.words import Words
 from attnlab.models.encoder import EncoderConfig
 from attnlab.tasks.text_files import Columns
 from attnlab.train.config import TrainConfig
 
 NAME = "sentiment"
+WORDS = Words(__package__)
 ModelName = Literal["mini", "best"]
+MODELS: tuple[ModelName, ...] = ("mini", "best")
 
 _SHORT_TRAINING = 2_000  # texts up to which all epochs are run, without early stopping
 _USUAL_PATIENCE = 2
@@ -20,12 +23,7 @@ _USUAL_PATIENCE = 2
 class SentimentConfig(Config):
     """Every option of the experiment."""
 
-    QUICK: ClassVar[Fields] = {
-        "seeds": 2,
-        "epochs": 4,
-        "most_texts": 1_000,
-        "best_epochs": 3,
-    }
+    QUICK: ClassVar[Fields] = {"seeds": 2, "epochs": 4, "most_texts": 1_000, "best_epochs": 3}
 
     data: str | None = option(
         None, "a CSV, TSV, JSONL or Parquet file, or owner/name on the hub; none: the built-in"
@@ -40,8 +38,7 @@ class SentimentConfig(Config):
         True, "the first line of a CSV or TSV names the columns; without, they are 1, 2, 3, …"
     )
     delimiter: str | None = option(
-        None,
-        "separator of the cells: one character, or tab; none: by the file's ending",
+        None, "separator of the cells: one character, or tab; none: by the file's ending"
     )
     held_out: float = option(
         0.2, "share of the texts held out, if the file has no split", low=0.01, high=0.9
@@ -135,19 +132,14 @@ class SentimentConfig(Config):
 
     def mini_config(self, vocab_size: int, num_classes: int) -> EncoderConfig:
         """Return the config of the mini transformer: the encoder of Vaswani et al. 2017, small."""
-        return EncoderConfig(
-            vocab_size=vocab_size,
-            max_length=self.max_length,
-            d_model=self.d_model,
-            num_heads=self.num_heads,
-            num_layers=self.num_layers,
-            d_ff=self.d_ff,
-            norm_place="post",
-            scale_embedding=True,
-            positions="sinusoidal",
-            dropout=self.dropout,
-            num_classes=num_classes,
-        )
+        own = self.fields_of(EncoderConfig) | {
+            "vocab_size": vocab_size,
+            "norm_place": "post",
+            "scale_embedding": True,
+            "positions": "sinusoidal",
+            "num_classes": num_classes,
+        }
+        return EncoderConfig(**own)
 
     def best_config(self, vocab_size: int, num_classes: int) -> EncoderConfig:
         """Return the config of the best model: one head over all words, no norms, no positions."""
@@ -167,20 +159,21 @@ class SentimentConfig(Config):
 
     def train_config(self, name: ModelName, num_texts: int) -> TrainConfig:
         """Return the training of a model on so many texts; it is evaluated after each epoch."""
-        batch_size, epochs = self.best_batch_size, self.best_epochs
-        if name == "mini":
-            batch_size, epochs = self.batch_size, self.epochs
-        steps = -(-num_texts // batch_size)
+        steps = -(-num_texts // self.batch_size_of(name))
         return TrainConfig(
-            steps=epochs * steps,
+            steps=(self.epochs if name == "mini" else self.best_epochs) * steps,
             evaluate_every=steps,
             learning_rate=self.learning_rate,
             final_share=1.0,
             weight_decay=self.weight_decay,
         )
 
-    def patience_for(self, num_texts: int) -> int | None:
-        """Return the number of epochs without a better validation that end mini's training."""
-        if self.patience is not None:
-            return self.patience
-        return None if num_texts <= _SHORT_TRAINING else _USUAL_PATIENCE
+    def batch_size_of(self, name: ModelName) -> int:
+        """Return the number of texts of a step of a model."""
+        return self.batch_size if name == "mini" else self.best_batch_size
+
+    def patience_for(self, name: ModelName, num_texts: int) -> int | None:
+        """Return the number of epochs without a better validation that end a training."""
+        if name == "best":
+            return None
+        return self.patience or (None if num_texts <= _SHORT_TRAINING else _USUAL_PATIENCE)

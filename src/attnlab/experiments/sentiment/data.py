@@ -1,12 +1,13 @@
 """The texts of a run: their source, what was left out, and the splits."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
 from attnlab import seeds
 from attnlab.errors import WrongUsage
-from attnlab.experiments.sentiment.config import NAME, SentimentConfig
+from attnlab.experiments.sentiment.config import NAME, WORDS, SentimentConfig
 from attnlab.tasks.text_files import read_texts
 from attnlab.tasks.texts import (
     LabelledText,
@@ -23,16 +24,20 @@ from attnlab.tasks.verdicts import VERDICTS
 
 @dataclass(frozen=True)
 class Arrangement:
-    """One split; `shared` distinct texts are in training and held out too."""
+    """One split; its test texts are distinct."""
 
     name: str
     split: Split
-    shared: int
 
     @property
-    def num_judged(self) -> int:
-        """The number of test texts, which are distinct."""
+    def num_test(self) -> int:
+        """The number of test texts."""
         return len(self.split.test)
+
+    @cached_property
+    def shared(self) -> int:
+        """The number of distinct texts that are in training and held out too."""
+        return shared_texts(self.split.train, [*self.split.validation, *self.split.test])
 
 
 @dataclass(frozen=True)
@@ -65,13 +70,9 @@ def _built_in(config: SentimentConfig, seed: int) -> Data:
         train, held = divide(rows, config.held_out, seeds.generator(seed, NAME, "split", name))
         # Repeated rows would count one verdict several times, so the test texts are distinct.
         test = list({clean(row.text): row for row in held}.values())
-        arrangements.append(_arranged(name, Split(train, held, test)))
+        arrangements.append(Arrangement(name, Split(train, held, test)))
     counts = [("rows", len(rows)), ("distinct texts", len(VERDICTS))]
-    said = (
-        f"The built-in set has {len(VERDICTS)} film verdicts, each {config.repeats} times. The "
-        "held-out ones both choose the best epoch and, each counted once, are the test texts: "
-        "there are too few for a third part."
-    )
+    said = WORDS.text("built_in", {"number": len(VERDICTS), "repeats": config.repeats})
     return Data(("negative", "positive"), arrangements, counts, said, True)
 
 
@@ -93,8 +94,4 @@ def _from_file(config: SentimentConfig, source: str, seed: int) -> Data:
     lost = sum(map(len, split)) - sum(map(len, known))
     if lost:
         counts.append(("texts of classes that are not in training, left out of the test", lost))
-    return Data(classes, [_arranged("by text", known)], counts, said, False)
-
-
-def _arranged(name: str, split: Split) -> Arrangement:
-    return Arrangement(name, split, shared_texts(split.train, [*split.validation, *split.test]))
+    return Data(classes, [Arrangement("by text", known)], counts, said, False)

@@ -1,7 +1,7 @@
 """The training and evaluation of the two models, with several seeds on one split."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,16 +10,21 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.experiments.experiment import MetricLine, Run
+from attnlab.experiments.sentiment.baseline import Baseline, train_baselines
+from attnlab.experiments.sentiment.comparison import Accuracy, accuracy_of
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement
-from attnlab.experiments.sentiment.encoding import (
+from attnlab.experiments.sentiment.models import (
     Coded,
+    build_best,
+    build_mini,
+    build_tokenizer,
     code,
     epoch_order,
+    hide_words,
     make_batch,
     ordered_batches,
 )
-from attnlab.experiments.sentiment.models import build_best, build_mini, build_tokenizer, hide_words
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import TextTokenizer
 from attnlab.train import Evaluation, Member, Trained
@@ -45,29 +50,59 @@ class Prepared:
 class TrainedModel:
     """One training: the model with its best weights, its curves, and its answers on the test texts.
 
-    probabilities: (texts, classes). correct, and correct_before any training: (texts,) boolean.
+    probabilities: (texts, classes). correct_before any training: (texts,) boolean.
     """
 
     model: Encoder
     trained: Trained
     probabilities: Tensor
-    correct: Tensor
     correct_before: Tensor
-
-    @property
-    def answers(self) -> Tensor:
-        """The answered class of each test text: (texts,)."""
-        return self.probabilities.argmax(-1)
-
-    @property
-    def accuracy(self) -> float:
-        """The accuracy on the test texts."""
-        return float(self.correct.double().mean())
 
     @property
     def epochs(self) -> list[MetricLine]:
         """The evaluations after each epoch."""
         return [line for line in self.trained.metrics if "accuracy" in line]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The results on one split: each model's trainings, and the baselines."""
+
+    prepared: Mapping[ModelName, Prepared]
+    models: Mapping[ModelName, list[TrainedModel]]
+    baselines: list[Baseline]
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """The split."""
+        return next(iter(self.prepared.values())).arrangement
+
+    @property
+    def labels(self) -> Tensor:
+        """The class of each test text: (texts,)."""
+        return next(iter(self.prepared.values())).test.labels
+
+    @functools.cached_property
+    def answers(self) -> dict[str, Tensor]:
+        """The answered classes of each model and baseline: (trainings, texts)."""
+        found: dict[str, Tensor] = {
+            name: torch.stack([each.probabilities.argmax(-1) for each in own])
+            for name, own in self.models.items()
+        }
+        return found | {each.name: each.answers.unsqueeze(0) for each in self.baselines}
+
+    @functools.cached_property
+    def correct(self) -> dict[str, Tensor]:
+        """Which test texts each model and baseline answers right: (trainings, texts)."""
+        return {name: answers == self.labels for name, answers in self.answers.items()}
+
+    def accuracy(self, name: str) -> Accuracy:
+        """Return the accuracy of a model, mean of its trainings, or of a baseline."""
+        return accuracy_of(self.correct[name])
+
+    def correct_before(self, name: ModelName) -> Tensor:
+        """Return which test texts are right before any training: (trainings, texts)."""
+        return torch.stack([each.correct_before for each in self.models[name]])
 
 
 def prepare(
@@ -101,38 +136,46 @@ def learner(
     )
 
 
+def train_all(
+    config: SentimentConfig,
+    context: Run,
+    prepared: Mapping[ModelName, Prepared],
+    main: Encoder | None = None,
+) -> Outcome:
+    """Train everything on one split; `main` is the first main model, if it is built already."""
+    models: dict[ModelName, list[TrainedModel]] = {}
+    for name, each in prepared.items():
+        made = [build(each, config, context.seed, member) for member in range(config.seeds)]
+        if main is not None and name == config.main:
+            made[0] = main
+        models[name] = [
+            train_model(model, each, config, context, member) for member, model in enumerate(made)
+        ]
+    context.stage(f"baselines, split {each.arrangement.name}")
+    baselines = train_baselines(each.arrangement.split, each.classes) if config.baseline else []
+    return Outcome(prepared, models, baselines)
+
+
 def train_model(
     model: Encoder, prepared: Prepared, config: SentimentConfig, context: Run, member: int
 ) -> TrainedModel:
     """Train one model on a split, and evaluate it on the test texts."""
     name, where = prepared.name, prepared.arrangement.name
-    num_texts = len(prepared.train.ids)
     context.stage(f"{name}, split {where}, training {member + 1} of {config.seeds}")
-    correct_before = is_right(model.eval(), prepared.test)
-
-    def record(_: int, line: MetricLine) -> None:
-        context.record({"model": name, "split": where, "member": member, **line})
-
+    before = is_right(model.eval(), prepared.test)
     found = context.train(
         f"{name}-{where.replace(' ', '-')}-{member}",
         [learner(model, prepared, config, context.seed, member)],
         loss,
-        stop=stop_after(config.patience_for(num_texts) if name == "mini" else None),
-        record=record,
+        stop=stop_rule(prepared, config),
+        record=lambda _, line: context.record(
+            {"model": name, "split": where, "member": member, **line}
+        ),
         has_rows=True,
     )
     trained = found.members[0]
     assert trained is not None  # the divergence of a single model raises an error
-    return evaluate_on_test(model, prepared, trained, correct_before)
-
-
-def evaluate_on_test(
-    model: Encoder, prepared: Prepared, trained: Trained, correct_before: Tensor
-) -> TrainedModel:
-    """Evaluate a trained model on the test texts."""
-    probabilities = answer(model, prepared.test)
-    correct = probabilities.argmax(-1) == prepared.test.labels
-    return TrainedModel(model, trained, probabilities, correct, correct_before)
+    return TrainedModel(model, trained, answer(model, prepared.test), before)
 
 
 def watched_texts(train: Coded, seed: int) -> Coded:
@@ -146,15 +189,15 @@ def make_evaluation(prepared: Prepared, watched: Coded) -> Callable[[nn.Module],
     """Return the evaluation that chooses the best epoch: by validation accuracy, then loss."""
 
     def judge(model: nn.Module) -> Evaluation:
-        found = _measured(model, prepared.validation)
-        seen = _measured(model, watched)
+        accuracy, validation_loss = _measured(model, prepared.validation)
+        train_accuracy, train_loss = _measured(model, watched)
         figures = {
-            "accuracy": found[0],
-            "validation_loss": found[1],
-            "train_accuracy": seen[0],
-            "train_loss": seen[1],
+            "accuracy": accuracy,
+            "validation_loss": validation_loss,
+            "train_accuracy": train_accuracy,
+            "train_loss": train_loss,
         }
-        return Evaluation((found[0], -found[1]), figures)
+        return Evaluation((accuracy, -validation_loss), figures)
 
     return judge
 
@@ -177,8 +220,7 @@ def answer(model: nn.Module, coded: Coded) -> Tensor:
 
 def make_draw(prepared: Prepared, config: SentimentConfig, seed: int, member: int) -> Draw:
     """Return the data of one training: all texts in a new order in each epoch."""
-    name = prepared.name
-    batch_size = config.batch_size if name == "mini" else config.best_batch_size
+    name, batch_size = prepared.name, config.batch_size_of(prepared.name)
     steps = -(-len(prepared.train.ids) // batch_size)
     purpose = (NAME, "data", name, prepared.arrangement.name, member)
 
@@ -204,8 +246,11 @@ def loss(model: nn.Module, tokens: Tensor, real: Tensor, labels: Tensor) -> Tens
     return F.cross_entropy(model(tokens, real=real), labels)
 
 
-def stop_after(patience: int | None) -> Callable[[Sequence[Evaluation]], bool] | None:
+def stop_rule(
+    prepared: Prepared, config: SentimentConfig
+) -> Callable[[Sequence[Evaluation]], bool] | None:
     """Return what ends a training: so many epochs without a better evaluation."""
+    patience = config.patience_for(prepared.name, len(prepared.train.ids))
     if patience is None:
         return None
 

@@ -5,28 +5,4 @@ least possible loss, and traced step by step. Its queries, keys and values come 
 matrices; every option of the model, the task and the training is a field of `SortingConfig`.
 """
 
-from attnlab.experiments.sorting.config import NAME, SortingConfig
-from attnlab.experiments.sorting.sorter import (
-    VARYING,
-    ask,
-    conclude,
-    describe_problem,
-    problem,
-    prompt_words,
-    run,
-)
-
-__all__ = [
-    "NAME",
-    "SUMMARY",
-    "VARYING",
-    "SortingConfig",
-    "ask",
-    "conclude",
-    "describe_problem",
-    "problem",
-    "prompt_words",
-    "run",
-]
-
-SUMMARY = "a decoder of 480 parameters learns to sort letters, and shows where it looks"
+from attnlab.experiments.sorting.config import SortingConfig as SortingConfig

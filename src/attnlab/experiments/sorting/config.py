@@ -9,6 +9,7 @@ from torch import Tensor
 from attnlab import seeds
 from attnlab.configs import Config, Fields, option
 from attnlab.errors import WrongUsage
+from attnlab.experiments.words import Words
 from attnlab.models.config import PositionKind
 from attnlab.models.decoder import DecoderConfig
 from attnlab.parts.blocks import NormPlace
@@ -19,6 +20,7 @@ from attnlab.tasks.sequences import Rule, SequenceTask
 from attnlab.train.config import TrainConfig
 
 NAME = "sorting"
+WORDS = Words(__package__)
 
 Recipe = Literal["source", "fast"]
 

@@ -3,20 +3,11 @@
 import torch
 from torch import Tensor
 
-from attnlab.draw.sections import (
-    Level,
-    Lines,
-    ReportContent,
-    ShownTrace,
-    Traces,
-    Verdict,
-    Verdicts,
-)
-from attnlab.experiments.experiment import Run
+from attnlab.draw.sections import Level, Lines, ReportContent, ShownTrace, Traces, Verdict, Verdicts
 from attnlab.experiments.sections import metric_series, parameters_section, settings_section
-from attnlab.experiments.sorting.config import NAME, SortingConfig
-from attnlab.experiments.sorting.sorting_claims import EvaluatedInputs, with_separator
-from attnlab.look.trace import Trace, trace
+from attnlab.experiments.sorting.config import NAME, WORDS
+from attnlab.experiments.sorting.sorting_claims import EvaluatedInputs, Result, with_separator
+from attnlab.look.trace import trace
 from attnlab.models.decoder import Decoder
 from attnlab.models.parameters import count_from_model
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
@@ -26,23 +17,21 @@ _MOST_TRACES = 200
 _MOST_WEIGHTS = 500_000  # attention weights that a page holds in all
 
 
-def trace_prompts(model: Decoder, task: SequenceTask, prompts: Tensor) -> list[Trace]:
-    """Trace the model on each prompt (without its separator)."""
-    return trace(
+def traces_to_show(
+    model: Decoder, task: SequenceTask, evaluated: EvaluatedInputs
+) -> list[ShownTrace]:
+    """Trace the inputs that the page shows."""
+    weights_each = model.config.num_layers * model.config.num_heads * task.row_length**2 // 2
+    indices = shown_indices(evaluated)[: max(1, _MOST_WEIGHTS // weights_each)]
+    traces = trace(
         model,
-        with_separator(prompts),
+        with_separator(evaluated.prompts[indices]),
         task.answer_length,
         task.vocabulary,
         forbidden=[SEPARATOR],
         num_input=task.prompt_length,
     )
-
-
-def traces_to_show(model: Decoder, task: SequenceTask, evaluated: EvaluatedInputs) -> list[Trace]:
-    """Trace the inputs that the page shows."""
-    weights_each = model.config.num_layers * model.config.num_heads * task.row_length**2 // 2
-    indices = shown_indices(evaluated)[: max(1, _MOST_WEIGHTS // weights_each)]
-    return trace_prompts(model, task, evaluated.prompts[indices])
+    return [ShownTrace.of(each) for each in traces]
 
 
 def shown_indices(evaluated: EvaluatedInputs) -> Tensor:
@@ -52,89 +41,65 @@ def shown_indices(evaluated: EvaluatedInputs) -> Tensor:
     return torch.cat((wrong[:num_wrong], right[: _MOST_TRACES - num_wrong])).sort().values
 
 
-def make_content(
-    model: Decoder,
-    task: SequenceTask,
-    config: SortingConfig,
-    context: Run,
-    *,
-    trained: Trained,
-    evaluated: EvaluatedInputs,
-    held_out: EvaluatedInputs | None,
-    loss: float,
-    traces: list[Trace],
-) -> ReportContent:
+def make_content(result: Result, trained: Trained) -> ReportContent:
     """Make the report's content."""
-    total, right = len(evaluated.prompts), int(evaluated.correct.sum())
-    counts = count_from_model(model)
-    kept_out = "" if held_out is None else f"; held out of training, {_right_of(held_out)}"
+    config, evaluated, held_out = result.config, result.evaluated, result.held_out
+    task = config.sequence_task()
     inputs, judged = "sampled inputs", "fixed sample"
     if evaluated.are_all:
         inputs, judged = "inputs", "whole domain"
-    inputs += " trained on" if held_out is not None else ""
-    held_out_sections = []
+    verdicts = [_verdicts_section(task, evaluated, "Inputs")]
+    kept_out = None
     if held_out is not None:
-        held_out_sections = [_verdicts_section(task, held_out, "Inputs held out of training")]
+        inputs += " trained on"
+        kept_out = f"{held_out.right:,} of {held_out.total:,} inputs right"
+        verdicts = [
+            _verdicts_section(task, evaluated, "Inputs trained on"),
+            _verdicts_section(task, held_out, "Inputs held out of training"),
+        ]
+    numbers = {
+        "result": result,
+        "task": task,
+        "steps": config.train_config().steps,
+        "best_step": trained.best_step,
+        "parameters": sum(count_from_model(result.model).values()),
+        "inputs": inputs,
+        "held_out": kept_out,
+    }
     return ReportContent(
         title=NAME if config.task == "sort" else f"{NAME}: {config.task}",
-        subtitle=f"A decoder of {sum(counts.values()):,} parameters learns the task "
-        f"“{config.task}” over {config.letters} letters; {right:,} of {total:,} {inputs} are "
-        f"answered right{kept_out}.",
-        facts=[
-            ("seed", str(context.seed)),
-            ("input", f"{task.prompt_length} of {config.letters} letters"),
-            ("parameters", f"{sum(counts.values()):,}"),
-            ("projections", config.projections),
-            ("positions", config.positions),
-            ("steps", f"{config.train_config().steps:,} (best at {trained.best_step:,})"),
-            ("loss", f"{loss:.4f} nats"),
-            ("least possible", f"{task.loss_floor:.4f} nats"),
-            *([] if held_out is None else [("held out of training", _right_of(held_out))]),
-        ],
+        subtitle=WORDS.text("subtitle", numbers),
+        facts=[each for each in WORDS.texts("facts", numbers).items() if each[1]],
         sections=[
             Traces(
                 figure="attention",
                 figure_input=list(task.example),
-                title="Step by step",
-                caption="Choose an input and step through its answer. At each step the model looks "
-                "back from the last token it knows; each head spreads one unit of weight "
-                "over the tokens so far (a row of its picture), and the next token is the "
-                "likeliest.",
-                traces=[ShownTrace.of(each) for each in traces],
+                traces=traces_to_show(result.model, task, evaluated),
+                **WORDS.texts("traces"),
             ),
-            _verdicts_section(
-                task, evaluated, "Inputs" if held_out is None else "Inputs trained on"
-            ),
-            *held_out_sections,
+            *verdicts,
             Lines(
                 figure="loss",
-                title="Loss",
-                caption="Mean cross-entropy over all positions. The letters before SEP are random, "
-                "so no model can predict them, and their entropy is the least possible loss.",
-                x_label="step",
-                y_label="loss (nats per token)",
                 series=[
                     metric_series("training (mean of 50 steps)", trained.metrics, "loss"),
                     metric_series(judged, trained.metrics, "domain_loss"),
                 ],
                 levels=[Level(name=f"least possible {task.loss_floor:.4f}", y=task.loss_floor)],
+                **WORDS.texts("loss"),
             ),
-            parameters_section(model),
+            parameters_section(result.model),
             settings_section(config),
         ],
     )
 
 
-def _right_of(evaluated: EvaluatedInputs) -> str:
-    return f"{int(evaluated.correct.sum()):,} of {len(evaluated.prompts):,} inputs right"
-
-
 def _verdicts_section(task: SequenceTask, evaluated: EvaluatedInputs, title: str) -> Verdicts:
-    shown, total = shown_indices(evaluated).tolist(), len(evaluated.prompts)
-    is_whole = evaluated.are_all and total == len(shown)
+    shown = shown_indices(evaluated).tolist()
+    is_whole = evaluated.are_all and evaluated.total == len(shown)
+    numbers = {"evaluated": evaluated, "num_shown": len(shown)}
     return Verdicts(
-        title=f"All {total:,} {title[0].lower()}{title[1:]}" if is_whole else title,
-        caption=_verdicts_caption(evaluated, len(shown)),
+        title=f"All {evaluated.total:,} {title[0].lower()}{title[1:]}" if is_whole else title,
+        caption=WORDS.text("verdicts.all" if is_whole else "verdicts.some", numbers),
         items=[
             Verdict(
                 input=task.tokens(evaluated.prompts[index]),
@@ -145,15 +110,4 @@ def _verdicts_section(task: SequenceTask, evaluated: EvaluatedInputs, title: str
             )
             for index in shown
         ],
-    )
-
-
-def _verdicts_caption(evaluated: EvaluatedInputs, num_shown: int) -> str:
-    total = len(evaluated.prompts)
-    if evaluated.are_all and num_shown == total:
-        return "Every input, with the model's answer and the least probability among its choices."
-    which = "all of them" if evaluated.are_all else "a random sample"
-    return (
-        f"{int(evaluated.correct.sum()):,} of the {total:,} inputs evaluated ({which}) are right; "
-        f"shown are {num_shown:,}, as many wrong as right ones if possible."
     )

@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
+from attnlab.draw.numbers import plural
 from attnlab.errors import WrongUsage
 from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
-from attnlab.experiments.sorting.config import NAME, SortingConfig
-from attnlab.experiments.sorting.report import make_content, traces_to_show
+from attnlab.experiments.sorting.config import NAME, WORDS, SortingConfig
+from attnlab.experiments.sorting.report import make_content
 from attnlab.experiments.sorting.sorting_claims import (
+    evaluate,
     evaluate_claims,
-    evaluate_domain,
-    evaluate_held_out,
     evaluation_prompts,
     exact_loss,
     row_losses,
@@ -34,11 +34,6 @@ VARYING = frozenset(
 """The fields in which the members of one population may differ."""
 
 _MOST_WATCHED = 2_000  # inputs of an evaluation during training
-
-WEIGHT_ON_NEXT = (
-    "The attention weight on the next letter of the answer, where it is in the input, of the best "
-    "head (uniform attention puts about a third there, if there are three letters)."
-)
 
 
 def build_model(config: SortingConfig, seed: int) -> Decoder:
@@ -77,30 +72,22 @@ def run(config: SortingConfig, context: Run) -> Findings:
 def describe_problem(config: SortingConfig) -> ProblemDescription:
     """Describe what the model learns, and when it counts as solved."""
     task = config.sequence_task()
-    letters = (
-        f"{task.length:,} letter{'s' if task.length > 1 else ''} from a to {task.vocabulary[-1]}"
-    )
-    words = {
-        "sort": f"sort {letters}",
-        "reverse": f"write {letters} backwards",
-        "copy": f"repeat {letters}",
-        "add": f"add two numbers of {task.length:,} digits (a is 0, {task.vocabulary[-1]} is "
-        f"{task.letters - 1})",
-        "induction": f"after {letters}, name the one that followed the last of them before",
-    }
+    last = task.vocabulary[-1]
     most = min(config.most_judged, _MOST_WATCHED)
     number = len(config.split().trained) if config.holdout else task.num_prompts
     is_all = number <= most and task.is_listable
-    inputs = f"all {number:,} inputs" if is_all else f"all of {most:,} random inputs"
-    inputs += " among those trained on" if config.holdout else ""
-    meanings = (
-        ("accuracy", "The share of inputs whose whole answer is right."),
-        ("domain_loss", "The mean loss of prompts and answers over the inputs evaluated, in nats."),
-        ("weight_on_next", WEIGHT_ON_NEXT),
-    )
-    return ProblemDescription(
-        words[task.rule], f"{inputs} answered right at one evaluation", meanings=meanings
-    )
+    numbers = {
+        "letters": f"{task.length:,} {plural(task.length, 'letter')} from a to {last}",
+        "length": task.length,
+        "last": last,
+        "digit": task.letters - 1,
+        "is_all": is_all,
+        "number": number if is_all else most,
+        "holdout": config.holdout,
+    }
+    meanings = tuple(WORDS.texts("meanings").items())
+    told = WORDS.text(f"tasks.{task.rule}", numbers)
+    return ProblemDescription(told, WORDS.text("problem.solved", numbers), meanings=meanings)
 
 
 def problem(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Problem:
@@ -124,39 +111,18 @@ def problem(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Problem:
         None,
         is_solved=lambda evaluation: evaluation.score[0] == 1.0,
         positions=[
-            *_numbered("in", task.prompt_length),
+            *(f"in {number + 1}" for number in range(task.prompt_length)),
             "SEP",
-            *_numbered("out", task.answer_length),
+            *(f"out {number + 1}" for number in range(task.answer_length)),
         ],
     )
-
-
-def _numbered(what: str, count: int) -> list[str]:
-    return [f"{what} {number}" for number in range(1, count + 1)]
 
 
 def conclude(model: nn.Module, trained: Trained, config: SortingConfig, context: Run) -> Findings:
     """Evaluate a trained model on every input, trace it, and make claims."""
     assert isinstance(model, Decoder)
-    task = config.sequence_task()
-    with torch.no_grad():
-        evaluated = evaluate_domain(model, task, config, context.seed)
-        held_out = evaluate_held_out(model, task, config) if config.holdout else None
-        loss = float(exact_loss(model, task.rows(evaluated.prompts)))
-    traces = traces_to_show(model, task, evaluated)
-    claims = evaluate_claims(model, task, config, evaluated, held_out, loss=loss, seed=context.seed)
-    content = make_content(
-        model,
-        task,
-        config,
-        context,
-        trained=trained,
-        evaluated=evaluated,
-        held_out=held_out,
-        loss=loss,
-        traces=traces,
-    )
-    return Findings(model, claims, content)
+    result = evaluate(model, config, context.seed)
+    return Findings(model, evaluate_claims(result), make_content(result, trained))
 
 
 def prompt_words(config: SortingConfig) -> str:

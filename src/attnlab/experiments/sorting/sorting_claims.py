@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from attnlab import seeds
 from attnlab.core.stats import is_above, share_interval
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.sorting.config import NAME, SortingConfig
+from attnlab.experiments.sorting.config import NAME, WORDS, SortingConfig
+from attnlab.experiments.words import Numbers
 from attnlab.look.causality import largest_change, largest_leak
 from attnlab.models.decoder import Decoder
 from attnlab.models.generation import generate
@@ -36,6 +37,28 @@ class EvaluatedInputs:
     def correct(self) -> Tensor:
         """Which inputs are answered right: (inputs,) boolean."""
         return (self.answers == self.expected).all(-1)
+
+    @property
+    def right(self) -> int:
+        """The number of inputs answered right."""
+        return int(self.correct.sum())
+
+    @property
+    def total(self) -> int:
+        """The number of inputs."""
+        return len(self.prompts)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A trained sorter on the inputs of training, and on those held out, if any."""
+
+    model: Decoder
+    config: SortingConfig
+    seed: int
+    evaluated: EvaluatedInputs
+    held_out: EvaluatedInputs | None
+    loss: float
 
 
 def row_losses(model: nn.Module, rows: Tensor) -> Tensor:
@@ -77,18 +100,17 @@ def answers(
     return torch.cat(tokens), torch.cat(probabilities)
 
 
-def evaluate_domain(
-    model: Decoder, task: SequenceTask, config: SortingConfig, seed: int
-) -> EvaluatedInputs:
-    """Evaluate the model on every input of training, or on a sample if there are too many."""
-    generator = seeds.generator(seed, NAME, "judge")
-    return _evaluate(model, task, *evaluation_prompts(config, config.most_judged, generator))
-
-
-def evaluate_held_out(model: Decoder, task: SequenceTask, config: SortingConfig) -> EvaluatedInputs:
-    """Evaluate the model on the held-out inputs, or on a sample if there are too many."""
-    prompts, generator = config.split().held_out, seeds.generator(0, NAME, "judge held out")
-    return _evaluate(model, task, *_some_of(prompts, config.most_judged, generator))
+@torch.no_grad()
+def evaluate(model: Decoder, config: SortingConfig, seed: int) -> Result:
+    """Evaluate the model on its inputs, or on a sample of them if there are too many."""
+    task, most, held_out = config.sequence_task(), config.most_judged, None
+    prompts = evaluation_prompts(config, most, seeds.generator(seed, NAME, "judge"))
+    evaluated = _evaluate(model, task, *prompts)
+    if config.holdout:
+        generator = seeds.generator(0, NAME, "judge held out")
+        held_out = _evaluate(model, task, *_some_of(config.split().held_out, most, generator))
+    loss = float(exact_loss(model, task.rows(evaluated.prompts)))
+    return Result(model, config, seed, evaluated, held_out, loss)
 
 
 def evaluation_prompts(
@@ -113,28 +135,16 @@ def _evaluate(
     return EvaluatedInputs(prompts, found, task.answer(prompts), probabilities, are_all)
 
 
-def evaluate_claims(
-    model: Decoder,
-    task: SequenceTask,
-    config: SortingConfig,
-    evaluated: EvaluatedInputs,
-    held_out: EvaluatedInputs | None = None,
-    *,
-    loss: float,
-    seed: int,
-) -> list[Claim]:
-    """Make the claims; `evaluated` are inputs of training, `held_out` those kept out, if any."""
-    total, right = len(evaluated.prompts), int(evaluated.correct.sum())
-    which = f"every one of {total:,} inputs drawn at random"
-    if evaluated.are_all:
-        which = f"every one of the {total:,} inputs"
-    which += " among those trained on" if held_out is not None else ""
+def evaluate_claims(result: Result) -> list[Claim]:
+    """Make the claims."""
+    model, config, evaluated = result.model, result.config, result.evaluated
+    task = config.sequence_task()
     floor = task.loss_floor
     # A model that learns which inputs were held out may go below the floor of all inputs.
-    least = floor if held_out is None else least_loss(task, config.split().trained)
+    least = floor if result.held_out is None else least_loss(task, config.split().trained)
     # A sample has a floor of its own, which may be lower by chance.
     slack = 1e-5 if evaluated.are_all else 0.02
-    order = torch.randperm(total, generator=seeds.generator(seed, NAME, "claims"))
+    order = torch.randperm(evaluated.total, generator=seeds.generator(result.seed, NAME, "claims"))
     sample = task.rows(evaluated.prompts[order[:64]])[:, :-1]
     leak, change = largest_leak(model, sample), largest_change(model, sample)
     by_config, by_model = count_from_config(config.model_config()), count_from_model(model)
@@ -142,69 +152,32 @@ def evaluate_claims(
     slow, slow_probabilities = answers(model, task, evaluated.prompts[chosen], use_cache=False)
     different = int((slow != evaluated.answers[chosen]).any(-1).sum())
     difference = float((slow_probabilities - evaluated.probabilities[chosen]).abs().max())
-    return [
-        Claim(
-            "all_inputs_right",
-            f"{which} is answered right by greedy generation, SEP forbidden (task: {config.task})",
-            f"{right:,}/{total:,}",
-            f"{total:,}/{total:,}",
-            right == total,
-        ),
-        *([] if held_out is None else [_held_out_claim(held_out)]),
-        Claim(
-            "loss_near_floor",
-            "the mean loss is within 0.05 nats of the least possible (the letters before SEP are "
-            "random)",
-            f"{loss:.4f} nats, {loss - floor:+.4f} from the floor",
-            f"at most {floor + _LOSS_TOLERANCE:.4f} nats",
-            loss <= floor + _LOSS_TOLERANCE,
-        ),
-        Claim(
-            "loss_not_below_floor",
-            "the mean loss is not below the least possible, as it would be if later tokens leaked "
-            "in",
-            f"{loss:.4f} nats",
-            f"at least {least:.4f} nats",
-            loss >= least - slack,
-        ),
-        Claim(
-            "causal",
-            "no output depends on a later token: largest derivative, and largest change when the "
-            f"later tokens are exchanged, over {len(sample)} inputs",
-            f"{leak:g} and {change:g}",
-            "exactly 0",
-            leak == 0.0 and change == 0.0,
-        ),
-        Claim(
-            "parameters_counted",
-            "the parameters of each part, counted by arithmetic, are those the model holds",
-            f"{sum(by_model.values()):,} in {len(by_model)} parts",
-            f"{sum(by_config.values()):,} in {len(by_config)} parts",
-            by_config == by_model,
-        ),
-        Claim(
-            "cache_changes_nothing",
-            "generation with a key/value cache gives the same answers, and probabilities to "
-            f"1e-5, as without ({len(slow):,} inputs)",
-            f"{different:,} different, at most {difference:.0e} apart",
-            "0 different, 1e-05",
-            different == 0 and difference <= 1e-5,
-        ),
-    ]
-
-
-def _held_out_claim(held_out: EvaluatedInputs) -> Claim:
-    """Claim that most held-out inputs are answered right; few inputs may leave it undecided."""
-    total, right = len(held_out.prompts), int(held_out.correct.sum())
-    share, low, high = found = share_interval(right, total)
-    return Claim(
-        "most_held_out_right",
-        "more than half of the inputs held out of training are answered right (share with "
-        "its 95 % interval, Wilson)",
-        f"{right:,}/{total:,}, {share:.0%} ({low:.0%} to {high:.0%})",
-        "interval above 50 %",
-        is_above(found, 0.5),
-    )
+    numbers: Numbers = {
+        "result": result,
+        "floor": floor,
+        "most": floor + _LOSS_TOLERANCE,
+        "least": least,
+        "leak": leak,
+        "change": change,
+        "num_sampled": len(sample),
+        "held": by_model,
+        "counted": by_config,
+        "num_slow": len(slow),
+        "different": different,
+        "difference": difference,
+    }
+    passed: dict[str, bool | None] = {"all_inputs_right": evaluated.right == evaluated.total}
+    if result.held_out is not None:
+        numbers["share"] = share = share_interval(result.held_out.right, result.held_out.total)
+        passed["most_held_out_right"] = is_above(share, 0.5)
+    passed |= {
+        "loss_near_floor": result.loss <= floor + _LOSS_TOLERANCE,
+        "loss_not_below_floor": result.loss >= least - slack,
+        "causal": leak == 0.0 and change == 0.0,
+        "parameters_counted": by_config == by_model,
+        "cache_changes_nothing": different == 0 and difference <= 1e-5,
+    }
+    return WORDS.claims(numbers, passed)
 
 
 def least_loss(task: SequenceTask, prompts: Tensor) -> float:

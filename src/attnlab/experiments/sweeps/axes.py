@@ -1,6 +1,7 @@
 """Axes of a grid, read from texts such as `rank=1..6`, `d_model=8..64..8` or `bias=true,false`.
 
-A setting with one value is fixed; one with several is an axis. A range includes both ends.
+A setting with one value is fixed; one with several is an axis. A range includes both ends. In a
+search, `learning_rate=1e-4..1e-1` is an axis too: any value between its ends may be tried.
 """
 
 import math
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from attnlab.configs import Config, Option
+from attnlab.configs import Config, Fields, Option
 from attnlab.errors import WrongUsage, did_you_mean
 
 _MOST_VALUES = 1_000
@@ -17,11 +18,15 @@ _MOST_VALUES = 1_000
 
 @dataclass(frozen=True)
 class Axis:
-    """A field of a config and the values it takes, in order."""
+    """A field of a config and the values it takes, in order.
+
+    ends: of a search, between which any value may be tried; there are no `values` then.
+    """
 
     name: str
     values: tuple[Any, ...]
     comment: str
+    ends: tuple[float, float] | None = None
 
     @property
     def is_numeric(self) -> bool:
@@ -30,13 +35,13 @@ class Axis:
             isinstance(value, int | float) and not isinstance(value, bool) for value in self.values
         )
 
-    def words(self) -> list[str]:
+    def labels(self) -> list[str]:
         """Write its values as labels."""
         return [shown(value) for value in self.values]
 
 
 def read_axes(
-    config_class: type[Config], settings: Mapping[str, str]
+    config_class: type[Config], settings: Mapping[str, str], *, is_search: bool = False
 ) -> tuple[list[Axis], dict[str, Any]]:
     """Read settings as texts: the axes (several values), and the fixed fields (one).
 
@@ -51,7 +56,12 @@ def read_axes(
     axes, fixed = [], {}
     for name, text in settings.items():
         option = option_of(config_class, name)
-        values = read_values(option, text)
+        is_number = option.kind in (int, float)
+        if is_search and is_number and text.count("..") == 1 and "," not in text:
+            ends = [option.parse(part) for part in text.split("..")]
+            axes.append(axis_of(option, (), ends))
+            continue
+        values = _read_values(option, text)
         if len(values) == 1:
             fixed[name] = values[0]
         else:
@@ -59,17 +69,23 @@ def read_axes(
     return axes, fixed
 
 
-def axis_of(option: Option, values: Sequence[Any]) -> Axis:
-    """Make an axis; the values must be distinct, and valid for the field."""
-    if len(values) > _MOST_VALUES:
-        raise WrongUsage(
-            f"{option.name} has too many values: {len(values):,}, at most {_MOST_VALUES:,} "
-            "are possible."
-        )
+def axis_of(option: Option, values: Sequence[Any], ends: Sequence[Any] | None = None) -> Axis:
+    """Make an axis of distinct values, or between two ends; all must be valid for the field."""
+    if ends is not None:
+        first, last = (option.check(end) for end in ends)
+        if first is None or last is None or first >= last:
+            raise WrongUsage(
+                f"a range to search goes upwards, such as {option.name}=LOW..HIGH; got {first} to "
+                f"{last}."
+            )
+        return Axis(option.name, (), option.comment, (first, last))
+    _check_number(option, len(values))
     checked = [option.check(value) for value in values]
-    twice = next((value for index, value in enumerate(checked) if value in checked[:index]), None)
-    if twice is not None or not checked:
-        what = f"{shown(twice)} is given twice; keep one of them" if checked else "it has no values"
+    twice = [value for index, value in enumerate(checked) if value in checked[:index]]
+    if twice or not checked:
+        what = "it has no values"
+        if twice:
+            what = f"{shown(twice[0])} is given twice; keep one of them"
         raise WrongUsage(f"the values of {option.name} do not make an axis: {what}.")
     return Axis(option.name, tuple(checked), option.comment)
 
@@ -94,7 +110,12 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def read_values(option: Option, text: str) -> tuple[Any, ...]:
+def typed(fields: Fields) -> str:
+    """Write fields as a person would type them: `rank=2 temperature=0.3`."""
+    return " ".join(f"{name}={shown(value)}" for name, value in fields.items())
+
+
+def _read_values(option: Option, text: str) -> list[Any]:
     """Read values separated by commas; each may be a range."""
     values: list[Any] = []
     for part in text.split(","):
@@ -105,9 +126,7 @@ def read_values(option: Option, text: str) -> tuple[Any, ...]:
             )
         is_range = ".." in part and option.kind in (int, float)  # a path may hold two dots
         values += _range(option, part.strip()) if is_range else [option.parse(part)]
-        if len(values) > _MOST_VALUES:
-            raise WrongUsage(f"{option.name}={text}: expected at most {_MOST_VALUES:,} values.")
-    return tuple(values)
+    return values
 
 
 def _range(option: Option, text: str) -> list[Any]:
@@ -115,34 +134,33 @@ def _range(option: Option, text: str) -> list[Any]:
     example = f"{option.name}=0.5..2..0.5"
     if option.kind is int:
         example = f"{option.name}=1..6 or {option.name}=1..9..2"
-    numbers = _decimals(text)
-    if len(numbers) not in (2, 3):
-        raise WrongUsage(f"a range is written {example}; got {option.name}={text}.")
+    try:
+        numbers = [Decimal(part.strip()) for part in text.split("..")]
+    except InvalidOperation:
+        numbers = []
+    is_usable = all(each.is_finite() and each.adjusted() < 30 for each in numbers)
+    step = numbers[2] if len(numbers) == 3 else Decimal(1)
+    if not is_usable or len(numbers) not in (2, 3) or step <= 0 or numbers[1] < numbers[0]:
+        raise WrongUsage(
+            f"a range goes upwards by steps above 0 and is written {example}; got "
+            f"{option.name}={text}."
+        )
     first, last = numbers[:2]
     if len(numbers) == 2 and option.kind is float:
-        tenth = f"{float(abs(last - first) or 1) / 10:.3g}"
+        tenth = f"{float(last - first or 1) / 10:.3g}"
         raise WrongUsage(
             f"{option.name}={text}: a range of real numbers needs a step, such as "
             f"{text}..{tenth}, or list the values with commas."
         )
-    step = numbers[2] if len(numbers) == 3 else Decimal(1)
-    if step <= 0 or last < first:
-        raise WrongUsage(
-            f"{option.name}={text}: a range goes upwards by steps above 0, such as {example}."
-        )
     for end in (first, last):
         option.parse(str(end))  # an end out of range is the first thing to tell
-    if last - first > step * _MOST_VALUES:
-        raise WrongUsage(f"{option.name}={text}: expected at most {_MOST_VALUES:,} values.")
     count = math.floor((last - first) / step) + 1
+    _check_number(option, count)
     return [option.parse(str(first + index * step)) for index in range(count)]
 
 
-def _decimals(text: str) -> list[Decimal]:
-    """Read the numbers of a range; return none if one of them is not a number or is too large."""
-    try:
-        numbers = [Decimal(part.strip()) for part in text.split("..")]
-    except InvalidOperation:
-        return []
-    is_usable = all(each.is_finite() and each.adjusted() < 30 for each in numbers)
-    return numbers if is_usable else []
+def _check_number(option: Option, count: int) -> None:
+    if count > _MOST_VALUES:
+        raise WrongUsage(
+            f"{option.name} has too many values: {count:,}, at most {_MOST_VALUES:,} are possible."
+        )

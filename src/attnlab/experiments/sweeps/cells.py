@@ -12,7 +12,7 @@ from typing import Any
 
 from attnlab.configs import Config, Fields
 from attnlab.errors import WrongUsage
-from attnlab.experiments.sweeps.axes import Axis, shown
+from attnlab.experiments.sweeps.axes import Axis, typed
 from attnlab.experiments.sweeps.unit import Unit
 
 _MOST_CELLS = 10_000
@@ -35,7 +35,7 @@ class Cell:
     @property
     def name(self) -> str:
         """Its values as a person would type them."""
-        return " ".join(f"{name}={shown(value)}" for name, value in self.fields.items())
+        return typed(self.fields)
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,9 @@ def make_grid(
             f"cells and {_MOST_MEMBERS:,} models in all; take fewer values or seeds."
         )
     names = [axis.name for axis in axes]
-    combinations = itertools.product(*(axis.values for axis in axes))
     cells = [
         make_cell(config_class, fixed, dict(zip(names, values, strict=True)))
-        for values in combinations
+        for values in itertools.product(*(axis.values for axis in axes))
     ]
     if all(cell.config is None for cell in cells):
         raise WrongUsage(
@@ -80,35 +79,30 @@ def make_grid(
     return Grid(list(axes), cells, tuple(seeds))
 
 
-def units_of(experiment: str, grid: Grid, varying: frozenset[str], **how: Any) -> list[Unit]:
-    """Divide the grid into units, each trained as one population."""
-    families: dict[str, list[int]] = {}
-    for index, cell in enumerate(grid.cells):
-        if cell.config is not None:
-            fields = cell.config.to_mapping()
-            common = {name: value for name, value in fields.items() if name not in varying}
-            families.setdefault(repr(common), []).append(index)
-    seeds_at_once = min(len(grid.seeds), _MEMBERS_OF_A_UNIT)
-    cells_at_once = _MEMBERS_OF_A_UNIT // seeds_at_once
-    units: list[Unit] = []
-    for family in families.values():
-        for indices in _batched(family, cells_at_once):
-            configs = [
-                config.to_mapping()
-                for index in indices
-                if (config := grid.cells[index].config) is not None
-            ]
-            for seeds in _batched(grid.seeds, seeds_at_once):
-                units.append(Unit(len(units), experiment, indices, configs, seeds, **how))
-    return units
-
-
 def make_cell(config_class: type[Config], fixed: Fields, fields: Fields) -> Cell:
     """Make one cell, with the reason if its values cannot be combined."""
     try:
         return Cell(fields, config_class.from_mapping({**fixed, **fields}))
     except WrongUsage as error:
         return Cell(fields, None, str(error))
+
+
+def units_of(experiment: str, grid: Grid, varying: frozenset[str], **how: Any) -> list[Unit]:
+    """Divide the grid into units, each trained as one population."""
+    families: dict[str, dict[int, Fields]] = {}
+    for index, cell in enumerate(grid.cells):
+        if cell.config is not None:
+            fields = cell.config.to_mapping()
+            common = {name: value for name, value in fields.items() if name not in varying}
+            families.setdefault(repr(common), {})[index] = fields
+    seeds_at_once = min(len(grid.seeds), _MEMBERS_OF_A_UNIT)
+    units: list[Unit] = []
+    for family in families.values():
+        for cells in _batched(list(family), _MEMBERS_OF_A_UNIT // seeds_at_once):
+            configs = [family[index] for index in cells]
+            for seeds in _batched(grid.seeds, seeds_at_once):
+                units.append(Unit(len(units), experiment, cells, configs, seeds, **how))
+    return units
 
 
 def _batched(values: Sequence[int], most: int) -> list[list[int]]:

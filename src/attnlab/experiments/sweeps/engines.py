@@ -54,108 +54,97 @@ class Engine:
 
 
 class _Processes(Engine):
+    """Worker processes, started when they are needed and kept until the engine is closed.
+
+    Ctrl-C may come at any point. It can interrupt the standard library's futures while they hold a
+    lock, and then they are waited for forever; these queues hold none.
+    """
+
     is_elsewhere = True
 
     def __init__(self, num_workers: int) -> None:
         self.words = f"in {num_workers} processes"
-        self._num_workers = num_workers
-        self._pool = _Pool()
-
-    def compute(self, lines: Sequence[str], observer: Observer | None = None) -> Iterator[str]:
-        # Ctrl-C may come at any point in here. It can interrupt the standard library's futures
-        # while they hold a lock, and then they are waited for forever; these queues hold none.
-        waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
-        answers: queue.SimpleQueue[str] = queue.SimpleQueue()
-        for line in lines:
-            waiting.put(line)
-        for _ in range(min(self._num_workers, len(lines))):
-            threading.Thread(
-                target=self._pool.work_through, args=(waiting, answers), daemon=True
-            ).start()
-        for _ in lines:
-            yield answers.get()
-
-    def close(self) -> None:
-        self._pool.close()
-
-
-class _Pool:
-    """Worker processes, started when they are needed and kept while they live."""
-
-    def __init__(self) -> None:
-        self._all: list[LineProcess] = []
-        self._idle: queue.SimpleQueue[LineProcess] = queue.SimpleQueue()
+        self._num_workers, self._num_threads = num_workers, 0
+        self._waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._workers: list[LineProcess] = []
         self._is_closed = False
         self._lock = threading.Lock()  # no worker is started while `close` ends them all
 
-    def work_through(
-        self, waiting: "queue.SimpleQueue[str]", answers: "queue.SimpleQueue[str]"
-    ) -> None:
-        """Have a worker compute one unit after the other, until none is left or all are closed."""
-        while not self._is_closed:
-            try:
-                line = waiting.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                answers.put(self.compute(line))
-            except Exception as error:  # `compute` waits for one answer to each line
-                answers.put(failure(f"no worker process could be started: {error}"))
+    def compute(self, lines: Sequence[str], observer: Observer | None = None) -> Iterator[str]:
+        for line in lines:
+            self._waiting.put(line)
+        while self._num_threads < min(self._num_workers, len(lines)):
+            self._num_threads += 1
+            threading.Thread(target=self._serve, daemon=True).start()
+        for _ in lines:
+            yield self._answers.get()
 
-    def compute(self, line: str) -> str:
-        """Have a worker compute a unit, or another one if the first dies."""
+    def close(self) -> None:
+        self._is_closed = True
+        with self._lock:  # waits for a worker that is being started; no other starts after it
+            for worker in self._workers:
+                worker.end()
+        for _ in range(self._num_threads):
+            self._waiting.put("")
+
+    def _serve(self) -> None:
+        """Compute one unit after the other with a worker of this thread's own."""
+        worker = None
+        for line in iter(self._waiting.get, ""):
+            try:
+                worker, answer = self._answered(worker, line)
+            except Exception as error:  # `compute` waits for one answer to each line
+                worker = None
+                answer = failure(f"no worker process could be started: {error}")
+            self._answers.put(answer)
+
+    def _answered(self, worker: LineProcess | None, line: str) -> tuple[LineProcess | None, str]:
+        """Return the answer and the worker that gave it; a new one replaces one that died."""
         reason = ""
         for _ in range(_ATTEMPTS):
-            worker = self._take()
+            worker = worker or self._started()
             if worker is None:
                 break
             worker.send(line)
             answer = worker.answer()
             if answer is not None:
-                self._idle.put(worker)
-                return answer
+                return worker, answer
             reason = _why_it_died(worker)
-        return failure(f"the worker process died {_ATTEMPTS} times over it, {reason}")
+            worker = None
+        return None, failure(f"the worker process died {_ATTEMPTS} times over it, {reason}")
 
-    def close(self) -> None:
-        """End all workers, and release the threads that wait for one."""
-        self._is_closed = True
-        with self._lock:  # waits for a worker that is being started; no other starts after it
-            for worker in self._all:
-                worker.end()
-
-    def _take(self) -> LineProcess | None:
-        """Return an idle worker, or a new one; None once the pool is closed."""
+    def _started(self) -> LineProcess | None:
+        """Start a worker; return None once the engine is closed."""
         with self._lock:
             if self._is_closed:
                 return None
-            try:
-                return self._idle.get_nowait()
-            except queue.Empty:
-                worker = LineProcess(_WORKER)
-                self._all.append(worker)
-                return worker
+            worker = LineProcess(_WORKER)
+            self._workers.append(worker)
+            return worker
 
 
 class _Cluster(Engine):
     is_elsewhere = True
 
     def __init__(self, address: str) -> None:
+        self._name = f"the Ray cluster at {address}"
         self._address = address
         self._driver: LineProcess | None = None
-        self.words = f"on the Ray cluster at {address}"
+        self.words = f"on {self._name}"
 
     def compute(self, lines: Sequence[str], observer: Observer | None = None) -> Iterator[str]:
-        driver = self._driver = self._driver or self._connected()
-        for line in lines:
-            driver.send(line)
-        driver.send("")
+        if self._driver is None:
+            self._driver = LineProcess(_CLUSTER, [self._address], _ray_environment(os.environ))
+            self._greet(self._driver)
+        for line in [*lines, ""]:
+            self._driver.send(line)
         for _ in lines:
-            answer = driver.answer()
+            answer = self._driver.answer()
             if answer is None:
                 raise CouldNotRun(
-                    f"the connection to the Ray cluster at {self._address} was lost; continue with "
-                    "--resume when it is back."
+                    f"the connection to {self._name} was lost; continue with --resume when it is "
+                    "back."
                 )
             self._check(answer)
             yield answer
@@ -164,15 +153,6 @@ class _Cluster(Engine):
         if self._driver is not None:
             self._driver.end()
 
-    def _connected(self) -> LineProcess:
-        driver = LineProcess(_CLUSTER, [self._address], _ray_environment(os.environ))
-        try:
-            self._greet(driver)
-        except BaseException:
-            driver.end()
-            raise
-        return driver
-
     def _greet(self, driver: LineProcess) -> None:
         """Wait for its first line, for at most `_PATIENCE` seconds."""
         end = time.monotonic() + _PATIENCE
@@ -180,68 +160,63 @@ class _Cluster(Engine):
             try:
                 answer = driver.answer(timeout=0.2)
                 break
-            except TimeoutError:
+            except queue.Empty:
                 complaint = driver.complaint()
                 if time.monotonic() > end or "InvalidAuthToken" in complaint:
                     raise self._unreachable(complaint) from None
         if answer is None:
             raise self._unreachable(driver.complaint())
-        self._check(answer)
-        if json.loads(answer)["processors"] < 1:
-            raise CouldNotRun(
-                f"the Ray cluster at {self._address} has no free processors; add a node to it."
-            )
+        if self._check(answer)["processors"] < 1:
+            raise CouldNotRun(f"{self._name} has no free processors; add a node to it.")
 
-    def _check(self, answer: str) -> None:
-        found = json.loads(answer)
+    def _check(self, answer: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(answer)
         if "broken" in found:
             raise self._unreachable(f"{found['broken']}: {found['why']}")
+        return found
 
     def _unreachable(self, complaint: str) -> CouldNotRun:
         if "Authentication" in complaint or "AuthToken" in complaint:
             return CouldNotRun(
-                f"the Ray cluster at {self._address} wants a token, and did not accept ours: set "
-                "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the token it "
-                "was started with (`ray get-auth-token` prints it there)."
+                f"{self._name} wants a token, and did not accept ours: set RAY_AUTH_MODE=token and "
+                "RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the token it was started with (`ray "
+                "get-auth-token` prints it there)."
             )
         last = f"it did not answer within {_PATIENCE:.0f} seconds"
         if complaint:
             last = complaint.splitlines()[-1][:300]
-        return CouldNotRun(f"the Ray cluster at {self._address} could not be used: {last}")
+        return CouldNotRun(f"{self._name} could not be used: {last}")
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where units are computed, as `make_engine` takes it."""
+    """Where units are computed, as `make_engine` takes it; None for what was not asked for."""
 
-    kind: str
-    num_workers: int
-    address: str | None
+    kind: str | None = None
+    num_workers: int | None = None
+    address: str | None = None
 
 
-def where_to_compute(
-    kind: str | None,
-    num_workers: int | None,
-    address: str | None,
-    begun: Mapping[str, Any] | None = None,
-) -> Where:
+def where_to_compute(asked: Where, begun: Mapping[str, Any] | None = None) -> Where:
     """Return the engine that was asked for, else the one of the sweep to resume, else this process.
 
     Raises:
         CouldNotRun: the config of the sweep names something else.
     """
-    is_open = (kind, num_workers, address) == (None, None, None)
-    if is_open and begun is not None and "computed_by" in begun:
+    if asked == Where() and begun is not None and "computed_by" in begun:
         try:
-            return Where(**begun["computed_by"])
+            asked = Where(**begun["computed_by"])
         except TypeError:
             raise CouldNotRun(
                 f"its config says that it was computed by {str(begun['computed_by'])[:100]}."
             ) from None
-    return Where(kind or "local", 1 if num_workers is None else num_workers, address)
+    num_workers = 1 if asked.num_workers is None else asked.num_workers
+    return Where(asked.kind or "local", num_workers, asked.address)
 
 
-def make_engine(kind: str, *, num_workers: int = 1, address: str | None = None) -> Engine:
+def make_engine(
+    kind: str | None, *, num_workers: int | None = 1, address: str | None = None
+) -> Engine:
     """Make an engine: `local` with some workers, or `ray` with the address of a cluster that runs.
 
     Raises:
@@ -249,12 +224,10 @@ def make_engine(kind: str, *, num_workers: int = 1, address: str | None = None) 
         CouldNotRun: Ray is not installed, or nothing answers at the address.
     """
     if kind not in get_args(EngineKind):
-        raise WrongUsage(f"there is no engine {kind!r}; {did_you_mean(kind, get_args(EngineKind))}")
-    if (
-        isinstance(num_workers, bool)
-        or not isinstance(num_workers, int)
-        or not 1 <= num_workers <= _MOST_WORKERS
-    ):
+        raise WrongUsage(
+            f"there is no engine {kind!r}; {did_you_mean(str(kind), get_args(EngineKind))}"
+        )
+    if type(num_workers) is not int or not 1 <= num_workers <= _MOST_WORKERS:
         raise WrongUsage(
             f"workers must be an integer from 1 to {_MOST_WORKERS}; got {num_workers!r}."
         )

@@ -53,12 +53,9 @@ class LineProcess:
         """Return the next answer; None if the child has ended.
 
         Raises:
-            TimeoutError: none came in so many seconds.
+            queue.Empty: none came in so many seconds.
         """
-        try:
-            return self._answers.get(timeout=timeout)
-        except queue.Empty:
-            raise TimeoutError from None
+        return self._answers.get(timeout=timeout)
 
     def complaint(self) -> str:
         """Return the child's standard error so far."""

@@ -1,48 +1,96 @@
 """The outcome of a sweep: the results of every model, summarized by cell."""
 
+import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from attnlab.configs import Fields
 from attnlab.core.stats import Interval, share_interval
 from attnlab.display import displayed
+from attnlab.draw.numbers import plural
 from attnlab.experiments.sections import csv_text
+from attnlab.experiments.sweeps.axes import typed
 from attnlab.experiments.sweeps.cells import Cell, Grid
 from attnlab.experiments.sweeps.unit import Member, Result
 
 
-@displayed
 @dataclass(frozen=True)
-class CellOutcome:
-    """The models of one cell.
+class Tally:
+    """How many models of one setting solved the problem.
 
-    success: the share that solved the problem, and its 95 % interval (Wilson); a model that
-    diverged did not. solved_at: the median over all models of the first evaluated step at which
-    they had solved it; None if half of them or more never did. loss, figures: medians over the
-    models that did not diverge. broken: the number that did.
+    fields: what tells the setting from the others. seeds: the number of models. solved: of those
+    that solved the problem; one that diverged did not. solved_at: the median over all models of
+    the first evaluated step at which they had solved it; None if half of them or more never did.
+    loss: the median over the models that did not diverge. broken: the number that did.
     """
 
-    cell: Cell
-    members: list[Member]
-    success: Interval
-    solved_at: float | None
-    loss: float | None
-    figures: Mapping[str, float]
-    broken: int
+    fields: Fields
+    seeds: int = 0
+    solved: int = 0
+    solved_at: float | None = None
+    loss: float | None = None
+    broken: int = 0
 
     @property
-    def solved(self) -> int:
-        """The number of models that solved the problem."""
-        return sum(member.solved_at is not None for member in self.members)
+    def name(self) -> str:
+        """Its values as a person would type them."""
+        return typed(self.fields)
+
+    @property
+    def share(self) -> Interval:
+        """The share of models that solved the problem, and its 95 % interval (Wilson)."""
+        return share_interval(self.solved, self.seeds)
+
+    def tally(self) -> dict[str, Any]:
+        """Return the fields of a tally alone."""
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(Tally)}
+
+    def learned(self) -> list[str]:
+        """Return how many models solved the problem, their share, and its interval, in words."""
+        share, low, high = self.share
+        return [f"{self.solved}/{self.seeds}", f"{share:.0%}", f"{low:.0%} to {high:.0%}"]
 
 
-def learned_words(solved: int, models: int, success: Interval) -> list[str]:
-    """Return how many models solved the problem, their share, and its interval."""
-    interval = f"{success.low:.0%} to {success.high:.0%}"
-    return [f"{solved}/{models}", f"{success.value:.0%}", interval]
+@displayed
+@dataclass(frozen=True, kw_only=True)
+class CellOutcome(Tally):
+    """The models of one cell; figures: medians over the models that did not diverge."""
+
+    cell: Cell
+    members: Sequence[Member]
+    figures: Mapping[str, float]
+
+    @property
+    def success(self) -> Interval:
+        """The share of models that solved the problem, and its 95 % interval."""
+        return self.share
+
+    @classmethod
+    def of(cls, cell: Cell, members: Sequence[Member]) -> "CellOutcome":
+        """Summarize the models of a cell."""
+        steps = [math.inf if each.solved_at is None else each.solved_at for each in members]
+        solved_at = statistics.median(steps)
+        whole = [each for each in members if not each.fault]
+        names = list(whole[0].figures) if whole else []
+        losses = [each.loss for each in whole if each.loss is not None]
+        return cls(
+            cell.fields,
+            seeds=len(members),
+            solved=sum(map(math.isfinite, steps)),
+            solved_at=solved_at if math.isfinite(solved_at) else None,
+            loss=statistics.median(losses) if losses else None,
+            broken=len(members) - len(whole),
+            cell=cell,
+            members=members,
+            figures={
+                name: statistics.median(each.figures[name] for each in whole) for name in names
+            },
+        )
 
 
 @displayed
@@ -62,7 +110,7 @@ class Outcome:
         for member in self.members:
             members[member.cell].append(member)
         return [
-            _of_cell(cell, own) if own else None
+            CellOutcome.of(cell, own) if own else None
             for cell, own in zip(self.grid.cells, members, strict=True)
         ]
 
@@ -72,9 +120,15 @@ class Outcome:
         return list(next((member.figures for member in self.members if member.figures), {}))
 
     @property
-    def expected(self) -> int:
-        """The number of models when all are trained."""
-        return len(self.grid.seeds) * sum(cell.config is not None for cell in self.grid.cells)
+    def expected(self) -> list[tuple[int, int]]:
+        """The cell and the seed of every model when all are trained."""
+        cells = [index for index, cell in enumerate(self.grid.cells) if cell.config is not None]
+        return [(index, seed) for index in cells for seed in self.grid.seeds]
+
+    @property
+    def diverged(self) -> int:
+        """The number of models that diverged."""
+        return sum(bool(member.fault) for member in self.members)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one mapping for each model: the cell's fields, the seed, the results."""
@@ -95,24 +149,13 @@ class Outcome:
     def csv(self) -> str:
         """Write `rows` as CSV; missing values are empty."""
         rows = self.rows()
-        names = list(rows[0]) if rows else [axis.name for axis in self.grid.axes]
+        names = list(rows[0]) if rows else []
         return csv_text(names, [list(row.values()) for row in rows])
 
 
-def _of_cell(cell: Cell, members: list[Member]) -> CellOutcome:
-    solved = sum(member.solved_at is not None for member in members)
-    steps = statistics.median(
-        math.inf if member.solved_at is None else member.solved_at for member in members
-    )
-    whole = [member for member in members if not member.fault]
-    names = list(whole[0].figures) if whole else []
-    losses = [member.loss for member in whole if member.loss is not None]
-    return CellOutcome(
-        cell,
-        members,
-        share_interval(solved, len(members)),
-        steps if math.isfinite(steps) else None,
-        statistics.median(losses) if losses else None,
-        {name: statistics.median(member.figures[name] for member in whole) for name in names},
-        len(members) - len(whole),
-    )
+def places_words(places: Iterable[str], noun: str) -> str:
+    """Say where something was computed, with the number of each place if there are several."""
+    counts = Counter(places)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{count:,} {plural(count, noun)} {place}" for place, count in counts.items())

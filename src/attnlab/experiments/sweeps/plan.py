@@ -1,26 +1,33 @@
-"""The plan of a sweep: experiment, axes, fixed settings, seeds; everything else follows from it."""
+"""The plan of a sweep or a search: experiment, axes, fixed settings, seeds; all else follows."""
 
 import datetime
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from attnlab.configs import Fields
+from attnlab.configs import Config, Fields
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.experiment import ProblemDescription
+from attnlab.experiments.folder import read_config
 from attnlab.experiments.population.fit import checked_seeds, learnable
 from attnlab.experiments.registry import find
 from attnlab.experiments.report import versions
 from attnlab.experiments.sweeps.axes import Axis, axis_of, option_of, read_axes
-from attnlab.experiments.sweeps.cells import Grid, make_grid, units_of
+from attnlab.experiments.sweeps.cells import Cell, Grid, make_grid, units_of
 from attnlab.experiments.sweeps.unit import Unit
 from attnlab.parts.linear import MatrixPath, matrix_path_in_use
 from attnlab.train.config import LayoutName
 
+Kind = Literal["sweep", "search"]
+
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep before it is computed."""
+    """A sweep or a search before it is computed.
+
+    trials: of a search, how many settings are tried; None for a sweep, which tries them all.
+    """
 
     experiment: str
     axes: list[Axis]
@@ -28,7 +35,8 @@ class Plan:
     seeds: tuple[int, ...]
     layout: LayoutName
     matrix_path: MatrixPath
-    stop_when_solved: bool
+    stop_when_solved: bool = False
+    trials: int | None = None
 
     @classmethod
     def read(
@@ -40,12 +48,13 @@ class Plan:
         *,
         quick: bool,
         layout: LayoutName,
-        stop_when_solved: bool,
+        stop_when_solved: bool = False,
+        trials: int | None = None,
     ) -> "Plan":
-        """Read the settings (texts) and fields (values) of a sweep, fixed ones and axes."""
+        """Read the settings (texts) and fields (values), fixed ones and axes."""
         learnable(name)
         config_class = find(name).config_class
-        axes, fixed = read_axes(config_class, settings)
+        axes, fixed = read_axes(config_class, settings, is_search=trials is not None)
         for field, value in fields.items():
             option = option_of(config_class, field)
             if field in settings:
@@ -54,21 +63,18 @@ class Plan:
                 axes.append(axis_of(option, value))
             else:
                 fixed[field] = option.check(value)
-        varied = {axis.name for axis in axes}
-        small = {
-            field: value
-            for field, value in config_class.QUICK.items()
-            if quick and field not in varied
-        }
-        matrix_path = matrix_path_in_use()
+        small = dict(config_class.QUICK) if quick else {}
+        for axis in axes:
+            small.pop(axis.name, None)
         return cls(
             name,
             axes,
             {**small, **fixed},
             checked_seeds(seeds),
             layout,
-            matrix_path,
+            matrix_path_in_use(),
             stop_when_solved,
+            trials,
         )
 
     @classmethod
@@ -78,28 +84,50 @@ class Plan:
         Raises:
             CouldNotRun: this attnlab has no such experiment, or not these settings.
         """
+        kind = "sweep" if "sweep" in config else "search"
         try:
-            described = config["sweep"]
+            described = config[kind]
+            if kind == "sweep":
+                own = {"stop_when_solved": described["stop_when_solved"]}
+                values = {name: (each, None) for name, each in described["axes"].items()}
+            else:
+                own = {"trials": described["trials"]}
+                space = described["space"].items()
+                values = {name: (each["choices"], each["ends"]) for name, each in space}
             config_class = find(config["experiment"]).config_class
-            axes = [
-                axis_of(option_of(config_class, name), values)
-                for name, values in described["axes"].items()
-            ]
             return cls(
                 config["experiment"],
-                axes,
+                [axis_of(option_of(config_class, name), *each) for name, each in values.items()],
                 dict(config["settings"]),
                 checked_seeds(described["seeds"]),
                 config["layout"],
                 config["matrix_path"],
-                described["stop_when_solved"],
+                **own,
             )
         except (WrongUsage, KeyError, TypeError, AttributeError) as error:
-            raise CouldNotRun(f"the sweep's config.json is not usable: {error}") from None
+            raise CouldNotRun(f"the {kind}'s config.json is not usable: {error}") from None
+
+    @classmethod
+    def in_folder(cls, kind: Kind, folder: Path, name: str) -> "Plan":
+        """Read the plan of a sweep or a search of an experiment that is to be resumed."""
+        plan = cls.of_config(read_config_of(kind, folder))
+        if plan.experiment != name:
+            raise WrongUsage(f"{folder} holds a {kind} of {plan.experiment}, not of {name}.")
+        return plan
+
+    @property
+    def kind(self) -> Kind:
+        """What it is, in a word."""
+        return "sweep" if self.trials is None else "search"
+
+    @property
+    def config_class(self) -> type[Config]:
+        """The experiment's own settings."""
+        return find(self.experiment).config_class
 
     def grid(self) -> Grid:
         """Make every cell."""
-        return make_grid(find(self.experiment).config_class, self.axes, self.fixed, self.seeds)
+        return make_grid(self.config_class, self.axes, self.fixed, self.seeds)
 
     def units(self, grid: Grid) -> list[Unit]:
         """Divide the grid into units, each trained as one population."""
@@ -112,50 +140,52 @@ class Plan:
             stop_when_solved=self.stop_when_solved,
         )
 
-    def problems(self, grid: Grid) -> list[ProblemDescription]:
-        """Describe the problems of the cells, each once."""
-        every = [
-            learnable(self.experiment).describe_problem(cell.config)
-            for cell in grid.cells
-            if cell.config is not None
-        ]
-        return list(dict.fromkeys(every))
+    def problems(self, cells: Iterable[Cell]) -> list[ProblemDescription]:
+        """Describe the problems of cells, each once."""
+        configs = [cell.config for cell in cells if cell.config is not None]
+        return list(dict.fromkeys(map(learnable(self.experiment).describe_problem, configs)))
 
     def to_config(self) -> dict[str, Any]:
         """Return the contents of `config.json`."""
-        described = {
+        described: dict[str, Any] = {
             "axes": {axis.name: list(axis.values) for axis in self.axes},
             "seeds": list(self.seeds),
             "stop_when_solved": self.stop_when_solved,
         }
-        return described_config(
-            self.experiment,
-            self.seeds[0],
-            self.fixed,
-            self.layout,
-            self.matrix_path,
-            sweep=described,
+        if self.trials is not None:
+            space = {
+                axis.name: {"ends": axis.ends and list(axis.ends), "choices": list(axis.values)}
+                for axis in self.axes
+            }
+            described = {"space": space, "seeds": list(self.seeds), "trials": self.trials}
+        return {
+            "experiment": self.experiment,
+            "seed": self.seeds[0],
+            "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "settings": dict(self.fixed),
+            "versions": versions(),
+            "threads": 1,
+            "matrix_path": self.matrix_path,
+            "layout": self.layout,
+            "model": {},
+            self.kind: described,
+        }
+
+
+def read_config_of(kind: Kind, folder: Path) -> dict[str, Any]:
+    """Read the `config.json` of a sweep or a search.
+
+    Raises:
+        CouldNotRun: none is there.
+    """
+    config = read_config(folder)
+    if config is None:
+        command = "sweep" if kind == "sweep" else "tune"
+        raise CouldNotRun(
+            f"there is no {kind} in {folder}; make one with: attnlab {command} NAME --out {folder}"
         )
-
-
-def described_config(
-    experiment: str,
-    seed: int,
-    fixed: Fields,
-    layout: LayoutName,
-    matrix_path: MatrixPath,
-    **more: Any,
-) -> dict[str, Any]:
-    """Return the contents of `config.json` for a run that keeps no model."""
-    return {
-        "experiment": experiment,
-        "seed": seed,
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "settings": dict(fixed),
-        "versions": versions(),
-        "threads": 1,
-        "matrix_path": matrix_path,
-        "layout": layout,
-        "model": {},
-        **more,
-    }
+    if not isinstance(config.get(kind), dict):
+        raise CouldNotRun(
+            f"{folder} does not hold a {kind}; attnlab show {folder} shows what it holds."
+        )
+    return config

@@ -1,43 +1,38 @@
 """`sweep`: every combination of some settings' values, each with many seeds.
 
-The results are saved population by population, so that nothing finished is lost.
+The results of each population are a line in `cells/`, with its digest: nothing finished is lost,
+and what is damaged is computed again when the sweep is resumed.
 """
 
 import json
-import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from attnlab.core.store import write_text
+from attnlab.core.store import digest_of, make_folder, write_text
 from attnlab.display import Card, displayed, frame
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.errors import WrongUsage
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.folder import RunFolder, is_unfinished, read_to_go_on
-from attnlab.experiments.report import Report, ResultsReport, open_run
+from attnlab.experiments.folder import RunFolder
+from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps.axes import shown
-from attnlab.experiments.sweeps.engines import Engine, make_engine, where_to_compute
-from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome, learned_words
+from attnlab.experiments.sweeps.engines import Where
+from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome, places_words
 from attnlab.experiments.sweeps.plan import Plan
-from attnlab.experiments.sweeps.report import make_content
-from attnlab.experiments.sweeps.sweep_folder import keep, kept, read_config_of
-from attnlab.experiments.sweeps.unit import Result, Unit, compute, read_answer, read_result
-from attnlab.progress import notebook_bar
+from attnlab.experiments.sweeps.report import WORDS, make_content
+from attnlab.experiments.sweeps.runner import CellResults, CellRun, refuse_call
+from attnlab.experiments.sweeps.unit import Result, Unit, compute, read_result
 from attnlab.seeds import generator
 from attnlab.train.config import LayoutName
-from attnlab.train.distributed import refuse_launched
 from attnlab.train.observer import Observer, Silent
-
-_SECONDS = 10.0  # between two versions of an unfinished sweep's page
 
 
 @displayed
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Sweep(CellResults):
     """A sweep with its results.
 
     Attributes:
@@ -55,18 +50,9 @@ class Sweep:
         """The outcome of each trained cell, in the order of the grid."""
         return [cell for cell in self.outcome.cells if cell is not None]
 
-    @property
-    def passed(self) -> bool | None:
-        """True if every claim holds, False if one failed, else None: undecided."""
-        return self.report.passed
-
     def rows(self) -> list[dict[str, Any]]:
         """Return one mapping for each model: the cell's fields, the seed, the results."""
         return self.outcome.rows()
-
-    def html(self) -> str:
-        """The whole report as one self-contained page."""
-        return self.report.html()
 
     def frame(self) -> Any:
         """Return `rows` as a pandas DataFrame.
@@ -78,50 +64,32 @@ class Sweep:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the cells as plain values."""
-        cells = []
-        for each in self.cells:
-            share, low, high = each.success
-            cells.append(
-                {
-                    "fields": each.cell.fields,
-                    "seeds": len(each.members),
-                    "solved": each.solved,
-                    "share": share,
-                    "low": low,
-                    "high": high,
-                    "solved_at": each.solved_at,
-                    "loss": each.loss,
-                    "figures": each.figures,
-                    "broken": each.broken,
-                }
-            )
-        return {"cells": cells}
+        shares = ("share", "low", "high")
+        return {
+            "cells": [
+                each.tally()
+                | dict(zip(shares, each.share, strict=True))
+                | {"figures": each.figures}
+                for each in self.cells
+            ]
+        }
 
     def _card(self) -> Card:
-        rows = []
-        for each in self.cells:
-            learned = learned_words(each.solved, len(each.members), each.success)
-            rows.append([*map(shown, each.cell.fields.values()), *learned])
-        names = [axis.name for axis in self.outcome.grid.axes]
-        refused = [cell for cell in self.outcome.grid.cells if cell.config is None]
+        grid = self.outcome.grid
+        refused = [cell for cell in grid.cells if cell.config is None]
         lines = []
         if refused:
             more = f", and {len(refused) - 1:,} more" if len(refused) > 1 else ""
             example = f"{refused[0].name} ({refused[0].refusal})"
             lines = [f"invalid cells, which stay blank: {example}{more}"]
-        return Card(
-            str(self.report.content.subtitle),
-            [("folder", self.folder)] if self.folder else [],
-            [*names, "learned", "share", "95 % interval"],
-            rows,
-            lines,
-        )
+        columns = [*(axis.name for axis in grid.axes), "learned", "share", "95 % interval"]
+        rows = [[*map(shown, each.fields.values()), *each.learned()] for each in self.cells]
+        return self._table_card(columns, rows, lines)
 
     def __str__(self) -> str:
         lines = [
-            f"{each.cell.name}: {each.solved} of {len(each.members)} ({low:.0%} to {high:.0%})"
+            f"{each.name}: {each.solved} of {each.seeds} ({each.learned()[2]})"
             for each in self.cells
-            for _, low, high in [each.success]
         ]
         return "\n".join([str(self.report.content.subtitle), *lines])
 
@@ -172,16 +140,14 @@ def sweep(
     rank=1: 0 of 2 (0% to 66%)
     rank=2: 0 of 2 (0% to 66%)
     """
-    refuse_launched("a sweep")
-    if resume and out is None:
-        raise WrongUsage("to resume a sweep, name its folder: --out DIR --resume.")
+    refuse_call("sweep", out, resume=resume)
     if resume and not settings and not fields:
         if seeds is not None or quick or stop_when_solved or layout != "auto":
             raise WrongUsage(
                 "a sweep is resumed as it was begun: give --out and --resume alone, or repeat "
                 "its whole command."
             )
-        plan = _plan_in(Path(str(out)), name)
+        plan = Plan.in_folder("sweep", Path(str(out)), name)
     else:
         plan = Plan.read(
             name,
@@ -192,16 +158,8 @@ def sweep(
             layout=layout,
             stop_when_solved=stop_when_solved,
         )
-    plan.units(plan.grid())  # refuses impossible settings before a folder is made
-    watch = observer or notebook_bar(f"sweep of {name}") or Silent()
-    begun = read_to_go_on(Path(str(out)), "sweep", plan.to_config()) if resume else None
-    where = where_to_compute(engine, workers, address, begun)
-    with make_engine(where.kind, num_workers=where.num_workers, address=where.address) as computing:
-        if out is None:
-            return _SweepRun(plan, None, watch).run(computing)
-        config = {**plan.to_config(), "computed_by": asdict(where)}
-        with RunFolder.begin(Path(out), config, watch.tell, resume=resume) as folder:
-            return _SweepRun(plan, folder, watch).run(computing)
+    where = Where(engine, workers, address)
+    return _GridRun.start(plan, out, where, resume=resume, observer=observer)
 
 
 def open_sweep(folder: Path | str) -> Sweep:
@@ -210,26 +168,17 @@ def open_sweep(folder: Path | str) -> Sweep:
     Raises:
         CouldNotRun: none is there, or nothing of it is finished.
     """
-    path = Path(folder)
-    config = read_config_of("sweep", path)
-    plan = Plan.of_config(config)
-    grid = plan.grid()
-    lines = [line for unit in plan.units(grid) if (line := kept(path, unit.number)) is not None]
-    if not lines:
-        raise CouldNotRun(
-            f"nothing of the sweep in {path} is finished yet; resume it: attnlab resume {path}"
-        )
-    outcome = Outcome(grid, map(read_result, lines))
-    report = _report(plan, outcome, [], config) if is_unfinished(path) else open_run(path)
-    return Sweep(outcome, report, path)
+    return _GridRun.open(folder)
 
 
-class _SweepRun:
-    """A sweep while it is computed."""
+class _GridRun(CellRun[Sweep]):
+    """The cells of a grid, all of them known before the first is trained."""
+
+    kind = "sweep"
+    results = "cells"
 
     def __init__(self, plan: Plan, folder: RunFolder | None, observer: Observer) -> None:
-        self._plan, self._folder, self._observer = plan, folder, observer
-        self._config = plan.to_config() if folder is None else folder.config
+        super().__init__(plan, folder, observer)
         self._grid = plan.grid()
         self._units = plan.units(self._grid)
         self._lines: dict[int, str] = {}
@@ -237,87 +186,100 @@ class _SweepRun:
             line = None if folder is None else kept(folder.path, unit.number)
             if line is not None:
                 self._lines[unit.number] = line
-        self._written = time.monotonic()
 
-    def run(self, engine: Engine) -> Sweep:
-        """Compute the missing units."""
-        missing = [unit for unit in self._units if unit.number not in self._lines]
-        failures: list[AttnlabError] = []
-        self._observer.stage(engine.words)
-        watch = _ModelCounter(self._observer, self._units, self._lines)
-        try:
-            for line in engine.compute([unit.to_line() for unit in missing], watch):
-                try:
-                    self._keep(read_answer(line), line, engine)
-                except AttnlabError as error:
-                    failures.append(error)
-                watch.count()
-        finally:
-            self._show_so_far()
-        if failures:
+    @classmethod
+    def check(cls, plan: Plan) -> None:
+        plan.grid()
+
+    def _rounds(self) -> Iterator[Sequence[Unit]]:
+        self._counter = _ModelCounter(self._observer, self._units, self._lines)
+        yield [unit for unit in self._units if unit.number not in self._lines]
+        if self._failures:
             advice = ""
             if self._folder is not None:
                 advice = " The finished ones are kept; --resume does the rest."
-            raise type(failures[0])(
-                f"{len(failures)} of {len(self._units)} populations could not be trained: "
-                f"{failures[0]}{advice}"
+            raise type(self._failures[0])(
+                f"{len(self._failures)} of {len(self._units)} populations could not be trained: "
+                f"{self._failures[0]}{advice}"
             )
-        return self._finish()
 
-    def _outcome(self) -> Outcome:
-        return Outcome(self._grid, map(read_result, self._lines.values()))
+    def _watch(self) -> Observer:
+        return self._counter
 
-    def _keep(self, result: Result, line: str, engine: Engine) -> None:
+    def _keep(self, result: Result, line: str) -> None:
+        engine = self._engine
         origin = {"computed": engine.words, "is_elsewhere": engine.is_elsewhere}
         line = json.dumps({**json.loads(line), **origin}, allow_nan=False)
         self._lines[result.unit] = line
         if self._folder is not None:
             keep(self._folder.path, result.unit, line)
-            if time.monotonic() - self._written >= _SECONDS:
-                self._show_so_far()
+        self._counter.count()
 
-    def _show_so_far(self) -> None:
-        if self._folder is not None and self._lines:
-            outcome = self._outcome()
-            write_text(self._folder.path / "table.csv", outcome.csv())
-            write_text(
-                self._folder.path / "report.html",
-                _report(self._plan, outcome, [], self._config).html(),
-            )
-        self._written = time.monotonic()
+    def _outcome(self) -> Outcome:
+        return Outcome(self._grid, map(read_result, self._lines.values()))
 
-    def _finish(self) -> Sweep:
+    def _table(self) -> str:
+        return self._outcome().csv() if self._lines else ""
+
+    def _found(self, report: Report, folder: Path | None) -> Sweep:
+        return Sweep(self._outcome(), report, folder)
+
+    def _claims(self) -> list[Claim]:
         outcome = self._outcome()
-        claims = [_all_there(outcome)]
+        found = [(member.cell, member.seed) for member in outcome.members]
+        numbers = {
+            "there": len(set(found) & set(outcome.expected)),
+            "diverged": outcome.diverged,
+            "expected": len(outcome.expected),
+        }
+        claims = WORDS.claims(numbers, {"all_there": sorted(found) == sorted(outcome.expected)})
         elsewhere = [result.unit for result in outcome.results if result.is_elsewhere]
         if elsewhere:
             self._observer.stage("one population again, here")
-            claims.append(self._same_here(elsewhere))
-        report = _report(self._plan, outcome, claims, self._config)
-        if self._folder is None:
-            return Sweep(outcome, report)
-        report.write(self._folder)
-        return Sweep(outcome, open_run(self._folder.path), self._folder.path)
+            claims += self._same_here(elsewhere)
+        return claims
 
-    def _same_here(self, elsewhere: Sequence[int]) -> Claim:
+    def _same_here(self, elsewhere: Sequence[int]) -> list[Claim]:
         """Compute a random one of the populations computed elsewhere once more in this process."""
         random = generator(self._plan.seeds[0], "sweep", "lot")
         unit = self._units[elsewhere[int(torch.randint(len(elsewhere), (), generator=random))]]
         there = json.loads(self._lines[unit.number]).get("members", [])
         here = json.loads(compute(unit.to_line())).get("members", [])
-        same = sum(a == b for a, b in zip(there, here, strict=False))
-        return Claim(
-            "same_here",
-            "a random one of the populations computed elsewhere "
-            f"({_cells_words(self._grid.cells[unit.cells[0]].name, unit)}), computed once more in "
-            "this process, gives the same numbers to the last bit",
-            f"{same:,}/{len(there):,} models the same",
-            f"{len(there):,}/{len(there):,}",
-            there == here,
-        )
+        numbers = {
+            "cell": self._grid.cells[unit.cells[0]].name,
+            "more": len(unit.cells) - 1,
+            "seeds": len(unit.seeds),
+            "same": sum(a == b for a, b in zip(there, here, strict=False)),
+            "models": len(there),
+        }
+        return WORDS.claims(numbers, {"same_here": there == here})
+
+    def _report(self, claims: Sequence[Claim]) -> Report:
+        plan, outcome = self._plan, self._outcome()
+        models = f"{len(outcome.members):,} of {len(outcome.expected):,}"
+        if outcome.diverged:
+            models += f", {outcome.diverged:,} diverged"
+        results = outcome.results
+        versions = self._config["versions"]
+        facts = {
+            "models": models,
+            "layout": " and ".join(sorted({result.layout for result in results})),
+            "machines": f"{len({result.machine for result in results}):,}",
+            "computed": places_words(
+                [result.computed or "not known where" for result in results], "population"
+            ),
+            "versions": ", ".join(f"{name} {versions[name]}" for name in ("attnlab", "torch")),
+        }
+        problems = plan.problems(self._grid.cells)
+        content = make_content(plan.experiment, outcome, plan.fixed, facts, problems)
+        metrics = [
+            {"unit": each.unit, "layout": each.layout, "models": len(each.members)}
+            for each in results
+        ]
+        return Report(plan.experiment, self._config, tuple(claims), metrics, content)
 
 
-class _ModelCounter:
+class _ModelCounter(Silent):
     """An observer that turns the steps of one population into progress over all models."""
 
     def __init__(self, observer: Observer, units: list[Unit], lines: Mapping[int, str]) -> None:
@@ -331,83 +293,31 @@ class _ModelCounter:
         self._done = sum(self._sizes[number] for number in self._lines)
         self._observer.step(self._done, self._all, {})
 
-    def stage(self, name: str) -> None:
-        """Ignore the stages of a single population."""
-
     def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         """Count the finished share of a population."""
-        self._observer.step(self._done + self._size_of_next() * step // steps, self._all, figures)
+        size = next(size for number, size in self._sizes.items() if number not in self._lines)
+        self._observer.step(self._done + size * step // steps, self._all, figures)
 
     def tell(self, sentence: str) -> None:
         """Pass the sentence on."""
         self._observer.tell(sentence)
 
-    def _size_of_next(self) -> int:
-        return next(size for number, size in self._sizes.items() if number not in self._lines)
+
+def keep(folder: Path, number: int, line: str) -> None:
+    """Write the results of a unit."""
+    file = _file(folder, number)
+    make_folder(file.parent)
+    write_text(file, f"{line}\n{digest_of(line.encode())}\n")
 
 
-def _report(
-    plan: Plan, outcome: Outcome, claims: Sequence[Claim], config: Mapping[str, Any]
-) -> Report:
-    diverged = sum(bool(member.fault) for member in outcome.members)
-    models = f"{len(outcome.members):,} of {outcome.expected:,}"
-    known = {
-        "models": f"{models}, {diverged:,} diverged" if diverged else models,
-        "layout": " and ".join(sorted({result.layout for result in outcome.results})),
-        "machines": f"{len({result.machine for result in outcome.results}):,}",
-        "computed": _computed_words(outcome.results),
-        "versions": ", ".join(
-            f"{name} {config['versions'][name]}" for name in ("attnlab", "torch")
-        ),
-    }
-    content = make_content(plan.experiment, outcome, plan.fixed, known, plan.problems(outcome.grid))
-    metrics = [
-        {"unit": each.unit, "layout": each.layout, "models": len(each.members)}
-        for each in outcome.results
-    ]
-    return ResultsReport(plan.experiment, config, tuple(claims), metrics, content)
+def kept(folder: Path, number: int) -> str | None:
+    """Read the results of a unit; return None if they are missing or damaged."""
+    try:
+        line, digest, end = _file(folder, number).read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError):
+        return None
+    return line if (digest, end) == (digest_of(line.encode()), "") else None
 
 
-def _computed_words(results: Sequence[Result]) -> str:
-    """Say where populations were computed, with the number of each place if there are several."""
-    places = Counter(result.computed or "not known where" for result in results)
-    if len(places) == 1:
-        return next(iter(places))
-    return ", ".join(
-        f"{number:,} {'population' if number == 1 else 'populations'} {place}"
-        for place, number in places.items()
-    )
-
-
-def _all_there(outcome: Outcome) -> Claim:
-    """Claim that every model of every cell is in the table once."""
-    grid = outcome.grid
-    expected = [
-        (index, seed)
-        for index, cell in enumerate(grid.cells)
-        if cell.config is not None
-        for seed in grid.seeds
-    ]
-    found = [(member.cell, member.seed) for member in outcome.members]
-    diverged = sum(bool(member.fault) for member in outcome.members)
-    models = f"{len(set(found) & set(expected)):,} models"
-    return Claim(
-        "all_there",
-        "every seed of every cell is in the table once, trained to its end or with the reason why "
-        "not",
-        f"{models}, of which {diverged:,} diverged" if diverged else models,
-        f"{len(expected):,} models",
-        sorted(found) == sorted(expected),
-    )
-
-
-def _plan_in(folder: Path, name: str) -> Plan:
-    plan = Plan.of_config(read_config_of("sweep", folder))
-    if plan.experiment != name:
-        raise WrongUsage(f"{folder} holds a sweep of {plan.experiment}, not of {name}.")
-    return plan
-
-
-def _cells_words(first: str, unit: Unit) -> str:
-    more = f" and {len(unit.cells) - 1} more" if len(unit.cells) > 1 else ""
-    return f"{first}{more}, {len(unit.seeds)} seeds"
+def _file(folder: Path, number: int) -> Path:
+    return folder / "cells" / f"{number:05}.json"

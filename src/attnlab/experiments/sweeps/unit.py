@@ -4,11 +4,11 @@ Every engine calls `compute`, in this process, in another or on another machine,
 is the same to the bit, as long as processor, compiler and versions are the same.
 """
 
+import itertools
 import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from attnlab.configs import Fields
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
@@ -86,12 +86,15 @@ def compute(line: str, observer: Observer | None = None) -> str:
     about = {"unit": unit.number, "versions": versions(), "machine": platform.node()}
     try:
         with computing_as({"threads": 1, "matrix_path": unit.matrix_path}):
-            found = _trained(unit, observer)
-    except NotFinite as error:
-        found = _all_broken(unit, str(error))
+            members, layout = _trained(unit, observer)
+    except NotFinite as error:  # all members diverged; this is the error of the last one
+        pairs = itertools.product(unit.cells, unit.seeds)
+        members = [Member(*pair, None, None, None, {}, str(error)) for pair in pairs]
+        layout = "none"
     except AttnlabError as error:
         return failure(str(error), is_wrong_usage=isinstance(error, WrongUsage))
-    return json.dumps({**about, **found}, allow_nan=False)
+    found = {**about, "members": [asdict(each) for each in members], "layout": layout}
+    return json.dumps(found, allow_nan=False)
 
 
 def failure(reason: str, *, is_wrong_usage: bool = False) -> str:
@@ -124,7 +127,8 @@ def read_result(line: str) -> Result:
     return Result(**{**found, "members": [Member(**each) for each in found["members"]]})
 
 
-def _trained(unit: Unit, observer: Observer | None) -> dict[str, Any]:
+def _trained(unit: Unit, observer: Observer | None) -> tuple[list[Member], str]:
+    """Train a unit as one population; return its members and how they were laid out."""
     first = unit.fields[0]
     # As texts, since a field may have the name of an argument, such as `seeds`.
     texts = {name: shown(value) for name, value in first.items()}
@@ -153,18 +157,8 @@ def _trained(unit: Unit, observer: Observer | None) -> dict[str, Any]:
             figures={} if trained is None else dict(trained.evaluation.figures),
             fault=population.history.faults[index] or "",
         )
-        members.append(asdict(member))
-    return {"members": members, "layout": population.layout}
-
-
-def _all_broken(unit: Unit, reason: str) -> dict[str, Any]:
-    """Return the results of a population whose members all diverged, with the last one's error."""
-    members = [
-        asdict(Member(cell, seed, None, None, None, {}, reason))
-        for cell in unit.cells
-        for seed in unit.seeds
-    ]
-    return {"members": members, "layout": "none"}
+        members.append(member)
+    return members, population.layout
 
 
 def _words(versions: Mapping[str, str]) -> str:

@@ -1,4 +1,5 @@
-"""Measures of a head at a token: its weight on chosen keys, or a statistic of its weights.
+"""Measures of a head at a token: its weight on chosen keys, or a statistic of its weights; and the
+hook that measures every chosen head on a batch of texts.
 
 A measure gets some rows of the weights of every head; it is NaN where it is not defined: the first
 token has no previous one, and some tokens no earlier occurrence.
@@ -6,24 +7,27 @@ token has no previous one, and some tokens no earlier occurrence.
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.display import short
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.look.collector import Collector
+from attnlab.look.recording.kept_call import KeptCall, KeptMask
+from attnlab.shapes import shape_text
+from attnlab.sites import AttentionCall
 
-CLASSES = {
-    "punctuation": r"\W+",
-    "number": r"\d+",
-    "name": r"[A-Z]\w*",
-    "special": r"\[[A-Z]+\]|<.+>",
-}
+_BLOCK = 2**22  # weights at a time
 
 
-class Rows(NamedTuple):
+@dataclass(frozen=True)
+class Rows:
     """Some rows of the weights of a batch of texts, and the texts.
 
     weights: (batch, head, query, key), of queries from `first` on. ids: (batch, length). real:
@@ -70,22 +74,14 @@ def measure_of(measure: str | Callable[[Rows], Tensor]) -> tuple[str, Measure]:
         WrongUsage: there is no such measure.
     """
     if callable(measure):
-        function = measure
-
-        def measured(rows: Rows) -> tuple[Tensor, Tensor]:
-            return _checked(function(rows), rows), _most(rows)
-
-        return getattr(measure, "__name__", "measure"), measured
+        return getattr(measure, "__name__", "measure"), partial(_measured, measure)
     if isinstance(measure, str) and measure.startswith("token:"):
         try:
-            return measure, _weight_on(_named(re.compile(measure.removeprefix("token:"))))
+            return measure, _named(measure.removeprefix("token:"))
         except re.error as error:
             raise WrongUsage(f"{measure!r} is no pattern: {error}.") from None
     if measure not in _MEASURES:
-        raise WrongUsage(
-            f'there is no measure {measure!r}, and no "token:REGEX"; '
-            f"{did_you_mean(str(measure), MEASURES)}"
-        )
+        raise WrongUsage(f"there is no measure {measure!r}; {did_you_mean(str(measure), MEASURES)}")
     return measure, _MEASURES[measure]
 
 
@@ -107,16 +103,12 @@ def _words_of(code: CodeType) -> list[Any]:
     return [code.co_code, code.co_names, code.co_varnames, *inner]
 
 
-def _checked(found: Tensor, rows: Rows) -> Tensor:
-    if not isinstance(found, Tensor) or found.shape != rows.weights.shape[:3]:
-        came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise WrongUsage(
-            f"a measure returns (batch, head, query), here {tuple(rows.weights.shape[:3])}; "
-            f"got {came}."
-        )
-    if found.is_complex():
-        raise WrongUsage(f"a measure returns real numbers; got {found.dtype}.")
-    return found if found.is_floating_point() else found.to(rows.weights.dtype)
+def _measured(measure: Callable[[Rows], Tensor], rows: Rows) -> tuple[Tensor, Tensor]:
+    found, shape = measure(rows), rows.weights.shape[:3]
+    is_real = isinstance(found, Tensor) and found.shape == shape and not found.is_complex()
+    if not is_real:
+        raise WrongUsage(f"a measure returns real numbers {tuple(shape)}; got {short(found)}.")
+    return found if found.is_floating_point() else found.to(rows.weights.dtype), _most(rows)
 
 
 def _most(rows: Rows) -> Tensor:
@@ -160,8 +152,9 @@ def _induction(rows: Rows) -> Tensor:
     return (before.unsqueeze(1) == rows.own_ids.unsqueeze(-1)) & is_after & is_real
 
 
-def _named(pattern: re.Pattern[str]) -> Callable[[Rows], Tensor]:
-    known: dict[int, bool] = {}
+def _named(words: str) -> Measure:
+    """Measure the weight on keys whose whole name matches a regular expression."""
+    pattern, known = re.compile(words), dict[int, bool]()
 
     def choose(rows: Rows) -> Tensor:
         for token in set(rows.ids.flatten().tolist()) - set(known):
@@ -170,12 +163,11 @@ def _named(pattern: re.Pattern[str]) -> Callable[[Rows], Tensor]:
         found = torch.tensor(matches, device=rows.ids.device)
         return found.unsqueeze(1).expand(-1, rows.weights.shape[2], -1)
 
-    return choose
+    return _weight_on(choose)
 
 
 def _largest(rows: Rows) -> tuple[Tensor, Tensor]:
-    found = rows.weights.max(-1)
-    return found.values, found.indices
+    return rows.weights.amax(-1), _most(rows)
 
 
 def _entropy(rows: Rows) -> tuple[Tensor, Tensor]:
@@ -187,30 +179,102 @@ def _distance(rows: Rows) -> tuple[Tensor, Tensor]:
     return (rows.weights * away).sum(-1), _most(rows)
 
 
-_MEASURES: dict[str, Measure] = {
-    "previous": _weight_on(_previous),
-    "first": _weight_on(_first),
-    "own": _weight_on(_own),
-    "duplicate": _weight_on(_duplicate),
-    "induction": _weight_on(_induction),
-    "largest": _largest,
-    "entropy": _entropy,
-    "distance": _distance,
-    **{name: _weight_on(_named(re.compile(pattern))) for name, pattern in CLASSES.items()},
-}
+# What is measured, by name: in words, and from rows.
+_TABLE: tuple[tuple[str, str, Measure], ...] = (
+    ("previous", "the weight on the token before", _weight_on(_previous)),
+    ("first", "the weight on the first token, of all queries after it", _weight_on(_first)),
+    ("own", "the weight on the token itself", _weight_on(_own)),
+    ("duplicate", "the weight on earlier tokens that are the same", _weight_on(_duplicate)),
+    ("induction", "the weight on tokens that follow an earlier same token", _weight_on(_induction)),
+    ("largest", "the largest weight", _largest),
+    ("entropy", "the entropy of the weights, in nats", _entropy),
+    ("distance", "the mean distance of the keys, in tokens back", _distance),
+    ("punctuation", "the weight on punctuation", _named(r"\W+")),
+    ("number", "the weight on numbers", _named(r"\d+")),
+    ("name", "the weight on words that begin with a capital letter", _named(r"[A-Z]\w*")),
+    ("special", "the weight on special tokens such as [CLS]", _named(r"\[[A-Z]+\]|<.+>")),
+)
+_MEASURES = {name: measure for name, _, measure in _TABLE}
 
-MEASURES = {
-    "previous": "the weight on the token before",
-    "first": "the weight on the first token, of all queries after it",
-    "own": "the weight on the token itself",
-    "duplicate": "the weight on earlier tokens that are the same",
-    "induction": "the weight on tokens that follow an earlier same token",
-    "largest": "the largest weight",
-    "entropy": "the entropy of the weights, in nats",
-    "distance": "the mean distance of the keys, in tokens back",
-    "punctuation": "the weight on punctuation",
-    "number": "the weight on numbers",
-    "name": "the weight on words that begin with a capital letter",
-    "special": "the weight on special tokens such as [CLS]",
-}
+MEASURES = {name: words for name, words, _ in _TABLE}
 """Every measure with a name, in words."""
+
+
+class Measurer(Collector):
+    """Measures the heads of a model on one batch.
+
+    Args:
+        heads: which heads of which attentions.
+        measure: what is measured.
+        ids, real: (batch, length), and what is not padding.
+        names: the name of an id.
+    """
+
+    def __init__(
+        self,
+        heads: Mapping[str, Sequence[int]],
+        measure: Measure,
+        ids: Tensor,
+        real: Tensor,
+        names: Callable[[int], str],
+    ) -> None:
+        super().__init__(heads)
+        self._heads, self._measure, self._names = heads, measure, names
+        self._ids, self._real = ids, real
+        self._found: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def check(self, part: str, call: AttentionCall) -> None:
+        """Raise unless an attention has a query and a key for each token of the batch."""
+        expected = (*self._ids.shape, self._ids.shape[1])
+        if (call.query.shape[0], call.query.shape[2], call.key.shape[2]) != expected:
+            raise CouldNotRun(
+                f"{part} should have {self._ids.shape[1]} queries and as many keys, in "
+                f"{len(self._ids)} texts; its queries are {shape_text(call.query.shape)}, its "
+                f"keys {shape_text(call.key.shape)}."
+            )
+
+    def collect(self, part: str, call: AttentionCall, weights: Tensor | None) -> None:
+        """Measure the chosen heads of an attention, some rows of its weights at a time."""
+        heads = list(self._heads[part])
+        mask = call.mask
+        if isinstance(mask, Tensor) and mask.dim() > 2 and mask.shape[-3] > 1:
+            mask = mask[..., heads, :, :]
+        kept_mask = KeptMask(mask, call.query.shape[2], call.key.shape[2], call.query.device)
+        rows_of: Callable[[slice], Tensor]
+        if weights is None:
+            kept = KeptCall(call.query[:, heads], _keys_of(call, heads), kept_mask, call.scale)
+            rows_of = lambda queries: kept.make(queries=queries)  # noqa: E731
+        else:
+            rows_of = lambda queries: weights[:, heads, queries]  # noqa: E731
+        batch, length = self._ids.shape
+        step = max(1, _BLOCK // max(1, batch * len(heads) * length))
+        values, keys = [], []
+        for first in range(0, length, step):
+            queries = slice(first, min(first + step, length))
+            found = rows_of(queries).detach()
+            found = found.to(torch.promote_types(found.dtype, torch.float32))
+            allowed = self._allowed(kept_mask, queries)
+            rows = Rows(found, self._ids, self._real, allowed, first, self._names)
+            value, key = self._measure(rows)
+            is_padding = ~self._real[:, None, queries]
+            values.append(value.masked_fill(is_padding, float("nan")).cpu())
+            keys.append(key.expand(value.shape).cpu())
+        self._found[part] = torch.cat(values, -1), torch.cat(keys, -1)
+
+    def found(self) -> tuple[Tensor, Tensor]:
+        """Return values and keys of all chosen heads, in their order: (text, head, query)."""
+        values, keys = zip(*(self._found[part] for part in self._heads), strict=True)
+        return torch.cat(values, 1), torch.cat(keys, 1)
+
+    def _allowed(self, mask: KeptMask, queries: slice) -> Tensor:
+        """Return which keys may be attended to: (batch, head or 1, query, key)."""
+        real = self._real[:, None, None, :].expand(-1, -1, queries.stop - queries.start, -1)
+        part = mask.part(queries=queries)
+        if part is None:
+            return real
+        return real & (part if part.dtype == torch.bool else part > torch.finfo(part.dtype).min / 2)
+
+
+def _keys_of(call: AttentionCall, heads: Sequence[int]) -> Tensor:
+    share = call.query.shape[1] // call.key.shape[1]
+    return call.key[:, [head // share for head in heads]]

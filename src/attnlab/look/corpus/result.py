@@ -1,5 +1,6 @@
-"""The result of a search: examples of each head in their texts, and the distribution of its
-values."""
+"""The result of a search: examples of each head in their texts, and the distribution of its values;
+and its folder, whose state is replaced as a whole, so that a stopped search resumes from it.
+"""
 
 import csv
 import io
@@ -8,12 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
-from attnlab.core.store import explained, write_bytes, write_text
+from attnlab.core import store
 from attnlab.display import Card, displayed
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.look.corpus.state import read_state
+from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.corpus.tally import Tally
 
 _AROUND = 12  # tokens of the context on either side
@@ -37,17 +35,13 @@ class Example(NamedTuple):
     def context(self, around: int = _AROUND) -> list[tuple[int, str]]:
         """Return the tokens around query and key with their positions; omissions have position
         -1."""
-        near: set[int] = set()
-        for at in (self.query, self.key):
-            near.update(range(max(0, at - around), min(at + around + 1, len(self.tokens))))
         found: list[tuple[int, str]] = []
-        last = -1
-        for place in sorted(near):
-            if place != last + 1:
+        for place, token in enumerate(self.tokens):
+            if min(abs(place - self.query), abs(place - self.key)) <= around:
+                found.append((place, token))
+            elif not found or found[-1][0] >= 0:
                 found.append((-1, "…"))
-            found.append((place, self.tokens[place]))
-            last = place
-        return found if not near or last == len(self.tokens) - 1 else [*found, (-1, "…")]
+        return found
 
 
 @displayed
@@ -58,12 +52,7 @@ class Found:
     corpus was read.
     """
 
-    def __init__(
-        self,
-        told: Mapping[str, Any],
-        distribution: Mapping[str, Tensor],
-        examples: tuple[Tensor, Tensor],
-    ):
+    def __init__(self, told: Mapping[str, Any], tally: Tally):
         self.measure, self.model = str(told["measure"]), str(told["model"])
         self.heads: tuple[str, ...] = tuple(told["heads"])
         self.counts: dict[str, int] = dict(told["counts"])
@@ -71,7 +60,7 @@ class Found:
         self.seconds = float(told["seconds"])
         self._texts: dict[str, Sequence[int]] = told["texts"]
         self._names: dict[str, str] = told["names"]
-        self._distribution, self._examples = dict(distribution), examples
+        self._distribution, self._examples = tally.distribution(), tally.examples()
 
     def _card(self) -> Card:
         rows = self.table()
@@ -84,46 +73,81 @@ class Found:
         quantiles."""
         rows: list[dict[str, Any]] = []
         for index, head in enumerate(self.heads):
-            values = {name: _plain(each[index]) for name, each in self._distribution.items()}
-            rows.append({"head": head, **values})
+            values = {name: float(each[index]) for name, each in self._distribution.items()}
+            known = {name: None if math.isnan(each) else each for name, each in values.items()}
+            rows.append({"head": head, **known})
         sign = 1 if self.lowest else -1
         return sorted(rows, key=lambda row: math.inf if row["mean"] is None else sign * row["mean"])
 
     def examples(self, head: str) -> list[Example]:
         """Return the best examples of a head, the best first, at most one of each text."""
         if head not in self.heads:
-            raise WrongUsage(
-                f"the head {head!r} was not searched; {did_you_mean(head, self.heads)}"
-            )
+            raise WrongUsage(f"{head!r} was not searched; {did_you_mean(head, self.heads)}")
         index = self.heads.index(head)
         values, places = (each[index].tolist() for each in self._examples)
-        return [
-            Example(head, value, text, query, key, self._tokens(text))
-            for value, (text, query, key) in zip(values, places, strict=True)
-            if text >= 0
-        ]
+        found = []
+        for value, (text, query, key) in zip(values, places, strict=True):
+            if text >= 0:
+                tokens = tuple(self._names[str(token)] for token in self._texts[str(text)])
+                found.append(Example(head, value, text, query, key, tokens))
+        return found
 
-    def _tokens(self, text: int) -> tuple[str, ...]:
-        return tuple(self._names[str(token)] for token in self._texts[str(text)])
+
+class SearchFolder(store.StateFolder):
+    """Reads and writes the folder of a search."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "search.json", "attnlab corpus search 1", "search")
+
+    def keep(self, told: Mapping[str, Any], tally: Tally) -> None:
+        """Write the state: first the numbers in a new file, then the JSON file that names it."""
+        content = store.pack(tally.state())
+        digest = store.digest_of(content)
+        name = f"numbers-{digest[:12]}.safetensors"
+        store.write_bytes(self.path / name, content)
+        self.write({**told, "numbers": name, "sha256": digest})
+        for old in self.path.glob("numbers-*.safetensors"):
+            if old.name != name:
+                old.unlink(missing_ok=True)
+
+    def found(self) -> tuple[dict[str, Any], Tally]:
+        """Read the state.
+
+        Raises:
+            CouldNotRun: it is missing, damaged or something else.
+        """
+        told = self.read()
+        with store.refusing_damage(f"the search in {self.path}"):
+            tally = Tally(len(told["heads"]), told["top"], told["seed"], lowest=told["lowest"])
+            tally.restore(self.get(Path(str(told["numbers"])).name, told["sha256"]))
+            return told, tally
+
+
+def open_search(folder: Path | str) -> Found:
+    """Open the folder of a search, finished or not.
+
+    Raises:
+        CouldNotRun: it is missing or damaged.
+    """
+    told, tally = SearchFolder(Path(folder)).found()
+    with store.refusing_damage(f"the search in {folder}"):
+        return Found(told, tally)
+
+
+def is_there(folder: Path) -> bool:
+    """Does a folder hold a search?"""
+    return SearchFolder(folder).is_there
 
 
 def write_tables(found: Found, folder: Path) -> None:
     """Write `examples` and `heads` as Parquet where pyarrow is installed, else as CSV."""
-    examples = [
-        {
-            "head": each.head,
-            "rank": rank,
-            "value": each.value,
-            "text": each.text,
-            "query": each.query,
-            "key": each.key,
-            "query_token": each.tokens[each.query],
-            "key_token": each.tokens[each.key],
-            "context": " ".join(token for _, token in each.context()),
-        }
-        for head in found.heads
-        for rank, each in enumerate(found.examples(head), 1)
-    ]
+    examples = []
+    for head in found.heads:
+        for rank, each in enumerate(found.examples(head), 1):
+            row = {"head": head, "rank": rank, **each._asdict()}
+            tokens = row.pop("tokens")
+            row |= {"query_token": tokens[each.query], "key_token": tokens[each.key]}
+            examples.append(row | {"context": " ".join(token for _, token in each.context())})
     _write_table(folder, "examples", examples)
     _write_table(folder, "heads", found.table())
 
@@ -135,33 +159,12 @@ def _write_table(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        stream = io.StringIO()
-        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        write_text(folder / f"{name}.csv", stream.getvalue())
+        store.write_text(folder / f"{name}.csv", text.getvalue())
         return
-    stream_of_bytes = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), stream_of_bytes)
-    with explained(folder / f"{name}.parquet"):
-        write_bytes(folder / f"{name}.parquet", stream_of_bytes.getvalue().to_pybytes())
-
-
-def open_search(folder: Path | str) -> Found:
-    """Open the folder of a search, finished or not.
-
-    Raises:
-        CouldNotRun: it is missing or damaged.
-    """
-    told, tensors = read_state(Path(folder))
-    try:
-        tally = Tally(len(told["heads"]), told["top"], told["seed"], lowest=told["lowest"])
-        tally.restore(tensors)
-        return Found(told, tally.distribution(), tally.examples())
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, IndexError) as error:
-        raise CouldNotRun(f"the search in {folder} is damaged: {error}.") from None
-
-
-def _plain(number: Tensor) -> float | None:
-    value = float(number)
-    return None if math.isnan(value) else value
+    content = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), content)
+    store.write_bytes(folder / f"{name}.parquet", content.getvalue().to_pybytes())

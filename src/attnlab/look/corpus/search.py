@@ -12,33 +12,37 @@ with the corpus (`tally.py`). It is written after each window, and the same call
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import index
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from attnlab.core.store import locked, make_folder, remove_remains
-from attnlab.errors import WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.collector import run_collector
-from attnlab.look.corpus.batches import Batch, Encode, batches, encoder_of, inputs_of, longest_of
-from attnlab.look.corpus.measurer import Measurer
-from attnlab.look.corpus.measures import Measure, Rows, digest_of, measure_of
-from attnlab.look.corpus.result import Found, write_tables
-from attnlab.look.corpus.state import is_there, read_state, write_state
-from attnlab.look.corpus.tally import Measured, Tally
+from attnlab.look.corpus.measures import Measure, Measurer, Rows, digest_of, measure_of
+from attnlab.look.corpus.result import Found, SearchFolder, write_tables
+from attnlab.look.corpus.tally import Tally
 from attnlab.look.corpus.text_files import Row, rows_of
 from attnlab.look.heads import chosen_heads, head_name
-from attnlab.look.long_text.files import fingerprint
-from attnlab.look.long_text.inputs import parts_of
-from attnlab.look.recording.tokens import Vocabulary, check_vocabulary, name_of, vocabulary_of
+from attnlab.look.inputs import foreign_of
+from attnlab.look.long_text.inputs import arguments_for, check_ids, parts_of
+from attnlab.look.long_text.long_text import fingerprint
+from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
+from attnlab.pretrained.text import most_tokens, tokenized
 from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
 
 _WINDOW = 256  # texts that are batched by length together
 _SAME = ("measure", "code", "fingerprint", "heads", "column", "top", "longest", "lowest", "seed")
+Encode = Callable[[str], Sequence[int]]
+_USUAL = 1024  # the most tokens of a text by default
 
 
 @dataclass(frozen=True)
@@ -66,10 +70,17 @@ class Corpus:
         if self.limit is not None:
             require_integer("limit", self.limit)
         if not isinstance(self.source, Iterable | Path):
-            raise WrongUsage(
-                "a corpus is a file, or texts one after another; got a "
-                f"{type(self.source).__name__}."
-            )
+            raise WrongUsage(f"a corpus is a file or texts; got a {type(self.source).__name__}.")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of texts: ids and real (text, length), the numbers and lengths of the texts."""
+
+    ids: Tensor
+    real: Tensor
+    numbers: list[int]
+    lengths: list[int]
 
 
 @dataclass(frozen=True)
@@ -121,8 +132,6 @@ def search_corpus(
     chosen = chosen_heads(model, parts_of(model), heads)
     if not chosen:
         raise WrongUsage("heads names no head; leave it out for all.")
-    vocabulary = vocabulary_of(model, texts.vocabulary)
-    check_vocabulary(vocabulary)
     told: dict[str, Any] = {
         "model": str(getattr(model, "name", "") or type(model).__name__),
         "fingerprint": fingerprint(model),
@@ -135,147 +144,137 @@ def search_corpus(
         "lowest": lowest,
         "seed": seed,
         "rows": 0,
-        "digest": "",
-        "counts": {},
+        "counts": Counter(),
         "texts": {},
-        "names": {},
-        "seconds": 0.0,
         "is_done": False,
     }
-    search = _Search(model, measured, chosen, told, Path(out) if out is not None else None)
-    search.encode, search.vocabulary = encoder_of(model, texts.encode, longest), vocabulary
-    rows = rows_of(texts.source, texts.column)
     if progress is None and (bar := notebook_bar("texts read")) is not None:
         progress = lambda far: bar.count(far.texts)  # noqa: E731
-    return search.run(islice(rows, texts.limit), texts.batch_tokens, progress)
+    vocabulary = vocabulary_of(model, texts.vocabulary)
+    encode = encoder_of(model, texts.encode, longest)
+    search = _Search(model, measured, chosen, encode, vocabulary, told)
+    rows = islice(rows_of(texts.source, texts.column), texts.limit)
+    if out is None:
+        return search.read(rows, texts.batch_tokens, progress)
+    folder = SearchFolder(Path(out))
+    make_folder(folder.path)
+    with locked(folder.path):
+        remove_remains(folder.path)
+        search.resume(rows, folder)
+        found = search.read(rows, texts.batch_tokens, progress)
+        write_tables(found, folder.path)
+        return found
 
 
 class _Search:
-    """A search while it runs."""
-
-    encode: Encode
-    vocabulary: Vocabulary | None
+    """A search while it runs; `told` is its state, but for the tally."""
 
     def __init__(
         self,
         model: nn.Module,
         measure: Measure,
         heads: dict[str, list[int]],
+        encode: Encode,
+        vocabulary: Vocabulary | None,
         told: dict[str, Any],
-        out: Path | None,
     ) -> None:
         self._model, self._measure, self._heads = model, measure, heads
-        self._told, self._out = told, out
+        self._encode, self._vocabulary = encode, vocabulary
+        self._told = told
+        self._folder: SearchFolder | None = None
         self._tally = Tally(len(told["heads"]), told["top"], told["seed"], lowest=told["lowest"])
-        self._counts: Counter[str] = Counter()
-        self._texts: dict[str, list[int]] = {}  # the texts of the examples
         self._digest = hashlib.sha256()
-        self._began = time.monotonic()
-        self._before = 0.0
+        self._began, self._before = time.monotonic(), 0.0
 
-    def run(
+    def read(
         self, rows: Iterator[Row], most: int, progress: Callable[[Progress], None] | None
     ) -> Found:
         """Read all rows, and return the result."""
-        if self._out is None:
-            return self._read(rows, most, progress)
-        make_folder(self._out)
-        with locked(self._out):
-            remove_remains(self._out)
-            self._resume(rows)
-            found = self._read(rows, most, progress)
-            write_tables(found, self._out)
-            return found
-
-    def _read(
-        self, rows: Iterator[Row], most: int, progress: Callable[[Progress], None] | None
-    ) -> Found:
-        tokens_before = self._counts["tokens read"]
+        counts = self._told["counts"]
+        tokens_before = counts["tokens read"]
         while window := list(islice(rows, _WINDOW)):
             for batch in batches(self._encoded(window), most):
                 self._measure_batch(batch)
                 if progress is not None:
                     spent = time.monotonic() - self._began
-                    tokens, left = self._counts["tokens read"], self._counts["rows left out"]
+                    tokens, left = counts["tokens read"], counts["rows left out"]
                     rate = (tokens - tokens_before) / max(spent, 1e-9)
-                    progress(Progress(self._counts["texts read"], tokens, left, spent, rate))
+                    progress(Progress(counts["texts read"], tokens, left, spent, rate))
             self._told["rows"] = window[-1].number + 1
-            self._keep(is_done=False)
-        if not self._counts["texts read"]:
-            counts = [f"{count:,} {name}" for name, count in self._counts.items() if count]
-            reasons = ", ".join(counts) or "no row at all"
-            raise WrongUsage(f"the corpus holds no text that could be read: {reasons}.")
-        self._keep(is_done=True)
-        return Found(self._told, self._tally.distribution(), self._tally.examples())
+            self._keep()
+        if not counts["texts read"]:
+            reasons = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+            raise WrongUsage(f"there is no text that could be read: {reasons or 'no row at all'}.")
+        self._told["is_done"] = True
+        self._keep()
+        return Found(self._told, self._tally)
+
+    def resume(self, rows: Iterator[Row], folder: SearchFolder) -> None:
+        """Write into a folder, and resume the search there, if it is this one.
+
+        Raises:
+            WrongUsage: it is another one; the sentence says what differs.
+        """
+        self._folder = folder
+        if not folder.is_there:
+            return
+        before, tally = folder.found()
+        different = [name for name in _SAME if before.get(name) != self._told[name]]
+        different = different or self._differences(rows, before)
+        if different:
+            raise WrongUsage(
+                f"{folder.path} holds another search: {', '.join(different)} is not the same. "
+                "Choose another folder."
+            )
+        self._told["counts"].update(before["counts"])
+        self._told |= {name: before[name] for name in ("rows", "texts")}
+        self._before, self._tally = before["seconds"], tally
 
     def _encoded(self, window: list[Row]) -> list[tuple[int, list[int]]]:
-        found = []
+        found, counts = [], self._told["counts"]
         for row in window:
             self._learn(row)
-            ids = [] if row.text is None else list(self.encode(row.text))
+            ids = [] if row.text is None else list(self._encode(row.text))
             if not ids:
-                self._counts["rows left out"] += 1
-                self._counts[f"left out: {row.why or 'no token'}"] += 1
+                counts["rows left out"] += 1
+                counts[f"left out: {row.why or 'no token'}"] += 1
                 continue
-            self._counts["texts read"] += 1
-            self._counts["tokens read"] += len(ids)
+            counts["texts read"] += 1
+            counts["tokens read"] += len(ids)
             is_longest = len(ids) >= self._told["longest"]
-            self._counts["texts of the longest length, perhaps cut"] += is_longest
+            counts["texts of the longest length, perhaps cut"] += is_longest
             found.append((row.number, ids))
         return found
 
     def _measure_batch(self, batch: Batch) -> None:
         arguments, options = inputs_of(self._model, batch)
         ids = arguments[0]
-        measurer = Measurer(self._heads, self._measure, ids, batch.real.to(ids.device), self._names)
+        measurer = Measurer(self._heads, self._measure, ids, batch.real.to(ids.device), self._name)
         run_collector(self._model, measurer, arguments, options)
-        self._tally.add(Measured(*measurer.found(), batch.numbers, batch.lengths))
+        self._tally.add(*measurer.found(), batch.numbers, batch.lengths)
+        texts = self._told["texts"]  # of the examples
         for row, number in enumerate(batch.numbers):
-            self._texts[str(number)] = batch.ids[row, : batch.lengths[row]].tolist()
+            texts[str(number)] = batch.ids[row, : batch.lengths[row]].tolist()
         kept = {str(number) for number in set(self._tally.places[..., 0].flatten().tolist())}
-        self._texts = {number: ids for number, ids in self._texts.items() if number in kept}
+        self._told["texts"] = {number: ids for number, ids in texts.items() if number in kept}
 
-    def _names(self, token: int) -> str:
-        return name_of(token, self.vocabulary)
+    def _name(self, token: int) -> str:
+        return name_of(token, self._vocabulary)
 
     def _learn(self, row: Row) -> None:
         """Add a row to the digest of the corpus."""
         text = row.why if row.text is None else row.text
         self._digest.update(hashlib.sha256(text.encode("utf-8", "replace")).digest())
 
-    def _keep(self, *, is_done: bool) -> None:
-        names = {str(token): self._names(token) for ids in self._texts.values() for token in ids}
+    def _keep(self) -> None:
+        tokens = {token for ids in self._told["texts"].values() for token in ids}
         self._told |= {
             "digest": self._digest.hexdigest(),
-            "counts": dict(self._counts),
-            "texts": self._texts,
-            "names": names,
+            "names": {str(token): self._name(token) for token in sorted(tokens)},
             "seconds": round(self._before + time.monotonic() - self._began, 3),
-            "is_done": is_done,
         }
-        if self._out is not None:
-            write_state(self._out, self._told, self._tally.state())
-
-    def _resume(self, rows: Iterator[Row]) -> None:
-        """Resume the search in the folder, if it is this one.
-
-        Raises:
-            WrongUsage: it is another one; the sentence says what differs.
-        """
-        if self._out is None or not is_there(self._out):
-            return
-        before, tensors = read_state(self._out)
-        different = [name for name in _SAME if before.get(name) != self._told[name]]
-        different = different or self._differences(rows, before)
-        if different:
-            raise WrongUsage(
-                f"{self._out} holds another search: {', '.join(different)} is not the same. "
-                "Choose another folder."
-            )
-        self._told |= {name: before[name] for name in ("rows", "counts", "texts", "names")}
-        self._counts, self._texts = Counter(before["counts"]), dict(before["texts"])
-        self._before = before["seconds"]
-        self._tally.restore(tensors)
+        if self._folder is not None:
+            self._folder.keep(self._told, self._tally)
 
     def _differences(self, rows: Iterator[Row], before: dict[str, Any]) -> list[str]:
         """Read the rows of a search again, and say what is not as it was."""
@@ -286,9 +285,79 @@ class _Search:
             known = before["texts"].get(str(row.number))
             if known is None:
                 continue
-            if row.text is None or list(self.encode(row.text)) != known:
+            if row.text is None or list(self._encode(row.text)) != known:
                 return ["the corpus, or how its texts become ids,"]
         if count < before["rows"]:
             were = f"{before['rows']:,} rows were read and {count:,} are left"
             return [f"the corpus, of which {were},"]
         return ["the corpus"] if self._digest.hexdigest() != before["digest"] else []
+
+
+def encoder_of(model: nn.Module, encode: Encode | None, longest: int) -> Encode:
+    """Return a function from a text to its ids, cut to `longest`.
+
+    Raises:
+        CouldNotRun: the model has no tokenizer, and `encode` is None.
+        WrongUsage: `encode` is not a function; or, when called, does not return ids of this model.
+    """
+    tokenizer = getattr(model, "tokenizer", None)
+    if encode is None and tokenizer is None:
+        raise CouldNotRun("this model has no tokenizer: give a function from text to ids, encode=.")
+    if not (encode is None or callable(encode)):
+        raise WrongUsage(f"encode is a function from a text to its ids; got {encode!r}.")
+
+    def encoded(text: str) -> list[int]:
+        if encode is None:
+            found = tokenized(tokenizer, text, truncation=True, max_length=longest)
+            return [int(each) for each in found["input_ids"]]
+        try:
+            ids = [index(each) for each in encode(text)][:longest]
+        except TypeError:
+            raise WrongUsage("encode returns ids, one for each token of a text.") from None
+        check_ids(model, torch.tensor(ids))
+        return ids
+
+    return encoded
+
+
+def longest_of(model: nn.Module, asked: int | None) -> int:
+    """Return how many tokens of a text are read: the number asked for, or the model's limit, at
+    most 1,024."""
+    most = most_tokens(foreign_of(model))
+    if asked is None:
+        return min(most or _USUAL, _USUAL)
+    is_whole = isinstance(asked, int) and not isinstance(asked, bool)
+    if not is_whole or asked < 2 or (most is not None and asked > most):
+        raise WrongUsage(f"max_length is a number from 2 to {most or 'any'}; got {asked!r}.")
+    return asked
+
+
+def batches(texts: Sequence[tuple[int, Sequence[int]]], most: int) -> Iterator[Batch]:
+    """Group texts, (number, ids), of similar length into batches of at most `most` places.
+
+    >>> [batch.numbers for batch in batches([(0, [1, 2]), (1, [1]), (2, [1, 2, 3, 4])], 4)]
+    [[1, 0], [2]]
+    """
+    waiting: list[tuple[int, Sequence[int]]] = []
+    for number, ids in sorted(texts, key=lambda each: (len(each[1]), each[0])):
+        if waiting and (len(waiting) + 1) * len(ids) > most:
+            yield _batch(waiting)
+            waiting = []
+        waiting.append((number, ids))
+    if waiting:
+        yield _batch(waiting)
+
+
+def _batch(texts: Sequence[tuple[int, Sequence[int]]]) -> Batch:
+    lengths = [len(ids) for _, ids in texts]
+    found = pad_sequence([torch.tensor(list(ids)) for _, ids in texts], batch_first=True)
+    real = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(-1)
+    return Batch(found, real, [number for number, _ in texts], lengths)
+
+
+def inputs_of(model: nn.Module, batch: Batch) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    """Return a model's arguments for a batch: in order, and by name."""
+    parameters = foreign_of(model).parameters()
+    device = next((each.device for each in parameters), torch.device("cpu"))
+    real = None if bool(batch.real.all()) else batch.real.to(device)
+    return arguments_for(model, batch.ids.to(device), real)

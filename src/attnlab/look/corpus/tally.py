@@ -7,9 +7,6 @@ on the order nor on interruptions. The sample holds the same tokens for all head
 least random keys.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -17,17 +14,7 @@ from attnlab import seeds
 
 _REPLICATES = 200
 _SAMPLE = 2048
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The measures of a batch: values and keys (text, head, query), NaN where not defined; numbers
-    and lengths of the texts."""
-
-    values: Tensor
-    keys: Tensor
-    numbers: Sequence[int]
-    lengths: Sequence[int]
+_STATE = ("values", "places", "sums", "sample", "order")
 
 
 class Tally:
@@ -45,34 +32,39 @@ class Tally:
         self.values = torch.full((heads, top), float("-inf"), dtype=torch.float64)
         self.places = torch.full((heads, top, 3), -1)  # text, query, key
         # The sums of values, and of ones.
-        self._sums = torch.zeros(2, heads, _REPLICATES + 1, dtype=torch.float64)
-        self._sample = torch.empty(heads, 0)
-        self._order = torch.empty(0, dtype=torch.float64)
+        self.sums = torch.zeros(2, heads, _REPLICATES + 1, dtype=torch.float64)
+        self.sample = torch.empty(heads, 0)
+        self.order = torch.empty(0, dtype=torch.float64)
 
-    def add(self, measured: Measured) -> None:
-        """Add a batch."""
-        self._add_examples(measured)
-        values = measured.values.double()
+    def add(self, values: Tensor, keys: Tensor, numbers: list[int], lengths: list[int]) -> None:
+        """Add the measures of a batch.
+
+        Args:
+            values, keys: (text, head, query), NaN where not defined.
+            numbers, lengths: of the texts.
+        """
+        values = values.double()
+        self._add_examples(values, keys, torch.tensor(numbers))
         # (2, text, head)
         sums = torch.stack((values.nansum(-1), (~values.isnan()).sum(-1).double()))
-        times, order = zip(*map(self._drawn, measured.numbers, measured.lengths), strict=True)
-        self._sums += sums.transpose(1, 2) @ torch.stack(times)
-        own = [values[index, :, :length] for index, length in enumerate(measured.lengths)]
-        keys = torch.cat((self._order, *order))
-        kept = keys.sort(stable=True).indices[:_SAMPLE].sort().values
-        self._order = keys[kept]
-        self._sample = torch.cat((self._sample, *(each.float() for each in own)), -1)[:, kept]
+        times, order = zip(*map(self._drawn, numbers, lengths), strict=True)
+        self.sums += sums.transpose(1, 2) @ torch.stack(times)
+        own = [values[index, :, :length] for index, length in enumerate(lengths)]
+        drawn = torch.cat((self.order, *order))
+        kept = drawn.sort(stable=True).indices[:_SAMPLE].sort().values
+        self.order = drawn[kept]
+        self.sample = torch.cat((self.sample, *(each.float() for each in own)), -1)[:, kept]
 
     def distribution(self) -> dict[str, Tensor]:
         """Return the statistics of each head: count, mean with its 95 % interval, quantiles;
         (head,) each."""
-        value, count = self._sums
+        value, count = self.sums
         means = value / count  # NaN where nothing was measured
         interval = means[:, 1:].nanquantile(torch.tensor([0.025, 0.975]).double(), dim=-1)
         shares = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95])
-        sample = self._sample.new_full((5, len(value)), float("nan"))
-        if self._sample.shape[1]:
-            sample = self._sample.nanquantile(shares, dim=-1)
+        sample = self.sample.new_full((5, len(value)), float("nan"))
+        if self.sample.shape[1]:
+            sample = self.sample.nanquantile(shares, dim=-1)
         found = {"count": count[:, 0], "mean": means[:, 0], "low": interval[0], "high": interval[1]}
         return found | dict(zip(("q05", "q25", "median", "q75", "q95"), sample, strict=True))
 
@@ -83,31 +75,25 @@ class Tally:
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors, for the disk."""
-        return {
-            "values": self.values,
-            "places": self.places,
-            "sums": self._sums,
-            "sample": self._sample,
-            "order": self._order,
-        }
+        return {name: getattr(self, name) for name in _STATE}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Restore a state."""
-        self.values, self.places, self._sums = state["values"], state["places"], state["sums"]
-        self._sample, self._order = state["sample"], state["order"]
+        for name in _STATE:
+            setattr(self, name, state[name])
 
-    def _add_examples(self, measured: Measured) -> None:
-        values = self._sign * measured.values.double().transpose(0, 1)  # (head, text, query)
+    def _add_examples(self, values: Tensor, keys: Tensor, numbers: Tensor) -> None:
+        values = self._sign * values.transpose(0, 1)  # (head, text, query)
         best = values.masked_fill(values.isnan(), float("-inf")).max(-1)
-        keys = measured.keys.transpose(0, 1).gather(-1, best.indices.unsqueeze(-1)).squeeze(-1)
-        numbers = torch.tensor(measured.numbers).expand_as(keys)
-        places = torch.cat((self.places, torch.stack((numbers, best.indices, keys), -1)), 1)
+        keys = keys.transpose(0, 1).gather(-1, best.indices.unsqueeze(-1)).squeeze(-1)
+        found = torch.stack((numbers.expand_as(keys), best.indices, keys), -1)
+        places = torch.cat((self.places, found), 1)
         # Sorted by text first: among equal values the first text wins in any order of reading.
         by_text = places[..., 0].sort(dim=1, stable=True).indices
         every = torch.cat((self.values, best.values), 1).gather(1, by_text)
-        found = every.sort(dim=1, descending=True, stable=True)
-        order = by_text.gather(1, found.indices)[:, : self._top]
-        self.values = found.values[:, : self._top]
+        ranked = every.sort(dim=1, descending=True, stable=True)
+        order = by_text.gather(1, ranked.indices)[:, : self._top]
+        self.values = ranked.values[:, : self._top]
         self.places = places.gather(1, order.unsqueeze(-1).expand(-1, -1, 3))
 
     def _drawn(self, number: int, length: int) -> tuple[Tensor, Tensor]:

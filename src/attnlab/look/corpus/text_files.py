@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 
@@ -41,27 +41,26 @@ def rows_of(source: Path | str | Iterable[str], column: str = "text") -> Iterato
         CouldNotRun: it cannot be read.
     """
     if not isinstance(source, str | Path):
-        found: Iterator[tuple[Any, str]] = ((text, "") for text in source)
-    else:
-        path = Path(source)
-        kind = path.suffix.lower()
-        if kind not in _READERS:
-            raise WrongUsage(
-                f"a corpus is a file ending in {', '.join(_READERS)}; got {path.name or source!r}."
-            )
-        if not path.is_file():
-            raise CouldNotRun(f"there is no file {path}.")
-        found = _READERS[kind](path, column)
-    return _rows(found, source)
+        return _rows(((text, "") for text in source), _Lines(Path()))
+    lines = _Lines(Path(source))
+    kind = lines.path.suffix.lower()
+    if kind not in _READERS:
+        got = lines.path.name or source
+        raise WrongUsage(f"a corpus is a file ending in {', '.join(_READERS)}; got {got!r}.")
+    if not lines.path.is_file():
+        raise CouldNotRun(f"there is no file {source}.")
+    return _rows(_READERS[kind](lines, column), lines)
 
 
-def _rows(found: Iterable[tuple[Any, str]], source: Any) -> Iterator[Row]:
+def _rows(found: Iterable[tuple[Any, str]], lines: "_Lines") -> Iterator[Row]:
     try:
         for number, (text, why) in enumerate(found):
-            why = why or _reason_against(text)
+            why = _TOO_LONG if lines.was_cut() else why or _reason_against(text)
             yield Row(number, None if why else text, why)
     except OSError as error:
-        raise CouldNotRun(f"could not read {source}: {error.strerror or error}.") from None
+        raise CouldNotRun(f"could not read {lines.path}: {error.strerror or error}.") from None
+    finally:  # an error keeps the frames below alive, and would keep the file open
+        lines.close()
 
 
 def _reason_against(text: Any) -> str:
@@ -89,18 +88,25 @@ class _Lines:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self.is_cut, self.is_over = path, False, False
+        self.path, self.is_cut, self.is_over = path, False, False
+        self._file: TextIO | None = None
 
     def __iter__(self) -> Iterator[str]:
         # Bytes that are not UTF-8 become half characters, by which the row is recognized.
-        with self._path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            while line := file.readline(_MOST_LINE):
-                if len(line) == _MOST_LINE and line[-1] not in "\r\n":
-                    self.is_cut = True
-                    while (rest := file.readline(_PIECE)) and rest[-1] not in "\r\n":
-                        pass
-                yield line
+        file = self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
+        self._file = file
+        while line := file.readline(_MOST_LINE):
+            if len(line) == _MOST_LINE and line[-1] not in "\r\n":
+                self.is_cut = True
+                while (rest := file.readline(_PIECE)) and rest[-1] not in "\r\n":
+                    pass
+            yield line
         self.is_over = True
+
+    def close(self) -> None:
+        """Close the file, if one is open."""
+        if self._file is not None:
+            self._file.close()
 
     def was_cut(self) -> bool:
         """Was a line cut since the last call?"""
@@ -108,20 +114,18 @@ class _Lines:
         return found
 
 
-def _plain(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    lines = _Lines(path)
+def _plain(lines: _Lines, column: str) -> Iterator[tuple[Any, str]]:
     for line in lines:
         if line.strip():
-            yield line.rstrip("\r\n"), _TOO_LONG if lines.was_cut() else ""
+            yield line.rstrip("\r\n"), ""
 
 
-def _cells(path: Path, column: str, delimiter: str) -> Iterator[tuple[Any, str]]:
+def _cells(lines: _Lines, column: str, delimiter: str) -> Iterator[tuple[Any, str]]:
     limit = csv.field_size_limit(_MOST_LINE)
     try:
-        lines = _Lines(path)
         reader = csv.reader(lines, delimiter=delimiter)
-        header = _header(reader, path)
-        _check_column(column, header, path)
+        header = _header(reader, lines.path)
+        _check_column(column, header, lines.path)
         place = header.index(column)
         while True:
             first = reader.line_num + 1
@@ -130,12 +134,9 @@ def _cells(path: Path, column: str, delimiter: str) -> Iterator[tuple[Any, str]]
             except StopIteration:
                 return
             except csv.Error:  # the only one possible here: a cell beyond the limit
-                too_long = f"longer than the limit, from line {first:,}"
-                yield None, _TOO_LONG if lines.was_cut() else too_long
+                yield None, f"longer than the limit, from line {first:,}"
                 continue
-            if lines.was_cut():
-                yield None, _TOO_LONG
-            elif lines.is_over:  # only within quotation marks the reader goes on at the end
+            if lines.is_over:  # only within quotation marks the reader goes on at the end
                 yield None, f"a quotation mark in line {first:,} is never closed"
             elif cells and len(cells) == len(header):
                 yield cells[place], ""
@@ -153,57 +154,49 @@ def _header(reader: Iterator[list[str]], path: Path) -> list[str]:
     except (csv.Error, UnicodeEncodeError):
         header = ["\0"]
     if "\0" in "".join(header):
-        raise CouldNotRun(
-            f"{path} is no UTF-8 text with a row of names at its head; save it as CSV in UTF-8."
-        )
+        raise CouldNotRun(f"{path} has no row of names at its head; save it as CSV in UTF-8.")
     return header
 
 
 def _check_column(column: str, names: Sequence[str], path: Path) -> None:
     if not names:
-        raise WrongUsage(
-            f"{path} is empty; expected a row of names at its head, {column!r} among them."
-        )
+        raise WrongUsage(f"{path} is empty; expected a row of names, {column!r} among them.")
     if column not in names:
         raise WrongUsage(f"{path} has no column {column!r}; {did_you_mean(column, names)}")
     if list(names).count(column) > 1:
         raise WrongUsage(f"{path} has several columns {column!r}; give them names of their own.")
 
 
-def _jsonl(path: Path, column: str) -> Iterator[tuple[Any, str]]:
-    lines = _Lines(path)
+def _jsonl(lines: _Lines, column: str) -> Iterator[tuple[Any, str]]:
     for line in lines:
-        if lines.was_cut():
-            yield None, _TOO_LONG
-        elif line.strip():
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
-                yield None, "not JSON"
-                continue
-            if isinstance(value, str):
-                yield value, ""
-            elif isinstance(value, dict):
-                yield (value[column], "") if column in value else (None, f"no {column!r}")
-            else:
-                yield None, "neither an object nor a text"
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            yield None, "not JSON"
+            continue
+        if isinstance(value, str):
+            yield value, ""
+        elif isinstance(value, dict):
+            yield value.get(column), "" if column in value else f"no {column!r}"
+        else:
+            yield None, "neither an object nor a text"
 
 
-def _parquet(path: Path, column: str) -> Iterator[tuple[Any, str]]:
+def _parquet(lines: _Lines, column: str) -> Iterator[tuple[Any, str]]:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise CouldNotRun(
-            "a Parquet file needs pyarrow; install it with: pip install 'attnlab[text]'."
-        ) from None
+        raise CouldNotRun("a Parquet file needs pyarrow: pip install 'attnlab[text]'.") from None
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            _check_column(column, file.schema_arrow.names, path)
+        with pyarrow.parquet.ParquetFile(lines.path) as file:
+            _check_column(column, file.schema_arrow.names, lines.path)
             for batch in file.iter_batches(batch_size=256, columns=[column]):
                 yield from map(_plain_value, batch.column(0))
     except pyarrow.ArrowException as error:
-        raise CouldNotRun(f"{path} is not a Parquet file that can be read: {error}.") from None
+        raise CouldNotRun(f"{lines.path} is no Parquet file that can be read: {error}.") from None
 
 
 def _plain_value(value: Any) -> tuple[Any, str]:
@@ -213,7 +206,7 @@ def _plain_value(value: Any) -> tuple[Any, str]:
         return None, _BROKEN
 
 
-_READERS: dict[str, Callable[[Path, str], Iterator[tuple[Any, str]]]] = {
+_READERS: dict[str, Callable[[_Lines, str], Iterator[tuple[Any, str]]]] = {
     ".csv": partial(_cells, delimiter=","),
     ".tsv": partial(_cells, delimiter="\t"),
     ".jsonl": _jsonl,

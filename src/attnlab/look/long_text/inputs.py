@@ -1,6 +1,13 @@
-"""The inputs of a model for a long text: its ids, checked against the model's limits."""
+"""The inputs of a model for a long text: its ids, checked against the model's limits; and the
+memory that they take, estimated before the model runs.
+
+A block's activations are estimated from its parameters: a matrix (out, in) makes at most the larger
+of the two for each token, and operations between two matrices as much again.
+"""
 
 import inspect
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +16,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnlab.display import short
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.heads import attentions
+from attnlab.look.inputs import foreign_of
+from attnlab.look.recording.budget import in_words
+from attnlab.look.summaries.summary import cell_size
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.text import most_tokens
-from attnlab.shapes import shape_text
+from attnlab.pretrained.text import most_tokens, text_config
+from attnlab.sites import AttentionCall
+
+_NUMBERS = 9  # numbers of a summary for each query, beside the top keys
+_OPEN = 3  # matrices of all pairs that explicit attention holds at once: scores, softmax, weights
 
 
 @dataclass(frozen=True)
@@ -43,9 +57,7 @@ def read_text(file: Path | str) -> str:
     except OSError as error:
         raise CouldNotRun(f"could not read {file}: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:
-        raise CouldNotRun(
-            f"{file} is not UTF-8 (byte {error.start:,}); save it as UTF-8."
-        ) from None
+        raise CouldNotRun(f"{file} is not UTF-8, at byte {error.start:,}.") from None
     if not text.strip():
         raise WrongUsage(f"{file} is empty; a document needs at least one word.")
     return text
@@ -62,22 +74,31 @@ def given(model: nn.Module, document: str | Tensor | Sequence[int], *, beyond: b
     Raises:
         WrongUsage: no ids, several texts at once, or more tokens than the model was trained for.
     """
-    found = _with_text(model, document) if isinstance(document, str) else _with_ids(model, document)
-    check_ids(model, found.ids)
-    foreign = _inner(model)
-    most, made_for = most_tokens(foreign), _made_for(foreign)
-    if most is not None and found.length > most:
+    more: dict[str, Tensor] = {}
+    if not isinstance(document, str):
+        ids = _checked(document)
+    elif isinstance(model, Pretrained):
+        more = model.inputs(document)
+        ids = more.pop("input_ids")
+        more.pop("decoder_input_ids", None)
+        if bool(more.get("attention_mask", ids == ids).all()):
+            # Without padding the model need not make a mask of all pairs.
+            more.pop("attention_mask", None)
+    else:
+        raise WrongUsage("a model of attnlab reads no text here; give ids, (length,).")
+    check_ids(model, ids)
+    foreign, length = foreign_of(model), ids.shape[1]
+    most = most_tokens(foreign)
+    made_for = getattr(text_config(foreign), "max_position_embeddings", None)
+    if most is not None and length > most:
+        raise WrongUsage(f"{length:,} tokens are more than the model's {most:,} positions.")
+    if isinstance(made_for, int) and 0 < made_for < length and not beyond:
         raise WrongUsage(
-            f"the document has {found.length:,} tokens, and the model has {most:,} positions; "
-            "it cannot read more."
+            f"{length:,} tokens, and the model was made for {made_for:,}; shorten the text, or "
+            "say beyond=True (--beyond) to read it all the same."
         )
-    if made_for is not None and found.length > made_for and not beyond:
-        raise WrongUsage(
-            f"the document has {found.length:,} tokens, and the model was made for {made_for:,}: "
-            "it was not trained beyond them. Shorten it, or say beyond=True "
-            "(--beyond) to read it all the same."
-        )
-    return found
+    arguments, options = arguments_for(model, ids)
+    return Given(ids, arguments, {**options, **more})
 
 
 def arguments_for(
@@ -88,22 +109,15 @@ def arguments_for(
     The decoder of a foreign encoder–decoder, which is not looked at, gets one token. `real` (text,
     length) is False at padding; a causal model of ours needs no mask, since padding comes last.
     """
-    takes = inspect.signature(_inner(model).forward).parameters
-    options: dict[str, Any] = _without_cache(model)
+    takes = inspect.signature(foreign_of(model).forward).parameters
+    options: dict[str, Any] = {}
+    if "use_cache" in takes:
+        options["use_cache"] = False
     if real is not None and (isinstance(model, Pretrained) or "real" in takes):
         options["real"] = real
     if isinstance(model, Pretrained) and "encoder" in model.structure.names:
         return (ids, ids[:, :1]), options
     return (ids,), options
-
-
-def _without_cache(model: nn.Module) -> dict[str, Any]:
-    takes = inspect.signature(_inner(model).forward).parameters
-    return {"use_cache": False} if "use_cache" in takes else {}
-
-
-def _inner(model: nn.Module) -> Any:
-    return model.foreign if isinstance(model, Pretrained) else model
 
 
 def check_ids(model: nn.Module, ids: Tensor) -> None:
@@ -112,19 +126,16 @@ def check_ids(model: nn.Module, ids: Tensor) -> None:
     Raises:
         WrongUsage: with the id.
     """
-    foreign = _inner(model)
+    foreign: Any = foreign_of(model)
     try:
         size = foreign.get_input_embeddings().num_embeddings
     except (AttributeError, NotImplementedError):
         size = getattr(getattr(foreign, "config", None), "vocab_size", None)
-    if not isinstance(size, int) or not ids.numel():
+    if not isinstance(size, int):
         return
-    for each in (int(ids.min()), int(ids.max())):
-        if not 0 <= each < size:
-            raise WrongUsage(
-                f"ids are from 0 to {size - 1:,}, one for each token that the model knows; "
-                f"got {each:,}."
-            )
+    unknown = ids[(ids < 0) | (ids >= size)].tolist()
+    if unknown:
+        raise WrongUsage(f"this model's ids are from 0 to {size - 1:,}; got {unknown[0]:,}.")
 
 
 def parts_of(model: nn.Module) -> list[str]:
@@ -135,43 +146,73 @@ def parts_of(model: nn.Module) -> list[str]:
     """
     parts = attentions(model)
     if not parts:
-        raise WrongUsage(
-            f"{type(model).__name__} shows no attention weights: it has no sites of that name."
-        )
+        raise WrongUsage(f"{type(model).__name__} has no sites of attention weights.")
     of_encoder = [part for part in parts if part.startswith("encoder.")]
     return of_encoder or [part for part in parts if "cross_attention" not in part]
 
 
-def _with_text(model: nn.Module, text: str) -> Given:
-    if not isinstance(model, Pretrained):
-        raise WrongUsage(
-            "a model of attnlab reads ids here, not text; give a tensor of them, (length,)."
-        )
-    inputs = model.inputs(text)
-    real = inputs.get("attention_mask")
-    if real is not None and bool(real.all()):
-        inputs.pop("attention_mask")  # without padding the model need not make a mask of all pairs
-    return Given(inputs["input_ids"], (), {**inputs, **_without_cache(model)})
-
-
-def _with_ids(model: nn.Module, document: Tensor | Sequence[int]) -> Given:
+def _checked(document: Any) -> Tensor:
     try:
         ids = document if isinstance(document, Tensor) else torch.tensor(list(document))
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise WrongUsage(
-            f"a document is text or ids, (length,) or (1, length); got {document!r:.80}."
-        ) from None
-    ids = ids.unsqueeze(0) if ids.dim() == 1 else ids
+        ids = torch.empty(0)
+    if ids.dim() == 1:
+        ids = ids.unsqueeze(0)
     is_whole = not ids.is_floating_point() and ids.dtype != torch.bool
     if not is_whole or ids.dim() != 2 or ids.shape[0] != 1 or not ids.numel():
-        raise WrongUsage(
-            f"a document is text or ids, (length,) or (1, length); got {shape_text(ids.shape)}."
+        raise WrongUsage(f"a document is a text or ids, (length,); got {short(document)}.")
+    return ids
+
+
+def summary_bytes(num_heads: int, length: int, tiles: int, top: int) -> int:
+    """Return the bytes of one layer's summary."""
+    cells = -(-length // cell_size(length, tiles))
+    return 4 * num_heads * (length * (_NUMBERS + 2 * top) + 2 * cells * cells)
+
+
+def working_bytes(model: nn.Module, length: int) -> int:
+    """Estimate the bytes of one block's activations for so many tokens."""
+    widths: Counter[str] = Counter()
+    size = 4
+    for name, parameter in foreign_of(model).named_parameters():
+        found = re.match(r"(.*?\.)??\d+(?=\.)", name)
+        if found and parameter.dim() >= 2:
+            widths[found[0]] += max(parameter.shape[-2:])
+            size = max(size, parameter.element_size())
+    return 2 * size * length * max(widths.values(), default=1024)
+
+
+def mask_bytes(model: nn.Module, length: int) -> int:
+    """Return the bytes of the mask of all pairs that a foreign model makes for a window or explicit
+    attention."""
+    if not isinstance(model, Pretrained):
+        return 0
+    config = text_config(model.foreign)
+    if getattr(config, "_attn_implementation", "") == "eager":
+        return 4 * length * length
+    window = getattr(config, "sliding_window", None) or getattr(config, "local_attention", None)
+    return length * length if isinstance(window, int) and window < length else 0
+
+
+def check_room_for(needed: dict[str, int], limit: int) -> None:
+    """Raise if more bytes are needed than the limit.
+
+    Raises:
+        CouldNotRun: with the bytes of each item.
+    """
+    total = sum(needed.values())
+    if total > limit:
+        told = ", ".join(f"{in_words(size)} for {what}" for what, size in needed.items() if size)
+        raise CouldNotRun(
+            f"this document needs about {in_words(total)} beside the model's weights ({told}); "
+            f"the budget is {in_words(limit)}. Shorten it, ask for fewer tiles or a smaller top, "
+            "or raise budget=."
         )
-    return Given(ids, *arguments_for(model, ids))
 
 
-def _made_for(model: nn.Module) -> int | None:
-    config: Any = getattr(model, "config", None)
-    config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    most = getattr(config, "max_position_embeddings", None)
-    return most if isinstance(most, int) and most > 0 else None
+def check_open(part: str, call: AttentionCall, limit: int) -> None:
+    """Raise if an explicit attention would make matrices of all pairs beyond the limit."""
+    if call.is_open:
+        pairs = call.query.shape[:-1].numel() * call.key.shape[-2]
+        what = f"all pairs of {part}, whose weights are not made of queries and keys alone"
+        check_room_for({what: _OPEN * pairs * call.query.element_size()}, limit)

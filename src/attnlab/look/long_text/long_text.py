@@ -1,20 +1,33 @@
 """A summarized long text, opened from its folder: tables, summaries, measures, exact tiles of kept
-heads."""
+heads. Each file is written atomically when its layer is done:
 
-from collections.abc import Sequence
+document.json        the text, the model, the settings; each finished layer with its checksum
+tokens.safetensors   the ids
+layers/000.safetensors …   the summaries; also queries and keys of kept heads
+stream.safetensors   while unfinished: the residual stream after the last finished block
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from attnlab.core.store import read_tensors, refusing_damage
+from attnlab.core import store
 from attnlab.display import Card, displayed
-from attnlab.errors import WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.look.heads import head_name, heads_named, layer_name, parts_by_name
-from attnlab.look.long_text.files import Folder
+from attnlab.look.inputs import foreign_of
 from attnlab.look.summaries import Summary, Zoom
 from attnlab.look.summaries.question import FAR, Pattern
+
+_STREAM = "stream.safetensors"
+_PIECE = 2**24  # numbers of a model that are hashed together
+_IRRELEVANT = ("_", "transformers_version", "name_or_path")
 
 
 @displayed
@@ -28,37 +41,29 @@ class Document:
         self.folder = folder
         self._files = Folder(folder)
         state = self._files.read()
-        with refusing_damage(f"the document in {folder}"):
+        with store.refusing_damage(f"the document in {folder}"):
             self._layers: dict[str, dict[str, Any]] = state["layers"]
             self._names: dict[str, str] = state["names"]
             self.length, self.model = int(state["length"]), str(state["model"])
             self.is_done = bool(state["is_done"])
-            parts = list(state["parts"])
-            self.parts: tuple[str, ...] = tuple(part for part in parts if part in self._layers)
-            self.unfinished = tuple(part for part in parts if part not in self._layers)
-            self._sizes = {part: int(state["heads"][part]) for part in self.parts}
+            self._sizes = {part: int(state["heads"][part]) for part in state["parts"]}
+            self.parts = tuple(part for part in self._sizes if part in self._layers)
+            self.unfinished = tuple(part for part in self._sizes if part not in self._layers)
 
     def _card(self) -> Card:
-        facts = [
-            ("layers", len(self.parts)),
-            ("not done yet", len(self.unfinished)),
-            ("folder", self.folder),
-        ]
+        undone = ("not done yet", len(self.unfinished))
+        facts = [("layers", len(self.parts)), undone, ("folder", self.folder)]
+        title = f"Document of {self.length:,} tokens, read by {self.model}"
         rows = self.table()
         columns = list(rows[0]) if rows else []
-        return Card(
-            f"Document of {self.length:,} tokens, read by {self.model}",
-            facts,
-            columns,
-            [list(row.values()) for row in rows],
-        )
+        return Card(title, facts, columns, [list(row.values()) for row in rows])
 
     @property
     def tokens(self) -> list[str]:
         """The names of the tokens."""
         file = self.folder / "tokens.safetensors"
-        with refusing_damage(str(file)):
-            ids = read_tensors(file)["ids"][0].tolist()
+        with store.refusing_damage(str(file)):
+            ids = store.read_tensors(file)["ids"][0].tolist()
             return [self._names[str(token)] for token in ids]
 
     @property
@@ -86,10 +91,8 @@ class Document:
         known = list(rows[0][0]) if rows else []
         if name not in known:
             raise WrongUsage(f"there is no measure {name!r}; {did_you_mean(name, known)}")
-        found = torch.full((len(rows), max(map(len, rows))), float("nan"))
-        for index, row in enumerate(rows):
-            found[index, : len(row)] = torch.tensor([each[name] for each in row])
-        return found
+        values = [torch.tensor([each[name] for each in row]) for row in rows]
+        return pad_sequence(values, batch_first=True, padding_value=float("nan"))
 
     def summary(self, layer: str | int) -> Summary:
         """Read a layer's summary: (head, query) and (head, query cell, key cell)."""
@@ -111,10 +114,7 @@ class Document:
             WrongUsage: it was not kept.
         """
         if head not in self.kept:
-            known = ", ".join(self.kept) or "none"
-            raise WrongUsage(
-                f"the head {head} was not kept, so its tiles cannot be computed; kept: {known}."
-            )
+            raise WrongUsage(f"{head} was not kept; kept: {', '.join(self.kept) or 'none'}.")
         ((part, (number,)),) = self.heads([head]).items()
         told, found = self._layers[part]["kept"], self._tensors(part)
         mask: Pattern = found.get(f"mask.{number}", found.get("mask.0"))
@@ -132,18 +132,15 @@ class Document:
         """Return the full name of a layer."""
         by_name = parts_by_name(self.parts)
         if str(layer) not in by_name:
-            raise WrongUsage(
-                f"there is no layer {layer!r} in this document; {did_you_mean(str(layer), by_name)}"
-            )
+            raise WrongUsage(f"there is no layer {layer!r}; {did_you_mean(str(layer), by_name)}")
         return by_name[str(layer)]
 
     def heads(self, names: Sequence[str]) -> dict[str, list[int]]:
         """Find heads by their names: their parts, and their numbers there."""
-        return heads_named(names, self._sizes)
+        return heads_named(names, {part: self._sizes[part] for part in self.parts})
 
     def _tensors(self, part: str) -> dict[str, Tensor]:
-        layer = self._layers[part]
-        return self._files.get(layer["file"], layer["sha256"])
+        return self._files.get(self._layers[part]["file"], self._layers[part]["sha256"])
 
 
 def open_document(folder: Path | str) -> Document:
@@ -153,3 +150,51 @@ def open_document(folder: Path | str) -> Document:
         CouldNotRun: it is missing or damaged.
     """
     return Document(Path(folder))
+
+
+class Folder(store.StateFolder):
+    """Reads and writes the files of one long text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "document.json", "attnlab document 1", "document")
+
+    def keep_stream(self, block: str, stream: Tensor) -> None:
+        """Write the residual stream after a block, in place of the one before."""
+        store.write_tensors(self.path / _STREAM, {"stream": stream}, {"after": block})
+
+    def stream(self) -> tuple[str, Tensor] | None:
+        """Return the block after which the stream was written, and the stream; None without a whole
+        one."""
+        try:
+            _, metadata = store.read_header(self.path / _STREAM)
+            return metadata["after"], store.read_tensors(self.path / _STREAM)["stream"]
+        except (CouldNotRun, KeyError):
+            return None
+
+    def forget_stream(self) -> None:
+        """Remove the stream, which is no longer needed."""
+        (self.path / _STREAM).unlink(missing_ok=True)
+
+
+@torch.no_grad()
+def fingerprint(model: nn.Module) -> str:
+    """Return a digest of a model's weights and config, without its place and implementation."""
+    config: Any = getattr(foreign_of(model), "config", None)
+    settings = _lasting(config.to_dict()) if hasattr(config, "to_dict") else repr(config)
+    found = hashlib.sha256(json.dumps(settings, default=lambda each: type(each).__name__).encode())
+    seen: set[int] = set()  # tied weights are hashed once
+    for name, value in model.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor) and id(value) not in seen:
+            seen.add(id(value))
+            found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+            for piece in torch.split(value.detach().reshape(-1), _PIECE):
+                found.update(piece.cpu().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _lasting(settings: Any) -> Any:
+    """Return a config in a fixed order, without the entries that do not affect results."""
+    if isinstance(settings, Mapping):
+        named = sorted((str(name), value) for name, value in settings.items())
+        return {name: _lasting(value) for name, value in named if not name.startswith(_IRRELEVANT)}
+    return [_lasting(each) for each in settings] if isinstance(settings, list | tuple) else settings

@@ -12,27 +12,36 @@ the stream can be supplied to the model in place of a block's result.
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from attnlab.core.store import check_room, locked, make_folder, remove_remains, write_tensors
+from attnlab.core import store
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.collector import run_collector
+from attnlab.look.collector import Collector, run_collector
 from attnlab.look.heads import chosen_heads, number_of_heads
-from attnlab.look.long_text.budget import check_room_for, mask_bytes, summary_bytes, working_bytes
-from attnlab.look.long_text.files import Folder, fingerprint
-from attnlab.look.long_text.inputs import Given, given, parts_of
-from attnlab.look.long_text.long_text import Document, open_document
-from attnlab.look.long_text.summarizer import Summarizer
+from attnlab.look.long_text.inputs import (
+    check_open,
+    check_room_for,
+    given,
+    mask_bytes,
+    parts_of,
+    summary_bytes,
+    working_bytes,
+)  # fmt: skip
+from attnlab.look.long_text.long_text import Document, Folder, fingerprint
 from attnlab.look.recording.budget import to_bytes
+from attnlab.look.recording.kept_call import KeptMask
 from attnlab.look.recording.tokens import name_of
-from attnlab.look.summaries import Summarize
+from attnlab.look.summaries import Summarize, Summary
+from attnlab.look.summaries.question import ask_about
 from attnlab.progress import notebook_bar
-from attnlab.sites import site_names
+from attnlab.shapes import shape_text
+from attnlab.sites import AttentionCall, site_names
 
 _USUAL = Summarize()
 # What a resumed run has in common with the one that was stopped.
@@ -40,6 +49,7 @@ _SAME = {
     "fingerprint": "the model", "length": "the length", "ids": "the text", "tiles": "tiles",
     "top": "top", "parts": "layers", "keep": "keep",
 }  # fmt: skip
+_MEASURES = Summary._fields[:8]  # entropy to previous
 
 
 @dataclass(frozen=True)
@@ -94,74 +104,254 @@ def summarize_document(
     if not isinstance(reduce, Summarize):
         raise WrongUsage(f"reduce is the resolution, such as Summarize(tiles=512); got {reduce!r}.")
     limit, folder = to_bytes(budget), Folder(Path(out))
-    read, parts = given(model, document, beyond=beyond), parts_of(model)
-    chosen = list(chosen_heads(model, parts, layers))
+    read = given(model, document, beyond=beyond)
+    chosen = list(chosen_heads(model, parts_of(model), layers))
     if not chosen:
         raise WrongUsage("layers names no layer; leave it out for all.")
     kept = chosen_heads(model, chosen, list(keep)) if keep else {}
-    state = _state(model, read, chosen, kept, reduce)
-    heads = max(state["heads"][part] for part in chosen)
-    largest = summary_bytes(heads, read.length, reduce.tiles, reduce.top)
+    state = {
+        **_described(model, read.ids),
+        "tiles": reduce.tiles,
+        "top": reduce.top,
+        "parts": chosen,
+        "heads": {part: number_of_heads(model, part) for part in chosen},
+        "keep": kept,
+        "is_done": False,
+        "layers": {},
+    }
+    largest = summary_bytes(max(state["heads"].values()), read.length, reduce.tiles, reduce.top)
     needed = {
         "a running block": working_bytes(model, read.length),
         "a layer's summary": 2 * largest,
         "a mask of all pairs": mask_bytes(model, read.length),
     }
-    check_room_for({what: size for what, size in needed.items() if size}, limit)
-    make_folder(folder.path / "layers")
-    with locked(folder.path):
-        state = _begun(folder, state)
-        wanted = [part for part in chosen if part not in state["layers"]]
-        remove_remains(folder.path)
-        if wanted:
-            _check_disk(folder, state, wanted, model, read)
-            write_tensors(folder.path / "tokens.safetensors", {"ids": read.ids})
+    check_room_for(needed, limit)
+    store.make_folder(folder.path / "layers")
+    with store.locked(folder.path):
+        _begin(folder, state)
+        store.remove_remains(folder.path)
+        if not set(chosen) <= set(state["layers"]):
+            store.check_room(folder.path, _disk_bytes(model, state), "the document")
+            store.write_tensors(folder.path / "tokens.safetensors", {"ids": read.ids})
             if progress is None and (bar := notebook_bar("attentions summarized")) is not None:
                 progress = lambda far: bar.count(far.done, far.total)  # noqa: E731
-            _run(model, read, folder, state, wanted, kept, limit, progress)
+            summarizer = Summarizer(model, folder, state, kept, limit, progress)
+            run_collector(model, summarizer, read.arguments, read.options)
         if not state["is_done"]:  # also after a run that was killed behind its last layer
             state["is_done"] = True
             folder.write(state)
         folder.forget_stream()
-    return open_document(folder.path)
+    return Document(folder.path)
 
 
-def _run(
-    model: nn.Module,
-    read: Given,
-    folder: Folder,
-    state: dict[str, Any],
-    wanted: Sequence[str],
-    kept: dict[str, list[int]],
-    limit: int,
-    progress: Callable[[Progress], None] | None,
-) -> None:
-    streams = _streams(model, wanted)
-    known = folder.stream()
-    # Blocks before a layer that was lost since must be computed again.
-    if known is not None and known[0] not in _up_to(streams, _after(wanted[0])):
-        known = None
-    total, began = len(state["parts"]), time.monotonic()
-
-    def tell(part: str, seconds: float) -> None:
-        done = len(state["layers"])
-        state["layers"][part]["seconds"] = round(seconds, 3)
-        if progress is not None:
-            spent = time.monotonic() - began
-            now = done - (total - len(wanted))
-            progress(Progress(done, total, part, spent, spent / max(now, 1) * (total - done)))
-
-    summarizer = Summarizer(folder, state, wanted, kept, limit, streams, known, tell)
-    run_collector(model, summarizer, read.arguments, read.options)
+def _described(model: nn.Module, ids: Tensor) -> dict[str, Any]:
+    """Return what identifies a model and its text."""
+    vocabulary = getattr(model, "vocabulary", None)
+    names = {str(token): name_of(token, vocabulary) for token in sorted(set(ids[0].tolist()))}
+    return {
+        "model": str(getattr(model, "name", "") or type(model).__name__),
+        "fingerprint": fingerprint(model),
+        "length": ids.shape[1],
+        "ids": hashlib.sha256(ids.cpu().long().numpy().tobytes()).hexdigest(),
+        "names": names,
+    }
 
 
-def _streams(model: nn.Module, wanted: Sequence[str]) -> list[str]:
-    """List the sites of the stream after each block before the last wanted attention's."""
-    layers = f"{wanted[-1].rpartition('layers.')[0]}layers."
+def _begin(folder: Folder, state: dict[str, Any]) -> None:
+    """Write a state into an empty folder, or add the layers to it that are finished there.
+
+    Raises:
+        WrongUsage: the folder holds another text; the sentence says what differs.
+    """
+    if not folder.is_there:
+        folder.write(state)
+        return
+    before = folder.read()
+    for name, what in _SAME.items():
+        if before.get(name) != state[name]:
+            raise WrongUsage(
+                f"{folder.path} holds another document: {what} is not the same. Choose another."
+            )
+    layers = before.get("layers")
+    if not isinstance(layers, dict):
+        raise CouldNotRun(f"{folder.path / folder.file} is damaged: it has no list of layers.")
+    for part, layer in layers.items():
+        try:
+            folder.get(layer["file"], layer["sha256"])
+        except (CouldNotRun, KeyError, TypeError):  # it is summarized again
+            continue
+        state["layers"][part] = layer
+    is_whole = set(state["parts"]) <= set(state["layers"])
+    state["is_done"] = is_whole and before.get("is_done") is True
+
+
+def _disk_bytes(model: nn.Module, state: dict[str, Any]) -> int:
+    """Estimate the bytes of the unfinished layers and of the stream."""
+    heads = sum(size for part, size in state["heads"].items() if part not in state["layers"])
+    # The width of most norms and biases: the largest may be that of a vocabulary.
+    widths = Counter(each.shape[-1] for each in model.parameters() if each.dim() == 1)
+    ((width, _),) = widths.most_common(1) or [(1024, 0)]
+    length = int(state["length"])
+    return summary_bytes(heads, length, state["tiles"], state["top"]) + 8 * length * width
+
+
+class Summarizer(Collector):
+    """Summarizes the heads of a model in one pass over a long text.
+
+    Args:
+        model: the model.
+        folder: of the layers.
+        state: of the run; finished layers are added under "layers".
+        keep: the heads whose queries and keys are kept, by their attention.
+        limit: bytes to use beside the model's weights.
+        progress: called after each layer.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        folder: Folder,
+        state: dict[str, Any],
+        keep: Mapping[str, Sequence[int]],
+        limit: int,
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        super().__init__(part for part in state["parts"] if part not in state["layers"])
+        self._folder, self._state, self._keep = folder, state, keep
+        self._limit, self._progress = limit, progress
+        self._summarize = Summarize(tiles=state["tiles"], top=state["top"])
+        streams = _streams(model, self.missing[-1])
+        self._supplied: Sequence[str] = ()
+        self._known = folder.stream()
+        # Blocks before a layer that was lost since must be computed again.
+        if self._known and self._known[0] in _up_to(streams, _after(self.missing[0])):
+            self._supplied = streams[: streams.index(self._known[0]) + 1]
+        self._streams = [site for site in streams if site not in self._supplied]
+        self.sites = {*self.sites, *streams}
+        self._total, self._began = len(self.missing), time.monotonic()
+        self._last = self._began
+
+    def wants(self, site: str) -> bool:
+        """Want the weights of unfinished attentions, and the stream."""
+        return super().wants(site) or site in self._streams
+
+    def supply(self, site: str) -> Tensor | None:
+        """Supply the stream where it is known, so that no block before is computed."""
+        return self._known[1] if self._known and site in self._supplied else None
+
+    def check(self, part: str, call: AttentionCall) -> None:
+        """Raise unless an attention reads all tokens at once, in the memory there is."""
+        if call.query.shape[0] != 1 or call.query.shape[2] != self._state["length"]:
+            raise CouldNotRun(
+                f"{part} should read {self._state['length']:,} tokens at once; its queries are "
+                f"{shape_text(call.query.shape)}. A model that cuts its input cannot be "
+                "summarized as a whole."
+            )
+        check_open(part, call, self._limit)
+
+    def visit(self, site: str, value: Tensor) -> Tensor:
+        """Write the stream after a block; summarize weights that the model computes explicitly."""
+        if site in self._streams:
+            self._folder.keep_stream(site, value)
+            return value
+        return super().visit(site, value)
+
+    def collect(self, part: str, call: AttentionCall, weights: Tensor | None) -> None:
+        """Summarize an attention, and write its file."""
+        if weights is None:
+            self._write(part, self._summarize(call), call)
+        else:
+            self._write(part, self._summarize.of_weights(weights), call)
+        if self._progress is not None:
+            spent, left = time.monotonic() - self._began, len(self.missing) - 1
+            done = len(self._state["layers"])
+            a_layer = spent / (self._total - left)
+            self._progress(Progress(done, done + left, part, spent, a_layer * left))
+
+    def _write(self, part: str, summary: Summary, call: AttentionCall) -> None:
+        """Write a layer's file, and then the state that names it."""
+        name = f"layers/{self._state['parts'].index(part):03}.safetensors"
+        own = Summary._make([*(each[0] for each in summary[:-1]), summary.cells])
+        tensors = own._asdict()
+        del tensors["effective_keys"]
+        tensors["top_keys"] = own.top_keys.int()
+        hidden = hidden_cells(call, own.cells.tolist())
+        if hidden is not None:
+            tensors["hidden"] = hidden
+        facts: dict[str, Any] = {"heads": measures_of(own)}
+        if part in self._keep:
+            tensors |= self._kept(part, call, facts)
+        file = self._folder.path / name
+        store.write_tensors(file, tensors)
+        now = time.monotonic()
+        facts |= {
+            "file": name,
+            "sha256": store.digest_of(file),
+            "seconds": round(now - self._last, 3),
+        }
+        self._last = now
+        self._state["layers"][part] = facts
+        self._folder.write(self._state)
+
+    def _kept(self, part: str, call: AttentionCall, facts: dict[str, Any]) -> dict[str, Tensor]:
+        """Return queries, keys and mask of the kept heads, from which any tile can be computed."""
+        if not call.is_whole:
+            raise CouldNotRun(f"{part} has weights of more than queries and keys; do not keep it.")
+        heads, question = self._keep[part], ask_about(call)
+        share = call.query.shape[1] // call.key.shape[1]
+        facts["kept"] = {
+            "heads": list(heads), "share": share, "scale": question.scale, "left": question.left,
+            "right": question.right,
+        }  # fmt: skip
+        found: dict[str, Tensor] = {}
+        for head in heads:
+            found[f"query.{head}"] = call.query[0, head].clone()
+            found[f"key.{head // share}"] = call.key[0, head // share].clone()
+            if isinstance(call.mask, Tensor):
+                mask = call.mask[(None,) * (4 - call.mask.dim())]
+                place = min(head, mask.shape[1] - 1)
+                found[f"mask.{place}"] = mask[0, place].clone()
+        check_room_for({"the kept heads": sum(each.nbytes for each in found.values())}, self._limit)
+        return found
+
+
+def measures_of(summary: Summary) -> list[dict[str, float]]:
+    """Return the mean of each measure of each head, (head, query), over the queries that have a
+    key."""
+    looks = (summary.largest > 0).double()
+    count = looks.sum(-1).clamp(min=1)
+    means = []
+    for name in _MEASURES:
+        means.append((getattr(summary, name).double() * looks).sum(-1) / count)
+    return [dict(zip(_MEASURES, row, strict=True)) for row in torch.stack(means, 1).tolist()]
+
+
+def hidden_cells(call: AttentionCall, cells: Sequence[int]) -> Tensor | None:
+    """Return which cells of the map are masked for every head, (query cell, key cell); None for
+    none."""
+    is_causal = isinstance(call.mask, str)
+    if call.mask is None or (is_causal and not call.query.shape[-1]):
+        return None  # nothing is masked, or only the scores are known
+    num_queries, num_keys = call.query.shape[-2], call.key.shape[-2]
+    mask = KeptMask(call.mask, num_queries, num_keys, call.query.device)
+    rows = []
+    for top in range(0, num_queries, cells[0]):
+        stop = min(top + cells[0], num_queries)
+        # Under a causal mask the last query of a cell sees all that the others see.
+        some = mask.part(queries=slice(stop - 1 if is_causal else top, stop))
+        assert some is not None
+        seen = (some if some.dtype == torch.bool else some > float("-inf")).flatten(0, 2).any(0)
+        rows.append(torch.stack([part.any() for part in torch.split(seen.cpu(), cells[1])]))
+    hidden = ~torch.stack(rows)
+    return hidden if bool(hidden.any()) else None
+
+
+def _streams(model: nn.Module, last: str) -> list[str]:
+    """List the sites of the stream after each block up to the last wanted attention's."""
+    layers = f"{last.rpartition('layers.')[0]}layers."
     sites = [site for site in site_names(model) if site.startswith(layers)]
     own = [site for site in sites if site.endswith("residual_after")]
-    last = _after(wanted[-1])
-    return _up_to(own, last) if last in own else []
+    return _up_to(own, _after(last)) if _after(last) in own else []
 
 
 def _after(part: str) -> str:
@@ -171,66 +361,3 @@ def _after(part: str) -> str:
 
 def _up_to(sites: list[str], site: str) -> list[str]:
     return sites[: sites.index(site)] if site in sites else sites
-
-
-def _state(
-    model: nn.Module, read: Given, parts: list[str], kept: dict[str, list[int]], reduce: Summarize
-) -> dict[str, Any]:
-    """Return the initial state, with all that identifies this run."""
-    vocabulary = getattr(model, "vocabulary", None)
-    names = {str(token): name_of(token, vocabulary) for token in sorted(set(read.ids[0].tolist()))}
-    return {
-        "model": str(getattr(model, "name", "") or type(model).__name__),
-        "fingerprint": fingerprint(model),
-        "length": read.length,
-        "ids": hashlib.sha256(read.ids.cpu().long().numpy().tobytes()).hexdigest(),
-        "tiles": reduce.tiles,
-        "top": reduce.top,
-        "parts": parts,
-        "heads": {part: number_of_heads(model, part) for part in parts},
-        "keep": {part: list(heads) for part, heads in kept.items()},
-        "names": names,
-        "is_done": False,
-        "layers": {},
-    }
-
-
-def _begun(folder: Folder, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of the run in a folder, if it is this one.
-
-    Raises:
-        WrongUsage: it is another one; the sentence says what differs.
-    """
-    if not folder.is_there:
-        folder.write(state)
-        return state
-    before = folder.read()
-    for name, what in _SAME.items():
-        if before.get(name) != state[name]:
-            raise WrongUsage(
-                f"{folder.path} holds another document: {what} is not the same. Choose another "
-                "folder."
-            )
-    layers = before.get("layers")
-    if not isinstance(layers, dict):
-        raise CouldNotRun(
-            f"{folder.path / 'document.json'} is damaged: it does not say which layers are there."
-        )
-    for part, layer in list(layers.items()):
-        try:
-            folder.get(layer["file"], layer["sha256"])
-        except (CouldNotRun, KeyError, TypeError):  # it is summarized again
-            del layers[part]
-    is_done = before.get("is_done") is True and set(state["parts"]) <= set(layers)
-    return {**state, "layers": layers, "is_done": is_done}
-
-
-def _check_disk(
-    folder: Folder, state: dict[str, Any], wanted: Sequence[str], model: nn.Module, read: Given
-) -> None:
-    heads = sum(state["heads"][part] for part in wanted)
-    size = summary_bytes(heads, read.length, state["tiles"], state["top"])
-    # The width of most norms and biases: the largest may be that of a vocabulary.
-    widths = Counter(each.shape[-1] for each in model.parameters() if each.dim() == 1)
-    width = widths.most_common(1)[0][0] if widths else 1024
-    check_room(folder.path, size + 8 * read.length * width, "the document")

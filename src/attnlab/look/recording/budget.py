@@ -4,6 +4,7 @@ It counts the values that are kept, and those that were computed on demand and s
 """
 
 import re
+from collections import Counter
 
 import torch
 from torch import Tensor
@@ -42,14 +43,12 @@ class Budget:
         Raises:
             CouldNotRun: they would be too many; nothing is counted then.
         """
-        total = self.held + self._in_use() + size
-        if total > self.limit:
-            raise CouldNotRun(
-                f"keeping {site} ({in_words(size)}) would bring the recording to "
-                f"{in_words(total)}; its budget is {in_words(self.limit)}. {self._told()}Ask for "
-                "fewer sites, keep a summary instead of the weights (reduce=), run the model on "
-                "fewer inputs at a time, or raise budget=."
-            )
+        self._check(
+            f"keeping {site} ({in_words(size)})",
+            size,
+            "Ask for fewer sites, keep a summary instead of the weights (reduce=), run the model "
+            "on fewer inputs at a time, or raise budget=.",
+        )
         self.kept[site] = self.kept.get(site, 0) + size
 
     def give(self, site: str, size: int) -> None:
@@ -62,18 +61,12 @@ class Budget:
         Raises:
             CouldNotRun: it would not fit beside what is held.
         """
-        in_use = self._in_use()
-        total = self.held + in_use + size
-        if total > self.limit:
-            told = self._told()
-            if in_use:
-                told += f"{in_words(in_use)} that were made earlier are still in use. "
-            raise CouldNotRun(
-                f"making {site} takes {in_words(size)}, which would bring the recording to "
-                f"{in_words(total)}; its budget is {in_words(self.limit)}. "
-                f"{told}Ask for a part with tile(site, head=, queries=, keys=), "
-                "let go of what was made before, or raise budget=."
-            )
+        self._check(
+            f"making {site} takes {in_words(size)}, which",
+            size,
+            "Ask for a part with tile(site, head=, queries=, keys=), let go of what was made "
+            "before, or raise budget=.",
+        )
 
     def made(self, value: Tensor) -> None:
         """Count a computed value for as long as it, or a view of it, exists."""
@@ -81,18 +74,26 @@ class Budget:
             storage = StorageWeakRef(value.untyped_storage())  # type: ignore[no-untyped-call]
             self._made.append((storage, value.nbytes))
 
-    def _in_use(self) -> int:
+    def _check(self, what: str, size: int, advice: str) -> None:
         self._made = [each for each in self._made if not each[0].expired()]  # type: ignore[no-untyped-call]
-        return sum(size for _, size in self._made)
+        in_use = sum(size for _, size in self._made)
+        total = self.held + in_use + size
+        if total > self.limit:
+            told = self._told()
+            if in_use:
+                told += f"{in_words(in_use)} that were made earlier are still in use. "
+            raise CouldNotRun(
+                f"{what} would bring the recording to {in_words(total)}; its budget is "
+                f"{in_words(self.limit)}. {told}{advice}"
+            )
 
     def _told(self) -> str:
         """Say what the sites cost, those of all layers together, the dearest first."""
-        groups: dict[str, list[int]] = {}
+        groups: Counter[str] = Counter()
         for site, size in self.kept.items():
-            groups.setdefault(re.sub(r"\.\d+\.", ".*.", site), []).append(size)
-        dearest = sorted(groups, key=lambda name: -sum(groups[name]))
-        words = [f"{in_words(sum(groups[name]))} for {name}" for name in dearest[:_SHOWN]]
-        rest = sum(sum(groups[name]) for name in dearest[_SHOWN:])
+            groups[re.sub(r"\.\d+\.", ".*.", site)] += size
+        words = [f"{in_words(size)} for {name}" for name, size in groups.most_common(_SHOWN)]
+        rest = groups.total() - sum(size for _, size in groups.most_common(_SHOWN))
         if rest:
             words.append(f"{in_words(rest)} for others")
         return f"Held so far: {', '.join(words)}. " if words else ""
@@ -114,9 +115,7 @@ def to_bytes(budget: int | str | None, device: torch.device | str = "cpu") -> in
             return int(float(found[1]) * _UNITS[found[2]])
     elif isinstance(budget, int) and not isinstance(budget, bool) and budget >= 0:
         return budget
-    raise WrongUsage(
-        f'budget is a number of bytes or a text such as "2 GiB" or "500 MB"; got {budget!r}.'
-    )
+    raise WrongUsage(f'budget is a number of bytes or a text such as "2 GiB"; got {budget!r}.')
 
 
 def in_words(size: int) -> str:

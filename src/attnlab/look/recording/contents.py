@@ -8,25 +8,17 @@ from torch import Tensor
 
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.recording.budget import Budget
-from attnlab.look.recording.kept_call import Grown, KeptMask, Made, working_bytes
+from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part, working_bytes
 from attnlab.look.recording.tokens import Read, Vocabulary
+
+MADE = ("weights", "scores")
+HAS_KEYS = (*MADE, "mask")
+BY_HEAD = ("query", "key", "value", *HAS_KEYS, "heads")
 
 
 def join(path: str, name: str) -> str:
     """Return the name of a site in a part; the model itself has no path."""
     return f"{path}.{name}" if path else name
-
-
-@dataclass
-class Part:
-    """The beginning of a tensor that has grown since: keys or values under a cache."""
-
-    grown: Grown
-    length: int
-
-    def tensor(self) -> Tensor:
-        """As it was then."""
-        return self.grown.store[..., : self.length, :]
 
 
 @dataclass
@@ -48,30 +40,27 @@ class Passed:
 
     def shape(self) -> tuple[int, ...] | None:
         """Of the value, without making it; None for what has none."""
-        held = self.held
-        if isinstance(held, Made):
-            return held.call.shape
-        if isinstance(held, Part):
-            held = held.tensor()
-        return tuple(held.shape) if isinstance(held, Tensor | KeptMask) else None
+        has_shape = isinstance(self.held, Tensor | Part | KeptMask | KeptCall)
+        return tuple(self.held.shape) if has_shape else None
 
     def value(self, site: str, budget: Budget) -> Any:
         """The value, made if need be, within the budget."""
         held = self.held
         if isinstance(held, Part):
             return held.tensor()
+        if isinstance(held, KeptMask) and not isinstance(held.mask, str):
+            return held.mask
         if isinstance(held, KeptMask):
-            if isinstance(held.mask, Tensor):
-                return held.mask
             budget.allow(site, held.working_bytes())
-            found = held.tensor()
-        elif isinstance(held, Made):
-            budget.allow(site, working_bytes(held.call.shape, held.call.query.dtype))
-            found = held.call.make(held.what)
+            rows = held.part()
+            assert rows is not None
+            found = rows[0, 0]
+        elif isinstance(held, KeptCall):
+            budget.allow(site, working_bytes(held.shape, held.query.dtype))
+            found = held.make()
         else:
             return held
-        if found is not None:
-            budget.made(found)
+        budget.made(found)
         return found
 
 
@@ -92,16 +81,10 @@ class Store:
     edits: tuple[dict[str, Any], ...] = ()
     gradients: frozenset[str] = frozenset()
 
-    def add(self, site: str, passed: Passed) -> None:
-        """Put what passed a site behind what passed it before."""
-        self.passed.setdefault(site, []).append(passed)
-
     def check_recorded(self) -> None:
         """Raise if there is nothing in it."""
         if not self.passed:
-            raise WrongUsage(
-                "nothing has been recorded yet; run the model inside the recording's context."
-            )
+            raise WrongUsage("nothing has been recorded yet; run the model inside the context.")
 
     def nbytes(self) -> int:
         """Bytes of all that is held, what is shared once."""
@@ -125,19 +108,15 @@ class Store:
             raise WrongUsage(f"{site!r} is not recorded; {did_you_mean(str(site), self.sites)}")
         if self.passed and site.endswith("mask"):
             raise WrongUsage(f"no mask has passed {site!r}: every query could look at every key.")
-        raise WrongUsage(
-            f"nothing has passed {site!r} yet; run the model inside the recording's context."
-        )
+        raise WrongUsage(f"nothing has passed {site!r} yet; run the model inside the context.")
 
 
 def tensors_of(held: Any) -> Iterator[Tensor]:
     """Return all tensors that something holds: a value, what it is made from, or several."""
     if isinstance(held, Tensor):
         yield held
-    elif isinstance(held, Part):
-        yield held.grown.store
     elif isinstance(held, Grown):
         yield held.store
-    elif isinstance(held, tuple | list):  # a call, a mask, or what `reduce` made
+    elif isinstance(held, tuple | list):  # a call, a mask, a part, or what `reduce` made
         for each in held:
             yield from tensors_of(each)

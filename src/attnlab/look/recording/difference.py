@@ -1,6 +1,6 @@
 """Two recordings side by side: the difference of their values at each site, and its place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ from torch import Tensor
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.shapes import shape_text
+
+_SHOWN = 3  # sites of each side that have none in common
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,9 @@ class Comparison:
         for site, each in sorted(self.sites.items(), key=lambda pair: -pair[1].largest):
             found = f"largest {each.largest:.3g} at {each.where}, mean {each.mean:.3g}"
             lines.append(f"{site:{width}}  {found}")
-        if self.only_here:
-            lines.append(f"only here: {', '.join(self.only_here)}")
-        if self.only_there:
-            lines.append(f"only there: {', '.join(self.only_there)}")
+        for where, sites in (("here", self.only_here), ("there", self.only_there)):
+            if sites:
+                lines.append(f"only {where}: {', '.join(sites)}")
         return "\n".join(lines)
 
 
@@ -55,16 +56,11 @@ def compared(one: Mapping[str, Any], other: Mapping[str, Any]) -> Comparison:
     """Compare the sites of both recordings, one at a time."""
     both = [site for site in one if site in other]
     if not both:
-        raise WrongUsage(
-            f"the recordings have no site in common: {_some(list(one))} here, "
-            f"{_some(list(other))} there."
-        )
+        here, there = (", ".join([*each][:_SHOWN]) or "none" for each in (one, other))
+        raise WrongUsage(f"the recordings have no site in common: {here} here, {there} there.")
     sites = {site: _difference(site, one[site], other[site]) for site in both}
-    return Comparison(
-        sites,
-        tuple(site for site in one if site not in other),
-        tuple(site for site in other if site not in one),
-    )
+    only_here = tuple(site for site in one if site not in other)
+    return Comparison(sites, only_here, tuple(site for site in other if site not in one))
 
 
 def _difference(site: str, here: Any, there: Any) -> Difference:
@@ -83,8 +79,3 @@ def _difference(site: str, here: Any, there: Any) -> Difference:
     largest, place = apart.flatten().max(0)
     where = torch.unravel_index(place, apart.shape)
     return Difference(float(largest), float(apart.mean()), tuple(int(axis) for axis in where))
-
-
-def _some(sites: Sequence[str]) -> str:
-    more = f" and {len(sites) - 3} more" if len(sites) > 3 else ""
-    return ", ".join(sites[:3]) + more if sites else "none"

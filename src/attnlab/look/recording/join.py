@@ -16,12 +16,10 @@ from torch.nn.functional import pad
 
 from attnlab.errors import WrongUsage
 from attnlab.look.recording.budget import Budget
-from attnlab.look.recording.contents import Passed, Store
-from attnlab.look.recording.kept_call import KeptCall, KeptMask, Made, working_bytes
+from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store
+from attnlab.look.recording.kept_call import KeptCall, KeptMask, working_bytes
 from attnlab.look.recording.selection import Pick
 from attnlab.look.recording.tokens import Read, first_key
-
-_HAS_KEYS = ("weights", "scores", "mask")
 
 
 def joined_store(store: Store) -> Store:
@@ -46,7 +44,7 @@ def joined(store: Store, site: str) -> Passed:
     Raises:
         WrongUsage: they do not fit together.
     """
-    steps = _steps(store, site)
+    steps, budget = _steps(store, site), store.budget
     last, name = steps[-1], site.rpartition(".")[2]
     if len(steps) == 1:
         return last
@@ -56,20 +54,16 @@ def joined(store: Store, site: str) -> Passed:
     if name in ("key", "value"):
         if not any(firsts):
             return last
-        keys = [step.value(site, store.budget) for step in steps]
+        keys = [step.value(site, budget) for step in steps]
         return replace(last, held=_all_keys(keys, store, steps))
-    if name not in _HAS_KEYS:
-        return replace(last, held=_laid_out(site, steps, store.budget, firsts), gradient=None)
+    if name not in HAS_KEYS:
+        return replace(last, held=_laid_out(site, steps, budget, firsts), gradient=None)
     mask = _joined_mask([step.mask for step in steps if step.mask is not None], firsts)
-    held: KeptMask | Made | Tensor
-    if name == "mask":
-        held = mask
-    else:
-        call = _joined_call(site, steps, mask, store, firsts)
-        if call is None:
-            held = _laid_out(site, steps, store.budget, firsts)
-        else:
-            held = Made(call, last.held.what)
+    held: KeptMask | KeptCall | Tensor | None = mask
+    if name in MADE:
+        held = _joined_call(site, steps, mask, store, firsts)
+    if held is None:
+        held = _laid_out(site, steps, budget, firsts)
     return replace(last, held=held, mask=mask, gradient=None)
 
 
@@ -88,8 +82,7 @@ def _steps(store: Store, site: str) -> list[Passed]:
         raise WrongUsage(
             f"the steps at {site} cannot be joined: the first {reads[-1].offset} "
             "positions passed unrecorded. Record a generation from its beginning; one that "
-            "guesses ahead and goes back, as with prompt lookup or an assistant, has no steps "
-            "that follow one another."
+            "guesses ahead and goes back, as with prompt lookup, has no steps to join."
         )
     found = steps[:1]
     for step, rows in zip(steps[1:], _row_orders(reads)[1:], strict=True):
@@ -117,7 +110,7 @@ def _first_key(store: Store, step: Passed, name: str) -> int:
     assert shape is not None
     if name in ("key", "value"):
         num_keys = shape[-2]
-    elif name in _HAS_KEYS:
+    elif name in HAS_KEYS:
         num_keys = step.held.num_keys if isinstance(step.held, KeptMask) else shape[-1]
     else:
         return 0
@@ -162,24 +155,23 @@ def _joined_mask(masks: Sequence[KeptMask], firsts: Sequence[int]) -> KeptMask:
         return last._replace(num_queries=num_queries)
     num_keys = last.num_keys + firsts[-1]
     whole = _stacked([_written_out(mask) for mask in masks], firsts, num_keys)
-    axes = max(len(mask.shape) for mask in masks)
-    while whole.dim() > axes:
+    while whole.dim() > max(len(mask.shape) for mask in masks):
         whole = whole[0]
     return last._replace(mask=whole, num_queries=num_queries, num_keys=num_keys)
 
 
-def _stacked(rows: Sequence[Tensor], firsts: Sequence[int], num_keys: int) -> Tensor:
+def _stacked(masks: Sequence[Tensor], firsts: Sequence[int], num_keys: int) -> Tensor:
     """Put the rows of masks below one another, as numbers to add if one of them is."""
-    floating = [row.dtype for row in rows if row.is_floating_point()]
-    padded = []
-    for row, first in zip(rows, firsts, strict=True):
-        hidden: float | bool = False
-        if floating:
-            row = _added(row, max(floating, key=lambda each: each.itemsize))
-            hidden = float("-inf")
-        padded.append(pad(row, (first, num_keys - first - row.shape[-1]), value=hidden))
-    batch, head = (max(row.shape[axis] for row in padded) for axis in (0, 1))
-    return torch.cat([row.expand(batch, head, -1, -1) for row in padded], 2)
+    floating = [mask.dtype for mask in masks if mask.is_floating_point()]
+    if floating:
+        dtype = max(floating, key=lambda each: each.itemsize)
+        masks = [_added(mask, dtype) for mask in masks]
+    rows = []
+    for mask, first in zip(masks, firsts, strict=True):
+        room = (first, num_keys - first - mask.shape[-1])
+        rows.append(pad(mask, room, value=float("-inf") if floating else False))
+    batch, head = (max(row.shape[axis] for row in rows) for axis in (0, 1))
+    return torch.cat([row.expand(batch, head, -1, -1) for row in rows], 2)
 
 
 def _is_panel(masks: Sequence[KeptMask]) -> bool:
@@ -219,7 +211,7 @@ def _joined_call(
     site: str, steps: Sequence[Passed], mask: KeptMask, store: Store, firsts: Sequence[int]
 ) -> KeptCall | None:
     """Return the call that the steps' calls make up, if the last one still holds all their keys."""
-    calls = [step.held.call for step in steps if isinstance(step.held, Made)]
+    calls = [step.held for step in steps if isinstance(step.held, KeptCall)]
     if len(calls) < len(steps):
         return None
     last, budget = calls[-1], store.budget
@@ -235,7 +227,7 @@ def _joined_call(
     budget.allow(site, sum(query.nbytes for query in queries))
     whole = torch.cat(queries, 2)
     budget.made(whole)
-    return KeptCall(whole, keys, mask, last.scale)
+    return last._replace(query=whole, key=keys, mask=mask)
 
 
 def _laid_out(site: str, steps: Sequence[Passed], budget: Budget, firsts: Sequence[int]) -> Tensor:
@@ -244,19 +236,14 @@ def _laid_out(site: str, steps: Sequence[Passed], budget: Budget, firsts: Sequen
     values: list[Tensor] = [step.value(site, budget) for step in steps]
     last, name = values[-1], site.rpartition(".")[2]
     if last.dim() < 3:
-        raise WrongUsage(
-            f"{site} has no position of its own, so that steps cannot be joined there."
-        )
+        raise WrongUsage(f"{site} has no positions, so that steps cannot be joined there.")
     width = last.shape[-1] + firsts[-1]
     whole = (*last.shape[:-2], sum(value.shape[-2] for value in values), width)
     budget.allow(site, working_bytes(whole, last.dtype))
-    if name not in _HAS_KEYS:
-        made = torch.cat(values, -2)
-    else:
-        made = last.new_full(whole, 0.0 if name == "weights" else float("-inf"))
-        start = 0
-        for value, first in zip(values, firsts, strict=True):
-            made[..., start : start + value.shape[-2], first : first + value.shape[-1]] = value
-            start += value.shape[-2]
+    made = last.new_full(whole, float("-inf") if name == "scores" else 0.0)
+    start = 0
+    for value, first in zip(values, firsts, strict=True):
+        made[..., start : start + value.shape[-2], first : first + value.shape[-1]] = value
+        start += value.shape[-2]
     budget.made(made)
     return made

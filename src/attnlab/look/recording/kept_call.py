@@ -5,7 +5,7 @@ what is asked.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,6 +50,22 @@ class Grown:
         self.store[..., start : self.used, :] = value[..., start:, :]
 
 
+class Part(NamedTuple):
+    """The beginning of a tensor that has grown since: keys or values under a cache."""
+
+    grown: Grown
+    length: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape then."""
+        return tuple(self.tensor().shape)
+
+    def tensor(self) -> Tensor:
+        """As it was then."""
+        return self.grown.store[..., : self.length, :]
+
+
 class KeptMask(NamedTuple):
     """The mask of one attention, as `attend` takes it, with its numbers of queries and keys."""
 
@@ -70,14 +86,6 @@ class KeptMask(NamedTuple):
         heads = self.shape[-3] if head is None and len(self.shape) > 2 else 1
         return heads * (self.num_queries if queries is None else queries) * self.num_keys
 
-    def tensor(self) -> Tensor | None:
-        """Return the mask as a tensor; "causal" is written out."""
-        if not isinstance(self.mask, str):
-            return self.mask
-        found = self.part()
-        assert found is not None
-        return found[0, 0]
-
     def part(
         self, row: int | None = None, head: int | None = None, queries: slice = ALL
     ) -> Tensor | None:
@@ -90,41 +98,38 @@ class KeptMask(NamedTuple):
             places = torch.arange(self.num_queries, device=self.device)[queries] + past
             allowed = torch.arange(self.num_keys, device=self.device) <= places.unsqueeze(-1)
             return allowed[None, None]
-        mask = self.mask[(None,) * (4 - self.mask.dim())]
+        mask = self.with_heads()
         if row is not None and mask.shape[0] > 1:
             mask = mask[row : row + 1]
         if head is not None and mask.shape[1] > 1:
             mask = mask[:, head : head + 1]
-        mask = mask if mask.shape[2] == 1 else mask[:, :, queries]
-        wanted = len(range(*queries.indices(self.num_queries)))
-        return mask.expand(-1, -1, wanted, self.num_keys)
+        return mask.expand(-1, -1, self.num_queries, self.num_keys)[:, :, queries]
 
-    def blocked(
-        self,
-        row: int | None = None,
-        head: int | None = None,
-        queries: slice = ALL,
-        keys: slice = ALL,
-    ) -> Tensor | None:
-        """Return which keys are masked, (batch or 1, head or 1, query, key), or None without a
+    def with_heads(self) -> Tensor:
+        """Return a mask that is a tensor with all its axes, (batch, head, query, key)."""
+        assert isinstance(self.mask, Tensor)
+        return self.mask[(None,) * (4 - self.mask.dim())]
+
+    def blocked(self, row: int, head: int | None) -> Tensor | None:
+        """Return which keys of one input are masked, (1, head or 1, query, key); None without a
         mask."""
-        mask = self.part(row, head, queries)
+        mask = self.part(row, head)
         if mask is None:
             return None
-        return (~mask if mask.dtype == torch.bool else mask == float("-inf"))[..., keys]
+        return ~mask if mask.dtype == torch.bool else mask == float("-inf")
 
 
 class KeptCall(NamedTuple):
-    """The arguments of one attention call.
+    """The weights or the scores of one attention call, computed on demand.
 
-    query (batch, head, query, head_width) · key (batch, kv_head, key, head_width), of which the
-    first `mask.num_keys` are meant: it may have grown since.
+    query (batch, head, query, head_width) · key (batch, kv_head, key, head_width).
     """
 
     query: Tensor
-    key: Tensor | Grown
+    key: Tensor | Part
     mask: KeptMask
     scale: float | bool | None
+    what: str = "weights"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -134,13 +139,10 @@ class KeptCall(NamedTuple):
     @property
     def keys(self) -> Tensor:
         """All the keys of this call."""
-        if isinstance(self.key, Grown):
-            return self.key.store[..., : self.mask.num_keys, :]
-        return self.key
+        return self.key.tensor() if isinstance(self.key, Part) else self.key
 
     def make(
         self,
-        what: Literal["weights", "scores"],
         row: int | None = None,
         head: int | None = None,
         queries: slice = ALL,
@@ -155,71 +157,53 @@ class KeptCall(NamedTuple):
             kv_head = head * key.shape[1] // query.shape[1]
             query, key = query[:, head : head + 1], key[:, kv_head : kv_head + 1]
         key = share_heads(key, query.shape[1])
-        rows = range(*queries.indices(self.query.shape[2]))
-        step = max(1, _BLOCK // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
         if torch._C._are_functorch_transforms_active():
-            return self._block(what, query, key, self.mask.part(row, head, queries), queries, keys)
-        is_plain = rows.step == 1 and not isinstance(self.mask.mask, Tensor)
-        is_simple = is_plain and self._is_finite(query, key)
-        made = None
-        for first in range(0, max(1, len(rows)), step):
-            some = rows[first : first + step]
-            block = slice(some.start, some.stop, some.step)
+            return self._block(query, key, self.mask.part(row, head, queries), queries, keys)
+        start, stop, _ = queries.indices(query.shape[2])
+        width = len(range(*keys.indices(key.shape[2])))
+        made = query.new_full(
+            (*query.shape[:2], stop - start, width),
+            0.0 if self.what == "weights" else float("-inf"),
+            dtype=torch.promote_types(query.dtype, torch.float32),
+        )
+        is_simple = self._is_simple(query, key)
+        step = max(1, _BLOCK // max(1, query.shape[0] * query.shape[1] * key.shape[2]))
+        for first in range(start, stop, step):
+            block = slice(first, min(first + step, stop))
             if is_simple:
-                found = self._simple_block(what, query, key, block, keys)
+                found = self._simple_block(query, key, block, keys)
             else:
-                found = self._block(what, query, key, self.mask.part(row, head, block), block, keys)
-            if step >= len(rows) and not is_simple:
-                return found
-            if made is None:
-                width = len(range(*keys.indices(key.shape[2])))
-                made = found.new_empty((*found.shape[:2], len(rows), width))
-            nothing = 0.0 if what == "weights" else float("-inf")
-            made[:, :, first : first + step, : found.shape[3]] = found
-            made[:, :, first : first + step, found.shape[3] :] = nothing
-        assert made is not None
+                found = self._block(query, key, self.mask.part(row, head, block), block, keys)
+            made[:, :, first - start : block.stop - start, : found.shape[3]] = found
         return made
 
-    def _is_finite(self, query: Tensor, key: Tensor) -> bool:
+    def _is_simple(self, query: Tensor, key: Tensor) -> bool:
+        """Is there no mask but a causal one, under which every query has a key, and no NaN?"""
+        if isinstance(self.mask.mask, Tensor) or not key.shape[2]:
+            return False
         is_short = self.mask.mask is not None and query.shape[2] > self.mask.num_keys
-        return not is_short and key.shape[2] > 0 and surely_finite(query, key, scale=self.scale)
+        return not is_short and surely_finite(query, key, scale=self.scale)
 
+    @torch.no_grad()
     def _block(
-        self,
-        what: str,
-        query: Tensor,
-        key: Tensor,
-        mask: Tensor | None,
-        queries: slice,
-        keys: slice,
+        self, query: Tensor, key: Tensor, mask: Tensor | None, queries: slice, keys: slice
     ) -> Tensor:
-        with torch.no_grad():
-            scores = attention_scores(query[:, :, queries], key, mask, scale=self.scale)
-            return (attention_weights(scores) if what == "weights" else scores)[..., keys]
+        scores = attention_scores(query[:, :, queries], key, mask, scale=self.scale)
+        return (attention_weights(scores) if self.what == "weights" else scores)[..., keys]
 
-    def _simple_block(
-        self, what: str, query: Tensor, key: Tensor, queries: slice, keys: slice
-    ) -> Tensor:
+    @torch.no_grad()
+    def _simple_block(self, query: Tensor, key: Tensor, queries: slice, keys: slice) -> Tensor:
         """Compute finite rows with no mask but a causal one, without the keys after all these
         queries."""
         start, stop, num_keys = queries.start, queries.stop, key.shape[2]
         past = num_keys - query.shape[2]
         reach = num_keys if self.mask.mask is None else past + stop
-        with torch.no_grad():
-            scores = attention_scores(query[:, :, start:stop], key[:, :, :reach], scale=self.scale)
-            if self.mask.mask is not None:
-                square = torch.ones(stop - start, stop - start, device=query.device)
-                later = square.triu(1).bool()
-                scores[..., past + start :].masked_fill_(later, float("-inf"))
-            found = scores.softmax(-1) if what == "weights" else scores
-            return found[..., slice(*keys.indices(num_keys))]
-
-
-class Made(NamedTuple):
-    """The weights or the scores of a call, computed on demand."""
-
-    call: KeptCall
-    what: Literal["weights", "scores"]
+        scores = attention_scores(query[:, :, start:stop], key[:, :, :reach], scale=self.scale)
+        if self.mask.mask is not None:
+            square = torch.ones(stop - start, stop - start, device=query.device)
+            scores[..., past + start :].masked_fill_(square.triu(1).bool(), float("-inf"))
+        found = scores.softmax(-1) if self.what == "weights" else scores
+        return found[..., slice(*keys.indices(num_keys))]
 
 
 def working_bytes(shape: Sequence[int], dtype: torch.dtype) -> int:

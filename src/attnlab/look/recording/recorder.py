@@ -6,7 +6,7 @@ gradients of weights are asked for, it takes the weights that are used.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -14,21 +14,13 @@ from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.recording.budget import Budget, to_bytes
-from attnlab.look.recording.contents import Part, Passed, Store, join, tensors_of
-from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Made
+from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store, join, tensors_of
+from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
 from attnlab.look.recording.recording import Recording
-from attnlab.look.recording.tokens import (
-    Read,
-    Vocabulary,
-    check_vocabulary,
-    stack_of,
-    vocabulary_of,
-)
+from attnlab.look.recording.tokens import Read, Vocabulary, stack_of, vocabulary_of
 from attnlab.models.storage import MODELS, describe_model
 from attnlab.pretrained.model import Pretrained
 from attnlab.sites import AttentionCall, Hook, Reading, SitedModule, installed, matches
-
-_MADE = ("weights", "scores")
 
 
 class Reduction(Protocol):
@@ -74,27 +66,23 @@ def record(
         CouldNotRun: a value would not fit in the budget; it is raised from within the model's call.
     """
     if not isinstance(model, nn.Module):
-        raise WrongUsage(
-            f"what is recorded is a model, a torch module; got a {type(model).__name__}."
-        )
+        raise WrongUsage(f"what is recorded is a torch module; got a {type(model).__name__}.")
     vocabulary = vocabulary_of(model, vocabulary)
-    check_vocabulary(vocabulary)
     sites = _matching(patterns, model)
     wanted: list[str] = []
-    if gradients is not None and gradients is not False:
-        of_all = [site for site in sites if not site.endswith("mask")]
-        wanted = of_all if gradients is True else _matching(gradients, model)
+    if gradients is True:
+        wanted = [site for site in sites if not site.endswith("mask")]
+    elif gradients is not None and gradients is not False:
+        wanted = _matching(gradients, model)
         sites = list(dict.fromkeys([*sites, *wanted]))
     _check(reduce, sites, wanted)
     device = _device(keep_on)
     limit = Budget(to_bytes(budget, device))
     store = Store(tuple(sites), limit, vocabulary, _description(model), gradients=frozenset(wanted))
     recorder = _Recorder(model, store, reduce, device)
-    opened = [site for site in wanted if site.rpartition(".")[2] in _MADE]
-    with ExitStack() as stack:
-        if opened:
-            stack.enter_context(installed(model, _Opener(opened)))
-        stack.enter_context(installed(model, recorder))
+    opened = [site for site in wanted if site.rpartition(".")[2] in MADE]
+    opener = installed(model, _Opener(opened)) if opened else nullcontext()
+    with opener, installed(model, recorder):
         try:
             yield Recording(store)
         finally:
@@ -116,11 +104,10 @@ class _Recorder(Hook):
         self.sites = frozenset(store.sites)
         # The mask is taken from the call: at its hook point "causal" would become a tensor.
         self._visited = frozenset(site for site in store.sites if site.rpartition(".")[2] != "mask")
-        asked: dict[str, list[str]] = {}
+        self._asked: dict[str, set[str]] = {}
         for site in store.sites:
             part, _, name = site.rpartition(".")
-            asked.setdefault(part, []).append(name)
-        self._asked = {part: frozenset(names) for part, names in asked.items()}
+            self._asked.setdefault(part, set()).add(name)
         self._stacks: dict[str, int] = {}
         self._sides: dict[str, tuple[int | None, int | None]] = {}
         self._cross: set[str] = set()  # attentions that turned out to be cross-attention
@@ -134,17 +121,16 @@ class _Recorder(Hook):
 
     def read(self, part: str, reading: Reading) -> None:
         self._look_around()
-        name = join(part, "tokens")
+        name, tokens = join(part, "tokens"), reading.tokens
         ids = real = rows = None
-        if not reading.tokens.is_floating_point():
-            ids = self._kept(reading.tokens, name, "cpu")
+        if not tokens.is_floating_point():
+            ids = self._kept(tokens, name, "cpu")
         if reading.real is not None:
             real = self._kept(reading.real, name, "cpu")
-        shape = (reading.tokens.shape[0], reading.tokens.shape[1])
         before = self._number_before(part, reading)
         if before is not None and reading.rows is not None:
             rows = reading.rows.cpu()
-        edits = self._store.edits
+        shape, edits = (tokens.shape[0], tokens.shape[1]), self._store.edits
         read = Read(part, ids, shape, reading.offset, real, before, edits, rows=rows)
         self._stacks[part] = len(self._store.reads)
         self._store.reads.append(read)
@@ -183,13 +169,9 @@ class _Recorder(Hook):
         if number is None or not reading.offset:
             return None
         last, batch = self._store.reads[number], reading.tokens.shape[0]
-        if last.offset + last.shape[1] != reading.offset:
-            return None
-        if reading.rows is None:
-            return number if last.shape[0] == batch else None
-        rows = reading.rows.tolist()
-        fits = len(rows) == batch and all(0 <= row < last.shape[0] for row in rows)
-        return number if fits else None
+        rows = range(last.shape[0]) if reading.rows is None else reading.rows.tolist()
+        is_next = last.offset + last.shape[1] == reading.offset and len(rows) == batch
+        return number if is_next and all(0 <= row < last.shape[0] for row in rows) else None
 
     def _look_around(self) -> None:
         """Note what the other hooks change, if it differs from before."""
@@ -199,7 +181,7 @@ class _Recorder(Hook):
             hooks = dict.fromkeys(each.hook for point in standing for each in point)
             self._store.edits = tuple(edit for each in hooks for edit in each.describe())
 
-    def _look_at(self, part: str, call: AttentionCall, asked: frozenset[str]) -> None:
+    def _look_at(self, part: str, call: AttentionCall, asked: set[str]) -> None:
         self._store.heads[part] = call.query.shape[1]
         mask = self._kept_mask(part, call, asked)
         self._masks[part] = mask
@@ -207,7 +189,7 @@ class _Recorder(Hook):
             self._add(join(part, "mask"), mask, part)
         if call.is_open:
             return
-        names = [name for name in _MADE if name in asked]
+        names = [name for name in MADE if name in asked]
         if "weights" in names and self._reduce is not None:
             names.remove("weights")
             self._add_reduced(join(part, "weights"), self._reduce.reduce(call), part)
@@ -216,17 +198,16 @@ class _Recorder(Hook):
             key = self._kept_once(part, "key", call.key, join(part, names[0]))
             assert isinstance(query, Tensor)
             assert mask is not None
-            kept = KeptCall(query, key.grown if isinstance(key, Part) else key, mask, call.scale)
             for name in names:
-                self._add(join(part, name), Made(kept, name), part)  # type: ignore[arg-type]
+                self._add(join(part, name), KeptCall(query, key, mask, call.scale, name), part)
 
     def _add(self, site: str, held: Any, part: str) -> Passed:
         if not self._store.reads:
             self._look_around()
         query, key = self._sides_of(part)
-        is_looking = site.rpartition(".")[2] in (*_MADE, "mask")
+        is_looking = site.rpartition(".")[2] in HAS_KEYS
         passed = Passed(held, query, key, self._masks.get(part) if is_looking else None)
-        self._store.add(site, passed)
+        self._store.passed.setdefault(site, []).append(passed)
         return passed
 
     def _add_reduced(self, site: str, value: Any, part: str) -> None:
@@ -255,25 +236,24 @@ class _Recorder(Hook):
         """Keep a query, a key or a value once for all sites that need it."""
         if name in self._now and self._now[name][0] is value:
             return self._now[name][1]
-        grown = self._grown(self._before.get(join(part, name)), part, value, site)
-        held = self._kept(value, site) if grown is None else grown
+        held: Tensor | Part | None = None
+        number = self._sides_of(part)[0]
+        if number is not None and self._store.reads[number].offset:
+            held = self._grown(self._before.get(join(part, name)), value, site)
+        if held is None:
+            held = self._kept(value, site)
         self._now[name] = value, held
         if name != "query":
             self._before[join(part, name)] = held
         return held
 
-    def _grown(
-        self, before: Tensor | Part | None, part: str, value: Tensor, site: str
-    ) -> Part | None:
+    def _grown(self, before: Tensor | Part | None, value: Tensor, site: str) -> Part | None:
         """Keep only the new keys or values under a cache, if they continue the held ones
         exactly."""
-        number = self._sides_of(part)[0]
-        if before is None or number is None or self._store.reads[number].offset == 0:
+        if before is None:
             return None
-        if isinstance(before, Tensor):
-            is_own, grown, length = False, Grown(before), before.shape[-2]
-        else:
-            is_own, grown, length = True, before.grown, before.length
+        is_own = isinstance(before, Part)
+        grown, length = before if isinstance(before, Part) else (Grown(before), before.shape[-2])
         moved = value.detach().to(self._keep_on)
         if not grown.goes_on(moved, length):
             return None
@@ -285,12 +265,12 @@ class _Recorder(Hook):
         grown.write(moved, length)
         return Part(grown, moved.shape[-2])
 
-    def _kept_mask(self, part: str, call: AttentionCall, asked: frozenset[str]) -> KeptMask | None:
-        if not asked & {*_MADE, "mask"}:
+    def _kept_mask(self, part: str, call: AttentionCall, asked: set[str]) -> KeptMask | None:
+        if asked.isdisjoint(HAS_KEYS):
             return None
         mask = call.mask
         if isinstance(mask, Tensor):
-            is_reduced = self._reduce is not None and not asked & {"scores", "mask"}
+            is_reduced = self._reduce is not None and asked.isdisjoint(("scores", "mask"))
             if is_reduced and mask.shape[-2] > 1:
                 return None  # a mask for all pairs would be larger than what is kept of the weights
             # Layers mostly share one mask, or make the same one anew.
@@ -326,8 +306,7 @@ def _matching(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
     is_list = isinstance(listed, Sequence) and bool(listed)
     if not is_list or not all(isinstance(each, str) for each in listed):
         raise WrongUsage(
-            'sites are named by a pattern such as "layers.*.attention.weights", or by a list of '
-            f"them; got {patterns!r}."
+            f'sites are named by a pattern such as "*.weights", or several; got {patterns!r}.'
         )
     return list(dict.fromkeys(site for pattern in listed for site in matches(pattern, model)))
 
@@ -335,22 +314,14 @@ def _matching(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
 def _check(reduce: Reduction | None, sites: Sequence[str], gradients: Sequence[str]) -> None:
     if reduce is None:
         return
-    methods = (getattr(reduce, name, None) for name in ("reduce", "of_weights"))
-    if not all(map(callable, methods)):
-        raise WrongUsage(
-            f"reduce must have the methods reduce and of_weights; got a {type(reduce).__name__}."
-        )
+    if not (hasattr(reduce, "reduce") and hasattr(reduce, "of_weights")):
+        raise WrongUsage(f"reduce needs reduce() and of_weights(); got a {type(reduce).__name__}.")
     weights = [site for site in sites if site.rpartition(".")[2] == "weights"]
     if not weights:
-        raise WrongUsage(
-            "reduce makes something of weights, but no weights are among the recorded sites."
-        )
+        raise WrongUsage("reduce is for weights, but no weights are among the recorded sites.")
     both = sorted(set(weights) & set(gradients))
     if both:
-        raise WrongUsage(
-            f"{both[0]} cannot be reduced and have its gradient recorded: it is not kept. Ask "
-            "for one."
-        )
+        raise WrongUsage(f"{both[0]} cannot be reduced and have its gradient recorded.")
 
 
 def _device(name: torch.device | str) -> torch.device:
@@ -359,9 +330,7 @@ def _device(name: torch.device | str) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise CouldNotRun(
-            f"values cannot be kept on {name!r}: {reason} Leave keep_on out for the CPU."
-        ) from None
+        raise CouldNotRun(f"values cannot be kept on {name!r}: {reason}") from None
     return device
 
 

@@ -8,7 +8,7 @@ recording["layers.0.attention.weights"]          # (batch, head, query, key)
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -18,22 +18,13 @@ from attnlab.errors import WrongUsage
 from attnlab.look.indices import check_index, check_slice
 from attnlab.look.recording.archive import read_store, write_store
 from attnlab.look.recording.budget import Budget, to_bytes
-from attnlab.look.recording.contents import Passed, Store
+from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, Passed, Store
 from attnlab.look.recording.difference import Comparison, compared
 from attnlab.look.recording.join import joined, joined_store
-from attnlab.look.recording.kept_call import ALL, KeptMask, Made, working_bytes
-from attnlab.look.recording.selection import selected
-from attnlab.look.recording.tokens import (
-    Position,
-    Sides,
-    all_positions,
-    first_key,
-    own_positions,
-    unknown_positions,
-)
+from attnlab.look.recording.kept_call import ALL, KeptCall, KeptMask, working_bytes
+from attnlab.look.recording.selection import Pick, check_all, numbers_of, rows_read, selected_sites
+from attnlab.look.recording.tokens import Position, Sides, all_positions, first_key, own_positions
 from attnlab.shapes import shape_text
-
-_OF_ATTENTION = ("query", "key", "value", "mask", "scores", "weights", "heads")
 
 
 @displayed
@@ -90,11 +81,8 @@ class Recording(Mapping[str, Any]):
         Ids are named by the vocabulary, without one by their numbers; a position of which no id is
         known is `[3]`.
         """
-        vocabulary = self._store.vocabulary
-        queries, keys = self._positions(site, row)
-        return Sides(
-            [each.name(vocabulary) for each in queries], [each.name(vocabulary) for each in keys]
-        )
+        vocabulary, sides = self._store.vocabulary, self._positions(site, row)
+        return Sides(*([each.name(vocabulary) for each in side] for side in sides))
 
     def named(self, words: Mapping[str, Sequence[str]]) -> "Recording":
         """Return the recording of one input with these names of its tokens: `{"encoder": ["a",
@@ -117,10 +105,7 @@ class Recording(Mapping[str, Any]):
         a mask."""
         passed = self._at_row(site, row)
         if passed.mask is None:
-            raise WrongUsage(
-                "what is blocked is known of weights, scores and masks, where recorded; not "
-                f"of {site}."
-            )
+            raise WrongUsage(f"blocked keys are known of weights, scores and masks, not of {site}.")
         self._check_head(site, head)
         self._store.budget.allow(f"what is blocked at {site}", passed.mask.working_bytes(head))
         blocked = passed.mask.blocked(row, head)
@@ -143,37 +128,30 @@ class Recording(Mapping[str, Any]):
             WrongUsage: a head, row, query or key that is not there.
         """
         passed = self._at_row(site, row)
-        shape = passed.shape()
-        if not _has_keys(site) or shape is None:
-            raise WrongUsage(
-                f"tiles are of weights, scores and masks that were kept, not of {site}."
-            )
+        held, shape, budget = passed.held, passed.shape(), self._store.budget
+        if _name(site) not in HAS_KEYS or shape is None:
+            raise WrongUsage(f"tiles are of kept weights, scores and masks, not of {site}.")
         num_queries, num_keys = _lengths(site, passed)
         queries = check_slice("queries", queries, num_queries)
         keys = check_slice("keys", keys, num_keys)
         self._check_head(site, head)
         height = queries.stop - queries.start
-        if isinstance(passed.held, KeptMask):
-            self._store.budget.allow(f"a tile of {site}", passed.held.working_bytes(head, height))
-            rows = passed.held.part(row, head, queries)
+        if isinstance(held, KeptMask):
+            budget.allow(f"a tile of {site}", held.working_bytes(head, height))
+            rows = held.part(row, head, queries)
             assert rows is not None
             made = rows[0, ..., keys]
-        elif isinstance(passed.held, Made):
-            call, what = passed.held
+        elif isinstance(held, KeptCall):
             size = (shape[1] if head is None else 1, height, num_keys)
-            self._store.budget.allow(f"a tile of {site}", working_bytes(size, call.query.dtype))
-            made = call.make(what, row, head, queries, keys)[0]
-            self._store.budget.made(made)
+            budget.allow(f"a tile of {site}", working_bytes(size, held.query.dtype))
+            made = held.make(row, head, queries, keys)[0]
+            budget.made(made)
         else:
             heads = slice(None) if head is None else slice(head, head + 1)
-            made = passed.held[row, heads, queries, keys]
+            made = held[row, heads, queries, keys]
         return made if head is None else made[0]
 
-    @overload
-    def joined(self, site: str) -> Tensor: ...
-    @overload
-    def joined(self) -> "Recording": ...
-    def joined(self, site: str | None = None) -> "Tensor | Recording":
+    def joined(self, site: str | None = None) -> Any:
         """Put the steps of the last generation together, at one site or (without one) as a
         recording of one pass.
 
@@ -183,8 +161,7 @@ class Recording(Mapping[str, Any]):
         """
         if site is None:
             return Recording(joined_store(self._store))
-        found: Tensor = joined(self._store, site).value(site, self._store.budget)
-        return found
+        return joined(self._store, site).value(site, self._store.budget)
 
     def gradient(self, site: str) -> Tensor:
         """Return the gradient of the last value at a site; those of several `backward` calls are
@@ -196,19 +173,12 @@ class Recording(Mapping[str, Any]):
         passed = self._last(site)
         if passed.gradient is not None:
             return passed.gradient
+        why = f"the gradient of {site} was not recorded; ask for it by record(…, gradients=True)."
         if passed.awaits:
-            raise WrongUsage(
-                f"no gradient has come back to {site} yet; call backward() on something that "
-                "depends on it."
-            )
-        if site in self._store.gradients:
-            raise WrongUsage(
-                f"{site} was computed without a graph, so that it has no gradient; run the model "
-                "with gradients enabled and parameters that require them."
-            )
-        raise WrongUsage(
-            f"the gradient of {site} was not recorded; ask for it by record(…, gradients=True)."
-        )
+            why = f"no gradient has come back to {site} yet; call backward() on what depends on it."
+        elif site in self._store.gradients:
+            why = f"{site} was computed without a graph; run the model with gradients enabled."
+        raise WrongUsage(why)
 
     @property
     def edits(self) -> list[dict[str, Any]]:
@@ -240,14 +210,30 @@ class Recording(Mapping[str, Any]):
         Keys and values that heads share are there once for each selected head. What is not there is
         an error.
         """
-        return Recording(selected(self._store, patterns, layers, heads, rows))
+        self._store.check_recorded()
+        sites = selected_sites(self._store, patterns, numbers_of(layers))
+        chosen, chosen_rows = numbers_of(heads), numbers_of(rows)
+        if chosen is not None:
+            sites = [site for site in sites if _name(site) in BY_HEAD]
+            if not sites:
+                raise WrongUsage("none of the selected sites has heads; leave heads= out.")
+        passed, counts, reads = {}, dict(self._store.heads), self._store.reads
+        for site in sites:
+            part, budget = site.rpartition(".")[0], self._store.budget
+            if chosen is not None:
+                check_all("head", chosen, self._store.heads[part], site)
+                counts[part] = len(chosen)
+            pick = Pick(site, chosen, self._store.heads.get(part), chosen_rows, budget)
+            passed[site] = [pick.passed(each) for each in self._store.passed[site]]
+        if chosen_rows is not None:
+            reads = [rows_read(read, chosen_rows) for read in reads]
+        found = replace(self._store, sites=tuple(sites), passed=passed, reads=reads, heads=counts)
+        return Recording(found)
 
     def compare(self, other: "Recording") -> Comparison:
         """Return the differences from another recording at the sites of both."""
         if not isinstance(other, Recording):
-            raise WrongUsage(
-                f"a recording is compared with another recording; got a {type(other).__name__}."
-            )
+            raise WrongUsage(f"compared with another recording; got a {type(other).__name__}.")
         return compared(self, other)
 
     def to_numpy(self) -> dict[str, Any]:
@@ -276,22 +262,23 @@ class Recording(Mapping[str, Any]):
         """Return the positions of a site's queries and of its keys, as far as known."""
         passed, reads = self._at_row(site, row), self._store.reads
         num_queries, num_keys = _lengths(site, passed)
-        queries = unknown_positions(num_queries)
+        queries = own_positions(None, 0, num_queries)
         if passed.query is not None:
-            own = own_positions(reads[passed.query], row)
+            read = reads[passed.query]
             # A model may put positions of its own before what it reads; then these are others.
-            if len(own) == (num_queries or len(own)):
-                queries = own
-        if site.rpartition(".")[2] not in _OF_ATTENTION:
+            if num_queries in (0, read.shape[1]):
+                queries = own_positions(read, row, read.shape[1])
+        if _name(site) not in BY_HEAD:
             return queries, queries
+        unknown = own_positions(None, 0, num_keys)
         if passed.key is None:
-            return queries, unknown_positions(num_keys)
+            return queries, unknown
         read, first = reads[passed.key], 0
         length = read.offset + read.shape[1]
         if passed.key == passed.query:
             first = first_key(length, num_keys, read.offset)
         if num_keys and length != num_keys + first:
-            return queries, unknown_positions(num_keys)
+            return queries, unknown
         return queries, all_positions(reads, read, row)[first:]
 
     def _last(self, site: str) -> Passed:
@@ -319,8 +306,8 @@ def open_recording(folder: Path | str, *, budget: int | str | None = None) -> Re
     return Recording.load(within if is_without and within.is_dir() else folder, budget=budget)
 
 
-def _has_keys(site: str) -> bool:
-    return site.rpartition(".")[2] in ("weights", "scores", "mask")
+def _name(site: str) -> str:
+    return site.rpartition(".")[2]
 
 
 def _lengths(site: str, passed: Passed) -> tuple[int, int]:
@@ -330,12 +317,12 @@ def _lengths(site: str, passed: Passed) -> tuple[int, int]:
     shape = passed.shape()
     if shape is None or len(shape) < 3:
         return 0, 0
-    name = site.rpartition(".")[2]
-    if _has_keys(site):
+    name = _name(site)
+    if name in HAS_KEYS:
         return shape[-2], shape[-1]
-    num_queries = 0 if name in ("key", "value") else shape[-2]
-    num_keys = 0 if name in ("query", "heads") else shape[-2]
-    return num_queries, num_keys
+    if name in ("key", "value"):
+        return 0, shape[-2]
+    return shape[-2], 0 if name in ("query", "heads") else shape[-2]
 
 
 def _to_numpy(site: str, value: Any) -> Any:
@@ -344,6 +331,4 @@ def _to_numpy(site: str, value: Any) -> Any:
         return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     if isinstance(value, tuple):
         return type(value)(*(_to_numpy(site, each) for each in value))
-    raise WrongUsage(
-        f"{site} was reduced to a {type(value).__name__}, which cannot be turned into arrays."
-    )
+    raise WrongUsage(f"{site} was reduced to a {type(value).__name__}, which has no arrays.")

@@ -46,18 +46,18 @@ class Read(NamedTuple):
 
 
 def vocabulary_of(model: object, vocabulary: Vocabulary | None) -> Vocabulary | None:
-    """Return the given vocabulary, or the model's own: `model.vocabulary`."""
-    return getattr(model, "vocabulary", None) if vocabulary is None else vocabulary
+    """Return the given vocabulary, or the model's own: `model.vocabulary`.
 
-
-def check_vocabulary(vocabulary: object) -> None:
-    """Raise `WrongUsage` unless this can name ids."""
-    is_one = callable(vocabulary) or isinstance(vocabulary, Sequence | Mapping)
-    if vocabulary is not None and not is_one:
+    Raises:
+        WrongUsage: it cannot name ids.
+    """
+    found = getattr(model, "vocabulary", None) if vocabulary is None else vocabulary
+    if not (found is None or callable(found) or isinstance(found, Sequence | Mapping)):
         raise WrongUsage(
-            "a vocabulary is a sequence of names, a mapping of ids to names or a function of an "
-            f"id; got a {type(vocabulary).__name__}."
+            "a vocabulary is a sequence, a mapping or a function from ids to names; got a "
+            f"{type(found).__name__}."
         )
+    return found
 
 
 def name_of(token: int, vocabulary: Vocabulary | None) -> str:
@@ -104,23 +104,18 @@ class Position:
         return "+".join(name_of(token, vocabulary) for token in parts)
 
 
-def own_positions(read: Read, row: int) -> list[Position]:
-    """Return the positions of this pass."""
-    return [Position(read, row, place) for place in range(read.shape[1])]
+def own_positions(read: Read | None, row: int, length: int) -> list[Position]:
+    """Return the positions of a pass, or those of which nothing is known."""
+    return [Position(read, row, place) for place in range(length)]
 
 
 def all_positions(reads: Sequence[Read], read: Read, row: int) -> list[Position]:
     """Return the positions of this pass and, under a key/value cache, of all before."""
-    found = own_positions(read, row)
+    found = own_positions(read, row, read.shape[1])
     while read.before is not None:
         row, read = read.row_before(row), reads[read.before]
-        found = own_positions(read, row) + found
-    return unknown_positions(read.offset) + found
-
-
-def unknown_positions(length: int) -> list[Position]:
-    """Return the first positions of an input of which nothing is known."""
-    return [Position(None, 0, place) for place in range(length)]
+        found = own_positions(read, row, read.shape[1]) + found
+    return own_positions(None, 0, read.offset) + found
 
 
 def first_key(length: int, num_keys: int, offset: int) -> int:

@@ -32,15 +32,13 @@ def reason_against(question: Question, top: int, *, is_finite: bool = False) -> 
         return "there is nothing to compute"
     if top > _MOST_TOP:
         return f"it finds at most {_MOST_TOP} top keys"
-    if not is_finite and not _largest_score(question) < attention.LARGEST_SCORE:  # or NaN
-        return "numbers are too large, or not numbers"
+    if not is_finite:
+        size = float(torch.linalg.vector_norm(query)) * float(torch.linalg.vector_norm(key))
+        largest = size * abs(question.scale) * attention.LOG2_E
+        if not largest < attention.LARGEST_SCORE:  # or NaN
+            return "numbers are too large, or not numbers"
     found = attention.library()
     return found if isinstance(found, str) else None
-
-
-def _largest_score(question: Question) -> float:
-    query, key = torch.linalg.vector_norm(question.query), torch.linalg.vector_norm(question.key)
-    return float(query) * float(key) * abs(question.scale) * attention.LOG2_E
 
 
 def summary_of(
@@ -51,9 +49,8 @@ def summary_of(
     Raises:
         CouldNotRun: out of memory.
     """
-    lengths = question.num_queries, question.num_keys
+    lengths, mask = (question.num_queries, question.num_keys), question.mask
     cells = cell_size(lengths[0], tiles), cell_size(lengths[1], tiles)
-    mask = question.mask
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.float()
     telling = attention.Telling.room(question.shape, lengths, cells, top, question.offset)

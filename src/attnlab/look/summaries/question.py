@@ -109,19 +109,15 @@ def ask(
     """Check the arguments of `summarize`, and return them in one form."""
     check_attention_shapes(query, key, key, mask if isinstance(mask, Tensor) else None)
     if max(query.shape[-2], key.shape[-2]) >= _MOST:
-        raise WrongUsage(
-            f"at most {_MOST - 1:,} positions can be summarized; got {shape_text(query.shape)}."
-        )
-    is_whole = isinstance(offset, int) and not isinstance(offset, bool)
-    if offset is not None and not (is_whole and abs(offset) < _MOST):
-        raise WrongUsage(
-            f"offset is the position of the first query among the keys, an integer; got {offset!r}."
-        )
+        raise WrongUsage(f"at most {_MOST - 1:,} positions; got {shape_text(query.shape)}.")
+    if offset is None:
+        offset = key.shape[-2] - query.shape[-2]
+    if not isinstance(offset, int) or isinstance(offset, bool) or abs(offset) >= _MOST:
+        raise WrongUsage(f"offset is an integer, the first query's position; got {offset!r}.")
     refuse_zeros_and_ones(mask)
     left, right, tensor = _band(mask)
-    query, key = query.detach(), key.detach()
-    if query.dtype in (torch.float16, torch.bfloat16):
-        query, key = query.float(), key.float()
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    query, key = query.detach().to(dtype), key.detach().to(dtype)
     shape = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
     if tensor is not None:
         tensor = tensor.detach().expand(*shape, query.shape[-2], key.shape[-2])
@@ -132,7 +128,7 @@ def ask(
         left=left,
         right=right,
         scale=_scale_factor(scale, query.shape[-1]),
-        offset=key.shape[-2] - query.shape[-2] if offset is None else offset,
+        offset=offset,
     )
 
 
@@ -160,10 +156,7 @@ def _band(mask: Pattern) -> tuple[int, int, Tensor | None]:
         return FAR, FAR, None
     if isinstance(mask, str):
         if mask != "causal":
-            raise WrongUsage(
-                'a mask is a tensor, None, "causal" or the width of a sliding window; got '
-                f"{mask!r}."
-            )
+            raise WrongUsage(f'a mask is a tensor, None, "causal" or a window; got {mask!r}.')
         return FAR, 0, None
     if isinstance(mask, Tensor):
         return FAR, FAR, as_tensor(mask, 0, 0)

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attnlab.errors import WrongUsage
+from attnlab.look.statistics import checked_weights
 from attnlab.look.summaries.question import Question
-from attnlab.look.summaries.summary import RowStatistics, Summary, cell_size, row_statistics
+from attnlab.look.summaries.summary import Summary, cell_size, row_statistics
 from attnlab.parts.attend import attention_weights
-from attnlab.shapes import require_integer, shape_text
+from attnlab.shapes import require_integer
 
 _CPU_NUMBERS, _GPU_NUMBERS = 2**20, 2**25  # of a block
 
@@ -35,15 +35,15 @@ class Block(NamedTuple):
 def blocks_of(question: Question, together: slice | None = None) -> Iterator[Block]:
     """Cut a pattern into blocks that can be computed at once; heads `together` stay in one
     block."""
-    everything = slice(0, question.num_queries), slice(0, question.num_keys)
+    queries, keys = slice(0, question.num_queries), slice(0, question.num_keys)
     if together is not None:
-        yield from strips_of(question, together, *everything)
-        return
-    heads = max(1, _room(question.query.device) // max(1, question.num_keys * question.num_queries))
-    for head in range(0, question.num_heads, heads):
-        yield from strips_of(
-            question, slice(head, min(question.num_heads, head + heads)), *everything
-        )
+        groups = [together]
+    else:
+        heads = max(1, _room(question.query.device) // max(1, queries.stop * keys.stop))
+        firsts = range(0, question.num_heads, heads)
+        groups = [slice(head, min(question.num_heads, head + heads)) for head in firsts]
+    for group in groups:
+        yield from strips_of(question, group, queries, keys)
 
 
 def strips_of(question: Question, heads: slice, queries: slice, keys: slice) -> Iterator[Block]:
@@ -68,12 +68,12 @@ def _room(device: torch.device) -> int:
 
 def summary_of(question: Question, *, tiles: int, top: int) -> Summary:
     """Summarize an attention, block by block."""
-    sizes = question.num_heads, question.num_queries, question.num_keys
-    gathered = _Gathered(question.query, *sizes, tiles, top)
+    lengths = question.num_queries, question.num_keys
+    gathered = _Gathered(question.query, question.num_heads, lengths, tiles, top, question.offset)
     for block in blocks_of(question):
         scores = question.scores(*block)
         weights, log_sum = attention_weights(scores), scores.logsumexp(-1)
-        gathered.take(block, weights, scores, log_sum, question.offset)
+        gathered.take(block, weights, scores, log_sum)
     return gathered.summary(question.shape)
 
 
@@ -86,26 +86,18 @@ def summary_of_weights(
     Rows that do not sum to 1 keep their entropy, `-Σ w ln w`; distance and spread are those of
     their shares.
     """
-    if not isinstance(weights, Tensor) or weights.dim() < 2 or not weights.is_floating_point():
-        came = repr(weights)
-        if isinstance(weights, Tensor):
-            came = f"{shape_text(weights.shape)} of {weights.dtype}"
-        raise WrongUsage(
-            f"weights are floating-point numbers of shape (..., query, key); got {came}."
-        )
+    weights = checked_weights(weights, 2).detach()
     require_integer("tiles", tiles)
     require_integer("top", top)
-    weights = weights.detach()
-    weights = weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights
     num_queries, num_keys = weights.shape[-2:]
     offset = num_keys - num_queries if offset is None else offset
     shape, flat = weights.shape[:-2], weights.reshape(-1, num_queries, num_keys)
-    gathered = _Gathered(weights, len(flat), num_queries, num_keys, tiles, top)
+    gathered = _Gathered(weights, len(flat), (num_queries, num_keys), tiles, top, offset)
     for head in range(len(flat)):
         for rows in _strips(slice(0, 1), slice(0, num_queries), num_keys, weights.device):
             block = Block(slice(head, head + 1), rows, slice(0, num_keys))
             some = flat[block.heads, block.queries]
-            gathered.take(block, some, some, some.sum(-1).log(), offset)
+            gathered.take(block, some, some, some.sum(-1).log())
     return gathered.summary(tuple(shape))
 
 
@@ -113,42 +105,34 @@ class _Gathered:
     """A summary that is assembled from blocks."""
 
     def __init__(
-        self, like: Tensor, heads: int, queries: int, keys: int, tiles: int, top: int
+        self, like: Tensor, heads: int, lengths: tuple[int, int], tiles: int, top: int, offset: int
     ) -> None:
-        self._lengths, self._top = (queries, keys), top
-        self._cell = cell_size(queries, tiles), cell_size(keys, tiles)
-        each = {name: like.new_empty(heads, queries) for name in RowStatistics._fields}
-        each["top_keys"] = torch.empty(heads, queries, top, dtype=torch.int64, device=like.device)
-        each["top_weights"] = like.new_empty(heads, queries, top)
-        self._rows = RowStatistics(**each)
-        size = (-(-length // cell) for length, cell in zip(self._lengths, self._cell, strict=True))
+        self._lengths, self._top, self._offset = lengths, top, offset
+        self._cell = cell_size(lengths[0], tiles), cell_size(lengths[1], tiles)
+        self._rows = {name: like.new_empty(heads, lengths[0]) for name in Summary._fields[:9]}
+        self._rows["top_weights"] = like.new_empty(heads, lengths[0], top)
+        self._rows["top_keys"] = self._rows["top_weights"].long()
+        size = (-(-length // cell) for length, cell in zip(lengths, self._cell, strict=True))
         self._total = like.new_zeros(heads, *size)
         self._largest = torch.zeros_like(self._total)
 
-    def take(
-        self, block: Block, weights: Tensor, order: Tensor, log_sum: Tensor, offset: int
-    ) -> None:
+    def take(self, block: Block, weights: Tensor, order: Tensor, log_sum: Tensor) -> None:
         """Add the weights of a block; `order` as in `row_statistics`."""
-        first, last = block.queries.start + offset, block.queries.stop + offset
-        position = torch.arange(first, last, device=weights.device)
+        queries = torch.arange(block.queries.start, block.queries.stop, device=weights.device)
+        position = queries + self._offset
         found = row_statistics(
             weights, order, log_sum, top=self._top, position=position, first_key=block.keys.start
         )
-        for whole, part in zip(self._rows, found, strict=True):
-            whole[block.heads, block.queries] = part
+        for name, part in found.items():
+            self._rows[name][block.heads, block.queries] = part
         pool(weights, block, self._cell, self._total, self._largest)
 
     def summary(self, shape: tuple[int, ...]) -> Summary:
         """Return the summary, with the heads in their leading axes again."""
-        mean = self._total / cell_counts(self._lengths, self._cell).to(self._total)
-        rows = RowStatistics(*(part.reshape(*shape, *part.shape[1:]) for part in self._rows))
-        return Summary(
-            **rows._asdict(),
-            effective_keys=torch.where(rows.largest == 0, 0.0 * rows.largest, rows.entropy.exp()),
-            map_mean=mean.reshape(*shape, *mean.shape[1:]),
-            map_max=self._largest.reshape(*shape, *mean.shape[1:]),
-            cells=torch.tensor(self._cell),
-        )
+        counts = cell_counts(self._lengths, self._cell).to(self._total)
+        parts = {**self._rows, "map_mean": self._total / counts, "map_max": self._largest}
+        found = {name: each.reshape(*shape, *each.shape[1:]) for name, each in parts.items()}
+        return Summary(**found, cells=torch.tensor(self._cell))
 
 
 def cell_counts(lengths: tuple[int, int], cell: tuple[int, int]) -> Tensor:

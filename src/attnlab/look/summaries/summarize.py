@@ -8,16 +8,20 @@ The (query, key) matrix never exists: memory grows with the length, not with its
 are exact: those of the explicit weights, but for rounding.
 """
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.summaries import native, row_blocks
-from attnlab.look.summaries.question import Pattern, Question, ask
+from attnlab.look.summaries.question import Pattern, Question, ask, ask_about
 from attnlab.look.summaries.summary import Summary
-from attnlab.shapes import require_integer
+from attnlab.parts.attend import attention_weights, goes_native
+from attnlab.parts.masks import Mask
+from attnlab.shapes import require_integer, shape_text
+from attnlab.sites import AttentionCall
 
 Way = Literal["native", "torch"]
 
@@ -70,9 +74,88 @@ def answer(question: Question, *, tiles: int, top: int, way: Way | None = None) 
         raise WrongUsage(f'a way is "native", "torch" or None for the quicker; got {way!r}.')
     reason = None if way == "torch" else native.reason_against(question, top)
     if way == "native" and reason is not None:
-        raise CouldNotRun(
-            f'the compiled way cannot be taken: {reason}. Leave `way` out, or ask for "torch".'
-        )
+        raise CouldNotRun(f'the compiled way cannot be taken: {reason}; ask for way="torch".')
     if way == "torch" or reason is not None:
         return row_blocks.summary_of(question, tiles=tiles, top=top)
     return native.summary_of(question, tiles=tiles, top=top)[0]
+
+
+@dataclass(frozen=True)
+class Summarize:
+    """Record a `Summary` of an attention, (batch, head, …), instead of its queries, keys and
+    weights: `record(model, patterns, reduce=Summarize())`.
+
+    Args:
+        tiles: the most cells of the pooled maps along each axis.
+        top: how many of the largest weights are named for each query.
+    """
+
+    tiles: int = 256
+    top: int = 8
+
+    def __post_init__(self) -> None:
+        require_integer("tiles", self.tiles)
+        require_integer("top", self.top)
+
+    def __call__(self, call: AttentionCall) -> Summary:
+        """Summarize an attention call."""
+        question = ask_about(call)
+        found = self._with_output(call, question)
+        if found is None:
+            found = answer(question, tiles=self.tiles, top=self.top)
+        axes, heads = len(found.entropy.shape) - 1, call.query.shape[:-2]
+        shaped = [part.reshape(*heads, *part.shape[axes:]) for part in found[:-1]]
+        return Summary._make([*shaped, found.cells])
+
+    reduce = __call__
+
+    def _with_output(self, call: AttentionCall, question: Question) -> Summary | None:
+        """Summarize in the pass that computes the output as `attend` would; None without such a
+        pass."""
+        place, mask = call.place, cast(Mask, call.mask)
+        if place is None or place.output is not None:
+            return None
+        if not goes_native(call.query, call.key, call.value, mask, scale=call.scale):
+            return None
+        if native.reason_against(question, self.top, is_finite=True) is not None:
+            return None
+        is_shared = len(question.shape) > call.query.dim() - 2
+        value = call.value.unsqueeze(-3) if is_shared else call.value
+        found, output = native.summary_of(question, tiles=self.tiles, top=self.top, value=value)
+        assert output is not None
+        place.output = output.reshape(*call.query.shape[:-1], value.shape[-1])
+        return found
+
+    def of_weights(self, weights: Tensor) -> Summary:
+        """Summarize given weights, (batch, head, query, key), such as edited ones."""
+        return row_blocks.summary_of_weights(weights, tiles=self.tiles, top=self.top)
+
+
+@torch.no_grad()
+def head_similarity(
+    query: Tensor, key: Tensor, mask: Pattern = None, *, scale: float | bool | None = None
+) -> Tensor:
+    """Return the cosine similarity of the weights of all pairs of heads: `Σ a b / √(Σ a² Σ b²)`.
+
+    Weights are never negative, so neither is this; 0 means that two heads share no key of any
+    query. A head without any key has similarity 0, also to itself. Heads of several layers are
+    compared by concatenating their queries, and their keys, along the head axis.
+
+    Shapes: query (..., head, query, head_width), key the same or with one head that all share ->
+    (..., head, head), float64.
+    """
+    question = ask(query, key, mask, scale=scale)
+    if not question.shape:
+        raise WrongUsage(f"similarity needs a head axis; got {shape_text(query.shape)}.")
+    heads = question.shape[-1]
+    products = torch.zeros(question.num_heads, heads, dtype=torch.float64, device=query.device)
+    for first in range(0, question.num_heads, max(1, heads)):
+        group = slice(first, first + heads)
+        for block in row_blocks.blocks_of(question, group):
+            weights = attention_weights(question.scores(*block)).flatten(1)
+            products[group] += (weights @ weights.T).double()
+    products = products.reshape(*question.shape, heads)
+    norm = products.diagonal(dim1=-2, dim2=-1).sqrt()
+    scaled = norm.unsqueeze(-1) * norm.unsqueeze(-2)
+    # Not "where scaled > 0": NaN must stay NaN.
+    return torch.where(scaled == 0, 0.0, products / scaled.masked_fill(scaled == 0, 1.0))

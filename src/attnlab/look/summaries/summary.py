@@ -59,21 +59,6 @@ class Summary(NamedTuple):
         return Card("Summary of an attention", [], ("what", "shape", "mean"), rows)
 
 
-class RowStatistics(NamedTuple):
-    """The statistics of some rows, (head, query); top keys and weights are (head, query, top)."""
-
-    entropy: Tensor
-    largest: Tensor
-    distance: Tensor
-    spread: Tensor
-    first: Tensor
-    own: Tensor
-    previous: Tensor
-    log_sum: Tensor
-    top_keys: Tensor
-    top_weights: Tensor
-
-
 def cell_size(length: int, tiles: int) -> int:
     """Return the number of positions in a cell so that there are at most `tiles` cells.
 
@@ -85,8 +70,9 @@ def cell_size(length: int, tiles: int) -> int:
 
 def row_statistics(
     weights: Tensor, order: Tensor, log_sum: Tensor, *, top: int, position: Tensor, first_key: int
-) -> RowStatistics:
-    """Compute the statistics of rows of weights.
+) -> dict[str, Tensor]:
+    """Compute the statistics of rows of weights, (head, query); top keys and weights are (head,
+    query, top).
 
     Args:
         weights: (head, query, key), of the keys from `first_key` on; all others have weight 0.
@@ -97,10 +83,9 @@ def row_statistics(
         position: (query,), of the queries among the keys.
         first_key: the number of the first key here.
     """
-    num_keys = weights.shape[-1]
+    num_keys, total = weights.shape[-1], weights.sum(-1)
     keys_here = torch.arange(first_key, first_key + num_keys, device=weights.device)
     distance = (position.unsqueeze(-1) - keys_here).to(weights.dtype)
-    total = weights.sum(-1)
     share = weights / total.masked_fill(total == 0, 1.0).unsqueeze(-1)
     mean = (share * distance).sum(-1)
     variance = (share * (distance - mean.unsqueeze(-1)).square()).sum(-1)
@@ -114,18 +99,21 @@ def row_statistics(
         found = weights.gather(-1, place.clamp(0, num_keys - 1))
         return found.masked_fill(~is_there, 0.0).squeeze(-1)
 
-    return RowStatistics(
-        entropy=torch.special.entr(weights).sum(-1),
-        largest=weights.amax(-1) if num_keys else torch.zeros_like(total),
-        distance=mean,
-        spread=torch.where(total > 0, variance, 0.0 * total).sqrt(),
-        first=on(torch.zeros_like(position)),
-        own=on(position),
-        previous=on(position - 1),
-        log_sum=log_sum,
-        top_keys=torch.where(keys >= 0, keys + first_key, keys),
-        top_weights=values,
-    )
+    entropy = torch.special.entr(weights).sum(-1)
+    largest = weights.amax(-1) if num_keys else torch.zeros_like(total)
+    return {
+        "entropy": entropy,
+        "effective_keys": torch.where(largest == 0, 0.0 * largest, entropy.exp()),
+        "largest": largest,
+        "distance": mean,
+        "spread": torch.where(total > 0, variance, 0.0 * total).sqrt(),
+        "first": on(torch.zeros_like(position)),
+        "own": on(position),
+        "previous": on(position - 1),
+        "log_sum": log_sum,
+        "top_keys": torch.where(keys >= 0, keys + first_key, keys),
+        "top_weights": values,
+    }
 
 
 def top_of(weights: Tensor, order: Tensor, top: int) -> tuple[Tensor, Tensor]:

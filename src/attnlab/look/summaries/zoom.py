@@ -93,9 +93,7 @@ class Zoom:
         """
         rows, columns = self.grid(level)
         if not (is_index(row, rows) and is_index(column, columns)):
-            raise WrongUsage(
-                f"level {level} has {rows} × {columns} tiles; got row {row!r}, column {column!r}."
-            )
+            raise WrongUsage(f"level {level} has {rows} × {columns} tiles; got {(row, column)}.")
         reach, question = self.side << level, self._question
         queries = slice(row * reach, min((row + 1) * reach, question.num_queries))
         keys = slice(column * reach, min((column + 1) * reach, question.num_keys))
@@ -138,24 +136,6 @@ class Zoom:
     def _number(self, head: int | tuple[int, ...]) -> int:
         places = tuple(head) if isinstance(head, Sequence) else (head,)
         if len(places) != len(self.shape) or not all(map(is_index, places, self.shape)):
-            raise WrongUsage(
-                f"a head is named by its place in the leading axes {shape_text(self.shape)}; "
-                f"got {head!r}."
-            )
-        number = 0
-        for place, size in zip(places, self.shape, strict=True):
-            number = number * size + place
-        return number
-
-
-def tile_of(
-    call: AttentionCall,
-    level: int,
-    row: int,
-    column: int,
-    *,
-    head: tuple[int, ...] = (0, 0),
-    side: int = 256,
-) -> Tile:
-    """Compute one tile of an attention call; for several tiles, keep a `Zoom`."""
-    return Zoom.of(call, side=side).tile(level, row, column, head=head)
+            shape = shape_text(self.shape)
+            raise WrongUsage(f"a head is its place in the leading axes {shape}; got {head!r}.")
+        return int(torch.arange(self._question.num_heads).reshape(self.shape)[places])

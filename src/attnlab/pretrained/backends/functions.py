@@ -16,13 +16,15 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab.parts.attend import outside_autocast
 from attnlab.parts.heads import share_heads
-from attnlab.parts.masks import Mask
+from attnlab.parts.masks import Mask, as_tensor
 from attnlab.pretrained.attention_call import (
     SOFTMAXES,
     AttentionPoint,
     ForeignAttention,
-    MaskEdit,
+    causal,
     hooked_softmax,
+    softmax_parts,
+    with_infinities,
 )
 from attnlab.pretrained.backends.multi_head import MULTI_HEAD, hooked_multi_head
 from attnlab.sites import AttentionCall
@@ -79,28 +81,25 @@ class Functions(TorchFunctionMode):
         return output
 
     def _softmax(self, func: Callable[..., Tensor], args: Any, kwargs: dict[str, Any]) -> Tensor:
-        scores: Tensor = args[0] if args else kwargs["input"]
+        scores, compute = softmax_parts(func, args, kwargs)
         point = self._find("softmax") if scores.dim() in (3, 4) else None
         if point is None or not is_over_keys(scores, args, kwargs):
             return func(*args, **kwargs)
+        whole = scores
         if scores.dim() == 4:
             point.check_heads(scores.shape[1])
-        heads = point.layout.num_heads
-        shape = tuple(scores.shape)
-        if scores.dim() == 3:
-            shape = (shape[0] // heads, heads, *shape[1:])
+        else:
+            whole = point.unfolded(scores)
+        shape = whole.shape
         if point.is_hooked:
-            point.watch(_softmax_call(point, scores.reshape(shape)))
-
-        def function(given: Tensor, *rest: Any, **options: Any) -> Tensor:
-            return func(given.reshape(scores.shape), *rest, **options).reshape(shape)
-
-        given = (scores.reshape(shape), *args[1:])
-        named = {name: each for name, each in kwargs.items() if name != "input"}
-        weights = hooked_softmax(point, scores.shape[-1], function, given, named).reshape(
-            scores.shape
-        )
-        self._waiting = _Waiting(point, weights, shape)
+            point.watch(_softmax_call(point, whole))
+        weights = hooked_softmax(
+            point,
+            shape[-1],
+            whole,
+            lambda given: compute(given.reshape(scores.shape)).reshape(shape),
+        ).reshape(scores.shape)
+        self._waiting = _Waiting(point, weights, tuple(shape))
         return weights
 
     def _followed(self, func: Callable[..., Any], args: Any, output: Tensor) -> Tensor:
@@ -187,7 +186,7 @@ def is_over_keys(scores: Tensor, args: Any, kwargs: dict[str, Any]) -> bool:
     return (args[1] if len(args) > 1 else kwargs.get("dim")) in (-1, scores.dim() - 1)
 
 
-def _fused(  # noqa: C901
+def _fused(
     point: AttentionPoint,
     query: Tensor,
     key: Tensor,
@@ -199,86 +198,66 @@ def _fused(  # noqa: C901
     enable_gqa: bool = False,
     *,
     allowed: Mask = None,
-    is_flat: bool = False,
 ) -> Tensor:
     """Bring a call of torch's fused attention to its hook point; `allowed` is the mask in our
     convention, if known."""
-    if query.dim() == 3:
-        return _flat(point, query, key, value, attn_mask, dropout_p, is_causal, scale)
+    is_flat = query.dim() == 3  # batch and heads in one axis
+    if is_flat:
+        query, key, value = (point.unfolded(each) for each in (query, key, value))
+        if attn_mask is not None and attn_mask.dim() == 3 and attn_mask.shape[0] > 1:
+            attn_mask = point.unfolded(attn_mask)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
 
-    def fused(query: Tensor, key: Tensor, value: Tensor, changed: MaskEdit) -> Tensor:
-        mask, causal = attn_mask, is_causal
-        if changed.is_changed:
-            mask, causal = changed.mask, False  # type: ignore[assignment]
-        is_shared = enable_gqa and key.shape[1] != query.shape[1]
+    def fused(query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
+        mask, causal = (attn_mask, is_causal) if edited is None else (edited, False)
         if not is_flat:
-            return SDPA(
-                query, key, value, mask, dropout_p, causal, scale=scale, enable_gqa=is_shared
-            )
+            shared = enable_gqa and key.shape[1] != query.shape[1]
+            return SDPA(query, key, value, mask, dropout_p, causal, scale=scale, enable_gqa=shared)
         if mask is not None and mask.dim() == 4:
             mask = mask.expand(*query.shape[:2], -1, -1).flatten(0, 1)
-        query_, key_, value_ = (each.flatten(0, 1) for each in (query, key, value))
-        gathered = SDPA(query_, key_, value_, mask, dropout_p, causal, scale=scale)
+        q, k, v = (each.flatten(0, 1) for each in (query, key, value))
+        gathered = SDPA(q, k, v, mask, dropout_p, causal, scale=scale)
         return gathered.reshape(*query.shape[:3], value.shape[-1])
 
-    @outside_autocast
-    def opened(query: Tensor, key: Tensor, value: Tensor, changed: MaskEdit) -> Tensor:
-        dtype = query.dtype
-        mask = changed.mask
-        if not changed.is_changed:
-            mask = _own_mask(attn_mask, is_causal, query, key, written_out=True)
-        if dtype in _HALF:
-            query, key, value = query.float(), key.float(), value.float()
-        key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
-        scores = query @ key.transpose(-2, -1) * factor
-        if isinstance(mask, Tensor) and mask.dtype == torch.bool:
-            scores = scores.masked_fill(~mask, float("-inf"))
-        elif isinstance(mask, Tensor):
-            scores = scores + mask
-        # A query without a key gets zeros here, as from the fused kernel.
-        dead = (scores == float("-inf")).all(-1, keepdim=True)
-        weights = torch.nn.functional.softmax(
-            scores.masked_fill(dead, torch.finfo(scores.dtype).min), dim=-1
-        )
-        weights = weights.masked_fill(dead, 0.0)
-        return (torch.nn.functional.dropout(weights, dropout_p) @ value).to(dtype)
+    def opened(query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
+        mask = edited
+        if mask is None:
+            own = _own_mask(attn_mask, is_causal, query, key)
+            mask = as_tensor(own, query.shape[-2], key.shape[-2], query.device)
+        return _opened(query, key, value, mask, factor, dropout_p)
 
     mask = allowed
     if mask is None and point.is_hooked:
         mask = _own_mask(attn_mask, is_causal, query, key)
     found: Tensor = point(ForeignAttention(query, key, value, mask, factor, fused, opened))
-    return found
+    return found.flatten(0, 1) if is_flat else found
 
 
-def _flat(
-    point: AttentionPoint,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    *rest: Any,
+@outside_autocast
+def _opened(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, factor: float, dropout: float
 ) -> Tensor:
-    """Bring a call with batch and heads in one axis, (batch · head, query, width), to its hook
-    point."""
-    heads = point.layout.num_heads
-    query, key, value = (each.reshape(-1, heads, *each.shape[1:]) for each in (query, key, value))
-    if mask is not None and mask.dim() == 3 and mask.shape[0] > 1:
-        mask = mask.reshape(-1, heads, *mask.shape[1:])
-    return _fused(point, query, key, value, mask, *rest, is_flat=True).flatten(0, 1)
+    """Write torch's fused attention out, half precision in full."""
+    dtype = query.dtype
+    if dtype in _HALF:
+        query, key, value = query.float(), key.float(), value.float()
+    key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
+    scores = query @ key.transpose(-2, -1) * factor
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    elif mask is not None:
+        scores = scores + mask
+    # A query without a key gets zeros here, as from the fused kernel.
+    dead = (scores == float("-inf")).all(-1, keepdim=True)
+    scores = scores.masked_fill(dead, torch.finfo(scores.dtype).min)
+    weights = torch.nn.functional.softmax(scores, dim=-1).masked_fill(dead, 0.0)
+    return (torch.nn.functional.dropout(weights, dropout) @ value).to(dtype)
 
 
-def _own_mask(
-    mask: Tensor | None, is_causal: bool, query: Tensor, key: Tensor, *, written_out: bool = False
-) -> Mask:
+def _own_mask(mask: Tensor | None, is_causal: bool, query: Tensor, key: Tensor) -> Mask:
     if is_causal:
-        if query.shape[-2] == key.shape[-2] and not written_out:
-            return "causal"
-        sizes = query.shape[-2], key.shape[-2]
-        return torch.ones(*sizes, dtype=torch.bool, device=query.device).tril()
-    if mask is None or mask.dtype == torch.bool:
-        return mask
-    return mask.masked_fill(mask <= torch.finfo(mask.dtype).min / 2, float("-inf"))
+        return causal(query, key)
+    return mask if mask is None or mask.dtype == torch.bool else with_infinities(mask)
 
 
 def _softmax_call(point: AttentionPoint, scores: Tensor) -> AttentionCall:

@@ -5,33 +5,44 @@ The entry in use ("sdpa", "eager" …) is replaced, not the model's config: mask
 that reads the config stay as they are. Modules without a hook, also of other models and in other
 threads, are passed on to the original entry; removing the last hook restores it.
 
+`speed` chooses kernels: within `with attnlab.speed(model):` the model's products take the other of
+torch's two CPU paths, and the same entry our own attention; outputs there are equal to the bit only
+among themselves. The faster path depends on the processor (`attnlab.parts.linear`); it is never
+turned on by itself.
+
 A beam search changes the order of the rows of a foreign cache between two passes, by the cache's
 `reorder_cache`. While a hook is installed these calls are recorded, for caches of all classes.
 """
 
+import copy
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun
+from attnlab.display import displayed
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.parts.attend import goes_native
-from attnlab.parts.fused import native_output
+from attnlab.parts.fused import AttentionPath, native_output, use_attention_path
 from attnlab.parts.heads import share_heads
-from attnlab.parts.masks import Mask
-from attnlab.pretrained.attention_call import AttentionPoint, ForeignAttention, MaskEdit
+from attnlab.parts.linear import MatrixPath, linear, matrix_path_probe, use_matrix_path
+from attnlab.parts.masks import Mask, as_tensor
+from attnlab.pretrained.attention_call import (
+    AttentionPoint,
+    ForeignAttention,
+    causal,
+    with_infinities,
+)
 
 Finder = Callable[[nn.Module], AttentionPoint | None]
 """Returns the hook point of a module's present attention."""
-
-Options = Mapping[str, Any]
-"""The further arguments of an attention function."""
 
 _EAGER = "eager_attention_forward"
 _lock = threading.Lock()
@@ -51,7 +62,7 @@ def attentions_hooked(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
         CouldNotRun: they use a function whose masks are not tensors.
     """
     names = {implementation(module) for module in modules}
-    for name in sorted(names):
+    for name in names:
         if name.startswith(("flash", "flex")):
             raise CouldNotRun(
                 f"this model uses {name}, which takes no mask tensor; "
@@ -68,13 +79,91 @@ def attentions_hooked(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
                     _finders.pop(module, None)
 
 
-@contextmanager
-def native_attention(modules: Collection[nn.Module]) -> Iterator[None]:
-    """Compute the fused attention of these modules by our own kernel where that is quicker.
+_in_use: list["Speed"] = []
 
-    It must depend on queries, keys, values, a mask and a scale alone.
+
+@displayed
+class Speed(ExitStack):
+    """A choice of `speed`: it holds until `end`, or until the end of a `with`."""
+
+    def end(self) -> None:
+        """Go back to what was in use before; end several choices in the reverse order."""
+        self.close()
+
+
+def speed(
+    model: nn.Module | None = None,
+    *,
+    matrix: MatrixPath | None = None,
+    attention: AttentionPath | None = None,
+) -> Speed:
+    """Choose the kernels that compute on this processor, from now on or within a `with`.
+
+    Results are the same but for rounding. A path that is given here wins over the environment's
+    ATTNLAB_MATRIX_PATH and ATTNLAB_ATTENTION_PATH.
+
+    Args:
+        model: a foreign model whose large products and fused attention take the faster kernels, see
+            `faster_products`.
+        matrix: the path of large products: "onednn", "default" (torch's own), or "auto", the one
+            that was faster when it was timed here.
+        attention: the kernel of long attentions without weights: "native" (ours), "default"
+            (torch's), or "auto".
+
+    Raises:
+        WrongUsage: nothing was chosen, there is no such path, or `model` is not a torch module.
+        CouldNotRun: there is no faster path for this model here.
+
+    >>> with speed(matrix="default", attention="default"):
+    ...     pass
     """
-    with _entries_replaced({"sdpa"} if modules else ()):
+    if model is None and matrix is None and attention is None:
+        raise WrongUsage("say what shall be fast: speed(model), speed(matrix=…, attention=…).")
+    with Speed() as choices:
+        if matrix is not None:
+            choices.enter_context(use_matrix_path(matrix))
+        if attention is not None:
+            choices.enter_context(use_attention_path(attention))
+        if model is not None:
+            choices.enter_context(faster_products(model))
+        held = choices.pop_all()
+    _in_use.append(held)  # else a choice that is not kept would end at once
+    held.callback(_in_use.remove, held)
+    return held
+
+
+@contextmanager
+def faster_products(model: nn.Module) -> Iterator[None]:
+    """Compute a model's large float32 products on a CPU by oneDNN, and its fused attention by our
+    kernel where that is quicker, within the `with`.
+
+    It applies to plain linear layers, and to those of transformers' GPT-2 with transposed weights,
+    unless their `forward` was replaced; and to attention if every backend is the registry's and it
+    depends on queries, keys, values, a mask and a scale alone (`attnlab.parts.fused` says when our
+    kernel is taken). As with `use_matrix_path`, attnlab's own products in other threads take this
+    path meanwhile.
+
+    Raises:
+        WrongUsage: `model` is not a torch module.
+        CouldNotRun: this torch or this processor has no such path, or its results are wrong.
+    """
+    if not isinstance(model, nn.Module):
+        raise WrongUsage(f"expected a model, a torch module; got a {type(model).__name__}.")
+    probe = matrix_path_probe()
+    if probe.ratio is None:
+        raise CouldNotRun(
+            f"there is no faster path for products here: {probe.reason}. "
+            "Leave attnlab.speed(model) out."
+        )
+    with ExitStack() as stack:
+        for module in model.modules():
+            product = _product_of(module)
+            if product is not None and "forward" not in vars(module):
+                module.forward = partial(product, module)
+                stack.callback(vars(module).pop, "forward", None)
+        stack.enter_context(use_matrix_path("onednn"))
+        modules = _attentions(model) if hasattr(model, "foreign") else []
+        stack.enter_context(_entries_replaced({"sdpa"} if modules else ()))
         with _lock:
             _native.update((module, _native.get(module, 0) + 1) for module in modules)
         try:
@@ -83,6 +172,26 @@ def native_attention(modules: Collection[nn.Module]) -> Iterator[None]:
             with _lock:
                 for module in modules:
                     _native[module] -= 1
+
+
+def _attentions(model: Any) -> list[nn.Module]:
+    """List the modules whose attention depends on its arguments alone; none if another backend is
+    in use."""
+    points = dict(model.attention_points())
+    if any(point.backend != "registry" for point in points.values()):
+        return []
+    places = {each.place.path for path, each in model.structure.attentions if points[path].is_lazy}
+    return [model.foreign.get_submodule(path) for path in places]
+
+
+def _product_of(module: nn.Module) -> Callable[[nn.Module, Tensor], Tensor] | None:
+    """Return the function that computes a linear layer's product; None for another layer."""
+    if type(module) is nn.Linear:
+        return lambda layer, input: linear(input, layer.weight, layer.bias)  # type: ignore[arg-type]
+    turned = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
+    if turned is not None and type(module) is turned:
+        return lambda layer, x: linear(x, layer.weight.t(), layer.bias)  # type: ignore[arg-type,operator]
+    return None
 
 
 @contextmanager
@@ -119,34 +228,112 @@ def implementation(module: nn.Module) -> str:
     return "eager" if name is None else str(name).removeprefix("paged|")
 
 
-def own_mask(
-    name: str,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    options: Options,
-) -> Mask:
-    """Return a foreign mask, joined with `is_causal` and position biases, as `attend` takes it.
+@dataclass(frozen=True)
+class _Call:
+    """One call of the attention function of a name; all but "eager" make a missing mask causal
+    where the module says so."""
 
-    name: of the attention function; all but "eager" make a missing mask causal where the module
-    says so.
-    """
-    num_queries, num_keys = query.shape[-2], key.shape[-2]
-    found: Tensor | None = mask
-    if mask is None:
-        is_causal = options.get("is_causal")
-        is_causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        if name != "eager" and is_causal and num_queries > 1:
-            if num_queries == num_keys and options.get("position_bias") is None:
-                return "causal"
-            found = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device).tril()
-    elif mask.dtype != torch.bool:
-        found = mask.masked_fill(mask <= torch.finfo(mask.dtype).min / 2, float("-inf"))
-    bias: Tensor | None = options.get("position_bias")
-    if bias is None or found is None:
-        return found if bias is None else bias
-    return torch.where(found, bias, float("-inf")) if found.dtype == torch.bool else found + bias
+    name: str
+    module: Any
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    options: dict[str, Any]
+
+    @property
+    def scale(self) -> float:
+        scale = self.options.get("scaling")
+        return float(self.query.shape[-1] ** -0.5) if scale is None else float(scale)
+
+    @property
+    def is_native(self) -> bool:
+        """May our kernel compute it?"""
+        is_fused = self.name == "sdpa" and self.name not in _overrides
+        return is_fused and _native.get(self.module, 0) > 0 and not self.options.get("dropout")
+
+    def run(self) -> tuple[Tensor, Tensor | None]:
+        """Compute it as without us, but for our kernel where that applies and is quicker."""
+        query, key, value = self.query, self.key, self.value
+        if self.is_native:
+            ours, scale, found = self.own_mask(), self.scale, None
+            keys, values = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
+            if goes_native(query, keys, values, ours, scale=scale):
+                found = native_output(query, keys, values, ours, scale)
+            if found is not None:
+                return found.transpose(1, 2), None
+        function = _function(self.name, self.module)
+        return function(self.module, query, key, value, self.mask, **self.options)
+
+    def own_mask(self) -> Mask:
+        """Return its mask, joined with `is_causal` and position biases, as `attend` takes it."""
+        bias: Tensor | None = self.options.get("position_bias")
+        mask: Mask = self.mask
+        if self.mask is None:
+            is_causal = self.options.get("is_causal")
+            if is_causal is None:
+                is_causal = getattr(self.module, "is_causal", True)
+            if self.name == "eager" or not is_causal or self.query.shape[-2] == 1:
+                return bias
+            mask = causal(self.query, self.key)
+        elif self.mask.dtype != torch.bool:
+            mask = with_infinities(self.mask)
+        if bias is None:
+            return mask
+        found = self._as_tensor(mask)
+        return (
+            torch.where(found, bias, float("-inf")) if found.dtype == torch.bool else found + bias
+        )
+
+    def _as_tensor(self, mask: Mask) -> Any:
+        return as_tensor(mask, self.query.shape[-2], self.key.shape[-2], self.query.device)
+
+    def opened(self) -> "_Call":
+        """Return the call of the explicit function, whose mask is added to the scores."""
+        mask, dtype = self.mask, self.query.dtype
+        if self.name != "eager":
+            if mask is None:
+                without = {**self.options, "position_bias": None}
+                mask = self._as_tensor(replace(self, options=without).own_mask())
+            if mask is not None and mask.dtype == torch.bool:
+                least = mask.new_tensor(torch.finfo(dtype).min, dtype=dtype)
+                mask = torch.where(mask, torch.zeros_like(least), least)
+        return replace(self, name="eager", mask=mask)
+
+    def edited(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> "_Call":
+        """Return the call with edited tensors, and an edited mask that is not None."""
+        module, own, options = self.module, self.mask, self.options
+        if (key.shape[1], value.shape[1]) != (self.key.shape[1], self.value.shape[1]):
+            # An edit gave heads that shared a key or a value their own.
+            module = copy.copy(module)
+            module.num_key_value_groups = 1
+            key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
+        if mask is not None:  # it holds causality and position biases already
+            own = self._edited_mask(mask)
+            options = {**options, "is_causal": False}
+            options.pop("position_bias", None)
+        return _Call(self.name, module, query, key, value, own, options)
+
+    def _edited_mask(self, mask: Tensor) -> Tensor:
+        """Return an edited mask as the function takes it: "eager" adds it to the scores.
+
+        Padding that had no key, and still has none, keeps the foreign mask.
+        """
+        dtype, own = self.query.dtype, self.mask
+        if mask.dtype != torch.bool:
+            mask = mask.to(dtype)
+        elif self.name == "eager":
+            mask = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, float("-inf"))
+        if own is None or own.dtype != mask.dtype:
+            return mask
+        return torch.where(_has_no_key(own) & _has_no_key(mask), own, mask)
+
+
+def _has_no_key(mask: Tensor) -> Tensor:
+    """Return which queries may attend to no key, (..., query, 1)."""
+    if mask.dtype == torch.bool:
+        return ~mask.any(-1, keepdim=True)
+    return (mask <= torch.finfo(mask.dtype).min / 2).all(-1, keepdim=True)
 
 
 def _attention(
@@ -159,162 +346,49 @@ def _attention(
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """Replace the attention function of this name; many models pass the mask by its name."""
-    mask, finder, watch = attention_mask, _finders.get(module), getattr(_watches, "watch", None)
+    call = _Call(name, module, query, key, value, attention_mask, options)
+    finder, watch = _finders.get(module), getattr(_watches, "watch", None)
     point = None if finder is None else finder(module)
     if point is None:
-        as_asked = partial(_function(name, module), module, query, key, value, mask, **options)
         found: tuple[Tensor, Tensor | None] = (
-            as_asked() if watch is None else watch(module, query, key, as_asked)
+            call.run() if watch is None else watch(module, query, key, call.run)
         )
         return found
-    weights: list[Tensor] = []
-    # Numbers, not tensors: `run` is held by `asked`, and a cycle would keep every layer's tensors.
-    num_kv_heads = key.shape[1], value.shape[1]
+    weights: list[Tensor | None] = [None]
 
-    def run(
-        function_name: str, query: Tensor, key: Tensor, value: Tensor, changed: MaskEdit
-    ) -> Tensor:
-        caller: Any = module
-        given, other = _mask_for(function_name, name, module, query, key, mask, options), options
-        if changed.is_changed:
-            given = _changed_for(function_name, changed.mask, query, given)
-            other = _without_mask(options)
-        if (key.shape[1], value.shape[1]) != num_kv_heads:
-            # An edit gave heads that shared a key or a value their own.
-            caller = _Ungrouped(module)
-            key, value = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
-        output, made = _function(function_name, module)(caller, query, key, value, given, **other)
-        weights[:] = [] if made is None else [made]
+    def run(call: _Call, *edited: Any) -> Tensor:
+        output, weights[0] = call.edited(*edited).run()
         return output.transpose(1, 2)
 
     asked = ForeignAttention(
         query,
         key,
         value,
-        own_mask(name, module, query, key, mask, options) if point.is_hooked else None,
-        _scale(query, options),
-        partial(run, name),
-        partial(run, "eager"),
-        is_native(name, module) and not options.get("dropout"),
+        call.own_mask() if point.is_hooked else None,
+        call.scale,
+        fused=partial(run, call),
+        open=lambda *edited: run(call.opened(), *edited),
+        is_native=call.is_native,
     )
     heads: Tensor = point(asked)
-    return heads.transpose(1, 2).contiguous(), weights[0] if weights else None
+    return heads.transpose(1, 2).contiguous(), weights[0]
 
 
 def _function(name: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Return the function that a module would find under this name without us."""
     from transformers.modeling_utils import AttentionInterface
 
+    found: Callable[..., Any]
     if name != "eager" or name in _overrides:
-        found: Callable[..., Any] = _overrides.get(name) or AttentionInterface._global_mapping[name]
-        return partial(_native_or, found) if is_native(name, module) else found
+        found = _overrides.get(name) or AttentionInterface._global_mapping[name]
+        return found
     for parent in type(module).__mro__:
         source: Any = sys.modules.get(parent.__module__)
         names = [each for each in vars(source or object) if each.endswith(_EAGER)]
         if len(names) == 1 or _EAGER in names:
-            function: Callable[..., Any] = getattr(source, _EAGER if len(names) > 1 else names[0])
-            return function
-    raise CouldNotRun(
-        f"the module of {type(module).__name__} defines no {_EAGER}; scores and weights cannot "
-        "be shown."
-    )
-
-
-def is_native(name: str, module: nn.Module) -> bool:
-    """Is a module's attention function of this name computed by our kernel?"""
-    return name == "sdpa" and name not in _overrides and _native.get(module, 0) > 0
-
-
-def _native_or(
-    function: Callable[..., Any],
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Any,
-    **options: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """Compute attention by our kernel where it applies and is quicker, else by `function`."""
-    scale, found = _scale(query, options), None
-    if not options.get("dropout"):
-        ours = own_mask("sdpa", module, query, key, mask, options)
-        keys, values = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
-        if goes_native(query, keys, values, ours, scale=scale):
-            found = native_output(query, keys, values, ours, scale)
-    if found is None:
-        return function(module, query, key, value, mask, **options)  # type: ignore[no-any-return]
-    return found.transpose(1, 2), None
-
-
-def _scale(query: Tensor, options: Options) -> float:
-    scale = options.get("scaling")
-    return float(query.shape[-1] ** -0.5) if scale is None else float(scale)
-
-
-def _mask_for(
-    function: str,
-    name: str,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    options: Any,
-) -> Tensor | None:
-    """Return the foreign model's own mask as the function of this name takes it."""
-    if function == name or function != "eager":
-        return mask
-    if mask is None:
-        own = own_mask(name, module, query, key, None, {**options, "position_bias": None})
-        if own is None:
-            return None
-        sizes = query.shape[-2], key.shape[-2]
-        mask = torch.ones(*sizes, dtype=torch.bool, device=query.device).tril()
-    if mask.dtype != torch.bool:
-        return mask
-    least = torch.tensor(torch.finfo(query.dtype).min, dtype=query.dtype, device=query.device)
-    return torch.where(mask, torch.zeros_like(least), least)
-
-
-def _changed_for(function: str, mask: Mask, query: Tensor, own: Tensor | None) -> Tensor | None:
-    """Return a mask of ours as the function of this name takes it: "eager" adds it to the scores.
-
-    own: the foreign model's. Padding that had no key, and still has none, keeps the foreign mask.
-    """
-    if not isinstance(mask, Tensor):
-        return None
-    if function == "eager" and mask.dtype == torch.bool:
-        zeros = torch.zeros(mask.shape, dtype=query.dtype, device=query.device)
-        made = zeros.masked_fill(~mask, float("-inf"))
-    else:
-        made = mask if mask.dtype == torch.bool else mask.to(query.dtype)
-    if own is None or own.dtype != made.dtype:
-        return made
-    return torch.where(_has_no_key(own) & _has_no_key(made), own, made)
-
-
-def _has_no_key(mask: Tensor) -> Tensor:
-    """Return which queries may attend to no key, (..., query, 1)."""
-    if mask.dtype == torch.bool:
-        return ~mask.any(-1, keepdim=True)
-    return (mask <= torch.finfo(mask.dtype).min / 2).all(-1, keepdim=True)
-
-
-def _without_mask(options: Options) -> dict[str, Any]:
-    """Return options without what the edited mask already holds: causality and position biases."""
-    others = {name: each for name, each in options.items() if name != "position_bias"}
-    return {**others, "is_causal": False}
-
-
-class _Ungrouped:
-    """A module whose query heads each have their own key and value."""
-
-    num_key_value_groups = 1
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+            found = getattr(source, _EAGER if len(names) > 1 else names[0])
+            return found
+    raise CouldNotRun(f"{type(module).__name__} defines no {_EAGER}, which could show its weights.")
 
 
 @contextmanager
@@ -336,7 +410,6 @@ def calls_watched(
             _watches.watch = before
 
 
-_NAMES = ("reorder_cache", "batch_select_indices")
 _cache_lock = threading.RLock()
 _orders: "weakref.WeakKeyDictionary[Any, Tensor]" = weakref.WeakKeyDictionary()
 _originals: list[tuple[type, str, Callable[..., Any]]] = []
@@ -356,8 +429,10 @@ def reorders_recorded() -> Iterator[None]:
     finally:
         with _cache_lock:
             _users.pop()
-            if not _users:
-                _unwrap_caches()
+            while _originals and not _users:
+                kind, name, function = _originals.pop()
+                setattr(kind, name, function)
+                _orders.clear()
 
 
 def order_of(cache: object) -> Tensor | None:
@@ -367,28 +442,15 @@ def order_of(cache: object) -> Tensor | None:
         return _orders.pop(cache, None)
 
 
-def is_recording_reorders() -> bool:
-    """Are methods of transformers' caches wrapped now?"""
-    return bool(_originals)
-
-
 def _wrap_caches() -> None:
     module = sys.modules.get("transformers.cache_utils")  # without it there is no such cache
     found = [] if module is None else [module.Cache]
     while found:
         kind = found.pop()
         found += kind.__subclasses__()
-        for name in _NAMES:
-            if name in vars(kind):
-                _originals.append((kind, name, vars(kind)[name]))
-                setattr(kind, name, _recording(vars(kind)[name]))
-
-
-def _unwrap_caches() -> None:
-    while _originals:
-        kind, name, function = _originals.pop()
-        setattr(kind, name, function)
-    _orders.clear()
+        for name in {"reorder_cache", "batch_select_indices"} & vars(kind).keys():
+            _originals.append((kind, name, vars(kind)[name]))
+            setattr(kind, name, _recording(vars(kind)[name]))
 
 
 def _recording(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,9 +20,11 @@ import json
 import math
 import threading
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,7 +32,7 @@ from torch import nn
 
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean
 from attnlab.pretrained.open.folder import ModelFolder, check_memory
-from attnlab.pretrained.open.header import JsonObject
+from attnlab.pretrained.open.header import JsonObject, require
 from attnlab.pretrained.text import check_added_tokens
 
 HEADS = {
@@ -46,7 +48,6 @@ HEADS = {
 }
 """The kinds of head, and the tables in which transformers keeps their classes."""
 
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _BESIDE = 64 * 2**20  # bytes that any model may have beside what its files hold
 _MODULES, _MODULES_PER_TENSOR = 500, 4  # the most of 80 families is 100 and 1 (Switch)
 _HEAD_NAMES = {  # modules beside the body in the models of transformers
@@ -66,16 +67,27 @@ class Differences:
     extra: list[str]
     mismatched: list[str]
 
-    def in_words(self) -> str:
-        """List up to ten of each kind."""
+    @classmethod
+    def of(cls, said: JsonObject) -> "Differences":
+        """Read them from what transformers says of loading."""
+        mismatched = [
+            f"{name} {tuple(has)}, expected {tuple(wants)}"
+            for name, has, wants in sorted(said["mismatched_keys"])
+        ]
+        errors = [" ".join(str(each).split())[:200] for each in said.get("error_msgs", ())]
+        missing, extra = sorted(said["missing_keys"]), sorted(said["unexpected_keys"])
+        return cls(missing, extra, mismatched + errors)
+
+    def require_none(self, where: object, model: str) -> None:
+        """Refuse weights that differ, with up to ten names of each kind."""
         kinds = {
             "missing": self.missing,
             "not of this model": self.extra,
             "of another shape": self.mismatched,
         }
-        return "; ".join(
-            f"{len(names)} {kind}: {_some(names)}" for kind, names in kinds.items() if names
-        )
+        found = [f"{len(each)} {kind}: {_some(each)}" for kind, each in kinds.items() if each]
+        words = f"are not those of its {model}: {'; '.join(found)}."
+        require(not found, f"the weights in {where}", words)
 
 
 def _some(names: list[str]) -> str:
@@ -83,24 +95,30 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:10]) + (" …" if len(names) > 10 else "")
 
 
-def import_transformers(what: str) -> Any:
-    """Return transformers; without it, raise what to install."""
+@contextmanager
+def needed(name: str, what: str) -> Iterator[None]:
+    """Import an optional library within the `with`; without it, raise what to install."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import transformers
+            yield
     except ImportError as error:
         raise CouldNotRun(
-            f"{what} needs transformers, which cannot be imported ({error}): pip install "
-            "'attnlab[hf]'."
+            f"{what} needs {name}, which cannot be imported ({error}): pip install 'attnlab[hf]'."
         ) from None
+
+
+def import_transformers(what: str = "opening a pretrained model") -> Any:
+    """Return transformers; without it, raise what to install."""
+    with needed("transformers", what):
+        import transformers
     return transformers
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keep transformers' progress bars, warnings and advice off the terminal."""
-    logging = import_transformers("opening a pretrained model").utils.logging
+    logging = import_transformers().utils.logging
     level, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
@@ -115,32 +133,33 @@ def quiet() -> Iterator[None]:
 
 
 def build(
-    folder: ModelFolder,
-    *,
-    head: str | None,
-    dtype: torch.dtype | None,
-    device: torch.device | str | None,
-) -> tuple[nn.Module, Any, list[str]]:
-    """Build the model of a folder in evaluation mode; return it with transformers' config and notes
-    for the user.
+    folder: ModelFolder, head: str | None, dtype: torch.dtype | None, device: torch.device | None
+) -> tuple[nn.Module, Any | None, list[str]]:
+    """Build the model of a folder in evaluation mode; return it with its tokenizer, if transformers
+    can build it, and notes for the user.
 
     Raises:
         CouldNotRun: transformers does not know it or cannot build it, the files do not hold exactly
             its weights, or the memory does not suffice.
         WrongUsage: a head that the family does not have.
     """
-    transformers = import_transformers("opening a pretrained model")
+    options: JsonObject = {} if device is None else {"device_map": {"": str(device)}}
+    if folder.code:
+        return _build_with_remote_code(folder, head, {**options, "dtype": dtype or "auto"})
+    transformers = import_transformers()
     where = str(folder.path)
     with quiet(), errors_explained(where):
         config = _config(transformers, folder)
         model_class = _model_class(transformers, config, head, where)
         dtype = dtype or _dtype_of(folder)
-        options, notes = _compare(model_class, config, folder, dtype)
-        model = _with_weights(model_class, config, folder, dtype, device, options)
+        more, notes = _compare(model_class, config, folder, dtype)
+        options |= {"config": config, "dtype": dtype, **more}
+        model = _with_weights(model_class, folder.weights, options)
         if folder.generation is not None and model.can_generate():
             model.generation_config = transformers.GenerationConfig.from_dict(folder.generation)
     model.config.name_or_path = where
-    return model.eval(), model.config, notes
+    tokenizer, why = tokenizer_of(folder, model.config)
+    return model.eval(), tokenizer, notes + why
 
 
 @contextmanager
@@ -166,13 +185,13 @@ def _config(transformers: Any, folder: ModelFolder) -> Any:
     if model_type is None:
         heads = description["architectures"]
         kinds = [kind for kind in mapping if set(heads) & _classes(kind)]
-        if len(kinds) != 1:
-            listed = f"belongs to {', '.join(kinds)}" if kinds else "belongs to no known type"
-            example = kinds[-1] if kinds else "llama"
-            raise CouldNotRun(
-                f"{folder.path}/config.json does not say model_type, and its class {heads} "
-                f'{listed}. Add the type of the model, such as "model_type": "{example}".'
-            )
+        example = kinds[-1] if kinds else "llama"
+        words = (
+            f"does not say model_type, and its class {heads} belongs to "
+            f"{', '.join(kinds) or 'no known type'}. Add the type of the model, such as "
+            f'"model_type": "{example}".'
+        )
+        require(len(kinds) == 1, folder.path / "config.json", words)
         model_type = kinds[0]
     if model_type not in mapping:
         raise CouldNotRun(
@@ -197,33 +216,26 @@ def _classes(model_type: str) -> set[str]:
 def _model_class(transformers: Any, config: Any, head: str | None, where: str) -> Any:
     from transformers.models.auto import modeling_auto
 
-    if head is not None:
+    kind = config.model_type
+    if head is None:
+        names = list(config.architectures or []) or modeling_auto.MODEL_MAPPING_NAMES.get(kind, "")
+    else:
         if head not in HEADS:
             raise WrongUsage(f"there is no head {head!r}; {did_you_mean(head, HEADS)}.")
-        names = getattr(modeling_auto, HEADS[head]).get(config.model_type)
-        if names is None:
-            tables = {word: getattr(modeling_auto, table) for word, table in HEADS.items()}
-            fitting = [word for word, table in tables.items() if config.model_type in table]
-            raise WrongUsage(
-                f"{config.model_type} has no head {head!r}; it has {', '.join(fitting) or 'none'}."
-            )
-    else:
-        names = modeling_auto.MODEL_MAPPING_NAMES.get(config.model_type, "")
-        names = list(config.architectures or []) or names
+        tables = {word: getattr(modeling_auto, table) for word, table in HEADS.items()}
+        if kind not in tables[head]:
+            fitting = ", ".join(word for word, table in tables.items() if kind in table) or "none"
+            raise WrongUsage(f"{kind} has no head {head!r}; it has {fitting}.")
+        names = tables[head][kind]
     name = names if isinstance(names, str) else names[0]
-    known = _classes(config.model_type)
-    if name not in known:
-        raise CouldNotRun(
-            f"{where} names the class {name!r}, which transformers does not have for "
-            f"{config.model_type}; {did_you_mean(name, known)}. Choose with head=, one of "
-            f"{', '.join(HEADS)}."
-        )
+    known = _classes(kind)
+    words = f"names the class {name!r}, which transformers does not have for {kind}; "
+    advice = f"{did_you_mean(name, known)}. Choose with head=, one of {', '.join(HEADS)}."
+    require(name in known, where, words + advice)
     found = getattr(transformers, name, None)
-    if not isinstance(found, type) or not issubclass(found, nn.Module):
-        raise CouldNotRun(
-            f"{where} needs {name}, which this transformers lacks; a library it needs may be "
-            "missing."
-        )
+    is_model = isinstance(found, type) and issubclass(found, nn.Module)
+    words = f"needs {name}, which this transformers lacks; a library it needs may be missing."
+    require(is_model, where, words)
     return found
 
 
@@ -233,13 +245,11 @@ def _dtype_of(folder: ModelFolder) -> torch.dtype:
     if isinstance(said, str) and said != "auto":
         found: torch.dtype = getattr(torch, said)
         return found
-    sizes = dict.fromkeys(_DTYPES, 0)
+    counts = Counter({torch.float32: 0})
     for stored in folder.tensors.values():
-        if stored.dtype in sizes:
-            sizes[stored.dtype] += stored.size
-    if not any(sizes.values()):
-        return torch.float32
-    return _DTYPES[max(sizes, key=lambda name: sizes[name])]
+        if stored.dtype.is_floating_point:
+            counts[stored.dtype] += math.prod(stored.shape)
+    return counts.most_common(1)[0][0]
 
 
 def _compare(
@@ -247,28 +257,20 @@ def _compare(
 ) -> tuple[JsonObject, list[str]]:
     """Compare the files with the model without reading a number; return options for building it,
     and notes."""
-    sketched = {
-        name: torch.empty(stored.shape, dtype=dtype, device="meta")
-        for name, stored in folder.tensors.items()
-    }
-    options: JsonObject = {}
-    sketch, found = _sketch(model_class, config, sketched, dtype, options)
+    options: JsonObject = {"config": config, "dtype": dtype}
+    sketch, found = _sketch(model_class, folder, options)
     notes = []
     is_pooler = [("pooler" in name.split(".")) for name in found.missing]
     takes = inspect.signature(model_class.__init__).parameters
     if is_pooler and all(is_pooler) and "add_pooling_layer" in takes:
         # Without its weights a pooler is left out rather than initialized at random.
         options["add_pooling_layer"] = False
-        sketch, found = _sketch(model_class, config, sketched, dtype, options)
+        sketch, found = _sketch(model_class, folder, options)
         notes.append("the file holds no pooler, so the model was built without one")
     unused = [name for name in found.extra if _is_of_a_head(name, sketch)]
     extra = [name for name in found.extra if name not in unused]
     found = Differences(found.missing, extra, found.mismatched)
-    if found.missing or found.extra or found.mismatched:
-        raise CouldNotRun(
-            f"the weights in {folder.path} are not those of its {model_class.__name__}: "
-            f"{found.in_words()}."
-        )
+    found.require_none(folder.path, model_class.__name__)
     if unused:
         notes.append(f"not used by {model_class.__name__}, and left away: {_some(unused)}")
     _check_size(sketch, folder)
@@ -283,54 +285,41 @@ def _check_size(sketch: nn.Module, folder: ModelFolder) -> None:
     stored = sum(math.prod(each.shape) for each in folder.tensors.values())
     # Tables of positions and the like are computed, not stored.
     beside = takes * (1 - stored / max(1, numbers))
-    if beside > _BESIDE + 2 * folder.size:
-        raise CouldNotRun(
-            f"the config in {folder.path} asks for {takes:,} bytes, far more than its files "
-            f"hold ({folder.size:,}). It is damaged, or a trap."
-        )
+    words = f"asks for {takes:,} bytes, far more than its files hold ({folder.size:,})."
+    is_backed = beside <= _BESIDE + 2 * folder.size
+    require(is_backed, f"the config in {folder.path}", f"{words} It is damaged, or a trap.")
     check_memory(takes, f"the weights and tables of the model in {folder.path}")
 
 
 def _sketch(
-    model_class: Any,
-    config: Any,
-    tensors: dict[str, torch.Tensor],
-    dtype: torch.dtype,
-    options: JsonObject,
+    model_class: Any, folder: ModelFolder, options: JsonObject
 ) -> tuple[nn.Module, Differences]:
-    name = model_class.__name__
+    """Build a model without numbers; return it, and how its tensors differ from the files'."""
+    tensors, name = {}, model_class.__name__
+    for tensor, stored in folder.tensors.items():
+        tensors[tensor] = torch.empty(stored.shape, dtype=options["dtype"], device="meta")
     # No random initialization: even on the meta device, transformers makes some tables in memory.
     undrawn = {"__module__": model_class.__module__, "initialize_weights": lambda self: None}
     sketch_class: Any = type(name, (model_class,), undrawn)
     with bounded_modules(len(tensors), name):
         sketch, said = sketch_class.from_pretrained(
-            None, config=config, state_dict=dict(tensors), dtype=dtype, device_map={"": "meta"},
+            None, state_dict=tensors, device_map={"": "meta"},
             output_loading_info=True, ignore_mismatched_sizes=True, **options,
         )  # fmt: skip
-    mismatched = [
-        f"{name} {tuple(has)}, expected {tuple(wants)}"
-        for name, has, wants in sorted(said["mismatched_keys"])
-    ]
-    errors = [" ".join(str(each).split())[:200] for each in said["error_msgs"]]
-    return sketch, Differences(
-        sorted(said["missing_keys"]), sorted(said["unexpected_keys"]), mismatched + errors
-    )
+    return sketch, Differences.of(said)
 
 
 @contextmanager
 def bounded_modules(num_tensors: int, model: str) -> Iterator[None]:
     """Refuse, in this thread, a config that asks for more modules than its file can fill."""
     thread, count, most = threading.get_ident(), 0, _MODULES + _MODULES_PER_TENSOR * num_tensors
+    words = f"asks for more than {most:,} modules, far more than its files hold tensors for."
 
     def counted(parent: nn.Module, name: str, module: nn.Module | None) -> None:
         nonlocal count
-        if threading.get_ident() == thread:
-            count += 1
-            if count > most:
-                raise CouldNotRun(
-                    f"the config of this {model} asks for more than {most:,} modules, far "
-                    "more than its files hold tensors for. It is damaged, or a trap."
-                )
+        count += threading.get_ident() == thread
+        where = f"the config of this {model}"
+        require(count <= most, where, f"{words} It is damaged, or a trap.")
 
     handle = nn.modules.module.register_module_module_registration_hook(counted)
     try:
@@ -350,31 +339,16 @@ def _is_of_a_head(name: str, model: nn.Module) -> bool:
     return parts[0] not in body and (parts[0] in heads or parts[0] in _HEAD_NAMES)
 
 
-def _with_weights(
-    model_class: Any,
-    config: Any,
-    folder: ModelFolder,
-    dtype: torch.dtype,
-    device: Any,
-    options: JsonObject,
-) -> Any:
+def _with_weights(model_class: Any, weights: Sequence[Path], options: JsonObject) -> Any:
     from safetensors import safe_open
 
-    placing = {} if device is None else {"device_map": {"": str(device)}}
+    slices = {}
     with ExitStack() as stack:
-        files = [
-            stack.enter_context(safe_open(str(path), framework="pt", device="cpu"))
-            for path in folder.weights
-        ]
-        slices = {name: file.get_slice(name) for file in files for name in file.keys()}  # noqa: SIM118  no mapping
+        for path in weights:
+            file = stack.enter_context(safe_open(str(path), framework="pt", device="cpu"))
+            slices.update({name: file.get_slice(name) for name in file.keys()})  # noqa: SIM118  no mapping
         model, said = model_class.from_pretrained(
-            None,
-            config=config,
-            state_dict=slices,
-            dtype=dtype,
-            output_loading_info=True,
-            **placing,
-            **options,
+            None, state_dict=slices, output_loading_info=True, **options
         )
     assert not said["missing_keys"], "the sketch of the same files lacked nothing"
     return model
@@ -389,53 +363,34 @@ _CLASSES = {
 }
 
 
-def build_with_remote_code(
-    folder: ModelFolder,
-    *,
-    head: str | None,
-    dtype: torch.dtype | None,
-    device: torch.device | str | None,
+def _build_with_remote_code(
+    folder: ModelFolder, head: str | None, options: JsonObject
 ) -> tuple[nn.Module, Any | None, list[str]]:
     """Build a model with the code that came with it; return it, its tokenizer and notes."""
-    transformers = import_transformers("opening a pretrained model")
-    if any("--" in str(value) for value in folder.code.values()):
-        raise CouldNotRun(
-            f"{folder.path} names code in another place ({folder.code}); fetch it into the folder."
-        )
-    auto = next((name for name in _CLASSES.get(head, ()) if name in folder.code), None)
-    if auto is None:
-        raise CouldNotRun(
-            f"{folder.path} brings no class for head={head!r}; it brings {', '.join(folder.code)}."
-        )
-    path, placing = str(folder.path), {} if device is None else {"device_map": {"": str(device)}}
+    transformers = import_transformers()
+    is_inside = not any("--" in str(value) for value in folder.code.values())
+    words = f"names code in another place ({folder.code}); fetch it into the folder."
+    require(is_inside, folder.path, words)
+    auto = next((name for name in _CLASSES.get(head, ()) if name in folder.code), "")
+    words = f"brings no class for head={head!r}; it brings {', '.join(folder.code)}."
+    require(auto, folder.path, words)
+    path, trusting = str(folder.path), {"trust_remote_code": True, "local_files_only": True}
     with quiet(), errors_explained(path):
         model, said = getattr(transformers, auto).from_pretrained(
-            path,
-            trust_remote_code=True,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            dtype=dtype or "auto",
-            **placing,
+            path, use_safetensors=True, output_loading_info=True, **trusting, **options
         )
-        if said["missing_keys"] or said["mismatched_keys"]:
-            names = sorted(said["missing_keys"])[:10]
-            raise CouldNotRun(
-                f"the weights in {path} are not those of its {type(model).__name__}; missing: "
-                f"{names}."
-            )
+        found = Differences.of({**said, "unexpected_keys": ()})
+        found.require_none(path, type(model).__name__)
         tokenizer = None
         if (folder.path / "tokenizer_config.json").exists():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                path, trust_remote_code=True, local_files_only=True
-            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(path, **trusting)
     code = ", ".join(sorted(set(map(str, folder.code.values()))))
     return model.eval(), tokenizer, [f"code that came with the model was run: {code}"]
 
 
 def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str]]:
     """Return a folder's tokenizer, or None and the reason."""
-    transformers = import_transformers("opening a tokenizer")
+    transformers = import_transformers()
     files = {each.name for each in folder.path.iterdir()}
     try:
         _check_added(folder)
@@ -443,26 +398,22 @@ def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 str(folder.path), config=config, local_files_only=True, trust_remote_code=False
             )
+        needed = dict(tokenizer.vocab_files_names)
+        needed.pop("tokenizer_file", None)
+        lacking = (set(needed.values()) or {"tokenizer.json"}) - files
+        if "tokenizer.json" in files or not lacking:
+            return tokenizer, []
+        listed = ", ".join(sorted(lacking))
+        why = f"{type(tokenizer).__name__} would need {listed} or tokenizer.json"
     except CouldNotRun as error:
         return None, [f"there is no tokenizer: {str(error).rstrip('.')}"]
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of its Rust code is no Exception
-        if not any(name.startswith(("tokenizer", "vocab")) for name in files):
-            return None, []
         words = " ".join(str(error).split())[:200].rstrip(".")
-        return None, [
-            f"there is no tokenizer: transformers could not build it ({type(error).__name__}: "
-            f"{words})"
-        ]
-    if "tokenizer.json" in files or _vocabulary(tokenizer) <= files:
-        return tokenizer, []
-    if not any(name.startswith(("tokenizer", "vocab")) for name in files):
-        return None, []
-    lacking = ", ".join(sorted(_vocabulary(tokenizer) - files))
-    return None, [
-        f"there is no tokenizer: {type(tokenizer).__name__} would need {lacking} or tokenizer.json"
-    ]
+        why = f"transformers could not build it ({type(error).__name__}: {words})"
+    has_files = any(name.startswith(("tokenizer", "vocab")) for name in files)
+    return None, [f"there is no tokenizer: {why}"] if has_files else []
 
 
 def _check_added(folder: ModelFolder) -> None:
@@ -472,10 +423,3 @@ def _check_added(folder: ModelFolder) -> None:
         path = folder.path / name
         said.append(json.loads(path.read_bytes()) if path.exists() else {})
     check_added_tokens(*said)
-
-
-def _vocabulary(tokenizer: Any) -> set[str]:
-    """Return the files that a tokenizer of this class needs."""
-    named = dict(tokenizer.vocab_files_names)
-    named.pop("tokenizer_file", None)
-    return set(named.values()) or {"tokenizer.json"}

@@ -1,9 +1,9 @@
 """Inspection of a model folder before anything is loaded from it.
 
 A folder in Hugging Face's layout (`config.json`, `model.safetensors` or its shards, tokenizer
-files) is untrusted. Everything that later loaders would believe is checked here first, with the
-standard library alone: where links lead, what the files are by their first bytes, what the config
-and the headers say, and whether the memory suffices. Refusing takes milliseconds and no memory.
+files) is untrusted. Everything that later loaders would believe is checked here first, without
+transformers: where links lead, what the files are by their first bytes, what the config and the
+headers say, and whether the memory suffices. Refusing takes milliseconds and no memory.
 
 A `config.json` must be data: it fetches, runs and replaces nothing. transformers has let it do all
 three (CVE-2026-4372: an attention implementation named in a config was downloaded and run, with
@@ -11,7 +11,6 @@ remote code forbidden). Here the keys that name code or other files are refused,
 model has are refused before a loop runs over them.
 """
 
-import os
 import re
 import stat
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from attnlab.pretrained.open.header import (
     how_to_convert,
     read_header,
     read_object,
+    require,
     walk,
 )
 
@@ -43,10 +43,10 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _OTHERS = (".h5", ".msgpack", ".onnx", ".npz", ".ot", ".tflite", ".mlmodel", ".keras")
 _NO_WEIGHTS = ("training_args", "optimizer", "scheduler", "rng_state", "scaler")
 _OF_TOKENIZERS = (".json", ".jinja", ".txt", ".model", ".spm", ".bpe", ".tiktoken", ".vocab")
-_SIDE_FILES = (
+_SIDE_FILES = {
     "generation_config.json", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "processor_config.json", "preprocessor_config.json",
-)  # fmt: skip
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,11 @@ def inspect_folder(path: Path, *, remote_code: bool = False) -> ModelFolder:
     said = read_object(path / CONFIG)
     config = clean_description(said, path / CONFIG, remote_code=remote_code)
     generation = None
-    for name in _SIDE_FILES:
-        if name in names:
-            content = read_object(path / name, MOST_SIDE_FILE)
-            _check_side_file(content, path / name, remote_code=remote_code)
-            generation = content if name == "generation_config.json" else generation
-    for name in sorted(names):
+    for name in _SIDE_FILES & names:
+        content = read_object(path / name, MOST_SIDE_FILE)
+        _check_side_file(content, path / name, remote_code=remote_code)
+        generation = content if name == "generation_config.json" else generation
+    for name in names:
         _check_size(path / name)
     weights, tensors = _weights(path, names)
     code = said.get("auto_map") or {}
@@ -105,41 +104,31 @@ def gguf_file(path: Path) -> Path | None:
     found = sorted(name for name in names if name.lower().endswith(".gguf"))
     if CONFIG in names or not found:
         return None
-    if len(found) > 1:
-        raise CouldNotRun(
-            f"{path} holds {len(found)} GGUF files; name one of them: {', '.join(found[:10])}."
-        )
+    words = f"holds {len(found)} GGUF files; name one of them: {_some(found)}."
+    require(len(found) == 1, path, words)
     return path / found[0]
 
 
 def check_memory(size: int, what: str) -> None:
     """Refuse what does not fit into the free memory, before any of it is allocated."""
     free = free_memory()
-    if free is not None and size > free:
-        raise CouldNotRun(
-            f"there is not enough memory: {what} take {size:,} bytes, and {free:,} are free."
-        )
+    words = f"take {size:,} bytes, and {free or 0:,} are free."
+    require(free is None or size <= free, "there is not enough memory:", f"{what} {words}")
 
 
 def _entries(path: Path) -> set[str]:
     """Return the names in a folder; refuse links that lead out of it, pipes and devices."""
-    root = _root(path)
+    root, templates = _root(path), path / "additional_chat_templates"
     names = set()
     try:
-        for folder in (path, path / "additional_chat_templates"):
-            if folder != path and not folder.is_dir():
-                continue
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    _check_entry(entry, root)
-                    if folder != path:
-                        _check_size(Path(entry.path))
-                    names |= {entry.name} if folder == path else set()
-                    if len(names) > MOST_ENTRIES:
-                        raise CouldNotRun(
-                            f"{path} holds more than {MOST_ENTRIES:,} files: it is no model's "
-                            "folder."
-                        )
+        for entry in path.iterdir():
+            _check_entry(entry, root)
+            names.add(entry.name)
+            words = f"holds more than {MOST_ENTRIES:,} files: it is no model's folder."
+            require(len(names) <= MOST_ENTRIES, path, words)
+        for entry in templates.iterdir() if templates.is_dir() else ():
+            _check_entry(entry, root)
+            _check_size(entry)
     except NotADirectoryError:
         raise CouldNotRun(
             f"{path} is a file; expected a model's folder, or a file that ends in .gguf."
@@ -151,9 +140,10 @@ def _entries(path: Path) -> set[str]:
 
 def _check_size(path: Path) -> None:
     """Refuse a file larger than any tokenizer's; which files it reads depends on its class."""
-    most = MOST_TEMPLATE if path.suffix == ".jinja" else MOST_TOKENIZER
-    if path.suffix in _OF_TOKENIZERS and path.stat().st_size > most:
-        raise CouldNotRun(f"{path} has {path.stat().st_size:,} bytes; at most {most:,} are read.")
+    if path.suffix in _OF_TOKENIZERS:
+        most = MOST_TEMPLATE if path.suffix == ".jinja" else MOST_TOKENIZER
+        size = path.stat().st_size
+        require(size <= most, path, f"has {size:,} bytes; at most {most:,} are read.")
 
 
 def _root(path: Path) -> Path:
@@ -163,34 +153,26 @@ def _root(path: Path) -> Path:
     return real.parent.parent if in_cache else real
 
 
-def _check_entry(entry: os.DirEntry[str], root: Path) -> None:
+def _check_entry(entry: Path, root: Path) -> None:
     if entry.is_symlink():
+        nowhere = "is a link that leads nowhere. Fetch the file again."
         try:
-            goal = Path(entry.path).resolve()
+            goal = entry.resolve()
         except (OSError, RuntimeError):
-            raise CouldNotRun(f"{entry.path} is a link that leads nowhere.") from None
-        if not goal.is_relative_to(root):
-            raise CouldNotRun(
-                f"{entry.path} is a link that leads out of the folder, to {goal}. Put the "
-                "file itself there."
-            )
-        if not goal.exists():
-            raise CouldNotRun(f"{entry.path} is a link that leads nowhere. Fetch the file again.")
-    if not stat.S_ISREG(entry.stat().st_mode) and not entry.is_dir():
-        raise CouldNotRun(f"{entry.path} is no plain file (a pipe, a socket or a device).")
+            raise CouldNotRun(f"{entry} {nowhere}") from None
+        words = f"is a link that leads out of the folder, to {goal}. Put the file itself there."
+        require(goal.is_relative_to(root), entry, words)
+        require(goal.exists(), entry, nowhere)
+    is_plain = stat.S_ISREG(entry.stat().st_mode) or entry.is_dir()
+    require(is_plain, entry, "is no plain file (a pipe, a socket or a device).")
 
 
 def _no_config(path: Path, names: set[str]) -> str:
-    if not names:
-        return f"{path} is empty; expected a model's folder, with {CONFIG} and {WEIGHTS}."
     if "adapter_config.json" in names:
-        return (
-            f"{path} holds an adapter, which is no model alone: merge it into its model, and open "
-            "that."
-        )
+        return f"{path} holds an adapter, no model alone: merge it into its model, and open that."
+    what = f"holds no {CONFIG}" if names else "is empty"
     return (
-        f"{path} holds no {CONFIG}; expected a model's folder, with {CONFIG} and {WEIGHTS}, or "
-        "one GGUF file."
+        f"{path} {what}; expected a model's folder, with {CONFIG} and {WEIGHTS}, or one GGUF file."
     )
 
 
@@ -199,95 +181,63 @@ def _check_side_file(content: JsonObject, path: Path, *, remote_code: bool) -> N
     if not remote_code:
         refuse_remote_code(content, path)
     for name, value in content.items():
-        if name.endswith("_file") and value is not None and not _is_plain_name(value):
-            raise CouldNotRun(
-                f"{path}: {ascii(name)[:60]} points at {ascii(value)[:80]}; a model's files "
-                "are named without a folder."
-            )
-        if type(value) is int and name.startswith(("max_", "num_")) and abs(value) > 2**53:
-            raise CouldNotRun(
-                f"{path}: {ascii(name)[:60]} is {f'{value:,}'[:40]}, which is out of range."
-            )
+        where = f"{path}: {ascii(name)[:60]}"
+        is_elsewhere = name.endswith("_file") and value is not None and not _is_plain_name(value)
+        words = f"points at {ascii(value)[:80]}; a model's files are named without a folder."
+        require(not is_elsewhere, where, words)
+        if type(value) is int and name.startswith(("max_", "num_")):
+            words = f"is {f'{value:,}'[:40]}, which is out of range."
+            require(abs(value) <= 2**53, where, words)
 
 
 def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, StoredTensor]]:
     if WEIGHTS in names:
         return (path / WEIGHTS,), read_header(path / WEIGHTS)
-    if INDEX in names:
-        return _shards(path, names)
-    raise CouldNotRun(_no_weights(path, names))
-
-
-def _shards(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, StoredTensor]]:
+    if INDEX not in names:
+        raise CouldNotRun(_no_weights(path, names))
     where = path / INDEX
     placed: Any = read_object(where, MOST_INDEX).get("weight_map")
-    is_map = isinstance(placed, dict) and bool(placed)
-    if not is_map or not all(isinstance(each, str) for each in placed.values()):
-        raise CouldNotRun(f"{where} must hold weight_map, which file each tensor is in.")
+    is_map = isinstance(placed, dict) and all(isinstance(each, str) for each in placed.values())
+    require(placed and is_map, where, "must hold weight_map, which file each tensor is in.")
     contents: dict[str, set[str]] = {}
     for tensor, shard in placed.items():
         contents.setdefault(shard, set()).add(tensor)
+    for shard in contents:
+        is_beside = _is_plain_name(shard) and shard.endswith(".safetensors")
+        words = "the shards of a model lie beside it and end in .safetensors."
+        require(is_beside, where, f"points at {ascii(shard)[:80]}; {words}")
     shards = sorted(contents)
-    _check_shards(path, shards, names)
-    if len(shards) > MOST_SHARDS or len(placed) > MOST_TENSORS_IN_ALL:
-        raise CouldNotRun(
-            f"{where} names {len(shards):,} shards and {len(placed):,} tensors; at most "
-            f"{MOST_SHARDS:,} and {MOST_TENSORS_IN_ALL:,} are read."
-        )
+    missing = [shard for shard in shards if shard not in names]
+    words = f"lacks {len(missing)} of {len(shards)} shards: {_some(missing)}. Fetch them."
+    require(not missing, path, words)
+    most = f"at most {MOST_SHARDS:,} and {MOST_TENSORS_IN_ALL:,} are read."
+    are_few = len(shards) <= MOST_SHARDS and len(placed) <= MOST_TENSORS_IN_ALL
+    require(are_few, where, f"names {len(shards):,} shards and {len(placed):,} tensors; {most}")
     tensors: dict[str, StoredTensor] = {}
     for shard in shards:
         held = read_header(path / shard)
-        odd = sorted(set(held) ^ contents[shard])
-        if odd:
-            raise CouldNotRun(
-                f"{path / shard} does not hold what {INDEX} says: {_some(odd)}. Fetch the "
-                "model again."
-            )
+        odd = sorted(held.keys() ^ contents[shard])
+        words = f"does not hold what {INDEX} says: {_some(odd)}. Fetch the model again."
+        require(not odd, path / shard, words)
         tensors |= held
     return tuple(path / shard for shard in shards), tensors
 
 
-def _check_shards(path: Path, shards: list[str], names: set[str]) -> None:
-    for shard in shards:
-        if not _is_plain_name(shard) or not shard.endswith(".safetensors"):
-            raise CouldNotRun(
-                f"{path / INDEX} points at {ascii(shard)[:80]}; the shards of a model lie beside "
-                "it and end in .safetensors."
-            )
-    missing = [shard for shard in shards if shard not in names]
-    if missing:
-        raise CouldNotRun(
-            f"{path} lacks {len(missing)} of {len(shards)} shards: {_some(missing)}. Fetch them."
-        )
-
-
 def _no_weights(path: Path, names: set[str]) -> str:
-    stray = sorted(name for name in names if name.endswith(".safetensors"))
+    kinds = (".safetensors",), _PICKLES, _OTHERS
+    stray, pickles, others = (sorted(n for n in names if n.endswith(kind)) for kind in kinds)
+    pickles = [name for name in pickles if not name.startswith(_NO_WEIGHTS)]
     if stray:
-        return (
-            f"{path} holds neither {WEIGHTS} nor {INDEX}, but {_some(stray)}: rename it if it is "
-            "the whole model."
-        )
-    pickles = sorted(
-        name for name in names if name.endswith(_PICKLES) and not name.startswith(_NO_WEIGHTS)
-    )
-    if len(pickles) == 1:
-        return (
-            f"{path} keeps its weights in {_some(pickles)} alone: Python's pickle. "
-            f"{how_to_convert(path / pickles[0])}"
-        )
+        words = f"but {_some(stray)}: rename it if it is the whole model."
+        return f"{path} holds neither {WEIGHTS} nor {INDEX}, {words}"
     if pickles:
-        return (
-            f"{path} keeps its weights in {_some(pickles)} alone: Python's pickle, which can run "
-            "a program that was hidden in it. Have them converted to safetensors where they "
-            "were made."
-        )
-    others = sorted(name for name in names if name.endswith(_OTHERS))
+        advice = "Have them converted to safetensors where they were made."
+        if len(pickles) == 1:
+            advice = how_to_convert(path / pickles[0])
+        return f"{path} keeps its weights in {_some(pickles)} alone: Python's pickle. {advice}"
     if others:
-        return (
-            f"{path} keeps its weights in {_some(others)} alone; expected {WEIGHTS}: convert it "
-            "where it was made."
-        )
+        words = f"expected {WEIGHTS}: convert it where it was made."
+        return f"{path} keeps its weights in {_some(others)} alone; {words}"
     return f"{path} holds no weights; expected {WEIGHTS}, or {INDEX} and its shards."
 
 
@@ -325,7 +275,7 @@ _BUILT_IN = (
 _FETCHING = (
     "kernel_config", "fusion_config", "transformers_weights", "distributed_config", "use_kernels",
 )  # fmt: skip
-_DTYPES = (None, "auto", "float64", "float32", "float16", "bfloat16")
+_DTYPES = ("auto", "float64", "float32", "float16", "bfloat16")
 
 
 def clean_description(config: JsonObject, path: Path, *, remote_code: bool = False) -> JsonObject:
@@ -335,34 +285,41 @@ def clean_description(config: JsonObject, path: Path, *, remote_code: bool = Fal
         CouldNotRun: it is no model's config, quantized, names code or files, or holds impossible
             numbers.
     """
-    if {"experiment", "settings"} <= set(config) or isinstance(config.get("model"), dict):
-        raise CouldNotRun(
-            f"{path.parent} was written by attnlab itself: open it with attnlab.load or "
-            "attnlab.open."
-        )
-    if config.get("model_type") is None and not config.get("architectures"):
-        raise CouldNotRun(
-            f"{path} names neither model_type nor architectures: it describes no model of "
-            'transformers. If it is one, add its type, such as "model_type": "llama".'
-        )
-    _texts(config, path)
+    is_ours = {"experiment", "settings"} <= set(config) or isinstance(config.get("model"), dict)
+    words = "was written by attnlab itself: open it with attnlab.load or attnlab.open."
+    require(not is_ours, path.parent, words)
+    model_type, heads = config.get("model_type"), config.get("architectures")
+    words = (
+        "names neither model_type nor architectures: it describes no model of transformers. If it "
+        'is one, add its type, such as "model_type": "llama".'
+    )
+    require(model_type is not None or heads, path, words)
+    is_name = isinstance(model_type, str) and re.fullmatch(r"[\w.-]{1,80}", model_type)
+    words = f"model_type must be a name; got {ascii(model_type)[:80]}."
+    require(model_type is None or is_name, f"{path}:", words)
+    are_names = isinstance(heads, list) and all(map(_is_class_name, heads))
+    words = f"architectures must be a list of class names; got {ascii(heads)[:80]}."
+    require(heads is None or are_names, f"{path}:", words)
     if not remote_code:
         refuse_remote_code(config, path)
     for place, value in walk(config):
-        _check(place, value, path)
+        _check(place[-1] if place else "", value, f"{path}: {'.'.join(place)[:80]}")
     check_numbers(config, path)
     kept: JsonObject = _without(config)
     return kept
 
 
+def _is_class_name(value: Any) -> bool:
+    return isinstance(value, str) and value.isidentifier()
+
+
 def refuse_remote_code(config: JsonObject, path: Path) -> None:
     """Refuse a JSON file that names Python code to run when the model is opened."""
     for place, value in walk(config):
-        if place and place[-1] == "auto_map" and value:
-            raise CouldNotRun(
-                f"{path} asks for Python code of its own to be run (auto_map: "
-                f"{ascii(value)[:80]}). Read that code; if you trust it, say remote_code=True."
-            )
+        if place[-1:] == ("auto_map",):
+            words = f"asks for Python code of its own to be run (auto_map: {ascii(value)[:80]})."
+            advice = "Read that code; if you trust it, say remote_code=True."
+            require(not value, path, f"{words} {advice}")
 
 
 def check_numbers(said: JsonObject, path: Path) -> None:
@@ -370,16 +327,12 @@ def check_numbers(said: JsonObject, path: Path) -> None:
     for place, value in walk(said):
         if type(value) is not int:
             continue
-        where = f"{path}: {'.'.join(place)[:80]}"
-        most = _most(place)
-        if abs(value) > most:
-            is_short = abs(value) < 2**64
-            came = f"{value:,}" if is_short else f"a number of {len(str(value))} digits"
-            raise CouldNotRun(
-                f"{where} is {came}; no model has more than {most:,}. It is damaged, or a trap."
-            )
-        if value < 0 and _COUNTS.search(place[-1]):
-            raise CouldNotRun(f"{where} is {value}; expected a number of at least 0.")
+        where, most = f"{path}: {'.'.join(place)[:80]}", _most(place)
+        came = f"a number of {len(str(value))} digits" if abs(value) >= 2**64 else f"{value:,}"
+        words = f"is {came}; no model has more than {most:,}. It is damaged, or a trap."
+        require(abs(value) <= most, where, words)
+        is_count = _COUNTS.search(place[-1])
+        require(value >= 0 or not is_count, where, f"is {value}; expected a number of at least 0.")
 
 
 def _most(place: JsonPath) -> int:
@@ -390,53 +343,23 @@ def _most(place: JsonPath) -> int:
     return next((most for words, most in _MOST if re.search(words, key)), MOST_NUMBER)
 
 
-def _texts(config: JsonObject, path: Path) -> None:
-    model_type, heads = config.get("model_type"), config.get("architectures")
-    is_name = isinstance(model_type, str) and re.fullmatch(r"[\w.-]{1,80}", model_type)
-    if model_type is not None and not is_name:
-        raise CouldNotRun(f"{path}: model_type must be a name; got {ascii(model_type)[:80]}.")
-    if heads is None:
-        return
-    if not isinstance(heads, list) or not all(
-        isinstance(each, str) and each.isidentifier() for each in heads
-    ):
-        raise CouldNotRun(
-            f"{path}: architectures must be a list of class names; got {ascii(heads)[:80]}."
-        )
-
-
-def _check(place: JsonPath, value: Any, path: Path) -> None:
-    key = place[-1] if place else ""
-    where = f"{path}: {'.'.join(place)[:80]}"
-    if key.startswith(("quantization_config", "compression_config")) and value:
+def _check(key: str, value: Any, where: str) -> None:
+    if key.startswith(("quantization_config", "compression_config")):
         method = value.get("quant_method") if isinstance(value, dict) else value
-        raise CouldNotRun(
-            f"{where} says that the weights are quantised ({ascii(method)[:40]}) in the form of "
-            "another library. Take the model's unquantised form, or its GGUF file."
-        )
+        words = f"says that the weights are quantised ({ascii(method)[:40]}) for another library."
+        require(not value, where, f"{words} Take the model's unquantised form, or its GGUF file.")
     if any(word in key for word in _IMPLEMENTATIONS):
-        words = value.values() if isinstance(value, dict) else [value]
-        if not all(map(_is_built_in, words)):
-            raise CouldNotRun(
-                f"{where} names code to compute with ({ascii(value)[:60]}), which might be "
-                "fetched and run. Remove the key; how attention is computed is chosen here."
-            )
-    if key in _FETCHING and value:
-        raise CouldNotRun(
-            f"{where} points at code or files of its own ({ascii(value)[:60]}). Remove the key."
-        )
-    if key == "return_dict" and value is False:
-        raise CouldNotRun(
-            f"{where} is false, which leaves the model's outputs without names. Remove the key."
-        )
-    if key in ("dtype", "torch_dtype") and not isinstance(value, dict):
-        _check_dtype(value, where)
-
-
-def _check_dtype(value: Any, where: str) -> None:
-    if not isinstance(value, str | None) or value not in _DTYPES:
-        known = ", ".join(each for each in _DTYPES if each)
-        raise CouldNotRun(f"{where} is {ascii(value)[:40]}; known: {known}.")
+        chosen = value.values() if isinstance(value, dict) else [value]
+        words = f"names code to compute with ({ascii(value)[:60]}), which might be fetched and run."
+        require(all(map(_is_built_in, chosen)), where, f"{words} Remove the key.")
+    if key in _FETCHING:
+        words = f"points at code or files of its own ({ascii(value)[:60]}). Remove the key."
+        require(not value, where, words)
+    if key == "return_dict":
+        words = "is false, which leaves the model's outputs without names. Remove the key."
+        require(value is not False, where, words)
+    if key in ("dtype", "torch_dtype") and value is not None and not isinstance(value, dict):
+        require(value in _DTYPES, where, f"is {ascii(value)[:40]}; known: {', '.join(_DTYPES)}.")
 
 
 def _is_built_in(word: Any) -> bool:

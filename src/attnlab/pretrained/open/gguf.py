@@ -16,25 +16,30 @@ import logging
 import math
 import os
 import shutil
-import stat
 import struct
 import tempfile
 import time
 from contextlib import redirect_stderr
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
 
 from attnlab.core.store import CouldNotWrite, check_room, explained, locked, write_json, writer_of
 from attnlab.errors import CouldNotRun, did_you_mean
+from attnlab.pretrained.open import header
 from attnlab.pretrained.open.build import (
     Differences,
     bounded_modules,
     errors_explained,
     import_transformers,
+    needed,
     quiet,
 )
 from attnlab.pretrained.open.folder import check_memory, check_numbers, inspect_folder
-from attnlab.pretrained.open.header import MOST_DIMENSIONS, MOST_NAME, MOST_TENSORS, JsonObject
+from attnlab.pretrained.open.header import JsonObject, plain_file, require
 
 MOST_HEADER = 32 * 2**20  # bytes; it includes the vocabulary, some MiB
 MOST_FACTS = 2_000
@@ -44,7 +49,8 @@ _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=
 _TEXT, _LIST = 8, 9
 
 
-class GgufHeader(NamedTuple):
+@dataclass(frozen=True)
+class GgufHeader:
     """The header of a GGUF file: numbers and short texts by name, how many tensors and weights."""
 
     facts: JsonObject
@@ -58,126 +64,89 @@ def read_gguf_header(path: Path) -> GgufHeader:
     Raises:
         CouldNotRun: not a GGUF file, another version, cut off, or an offset beyond its end.
     """
-    try:
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            raise CouldNotRun(f"{path} is no plain file.")
-        with open(path, "rb") as file:
-            return _HeaderReader(file, path, found.st_size).whole()
-    except OSError as error:
-        raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
+    with plain_file(path) as (file, size):
+        return _HeaderReader(file.read(min(size, MOST_HEADER)), path, size).whole()
 
 
 class _HeaderReader:
     """Reads the header once, never beyond the end of the file."""
 
-    def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
-        self.path, self.size, self.at, self.longest_list = path, size, 0, 0
-        self.content = file.read(min(size, MOST_HEADER))
+    def __init__(self, content: bytes, path: Path, size: int) -> None:
+        self.content, self.path, self.size = content, path, size
+        self.at = self.longest_list = 0
 
     def whole(self) -> GgufHeader:
-        magic = self.content[:4]
-        if magic != b"GGUF":
-            advice = ""
-            if magic == b"vers":
-                advice = " It is the pointer that git-lfs leaves: run `git lfs pull`."
-            raise CouldNotRun(f"{self.path} is no GGUF file: it begins with {magic!r}.{advice}")
+        magic, advice = self.content[:4], ""
+        if magic == b"vers":
+            advice = " It is the pointer that git-lfs leaves: run `git lfs pull`."
+        require(magic == b"GGUF", self.path, f"is no GGUF file: it begins with {magic!r}.{advice}")
         self.at = 4
         version = self.number("I")
-        if version not in (2, 3):
-            raise CouldNotRun(
-                f"{self.path} is GGUF of version {version:,}; 2 and 3 are read (lowest byte first)."
-            )
+        known = "2 and 3 are read (lowest byte first)."
+        require(version in (2, 3), self.path, f"is GGUF of version {version:,}; {known}")
         num_tensors, num_facts = self.number("Q"), self.number("Q")
-        if not 0 < num_tensors <= MOST_TENSORS or num_facts > MOST_FACTS:
-            raise CouldNotRun(
-                f"{self.path} announces {num_tensors:,} tensors and {num_facts:,} facts; "
-                f"at most {MOST_TENSORS:,} and {MOST_FACTS:,} are read."
-            )
+        are_few = 0 < num_tensors <= header.MOST_TENSORS and num_facts <= MOST_FACTS
+        most = f"at most {header.MOST_TENSORS:,} and {MOST_FACTS:,} are read."
+        words = f"announces {num_tensors:,} tensors and {num_facts:,} facts; {most}"
+        require(are_few, self.path, words)
         facts: JsonObject = {}
         for _ in range(num_facts):
-            name, value = self.text(MOST_NAME), self.value(self.number("I"))
-            if name in facts:
-                raise CouldNotRun(f"{self.path}: the fact {name!a} appears twice.")
+            name, value = self.text(header.MOST_NAME), self.value(self.number("I"))
+            require(name not in facts, self.path, f"has the fact {name!a} twice.")
             facts[name] = value
         num_numbers, longest = self.tensors(num_tensors, facts)
         # A vocabulary has a row of the weights for each token.
-        if self.longest_list > _ITEMS + _ITEMS_PER_ROW * longest:
-            raise CouldNotRun(
-                f"{self.path} holds a list of {self.longest_list:,} items, far more than its "
-                f"weights have rows ({longest:,}). It is damaged, or a trap."
-            )
+        words = (
+            f"holds a list of {self.longest_list:,} items, far more than its weights have rows "
+            f"({longest:,}). It is damaged, or a trap."
+        )
+        require(self.longest_list <= _ITEMS + _ITEMS_PER_ROW * longest, self.path, words)
         return GgufHeader(facts, num_tensors, num_numbers)
 
     def tensors(self, count: int, facts: JsonObject) -> tuple[int, int]:
         """Check all tensors; return how many numbers they hold, and the longest side of any."""
-        try:
+        with needed("gguf", _WHAT):
             from gguf.constants import GGML_QUANT_SIZES  # numbers in a block, and its bytes
-        except ImportError as error:
-            raise CouldNotRun(
-                f"opening a GGUF file needs gguf ({error}): pip install 'attnlab[hf]'."
-            ) from None
         sizes = {int(kind): block for kind, block in GGML_QUANT_SIZES.items()}
         names: set[str] = set()
         places, num_numbers, longest = [], 0, 0
         for _ in range(count):
-            name = self.text(MOST_NAME)
-            num_dimensions = self.number("I")
+            name, num_dimensions = self.text(header.MOST_NAME), self.number("I")
+            where = f"{self.path}: {name[:60]!a}"
             is_name = name not in names and name.isprintable() and ".." not in name
-            if num_dimensions > MOST_DIMENSIONS or not is_name:
-                raise CouldNotRun(
-                    f"{self.path}: {ascii(name)[:60]} is no tensor that can be read (name or "
-                    "dimensions)."
-                )
+            is_sound = is_name and num_dimensions <= header.MOST_DIMENSIONS
+            require(is_sound, where, "is no tensor that can be read (name or dimensions).")
             names.add(name)
             shape = [self.number("Q") for _ in range(num_dimensions)]
             kind, offset = self.number("I"), self.number("Q")
-            if kind not in sizes or 0 in shape:
-                raise CouldNotRun(
-                    f"{self.path}: {name} has shape {shape} and numbers of kind {kind}, which "
-                    "is not known."
-                )
-            numbers = math.prod(shape)
-            block, size = sizes[kind]
-            if numbers % block:
-                raise CouldNotRun(
-                    f"{self.path}: {name} has {numbers:,} numbers, no multiple of its blocks "
-                    f"of {block}."
-                )
-            places.append((offset, offset + numbers // block * size, name))
+            words = f"has shape {shape} and numbers of kind {kind}, which is not known."
+            require(kind in sizes and 0 not in shape, where, words)
+            numbers, (block, size) = math.prod(shape), sizes[kind]
+            words = f"has {numbers:,} numbers, no multiple of its blocks of {block}."
+            require(numbers % block == 0, where, words)
+            places.append((offset, offset + numbers // block * size, where))
             num_numbers += numbers
             longest = max(longest, *shape, 0)
-        self.check_places(sorted(places), facts.get("general.alignment", 32))
-        return num_numbers, longest
-
-    def check_places(self, places: list[tuple[int, int, str]], alignment: Any) -> None:
-        """Refuse tensors that overlap or lie beyond the end of the file."""
-        if type(alignment) is not int or not 0 < alignment <= 2**16:
-            raise CouldNotRun(
-                f"{self.path}: an alignment of {ascii(alignment)[:40]} is not possible."
-            )
+        alignment = facts.get("general.alignment", 32)
+        is_possible = type(alignment) is int and 0 < alignment <= 2**16
+        require(is_possible, self.path, f"has an impossible alignment, {ascii(alignment)[:40]}.")
         room, end = self.size - (self.at + alignment - 1) // alignment * alignment, 0
-        for begin, after, name in places:
-            if begin < end or after > room:
-                raise CouldNotRun(
-                    f"{self.path}: {name} takes bytes {begin:,} to {after:,} of {max(room, 0):,}, "
-                    f"and {end:,} are taken already: the file is cut off or damaged. Fetch it "
-                    "again."
-                )
+        for begin, after, where in sorted(places):
+            words = f"takes bytes {begin:,} to {after:,} of {max(room, 0):,}, {end:,} are taken"
+            is_apart = end <= begin and after <= room
+            require(is_apart, where, f"{words}: the file is cut off or damaged. Fetch it again.")
             end = after
+        return num_numbers, longest
 
     def value(self, kind: int) -> Any:
         if kind in _NUMBERS:
             return self.number(_NUMBERS[kind])
         if kind == _TEXT:
             return self.text(2**20)
-        if kind != _LIST:
-            raise CouldNotRun(f"{self.path}: a fact of kind {kind:,} is not known.")
+        require(kind == _LIST, self.path, f"has a fact of kind {kind:,}, which is not known.")
         inner, count = self.number("I"), self.number("Q")
-        if count > MOST_ITEMS or (inner not in _NUMBERS and inner != _TEXT):
-            raise CouldNotRun(
-                f"{self.path}: a list of {count:,} values of kind {inner:,} is not read."
-            )
+        is_read = count <= MOST_ITEMS and (inner in _NUMBERS or inner == _TEXT)
+        require(is_read, self.path, f"has {count:,} values of kind {inner:,}: that is not read.")
         self.longest_list = max(self.longest_list, count)
         if inner in _NUMBERS:
             self.skip(count * struct.calcsize("<" + _NUMBERS[inner]))
@@ -193,21 +162,17 @@ class _HeaderReader:
 
     def text(self, most: int) -> str:
         length = self.number("Q")
-        if length > most:
-            raise CouldNotRun(
-                f"{self.path}: a text of {length:,} bytes, where at most {most:,} are read."
-            )
+        require(length <= most, self.path, f"has a text of {length:,} bytes; at most {most:,}.")
         self.skip(length)
         return self.content[self.at - length : self.at].decode(errors="replace")
 
     def skip(self, count: int) -> None:
-        if count > len(self.content) - self.at:
-            raise CouldNotRun(
-                f"{self.path} is cut off or damaged: its header states more bytes than there are."
-            )
+        is_there = count <= len(self.content) - self.at
+        require(is_there, self.path, "is cut off or damaged: its header ends before its end.")
         self.at += count
 
 
+_WHAT = "opening a GGUF file"
 _FORM = "1"  # version of the cached form, part of the folder's name
 _LOG = logging.getLogger(__name__)
 _YOUNG = 60.0  # seconds in which another process may be about to write into a new folder
@@ -231,9 +196,15 @@ def convert_gguf(file: Path) -> Path:
     check_memory(4 * stated.num_numbers, f"the weights in {file}, converted,")
     with open(file, "rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    goal = gguf_cache() / f"{digest[:32]}-{_FORM}-{_version_of_transformers()}"
+    try:  # without the import, which would take longer than all the rest
+        version = importlib.metadata.version("transformers")
+    except importlib.metadata.PackageNotFoundError:
+        version = str(import_transformers(_WHAT).__version__)
+    goal = gguf_cache() / f"{digest[:32]}-{_FORM}-{version}"
     if not _is_sound(goal):
-        _check_libraries()
+        import_transformers(_WHAT)
+        with needed("accelerate", _WHAT):
+            import accelerate  # noqa: F401  transformers requires it
         _check_family(stated.facts, file)
         try:
             _convert(file, goal, stated)
@@ -246,36 +217,15 @@ def convert_gguf(file: Path) -> Path:
     return goal
 
 
-def _version_of_transformers() -> str:
-    """Return the version without the import, which would take longer than all the rest."""
-    try:
-        return importlib.metadata.version("transformers")
-    except importlib.metadata.PackageNotFoundError:
-        return str(import_transformers("opening a GGUF file").__version__)
-
-
-def _check_libraries() -> None:
-    import_transformers("opening a GGUF file")
-    try:
-        import accelerate  # noqa: F401  transformers requires it
-    except ImportError as error:
-        raise CouldNotRun(
-            f"opening a GGUF file needs accelerate ({error}): pip install 'attnlab[hf]'."
-        ) from None
-
-
 def _check_family(facts: JsonObject, file: Path) -> None:
     """Refuse a family that transformers cannot read from GGUF."""
     from transformers.integrations.gguf import GGUF_CONFIG_ARCHS
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
-    family = facts.get("general.architecture")
+    family = str(facts.get("general.architecture"))
     known = {*GGUF_CONFIG_ARCHS, *GGUF_SUPPORTED_ARCHITECTURES}
-    if not isinstance(family, str) or family not in known:
-        raise CouldNotRun(
-            f"{file} is of the family {ascii(family)[:60]}, which transformers cannot read from "
-            f"GGUF; {did_you_mean(str(family), known)}."
-        )
+    words = f"is of the family {ascii(family)[:60]}, which transformers cannot read from GGUF; "
+    require(family in known, file, f"{words}{did_you_mean(family, known)}.")
 
 
 def _is_sound(folder: Path) -> bool:
@@ -299,11 +249,8 @@ def _convert(file: Path, goal: Path, stated: GgufHeader) -> None:
         # In a folder of its own, where no other file can be taken for one of the model's.
         with locked(part), tempfile.TemporaryDirectory(prefix="attnlab-gguf-") as alone:
             (Path(alone) / "model.gguf").symlink_to(file.resolve())
-            _LOG.info(
-                "%s is converted, which takes a while and is done once; cached in %s",
-                file.name,
-                goal.parent,
-            )
+            words = "%s is converted, which takes a while and is done once; cached in %s"
+            _LOG.info(words, file.name, goal.parent)
             with quiet(), redirect_stderr(io.StringIO()), errors_explained(str(file)):
                 _save_converted(alone, "model.gguf", part, stated)
         with explained(goal):
@@ -333,35 +280,20 @@ def _put_in_place(part: Path, goal: Path) -> None:
         os.replace(part, goal)
 
 
-def _check_description(auto: Any, config: Any, stated: GgufHeader, name: str) -> None:
-    """Refuse a config that asks for more weights than the file holds: they would be random."""
-    import torch
-
-    with bounded_modules(stated.num_tensors, name), torch.device("meta"):
-        sketch = auto.from_config(config)
-    takes = sum(each.numel() for each in sketch.parameters())
-    if takes > 2 * stated.num_numbers:  # a matrix that is used twice may be stored once
-        raise CouldNotRun(
-            f"the config in the GGUF file asks for {takes:,} numbers, and it holds "
-            f"{stated.num_numbers:,}. It is damaged, or a trap."
-        )
-
-
 def _save_converted(folder: str, name: str, goal: Path, stated: GgufHeader) -> None:
-    import torch
-    from safetensors.torch import save_file
-
-    transformers = import_transformers("opening a GGUF file")
-    asking: JsonObject = {
-        "gguf_file": name,
-        "local_files_only": True,
-        "trust_remote_code": False,
-    }
+    transformers = import_transformers(_WHAT)
+    asking: JsonObject = {"gguf_file": name, "local_files_only": True, "trust_remote_code": False}
     config = transformers.AutoConfig.from_pretrained(folder, **asking)
     decoders = transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     is_decoder = config.model_type in decoders
     auto = transformers.AutoModelForCausalLM if is_decoder else transformers.AutoModel
-    _check_description(auto, config, stated, config.model_type)
+    with bounded_modules(stated.num_tensors, config.model_type), torch.device("meta"):
+        sketch = auto.from_config(config)
+    takes = sum(each.numel() for each in sketch.parameters())
+    # Other weights would be random; a matrix that is used twice may be stored once.
+    words = f"asks for {takes:,} numbers, and it holds {stated.num_numbers:,}."
+    is_backed = takes <= 2 * stated.num_numbers
+    require(is_backed, "the config in the GGUF file", f"{words} It is damaged, or a trap.")
     # dequantize: quantized blocks would be computed by a kernel that is fetched from the hub
     model, said = auto.from_pretrained(
         folder,
@@ -372,17 +304,9 @@ def _save_converted(folder: str, name: str, goal: Path, stated: GgufHeader) -> N
         quantization_config=transformers.GgufConfig(gguf_file=name, dequantize=True),
         **asking,
     )
-    if said["missing_keys"] or said["mismatched_keys"]:
-        other = sorted(
-            f"{name} {tuple(has)}, expected {tuple(wants)}"
-            for name, has, wants in said["mismatched_keys"]
-        )
-        raise CouldNotRun(
-            f"the weights in the GGUF file are not those of its {type(model).__name__}: "
-            f"{Differences(sorted(said['missing_keys']), [], other).in_words()}."
-        )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **asking)
-    tokenizer.save_pretrained(goal)
+    found = Differences.of({**said, "unexpected_keys": ()})
+    found.require_none("the GGUF file", type(model).__name__)
+    transformers.AutoTokenizer.from_pretrained(folder, **asking).save_pretrained(goal)
     tied = set(model.all_tied_weights_keys)
     state = model.state_dict()
     tensors = {key: value.contiguous() for key, value in state.items() if key not in tied}

@@ -5,8 +5,8 @@ Python's own reader accepts NaN, a key twice and half a surrogate pair; here eac
 names the file.
 
 The format (https://github.com/huggingface/safetensors): 8 bytes for the length of the header, the
-header as JSON, and the numbers, tensor after tensor without a gap. Files of other formats are
-recognized by their first bytes and refused.
+header as JSON, and the numbers, tensor after tensor without a gap, which the library checks. Files
+of other formats are recognized by their first bytes and refused.
 """
 
 import json
@@ -15,9 +15,12 @@ import os
 import shlex
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import torch
 
 from attnlab.errors import CouldNotRun
 
@@ -32,6 +35,24 @@ JsonPath = tuple[str, ...]
 """The keys that lead to a value in a JSON file, from the outside in."""
 
 
+def require(holds: object, where: object, words: str) -> None:
+    """Refuse a file, or something in it, with a sentence unless something holds."""
+    if not holds:
+        raise CouldNotRun(f"{where} {words}")
+
+
+@contextmanager
+def plain_file(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """Open a file and yield it with its size; a pipe or a device is never opened."""
+    try:
+        found = os.stat(path)
+        require(stat.S_ISREG(found.st_mode), path, "is no plain file.")
+        with open(path, "rb") as file:
+            yield file, found.st_size
+    except OSError as error:
+        raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
+
+
 def read_object(path: Path, most: int = MOST_BYTES) -> JsonObject:
     """Read a file that must hold one JSON object.
 
@@ -39,44 +60,37 @@ def read_object(path: Path, most: int = MOST_BYTES) -> JsonObject:
         CouldNotRun: the file is too large, too deep, not UTF-8, no object, or holds a key twice,
             NaN, infinity or half a surrogate pair.
     """
-    return parse_object(read_bytes(path, most), str(path))
-
-
-def read_bytes(path: Path, most: int) -> bytes:
-    """Read a plain file of at most `most` bytes; a pipe or a device is never opened."""
-    try:
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            raise CouldNotRun(f"{path} is no plain file.")
-        if found.st_size > most:
-            raise CouldNotRun(f"{path} has {found.st_size:,} bytes; at most {most:,} are read.")
-        with open(path, "rb") as file:
-            return file.read(most)
-    except OSError as error:
-        raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
+    with plain_file(path) as (file, size):
+        require(size <= most, path, f"has {size:,} bytes; at most {most:,} are read.")
+        content = file.read(most)
+    return parse_object(content, str(path))
 
 
 def parse_object(content: bytes, where: str) -> JsonObject:
     """Parse the bytes of one JSON object, strictly; `where` is named in errors."""
-    if content.count(b",") + content.count(b"[") + content.count(b"{") > MOST_VALUES:
-        raise CouldNotRun(f"{where} holds more than {MOST_VALUES:,} values.")
+    count = content.count(b",") + content.count(b"[") + content.count(b"{")
+    require(count <= MOST_VALUES, where, f"holds more than {MOST_VALUES:,} values.")
+    hooks: Any = {
+        "object_pairs_hook": _unique, "parse_float": _finite, "parse_constant": _no_constant
+    }  # fmt: skip
     try:
-        value = json.loads(
-            content.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
-        )
+        value = json.loads(content.decode("utf-8"), **hooks)
+        depth = max(len(place) for place, _ in walk(value))
+        if b"\\u" in content and depth <= MOST_DEPTH:
+            json.dumps(value, ensure_ascii=False).encode()
     except _Unclean as error:
         raise CouldNotRun(f"{where} is not clean JSON: {error}") from None
+    except UnicodeEncodeError:
+        raise CouldNotRun(f"{where} is not clean JSON: it holds half a surrogate pair.") from None
     except RecursionError:
-        raise CouldNotRun(f"{where} is nested more than {MOST_DEPTH} deep.") from None
+        depth = MOST_DEPTH + 1
     except ValueError as error:
         raise CouldNotRun(f"{where} is not JSON: {str(error)[:200]}.") from None
-    if not isinstance(value, dict):
-        raise CouldNotRun(
-            f"{where} must hold an object, {{...}}; it holds a {type(value).__name__}."
-        )
-    for place, each in walk(value):
-        _check(place, each, where)
-    return value
+    require(depth <= MOST_DEPTH, where, f"is nested more than {MOST_DEPTH} deep.")
+    kind = type(value).__name__
+    require(isinstance(value, dict), where, f"must hold an object, {{...}}; it holds a {kind}.")
+    found: JsonObject = value
+    return found
 
 
 def walk(value: Any) -> Iterator[tuple[JsonPath, Any]]:
@@ -91,31 +105,23 @@ def walk(value: Any) -> Iterator[tuple[JsonPath, Any]]:
             waiting += [((*place, str(number)), inner) for number, inner in enumerate(each)]
 
 
-def _check(place: JsonPath, value: Any, where: str) -> None:
-    if len(place) > MOST_DEPTH:
-        raise CouldNotRun(f"{where} is nested more than {MOST_DEPTH} deep.")
-    for text in (value, place[-1] if place else ""):
-        if not isinstance(text, str) or text.isascii():
-            continue
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise CouldNotRun(f"{where} is not clean JSON: it holds half a surrogate pair.")
-    if isinstance(value, float) and abs(value) == float("inf"):
-        raise CouldNotRun(
-            f"{where} is not clean JSON: {'.'.join(place)} is too large for a number."
-        )
-
-
 class _Unclean(Exception):
     """JSON that the standard library would accept."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _Unclean(f"the key {twice[:60]!r} appears twice.")
+    result: JsonObject = {}
+    for name, value in pairs:
+        if name in result:
+            raise _Unclean(f"the key {name[:60]!a} appears twice.")
+        result[name] = value
     return result
+
+
+def _finite(text: str) -> float:
+    if math.isinf(float(text)):
+        raise _Unclean(f"{text[:40]} is too large for a number.")
+    return float(text)
 
 
 def _no_constant(text: str) -> Any:
@@ -127,19 +133,24 @@ MOST_TENSORS = 10_000
 MOST_DIMENSIONS = 8
 MOST_NAME = 256
 
-_SIZES = {
-    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1,
-    "BOOL": 1,
+_NUMBERS = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
+    "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One tensor of a file: its shape, its dtype as the file names it ("F32"), its bytes."""
+    """What a file says of a tensor."""
 
     shape: tuple[int, ...]
-    dtype: str
-    size: int
+    dtype: torch.dtype
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
@@ -150,54 +161,71 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             a rule of the format or a limit: 16 MiB, 10,000 tensors, 8 dimensions, names of 256
             printable letters.
     """
-    try:
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            raise CouldNotRun(f"{path} is no plain file.")
-        with open(path, "rb") as file:
-            start = file.read(16)
-            other = wrong_kind(start)
-            if other:
-                more = f" {how_to_convert(path)}" if "pickle" in other else ""
-                raise CouldNotRun(f"{path} is no safetensors file but {other}.{more}")
-            length = int.from_bytes(start[:8], "little")
-            if len(start) < 16 or length > found.st_size - 8:
-                raise CouldNotRun(
-                    f"{path} is cut off or no safetensors file: it has {found.st_size:,} bytes, "
-                    f"and its header alone would take {length:,}. Fetch it again."
-                )
-            if length > MOST_HEADER:
-                raise CouldNotRun(
-                    f"{path}: its header takes {length:,} bytes; at most {MOST_HEADER:,} are read."
-                )
-            content = start[8:][:length] + file.read(max(0, length - 8))
-    except OSError as error:
-        raise CouldNotRun(f"could not read {path}: {error.strerror or error}.") from None
+    from safetensors import SafetensorError, safe_open
+
+    with plain_file(path) as (file, size):
+        start = file.read(16)
+        other = wrong_kind(start) or ""
+        more = f" {how_to_convert(path)}" if "pickle" in other else ""
+        require(not other, path, f"is no safetensors file but {other}.{more}")
+        length = int.from_bytes(start[:8], "little")
+        is_whole = len(start) == 16 and length <= size - 8
+        require(is_whole, path, f"is cut off: it has {size:,} bytes, its header {length:,}.")
+        most = f"at most {MOST_HEADER:,} are read."
+        require(length <= MOST_HEADER, path, f"has a header of {length:,} bytes; {most}")
+        content = start[8:][:length] + file.read(max(0, length - 8))
     header = parse_object(content, f"the header of {path}")
-    return _tensors(header, path, found.st_size - 8 - length)
+    header.pop("__metadata__", None)
+    most = f"at most {MOST_TENSORS:,} are read."
+    require(header, path, "holds no tensor.")
+    require(len(header) <= MOST_TENSORS, path, f"holds {len(header):,} tensors; {most}")
+    for name, entry in header.items():
+        where = f"{path}: {name[:60]!a}"
+        is_name = 0 < len(name) <= MOST_NAME and name.isprintable() and ".." not in name
+        require(is_name, where, f"is no name for a tensor (at most {MOST_NAME} printable letters).")
+        is_described = isinstance(entry, dict) and set(entry) == {"dtype", "shape", "data_offsets"}
+        require(is_described, where, "must be described by dtype, shape and data_offsets alone.")
+        advice = ""
+        if str(entry["dtype"])[:2] in ("F8", "F4", "F6"):
+            advice = " It is quantised: take the model's unquantised form."
+        words = f"has numbers of kind {ascii(entry['dtype'])[:40]}; known: {', '.join(_NUMBERS)}."
+        require(str(entry["dtype"]) in _NUMBERS, where, words + advice)
+        shape = entry["shape"]
+        is_shape = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS
+        wanted = f"expected at most {MOST_DIMENSIONS} whole numbers of at least 1."
+        require(is_shape and 0 not in shape, where, f"has shape {ascii(shape)[:60]}; {wanted}")
+    try:  # the library checks that the tensors fill the file without a gap
+        with safe_open(str(path), framework="numpy"):
+            pass
+    except (OSError, SafetensorError) as error:
+        raise CouldNotRun(f"{path} is cut off or damaged ({error}). Fetch it again.") from None
+    return {
+        name: StoredTensor(tuple(entry["shape"]), _NUMBERS[entry["dtype"]])
+        for name, entry in header.items()
+    }
+
+
+_BEGINNINGS = {
+    b"version https://": (
+        "the pointer that git-lfs leaves in its place: run `git lfs pull`, or `hf download`"
+    ),
+    b"PK\x03\x04": "a zip archive, such as torch.save writes around a pickle",
+    b"\x80": "a pickle",
+    b"\x89HDF": "an HDF5 file of Keras or TensorFlow: convert it to safetensors where it was made",
+    b"\x1f\x8b": "compressed with gzip: unpack it",
+    b"GGUF": "a GGUF file: give it the ending .gguf and open the file itself",
+    b"<": "a web page, perhaps an error page that was saved in its place: fetch it again",
+    b"{": "JSON text",
+}
 
 
 def wrong_kind(start: bytes) -> str | None:
     """Return the format of a file by its first bytes; None for safetensors or an unknown format."""
-    kinds = {
-        b"version https://": (
-            "the pointer that git-lfs leaves in its place: run `git lfs pull`, or `hf download`"
-        ),
-        b"PK\x03\x04": "a zip archive, such as torch.save writes around a pickle",
-        b"\x80": "a pickle",
-        b"\x89HDF": (
-            "an HDF5 file of Keras or TensorFlow: convert it to safetensors where it was made"
-        ),
-        b"\x1f\x8b": "compressed with gzip: unpack it",
-        b"GGUF": "a GGUF file: give it the ending .gguf and open the file itself",
-        b"<": "a web page, perhaps an error page that was saved in its place: fetch it again",
-        b"{": "JSON text",
-    }
     # A safetensors file begins with a length below 16 MiB, so its fourth to eighth bytes are zeros
     # and its ninth is {.
     if len(start) > 8 and start[4:8] == b"\0\0\0\0" and start[8:9] == b"{":
         return None
-    return next((words for begin, words in kinds.items() if start.startswith(begin)), None)
+    return next((words for begin, words in _BEGINNINGS.items() if start.startswith(begin)), None)
 
 
 def how_to_convert(pickle: Path) -> str:
@@ -213,73 +241,4 @@ def how_to_convert(pickle: Path) -> str:
         "Opening it could run a program that was hidden in it. If you trust who made it, convert "
         "it once, and put the result in a folder of its own as model.safetensors, with "
         f'config.json: python -c "{python}" {old} {new}'
-    )
-
-
-def _tensors(header: JsonObject, path: Path, room: int) -> dict[str, StoredTensor]:
-    described = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    metadata = header.get("__metadata__", {})
-    is_metadata = isinstance(metadata, dict)
-    if not is_metadata or any(not isinstance(text, str) for text in metadata.values()):
-        raise CouldNotRun(f"{path}: __metadata__ must be texts by name.")
-    if not described:
-        raise CouldNotRun(f"{path} holds no tensor.")
-    if len(described) > MOST_TENSORS:
-        raise CouldNotRun(
-            f"{path} holds {len(described):,} tensors; at most {MOST_TENSORS:,} are read. If your "
-            "model needs more, tell us which."
-        )
-    tensors, places = {}, []
-    for name, entry in described.items():
-        tensors[name], begin = _tensor(name, entry, path)
-        places.append((begin, begin + tensors[name].size, name))
-    end = 0
-    for begin, after, name in sorted(places):
-        if begin != end:
-            raise CouldNotRun(
-                f"{path}: {name} begins at byte {begin:,} of the numbers, expected {end:,}."
-            )
-        end = after
-    if end != room:
-        word = "cut off" if end > room else "followed by something else"
-        raise CouldNotRun(
-            f"{path} is {word}: its tensors take {end:,} bytes, there are {room:,}. Fetch it again."
-        )
-    return tensors
-
-
-def _tensor(name: str, entry: Any, path: Path) -> tuple[StoredTensor, int]:
-    shown = f"{path}: {name[:60]!a}"
-    if not 0 < len(name) <= MOST_NAME or not name.isprintable() or ".." in name:
-        raise CouldNotRun(
-            f"{shown} is no name for a tensor (1 to {MOST_NAME} printable letters, no two dots)."
-        )
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise CouldNotRun(f"{shown} must be described by dtype, shape and data_offsets alone.")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or dtype not in _SIZES:
-        advice = ""
-        if str(dtype)[:2] in ("F8", "F4", "F6"):
-            advice = " It is quantised: take the model's unquantised form."
-        raise CouldNotRun(
-            f"{shown} has numbers of kind {ascii(dtype)[:40]}; known: {', '.join(_SIZES)}.{advice}"
-        )
-    if not _are_sizes(shape) or len(shape) > MOST_DIMENSIONS or 0 in shape:
-        raise CouldNotRun(
-            f"{shown} has shape {ascii(shape)[:60]}; expected at most {MOST_DIMENSIONS} whole "
-            "numbers of at least 1."
-        )
-    if not _are_sizes(offsets) or len(offsets) != 2:
-        raise CouldNotRun(f"{shown} has offsets {ascii(offsets)[:60]}; expected two whole numbers.")
-    size = math.prod(shape) * _SIZES[dtype]
-    if offsets[1] - offsets[0] != size:
-        raise CouldNotRun(
-            f"{shown} takes {offsets[1] - offsets[0]:,} bytes; shape {tuple(shape)} needs {size:,}."
-        )
-    return StoredTensor(tuple(shape), dtype, size), offsets[0]
-
-
-def _are_sizes(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        type(each) is int and 0 <= each < 2**63 for each in value
     )

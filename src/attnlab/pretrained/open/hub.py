@@ -15,6 +15,7 @@ import socket
 import threading
 import urllib.parse
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from torch import nn
 
 from attnlab.core.store import check_room
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.pretrained.open.build import HEADS, build, tokenizer_of
+from attnlab.pretrained.open.build import HEADS, build, needed
 from attnlab.pretrained.open.folder import (
     CONFIG,
     INDEX,
@@ -34,7 +35,7 @@ from attnlab.pretrained.open.folder import (
     gguf_file,
     inspect_folder,
 )
-from attnlab.pretrained.open.header import read_object
+from attnlab.pretrained.open.header import read_object, require
 
 
 @dataclass(frozen=True)
@@ -94,16 +95,7 @@ def open_pretrained(
         name, source = gguf.stem, f"the GGUF file {gguf}"
         path = convert_gguf(gguf)
     folder = inspect_folder(path, remote_code=remote_code)
-    if folder.code:
-        from attnlab.pretrained.open.build import build_with_remote_code
-
-        model, tokenizer, notes = build_with_remote_code(
-            folder, head=head, dtype=number_type, device=place
-        )
-    else:
-        model, config, notes = build(folder, head=head, dtype=number_type, device=place)
-        tokenizer, more = tokenizer_of(folder, config)
-        notes += more
+    model, tokenizer, notes = build(folder, head, number_type, place)
     return Opened(model, tokenizer, name, source, tuple(notes))
 
 
@@ -112,20 +104,16 @@ def _found(x: str | os.PathLike[str], revision: str | None, remote_code: bool) -
     if not isinstance(x, str | os.PathLike):
         raise WrongUsage(f"expected a folder, a GGUF file or a hub id; got {type(x).__name__}.")
     text = os.fspath(x)
-    try:
-        if text and "\0" not in text and os.path.lexists(text):
-            if revision is not None:
-                raise WrongUsage(f"a revision belongs to a model of the hub; {text} is on disk.")
-            return Path(text), f"the folder {text}"
-    except OSError:
-        pass
+    if text and "\0" not in text and os.path.lexists(text):
+        if revision is not None:
+            raise WrongUsage(f"a revision belongs to a model of the hub; {text} is on disk.")
+        return Path(text), f"the folder {text}"
     is_file = text.endswith((".gguf", ".safetensors", ".bin", ".json"))
-    if isinstance(x, str) and is_hub_id(text) and not is_file:
-        folder = hub_folder(text, revision, remote_code=remote_code)
-        return folder, f"the hub's {text}, revision {folder.name}"
-    raise CouldNotRun(
-        f"there is no folder or file {ascii(text)[:200]}, and a hub id looks like org/name."
-    )
+    is_id = isinstance(x, str) and is_hub_id(text) and not is_file
+    words = f"{ascii(text)[:200]}, and a hub id looks like org/name."
+    require(is_id, "there is no folder or file", words)
+    folder = hub_folder(text, revision, remote_code=remote_code)
+    return folder, f"the hub's {text}, revision {folder.name}"
 
 
 def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
@@ -140,23 +128,14 @@ def _device(device: torch.device | str | None) -> torch.device | None:
     try:
         found = None if device is None else torch.device(device)
     except (RuntimeError, TypeError):
-        raise WrongUsage(
-            f"device is cpu, cuda, cuda:1 or another that torch knows; got {device!r}."
-        ) from None
+        raise WrongUsage(f"device is cpu, cuda, cuda:1 or the like; got {device!r}.") from None
     if found is not None and found.type == "meta":
-        raise WrongUsage(
-            "on the device meta there are no numbers, so nothing can be computed there."
-        )
-    if found is not None and found.type == "cuda":
-        gpus = torch.cuda.device_count()
-        if (found.index or 0) >= gpus:
-            raise CouldNotRun(f"there is no device {found} here: {gpus} GPUs can be used.")
+        raise WrongUsage("there are no numbers on the device meta, so nothing can be computed.")
     try:
         torch.empty(0, device=found)
     except Exception as error:  # each kind of device has errors of its own
-        raise CouldNotRun(
-            f"there is no device {found} here: {str(error).split('. ')[0].rstrip('.')}."
-        ) from None
+        words = str(error).split(". ")[0].split("\n")[0].rstrip(".")
+        raise CouldNotRun(f"there is no device {found} here: {words}.") from None
     return found
 
 
@@ -184,7 +163,10 @@ def hub_folder(name: str, revision: str | None, *, remote_code: bool = False) ->
         CouldNotRun: it is not in the cache, and the network is forbidden or the hub does not answer
             within a second; or there is no such model, it has no safetensors, or the disk is full.
     """
-    hub = _library()
+    with needed("huggingface_hub", "a model of the hub"):
+        import huggingface_hub as hub
+        import huggingface_hub.constants
+    endpoint = huggingface_hub.constants.ENDPOINT
     cached = _cached(hub, name, revision)
     if cached is not None:
         return cached
@@ -193,30 +175,13 @@ def hub_folder(name: str, revision: str | None, *, remote_code: bool = False) ->
         "Give a folder that holds the model, or fetch it where there is a network (hf download "
         f"{name}) and carry over the cache that HF_HOME names."
     )
-    if is_offline():
-        raise CouldNotRun(
-            f"{which} is no folder here and not in the hub's cache, and the network is switched "
-            f"off (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE). {advice}"
-        )
-    host, port = _address(hub.constants.ENDPOINT)
-    if not _answers(host, port):
-        raise CouldNotRun(
-            f"{which} is no folder here and not in the hub's cache, and {host} cannot be "
-            f"reached. {advice}"
-        )
+    why = "the network is switched off (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE)"
+    if not is_offline():
+        host, port = _address(endpoint)
+        why = "" if _answers(host, port) else f"{host} cannot be reached"
+    nowhere = "is no folder here and not in the hub's cache, and"
+    require(not why, which, f"{nowhere} {why}. {advice}")
     return _fetched(hub, name, revision, remote_code)
-
-
-def _library() -> Any:
-    try:
-        import huggingface_hub
-        import huggingface_hub.constants
-    except ImportError as error:
-        raise CouldNotRun(
-            f"models of the hub need huggingface_hub, which cannot be imported ({error}): pip "
-            "install 'attnlab[hf]'."
-        ) from None
-    return huggingface_hub
 
 
 def _cached(hub: Any, name: str, revision: str | None) -> Path | None:
@@ -245,21 +210,16 @@ def _address(endpoint: str) -> tuple[str, int]:
     """Return host and port of the hub, or of the proxy before it."""
     goal = endpoint
     try:
-        scheme = urllib.parse.urlsplit(endpoint).scheme or "https"
-        host = urllib.parse.urlsplit(endpoint).hostname or ""
-        if not urllib.request.proxy_bypass(host):
-            goal = urllib.request.getproxies().get(scheme) or endpoint
+        hub = urllib.parse.urlsplit(endpoint)
+        if not urllib.request.proxy_bypass(hub.hostname or ""):
+            goal = urllib.request.getproxies().get(hub.scheme or "https") or endpoint
         found = urllib.parse.urlsplit(goal)
-        port = found.port or (80 if found.scheme == "http" else 443)
-    except ValueError as error:
-        raise CouldNotRun(
-            f"{goal!r}, the address of the hub or its proxy, is no address: {error}."
-        ) from None
-    if not (found.hostname or host):
-        raise CouldNotRun(
-            f"{goal!r}, the address of the hub or its proxy, is no address, https://HOST."
-        )
-    return found.hostname or host, port
+        host, port = found.hostname or hub.hostname, found.port
+    except ValueError:
+        host, port = None, None
+    words = "the address of the hub or its proxy, is no address, https://HOST."
+    require(host, f"{goal!r},", words)
+    return str(host), port or (80 if found.scheme == "http" else 443)
 
 
 def _answers(host: str, port: int) -> bool:
@@ -267,11 +227,8 @@ def _answers(host: str, port: int) -> bool:
     reached = threading.Event()
 
     def attempt() -> None:
-        try:
-            with socket.create_connection((host, port), timeout=PATIENCE):
-                reached.set()
-        except OSError:
-            pass
+        with suppress(OSError), socket.create_connection((host, port), timeout=PATIENCE):
+            reached.set()
 
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
@@ -279,28 +236,21 @@ def _answers(host: str, port: int) -> bool:
     return reached.is_set()
 
 
-def _weights(name: str, files: dict[str, int]) -> dict[str, int]:
-    """Return the files with a model's weights, of those on the hub, and their sizes."""
-    weights = {}
-    for file, size in files.items():
-        if file.endswith(".safetensors") and "/" not in file:
-            weights[file] = size
-    if CONFIG not in files or not weights:
-        raise CouldNotRun(
-            f"{name} on the hub has no config.json with safetensors beside it, and nothing "
-            f"else is fetched; it holds {', '.join(sorted(files)[:10]) or 'nothing'}."
-        )
-    if WEIGHTS in weights:  # the other weights are copies in other forms
-        return {WEIGHTS: weights[WEIGHTS]}
-    return weights
-
-
 def _fetched(hub: Any, name: str, revision: str | None, remote_code: bool) -> Path:
     """Fetch what a model needs, the small files first."""
     try:
         said = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=10)
         files = {each.rfilename: int(each.size or 0) for each in said.siblings}
-        weights = _weights(name, files)
+        weights = {
+            file: size
+            for file, size in files.items()
+            if file.endswith(".safetensors") and "/" not in file
+        }
+        held = ", ".join(sorted(files)[:10]) or "nothing"
+        words = "has no config.json with safetensors beside it, and nothing else is fetched; "
+        require(CONFIG in files and weights, f"{name} on the hub", f"{words}it holds {held}.")
+        if WEIGHTS in weights:  # the other weights are copies in other forms
+            weights = {WEIGHTS: weights[WEIGHTS]}
         cache = Path(hub.constants.HF_HUB_CACHE)
         check_room(cache, sum(weights.values()), name)
         small = [*_SMALL, *(["*.py"] if remote_code else [])]
@@ -316,11 +266,9 @@ def _fetched(hub: Any, name: str, revision: str | None, remote_code: bool) -> Pa
         raise
     except Exception as error:  # the client and the web can fail in any way
         if getattr(getattr(error, "response", None), "status_code", None) in (401, 403, 404):
-            raise CouldNotRun(
-                f"the hub has no {name} for you; a gated model needs `hf auth login`."
-            ) from None
+            advice = "a gated model needs `hf auth login`."
+            raise CouldNotRun(f"the hub has no {name} for you; {advice}") from None
         words = " ".join(str(error).split())[:300].rstrip(".")
-        raise CouldNotRun(
-            f"could not fetch {name} from the hub: {type(error).__name__}: {words}."
-        ) from None
+        words = f"{type(error).__name__}: " + words
+        raise CouldNotRun(f"could not fetch {name} from the hub: {words}.") from None
     return folder

@@ -1,16 +1,17 @@
-"""Members in blocks: an engine advances one block some steps while its numbers are in the cache,
-then the next.
+"""Members in blocks: each block takes some steps while its numbers are in the cache, then the next.
 
-Each thread has an engine of its own. All numbers of a member lie in one row, so clipping and the
-optimiser are a few operations for the whole block, however many parameters there are.
+A number of all members of a block lies in one row, (number, lane), with the members as lanes; so
+clipping and the optimiser are a few operations for the whole block, however many parameters there
+are. Blocks are independent, and are shared out among threads.
 """
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,78 +21,83 @@ from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.layout import Batch, Batches, NotExpressible, Progress, stacked
 from attnlab.train.layouts.update import Rule, State, update
 
-_SECONDS = 0.5  # about so long between two questions whether to stop
+_SECONDS = 0.2  # about so long between two questions whether to stop
 
 
-class Engine(Protocol):
-    """Computes losses and gradients of as many members as `parameters` has rows.
+class Blocks(ABC):
+    """Members in blocks of one width; the last is filled up with copies of the last member."""
 
-    parameters and gradients: (member, numbers), the parameters of a member one after the other;
-    they may be turned views. buffers: those in which members differ, by name, (member, …). All
-    three lie where they are for good.
-    """
-
-    parameters: Tensor
-    gradients: Tensor
-    buffers: dict[str, Tensor]
-
-    def losses(self, batch: Batch) -> Tensor:
-        """Compute the losses at the parameters, (member,), and write the gradients; `batch` is
-        (member, …)."""
-        ...
-
-
-class Blocks:
-    """Members in blocks of the engine's size; the last block is filled up with copies of the last
-    member."""
-
+    name = "simd"
     is_compiled = False
 
     def __init__(
         self,
-        name: str,
         models: Sequence[nn.Module],
         configs: Sequence[TrainConfig],
         width: int,
-        make: Callable[[], Engine],
         *,
+        different: Mapping[str, Tensor] | None = None,
         example: Batch | None = None,
-        workers: int = 1,
+        workers: int | None = None,
+        lanes_first: bool = False,
     ) -> None:
         """Begin with the models' weights.
 
         Args:
-            name: the layout's.
             models: the members, untrained; `configs` likewise.
             width: members in a block.
-            make: makes an engine for so many.
-            example: the batch of one step of one member, if an engine takes no other shapes.
-            workers: threads that blocks are shared out among.
+            different: the buffers in which members differ, (member, …).
+            example: the batch of one step of one member, if no other shapes are taken.
+            workers: threads that blocks are shared out among; None for as many as torch has.
+            lanes_first: a member's numbers lie side by side in memory, not a number's members.
         """
-        self.name = name
         own = stacked(models)
         self._shapes = {name: tuple(each.shape[1:]) for name, each in own.items()}
-        rows = torch.cat([each.flatten(1) for each in own.values()], 1)
-        self._rule = Rule.of(configs, rows.device)
-        self._state = State.fresh(rows, is_sgd=self._rule.is_sgd)
-        self._buffers = different_buffers(models)
-        self._members = []
-        for start in range(0, len(models), width):
-            block = torch.arange(start, start + width)
-            self._members.append(block.clamp(max=len(models) - 1))
-        self._workers = min(workers, len(self._members))
-        self._engines: SimpleQueue[Engine] = SimpleQueue()
-        for _ in range(self._workers):
-            self._engines.put(make())
-        self._example = example
+        self._num_members, self._width, self._example = len(models), width, example
+        self._members = torch.arange(-(-len(models) // width) * width)
+        self._members = self._members.clamp(max=len(models) - 1).view(-1, width)
+        self._is_sgd = configs[0].optimiser == "sgd"
+        self._parts = ("model",) if self._is_sgd else ("model", "first", "second")
+        rows = self._in_lanes(list(own.values()))
+        blocks, size, _ = rows.shape
+        order = (width, size) if lanes_first else (size, width)
+        numbers = rows.new_zeros(blocks, len(self._parts), *order)
+        self._numbers = numbers.mT if lanes_first else numbers
+        self._numbers[:, 0] = rows
+        buffers = [*(different or {}).values(), rows.new_zeros(len(models), 0)]
+        self._buffers = self._in_lanes([each.to(rows.dtype) for each in buffers])
+        decay = torch.tensor([config.weight_decay for config in configs], dtype=torch.float64)
+        clip = torch.tensor([config.clip for config in configs], dtype=torch.float64)
+        self._decay, self._clip = (each[self._members].to(rows.device) for each in (decay, clip))
+        self._updates = torch.zeros_like(self._decay)
+        self._is_alive = torch.ones_like(self._decay, dtype=torch.bool)
+        self._workers = min(workers or torch.get_num_threads(), blocks)
         self._at_once = 1  # steps until the next question; grows with how quick they are
+
+    @abstractmethod
+    def _run(self, block: int, batches: list[Tensor], rates: Tensor) -> tuple[Tensor, Tensor]:
+        """Advance one block: losses and norms, (step, lane); batches are (lane, step, …)."""
+
+    def _prepared(self, stacks: list[Tensor]) -> list[Tensor]:
+        """Prepare the batches of some steps, (member, step, …), for `_run`."""
+        return stacks
 
     @torch.no_grad()
     def advance(
         self, batches: Sequence[Batches], rates: Tensor, first: int, should_stop: Callable[[], bool]
     ) -> Progress:
         """Take the steps, in rounds of a few."""
-        stacks = self._stacked(batches)
+        try:
+            stacks = stacked_batches(batches)
+            wanted = _shapes_text(self._example or ())
+            shapes = _shapes_text([part[0, 0] for part in stacks])
+            if self._example is not None and shapes != wanted:
+                raise NotExpressible(f"the first of the batches was {wanted}, now {shapes} came")
+            stacks = self._prepared(stacks)
+        except NotExpressible as reason:
+            raise WrongUsage(
+                f"the layout {self.name} cannot go on: {reason}. Train with layout=sequential."
+            ) from None
         losses, norms = [], []
         done = 0
         while done < len(rates):
@@ -106,107 +112,134 @@ class Blocks:
                 break
         return Progress(torch.cat(losses), torch.cat(norms))
 
-    def _stacked(self, batches: Sequence[Batches]) -> list[Tensor]:
-        try:
-            stacks = stacked_batches(batches)
-        except NotExpressible as reason:
-            raise WrongUsage(
-                f"the layout {self.name} cannot go on: {reason}. Train with layout=sequential."
-            ) from None
-        if self._example is not None:
-            wanted = _shapes_text(self._example)
-            found = _shapes_text([part[0, 0] for part in stacks])
-            if found != wanted:
-                raise WrongUsage(
-                    f"the layout {self.name} takes batches of one shape: the first was {wanted}, "
-                    f"now {found} came. Train with layout=sequential."
-                )
-        return stacks
-
     def _round(self, batches: list[Tensor], rates: Tensor) -> tuple[Tensor, Tensor]:
-        """Advance every block by these steps: losses and norms, (steps, member)."""
+        """Advance every block by these steps: losses and norms, (step, member)."""
 
-        def run(members: Tensor) -> tuple[Tensor, Tensor]:
-            own = [part[members] for part in batches]
-            engine = self._engines.get()
-            try:
-                return self._run(engine, members, own, rates[:, members])
-            finally:
-                self._engines.put(engine)
+        def run(block: int) -> tuple[Tensor, Tensor]:
+            members = self._members[block]
+            with torch.no_grad():
+                return self._run(block, [part[members] for part in batches], rates[:, members])
 
+        blocks = range(len(self._members))
         if self._workers == 1:
-            found = list(map(run, self._members))
+            found = list(map(run, blocks))
         else:
             before = torch.get_num_threads()
             torch.set_num_threads(1)  # each worker is one thread
             try:
                 with ThreadPoolExecutor(self._workers) as pool:
-                    found = list(pool.map(run, self._members))
+                    found = list(pool.map(run, blocks))
             finally:
                 torch.set_num_threads(before)
         losses, norms = (torch.cat(each, 1) for each in zip(*found, strict=True))
-        count = rates.shape[1]
-        return losses[:, :count], norms[:, :count]
-
-    @torch.no_grad()
-    def _run(
-        self, engine: Engine, members: Tensor, batches: list[Tensor], rates: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Advance one block in an engine: losses and norms, (step, member)."""
-        engine.parameters.copy_(self._state.parameters[members])
-        for name, value in self._buffers.items():
-            engine.buffers[name].copy_(value[members])
-        state, rule = self._state.rows(members, engine.parameters), self._rule.rows(members)
-        was_alive = state.is_alive.cpu().clone()
-        losses, norms = [], []
-        for index, row in enumerate(rates):
-            losses.append(engine.losses(tuple(part[:, index] for part in batches)).clone())
-            norms.append(update(state, engine.gradients, losses[-1], row, rule))
-        first, last = int(members[0]), int(members[-1]) + 1
-        for own, its in zip(self._state.tensors(), state.tensors(), strict=True):
-            own[first:last] = its[: last - first]
-        return _until_broken(was_alive, torch.stack(losses).cpu(), torch.stack(norms).cpu())
+        return losses[:, : self._num_members], norms[:, : self._num_members]
 
     def parameters(self) -> dict[str, Tensor]:
         """Return every parameter by name, (member, …)."""
-        return cut(self._state.parameters, self._shapes)
-
-    def _parts(self) -> dict[str, Tensor]:
-        state = self._state
-        found = {"steps": state.steps, "is_alive": state.is_alive}
-        moments = {} if self._rule.is_sgd else {"first": state.first, "second": state.second}
-        for part, rows in {"model": state.parameters, **moments}.items():
-            for name, each in cut(rows, self._shapes).items():
-                found[f"{part}.{name}"] = each
-        return found
+        return cut(self._of_members(self._numbers[:, 0]), self._shapes)
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of the complete state."""
         kept = torch.contiguous_format
-        return {name: each.clone(memory_format=kept) for name, each in self._parts().items()}
+        found = {
+            "steps": self._of_members(self._updates).long(),
+            "is_alive": self._of_members(self._is_alive).clone(),
+        }
+        for index, part in enumerate(self._parts):
+            rows = self._of_members(self._numbers[:, index])
+            for name, each in cut(rows, self._shapes).items():
+                found[f"{part}.{name}"] = each.clone(memory_format=kept)
+        return found
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore a state."""
-        for name, each in self._parts().items():
-            each.copy_(state[name])
+        for index, part in enumerate(self._parts):
+            own = [state[f"{part}.{name}"] for name in self._shapes]
+            self._numbers[:, index] = self._in_lanes(own)
+        self._updates.copy_(state["steps"][self._members])
+        self._is_alive.copy_(state["is_alive"][self._members])
+
+    def _in_lanes(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Put tensors (member, …) into lanes, one after the other: (block, number, lane)."""
+        rows = torch.cat([each.unsqueeze(-1).flatten(1) for each in tensors], 1)
+        return rows[self._members].mT.contiguous()
+
+    def _of_members(self, lanes: Tensor) -> Tensor:
+        """(block, …, lane) -> (member, …)."""
+        return lanes.movedim(-1, 1).flatten(0, 1)[: self._num_members]
 
 
-def _until_broken(was_alive: Tensor, losses: Tensor, norms: Tensor) -> tuple[Tensor, Tensor]:
-    """Put NaN after a member's first number that is not finite: it takes no more steps."""
-    good = torch.isfinite(losses) & torch.isfinite(norms)
-    before = torch.cat([was_alive.unsqueeze(0), good[:-1]])
-    is_over = before.logical_not().cumsum(0) > 0
-    return losses.masked_fill(is_over, math.nan), norms.masked_fill(is_over, math.nan)
+class Engine(Protocol):
+    """Computes losses and gradients of as many members as there are lanes.
+
+    parameters and gradients: (lane, number); they may be turned views. buffers: those in which
+    members differ, (number, lane). All three lie where they are for good.
+    """
+
+    parameters: Tensor
+    gradients: Tensor
+    buffers: Tensor
+
+    def losses(self, batch: Batch) -> Tensor:
+        """Compute the losses at the parameters, (lane,), and write the gradients; `batch` is
+        (lane, …)."""
+        ...
+
+
+class EngineBlocks(Blocks):
+    """Blocks whose steps an engine computes in PyTorch; each thread has an engine of its own."""
+
+    def __init__(
+        self,
+        name: str,
+        models: Sequence[nn.Module],
+        configs: Sequence[TrainConfig],
+        width: int,
+        make: Callable[[], Engine],
+        **options: Any,
+    ) -> None:
+        """Begin with the models' weights: see `Blocks`; `make` makes an engine for one block."""
+        super().__init__(models, configs, width, **options)
+        self.name = name
+        self._engines: SimpleQueue[Engine] = SimpleQueue()
+        for _ in range(self._workers):
+            self._engines.put(make())
+
+    def _run(self, block: int, batches: list[Tensor], rates: Tensor) -> tuple[Tensor, Tensor]:
+        engine = self._engines.get()
+        try:
+            return self._stepped(engine, block, batches, rates)
+        finally:
+            self._engines.put(engine)
+
+    def _stepped(
+        self, engine: Engine, block: int, batches: list[Tensor], rates: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        parameters, *moments = (each.T for each in self._numbers[block])
+        engine.parameters.copy_(parameters)
+        engine.buffers.copy_(self._buffers[block])
+        updates, is_alive = self._updates[block], self._is_alive[block]
+        state = State(engine.parameters, moments, updates, is_alive)
+        rule = Rule(self._decay[block], self._clip[block])
+        good = [is_alive.cpu().clone()]
+        losses, norms = [], []
+        for index, row in enumerate(rates):
+            losses.append(engine.losses(tuple(part[:, index] for part in batches)).clone())
+            norms.append(update(state, engine.gradients, losses[-1], row, rule))
+            good.append(is_alive.cpu().clone())
+        parameters.copy_(engine.parameters)
+        was_alive = torch.stack(good[:-1])  # who broke before takes no more steps
+        return (
+            torch.stack(losses).cpu().where(was_alive, math.nan),
+            torch.stack(norms).cpu().where(was_alive, math.nan),
+        )
 
 
 def cut(rows: Tensor, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
     """Cut rows (member, numbers) into tensors (member, …) by name, as views."""
-    found, start = {}, 0
-    for name, shape in shapes.items():
-        size = math.prod(shape)
-        found[name] = rows[:, start : start + size].view(-1, *shape)
-        start += size
-    return found
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    parts = zip(shapes.items(), torch.split(rows, sizes, 1), strict=True)
+    return {name: part.view(-1, *shape) for (name, shape), part in parts}
 
 
 def stacked_batches(batches: Sequence[Batches]) -> list[Tensor]:

@@ -8,6 +8,7 @@ what a step takes is counted, and priced by what each layout was measured to nee
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -108,13 +109,16 @@ def choose_layout(
         stacked_batches(example)
         first = batch_of(example[0], 0)
         expected = None
-        for way in _in_order(models, configs, loss, first, layout, engine, threads, tell):
+        is_free = layout == "auto" and engine != "compiled"
+        by_price = _by_price(models, configs, loss, first, threads, is_free=is_free)
+        found = [way for way in by_price if layout in ("auto", way.layout)]
+        for way in _possible(found, engine, models[0], tell):
             if way.layout == "sequential":
                 return sequential
             if expected is None:
                 expected = expected_of(models, configs, loss, first)
             try:
-                made = _made(way, models, configs, loss, first, threads)
+                made = _made(way, (models, configs, loss, first), threads)
                 return tried(made, configs, first, expected)
             except NotExpressible as reason:
                 refused.append(str(reason))
@@ -127,53 +131,49 @@ def choose_layout(
     return sequential
 
 
-def _in_order(
+def _by_price(
     models: Sequence[nn.Module],
     configs: Sequence[TrainConfig],
     loss: Loss,
-    first: Batch,
-    layout: LayoutName,
-    engine: EngineName,
+    example: Batch,
     threads: int,
-    tell: Callable[[str], None],
+    *,
+    is_free: bool,
 ) -> list[Way]:
-    """Return the ways that apply, the quickest first."""
+    """List the ways, the quickest first; `is_free`: none was asked for."""
     number, steps = len(models), configs[0].steps
-    if layout == "auto" and engine != "compiled" and number * steps <= _FEW_STEPS:
+    if is_free and number * steps <= _FEW_STEPS:
         effort = Effort(0.0, 0.0)  # not worth counting: nothing is quicker than to begin
     else:
-        effort = effort_of(models[0], loss, first)
-    found = [way for way in ways(effort, number) if layout in ("auto", way.layout)]
-    if next(models[0].parameters()).device.type != "cpu":
+        effort = effort_of(models[0], loss, example)
+    return sorted(ways(effort, number), key=lambda way: way.seconds(effort, number, steps, threads))
+
+
+def _made(way: Way, what: Any, threads: int) -> Layout:
+    if way.layout == "vmap":
+        return vmapped(*what)
+    make = Simd if way.is_compiled else interpreted
+    return make(*what, workers=threads)
+
+
+def _possible(
+    ways: list[Way], engine: EngineName, model: nn.Module, tell: Callable[[str], None]
+) -> list[Way]:
+    """Return the ways that are possible here, in the order in which they are tried."""
+    if next(model.parameters()).device.type != "cpu":
         # A GPU takes all members in each call of vmap, and has no vectors of our own.
-        on_gpu = [way for way in found if way.layout in ("vmap", "sequential")]
+        on_gpu = [way for way in ways if way.layout in ("vmap", "sequential")]
         return sorted(on_gpu, key=lambda way: way.layout != "vmap")
-    found.sort(key=lambda way: way.seconds(effort, number, steps, threads))
-    eager = [way for way in found if not way.is_compiled]
+    eager = [way for way in ways if not way.is_compiled]
     if engine == "eager":
         return eager
     if compiler_name() is None:
-        if found[0].is_compiled or engine == "compiled":
+        if ways[0].is_compiled or engine == "compiled":
             tell(
                 "No C++ compiler was found (such as g++), so the steps are not compiled and "
                 "take longer."
             )
         return eager
     if engine == "compiled":
-        found.sort(key=lambda way: not way.is_compiled)
-    return found
-
-
-def _made(
-    way: Way,
-    models: Sequence[nn.Module],
-    configs: Sequence[TrainConfig],
-    loss: Loss,
-    first: Batch,
-    threads: int,
-) -> Layout:
-    if way.layout == "vmap":
-        return vmapped(models, configs, loss, first)
-    if way.is_compiled:
-        return Simd(models, configs, loss, first, workers=threads)
-    return interpreted(models, configs, loss, first, workers=threads)
+        return sorted(ways, key=lambda way: not way.is_compiled)
+    return ways

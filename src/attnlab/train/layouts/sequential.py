@@ -1,14 +1,22 @@
 """One after the other: each member by itself, through torch's own autograd and optimisers. Anything
-goes here: dropout, running statistics, batches of any shape, Python that looks at the numbers."""
+goes here: dropout, running statistics, batches of any shape, Python that looks at the numbers.
 
+Several processes may divide every batch. They write the same checkpoints as one does, so either
+resumes the other's.
+"""
+
+import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from attnlab import seeds
 from attnlab.train.config import TrainConfig
+from attnlab.train.distributed import ProcessGroup, explained
 from attnlab.train.layouts.layout import Batch, Batches, Loss, Progress
 
 
@@ -23,7 +31,21 @@ class Sequential:
         configs: Sequence[TrainConfig],
         loss: Loss,
         noise: Sequence[int],
+        group: ProcessGroup | None = None,
     ) -> None:
+        """Begin with the models' weights.
+
+        Args:
+            models: the members, trained in place if there is no group; `configs` and `noise` (seeds
+                of dropout) likewise.
+            loss: of one model on one batch; with a group, a mean over the rows of the batch that
+                calls the model once.
+            group: the processes that divide every batch.
+        """
+        self._group = group
+        if group is not None:
+            models = [copy.deepcopy(model).to(group.device) for model in models]
+            loss, noise = _divided(models, loss, group), [group.noise(seed) for seed in noise]
         self._models, self._loss, self._noise = models, loss, noise
         self._clips = [config.clip for config in configs]
         self._optimisers = [
@@ -36,17 +58,21 @@ class Sequential:
         self, batches: Sequence[Batches], rates: Tensor, first: int, should_stop: Callable[[], bool]
     ) -> Progress:
         """Take the steps; it may stop after every step of every member."""
+        group = self._group
         losses, norms = [], []
         for index, row in enumerate(rates.tolist()):
-            found = [
-                self._step(member, batch_of(batches[member], index), rate, first + index)
-                for member, rate in enumerate(row)
-            ]
+            with nullcontext() if group is None else explained():
+                found = [
+                    self._step(member, batch_of(batches[member], index), rate, first + index)
+                    for member, rate in enumerate(row)
+                ]
             losses.append(torch.stack([loss for loss, _ in found]))
             norms.append(torch.stack([norm for _, norm in found]))
-            if should_stop() or not any(self._is_alive):
+            is_stopped = should_stop() if group is None else group.any(should_stop())
+            if is_stopped or not any(self._is_alive):
                 break
-        return Progress(torch.stack(losses), torch.stack(norms))
+        own = torch.stack(losses)
+        return Progress(own if group is None else group.mean(own), torch.stack(norms))
 
     def _step(self, member: int, batch: Batch, rate: float, step: int) -> tuple[Tensor, Tensor]:
         if not self._is_alive[member]:
@@ -71,6 +97,8 @@ class Sequential:
     def parameters(self) -> dict[str, Tensor]:
         """Return every parameter and persistent buffer by name: (member, …)."""
         own = [model.state_dict() for model in self._models]
+        if self._group is not None:
+            own = [{name: value.cpu() for name, value in each.items()} for each in own]
         if len(own) == 1:
             return {name: value.detach().unsqueeze(0) for name, value in own[0].items()}
         return {name: torch.stack([each[name].detach() for each in own]) for name in own[0]}
@@ -84,7 +112,7 @@ class Sequential:
             for index, name in enumerate(names):
                 blank = torch.zeros_like(state[f"model.{name}"][0])
                 # A parameter without a gradient has no moments.
-                moments = [each.get(index, {}).get(key, blank) for each in kept]
+                moments = [each.get(index, {}).get(key, blank).to(blank.device) for each in kept]
                 if any(moment is not blank for moment in moments):
                     state[f"{part}.{name}"] = torch.stack(moments)
         steps = []
@@ -115,6 +143,19 @@ class Sequential:
             optimiser.load_state_dict(
                 {"state": kept, "param_groups": optimiser.state_dict()["param_groups"]}
             )
+
+
+def _divided(models: Sequence[nn.Module], loss: Loss, group: ProcessGroup) -> Loss:
+    """Return a loss on this process's rows of a batch."""
+    wrapped = {id(model): DistributedDataParallel(model) for model in models}
+
+    def shared(model: nn.Module, *batch: Tensor) -> Tensor:
+        # The gradients are averaged over the processes, so each loss counts by its share of the
+        # rows.
+        rows, weight = group.share(batch)
+        return loss(wrapped[id(model)], *rows) * weight
+
+    return shared
 
 
 def make_optimiser(parameters: Iterable[Tensor], config: TrainConfig) -> torch.optim.Optimizer:

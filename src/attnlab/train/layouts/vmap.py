@@ -12,7 +12,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from attnlab.errors import AttnlabError
 from attnlab.parts.attend import trusted_numbers
 from attnlab.train.config import TrainConfig
-from attnlab.train.layouts.blocks import Blocks, cut, different_buffers, one_dtype
+from attnlab.train.layouts.blocks import EngineBlocks, cut, different_buffers, one_dtype
 from attnlab.train.layouts.layout import Batch, Loss, NotExpressible, first_line, stacked
 from attnlab.train.layouts.sequential import makes_noise
 
@@ -22,7 +22,7 @@ _MOST_AT_ONCE = 256
 
 def vmapped(
     models: Sequence[nn.Module], configs: Sequence[TrainConfig], loss: Loss, example: Batch
-) -> Blocks:
+) -> EngineBlocks:
     """Make the layout `vmap`; the loss is tested on `example`, the batch of one step of one member.
 
     Raises:
@@ -43,7 +43,9 @@ def vmapped(
     for name, each in engine.frame.named_buffers():
         if not torch.equal(each, before[name]):
             raise NotExpressible(f"the loss changes the buffer {name}")
-    return Blocks("vmap", models, configs, len(models), lambda: engine)
+    return EngineBlocks(
+        "vmap", models, configs, len(models), lambda: engine, workers=1, lanes_first=True
+    )
 
 
 class _Vmapped:
@@ -54,7 +56,8 @@ class _Vmapped:
         rows = [each.flatten(1) for each in stacked(models).values()]
         self.parameters = torch.cat(rows, 1)
         self.gradients = torch.zeros_like(self.parameters)
-        self.buffers = different_buffers(models)
+        self.buffers = self.parameters.new_zeros(0, len(models))  # they stay where they are
+        self._different = different_buffers(models)
         shapes = {name: parameter.shape for name, parameter in models[0].named_parameters()}
         self._leaves = {}
         for name, each in cut(self.parameters, shapes).items():
@@ -65,7 +68,7 @@ class _Vmapped:
     def losses(self, batch: Batch) -> Tensor:
         """Compute and differentiate."""
         with torch.enable_grad(), trusted_numbers():
-            found: Tensor = self._losses(self._leaves, self.buffers, *batch)
+            found: Tensor = self._losses(self._leaves, self._different, *batch)
             leaves = list(self._leaves.values())
             gradients = torch.autograd.grad(found.sum(), leaves, materialize_grads=True)
         for place, gradient in zip(self._to, gradients, strict=True):

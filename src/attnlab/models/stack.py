@@ -1,0 +1,130 @@
+"""Stack: an embedding, blocks and a final norm, which every transformer here is made of."""
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.errors import WrongUsage
+from attnlab.models.config import PositionKind, TransformerConfig
+from attnlab.models.embedding import Embedding
+from attnlab.parts.blocks import Block
+from attnlab.parts.cache import Cache
+from attnlab.parts.feed_forward import FeedForward
+from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
+from attnlab.parts.linear import Linear
+from attnlab.parts.masks import Mask, as_tensor, both, real_positions
+from attnlab.parts.norms import make_norm
+from attnlab.parts.positions import Alibi, Rotary
+from attnlab.shapes import shape_text
+from attnlab.sites import SitedModule
+
+
+class Stack(SitedModule):
+    """Tokens in, the residual stream out.
+
+    num_layers and positions: None for those of the config, whose encoder may have others.
+    """
+
+    sites: tuple[str, ...] = ("embedding",)
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        num_layers: int | None = None,
+        positions: PositionKind | None = None,
+        with_cross_attention: bool = False,
+    ) -> None:
+        super().__init__()
+        positions = positions or config.positions
+        self.embedding = Embedding(config, positions=positions)
+        self.layers = nn.ModuleList(
+            _block(config, positions, with_cross_attention)
+            for _ in range(num_layers or config.num_layers)
+        )
+        self.final_norm = make_norm(config.norm, config.d_model) if config.final_norm else None
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        mask: Mask = None,
+        real: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """(batch, length) -> (batch, length, d_model); `real` is False at padding, `mask` says all
+        else."""
+        offset = 0 if cache is None else cache.length
+        if real is not None:
+            mask = check_real(real, tokens)
+        if self.is_hooked and not offset:
+            real = real_positions(mask, len(tokens))
+        self.announce(tokens, offset, real)
+        x = self.visit("embedding", self.embedding(tokens, offset))
+        told = {"mask": mask, "memory": memory, "memory_mask": memory_mask, "cache": cache}
+        for index, layer in enumerate(self.layers):
+            x = layer(x, name=f"layers.{index}", **told)
+        return x if self.final_norm is None else self.final_norm(x)
+
+
+def _block(config: TransformerConfig, positions: PositionKind, with_cross_attention: bool) -> Block:
+    def attention(position: Rotary | Alibi | None) -> MultiHeadAttention:
+        return multi_head_attention(
+            config.d_model,
+            config.num_heads,
+            num_kv_heads=config.num_kv_heads,
+            projections=config.projections,
+            rank=config.head_width if config.rank is None else config.rank,
+            temperature=config.temperature,
+            bias=config.bias,
+            position=position,
+            dropout=config.dropout,
+        )
+
+    position: Rotary | Alibi | None = None
+    if positions == "rotary":
+        position = Rotary()
+    elif positions == "alibi":
+        position = Alibi(config.num_heads)
+    return Block(
+        attention(position),
+        FeedForward(
+            config.d_model,
+            config.inner_width,
+            activation=config.activation,
+            bias=config.bias,
+            dropout=config.dropout,
+        ),
+        d_model=config.d_model,
+        cross_attention=attention(None) if with_cross_attention else None,
+        norm=config.norm,
+        norm_place=config.norm_place,
+        dropout=config.dropout,
+    )
+
+
+def output_head(config: TransformerConfig, *, is_tied: bool) -> Linear | None:
+    """Make the layer from the stream to the vocabulary; None where the embedding reads it out."""
+    return None if is_tied else Linear(config.d_model, config.vocab_size, bias=config.bias)
+
+
+def causal(tokens: Tensor, mask: Tensor | None, cache: Cache | None) -> Mask:
+    """Allow each new token itself and what came before, as far as a mask allows it too."""
+    if mask is None:
+        return "causal"
+    end = tokens.shape[1] + (0 if cache is None else cache.length)
+    return both(as_tensor("causal", tokens.shape[1], end, tokens.device), mask)
+
+
+def check_real(real: Tensor | None, tokens: Tensor) -> Tensor | None:
+    """Turn "which tokens are real", (batch, length), into a mask (batch, 1, 1, key)."""
+    if real is None:
+        return None
+    wanted = tokens.shape[:2]  # tokens made of several parts are real or not as a whole
+    if real.shape != wanted or real.dtype != torch.bool:
+        raise WrongUsage(
+            f"real must be boolean of the tokens' shape {shape_text(wanted)}, False at padding; "
+            f"got {shape_text(real.shape)} of {real.dtype}."
+        )
+    return real[:, None, None, :]

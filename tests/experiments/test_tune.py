@@ -1,0 +1,277 @@
+"""Searches: the best of what was tried, the same trials whoever makes them and however often they
+were stopped."""
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from attnlab.cli import main
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.registry import find
+from attnlab.experiments.resumption import resume
+from attnlab.experiments.sweeps import runner, unit
+from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
+from attnlab.experiments.sweeps.engines import Engine
+from attnlab.experiments.sweeps.plan import Plan
+from attnlab.experiments.sweeps.unit import failure
+from attnlab.experiments.tune import open_search, tune, tuner
+from attnlab.experiments.tune.report import make_content
+from attnlab.experiments.tune.space import distribution, is_log, readable
+from attnlab.experiments.tune.study import Trial
+
+pytest.importorskip("optuna", reason="searches need it; pip install 'attnlab[optuna]'")
+
+CONFIG = find("sorting").config_class
+SPACE = {"learning_rate": "1e-4..1e-1", "rank": "1..3", "steps": "20", "evaluate_every": "10"}
+HOW = {"seeds": range(2), "trials": 7, "layout": "vmap"}
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A search that nobody stopped."""
+    return tune("sorting", settings=SPACE, **HOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "ends", "over_decades"),
+    [
+        ("learning_rate=1e-4..1e-1", (1e-4, 1e-1), True),
+        ("learning_rate=0.01..0.05", (0.01, 0.05), False),
+        ("rank=1..6", (1, 6), False),
+        ("d_model=8..128", (8, 128), True),
+        ("weight_decay=0..10", (0.0, 10.0), False),
+    ],
+)
+def test_a_range_is_searched_between_its_ends_and_over_decades_by_its_logarithm(
+    text, ends, over_decades
+):
+    name, _, rest = text.partition("=")
+    (axis,), fixed = read_axes(CONFIG, {name: rest}, is_search=True)
+    assert (axis.ends, is_log(axis), fixed) == (ends, over_decades, {})
+    assert [type(end) for end in axis.ends] == [type(end) for end in ends]
+    found = distribution(axis)
+    assert (found.low, found.high, found.log) == (*ends, over_decades)
+
+
+def test_values_between_commas_and_ranges_with_a_step_are_choices():
+    settings = {"norm": "layer,rms", "d_model": "6..18..6", "steps": "20"}
+    axes, fixed = read_axes(CONFIG, settings, is_search=True)
+    assert [axis.values for axis in axes] == [("layer", "rms"), (6, 12, 18)]
+    assert fixed == {"steps": 20}
+
+
+def test_a_proposal_has_no_more_digits_than_a_person_would_type_and_stays_inside():
+    axis = axis_of(option_of(CONFIG, "learning_rate"), [], [1e-4, 0.123456])
+    assert readable(axis, 0.0123456789) == 0.01235
+    assert readable(axis, 0.123456) == 0.123456
+    assert readable(axis, 1e-4) == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({}, "a search needs a setting to search"),
+        ({"rank": "2"}, "a search needs a setting to search"),
+        ({"rank": "3..1"}, "a range to search goes upwards"),
+        ({"rank": "0..4"}, "rank must be an integer from 1 to 4,096; got 0"),
+        ({"learning_rate": "1e-4..fast"}, "learning_rate must be a number"),
+        ({"lerning_rate": "1e-4..1e-1"}, "did you mean 'learning_rate'"),
+        ({"rank": "1..3", "num_heads": "4"}, "d_model must be a multiple of num_heads"),
+    ],
+)
+def test_a_mistyped_space_gets_a_sentence(settings, sentence):
+    with pytest.raises(WrongUsage, match=sentence):
+        tune("sorting", settings=settings)
+
+
+def test_more_seeds_win_and_of_equals_the_smaller_loss():
+    ordered = [
+        Trial({}, 8, 8, None, 0.4, number=0),
+        Trial({}, 8, 8, None, 5.0, number=1),
+        Trial({}, 8, 8, None, None, number=2),
+        Trial({}, 8, 7, None, 0.0, number=3),
+        Trial({}, 8, 0, None, 1e9, number=4),
+        Trial({}, number=5, refusal="no"),
+    ]
+    scores = [trial.score for trial in ordered]
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores)) == len(scores)
+
+
+def test_every_trial_is_inside_the_space_and_none_is_lost(whole):
+    assert [trial.number for trial in whole.trials] == list(range(7))
+    assert all(1e-4 <= trial.fields["learning_rate"] <= 1e-1 for trial in whole.trials)
+    assert {trial.fields["rank"] for trial in whole.trials} <= {1, 2, 3}
+    assert whole.best.score == max(trial.score for trial in whole.trials)
+    assert whole.report.passed
+    assert whole.best.name in whole.report.content.subtitle
+
+
+def test_a_trial_that_was_lost_is_noticed(whole, monkeypatch):
+    plan = Plan.read("sorting", SPACE, {}, range(2), quick=False, layout="vmap", trials=7)
+
+    def are_all_made(trials):
+        return tuner.all_made(plan, trials)[0].passed
+
+    assert are_all_made(whole.trials)
+    assert not are_all_made(whole.trials[:-1])
+    assert not are_all_made([*whole.trials[:-1], whole.trials[0]])
+    assert not are_all_made([*whole.trials[:-1], replace(whole.trials[-1], seeds=1)])
+
+
+class Stopping(Engine):
+    """An engine that Ctrl-C meets before a certain call."""
+
+    def __init__(self, call):
+        self._calls_left = call
+
+    def compute(self, lines, observer=None):
+        self._calls_left -= 1
+        if self._calls_left == 0:
+            raise KeyboardInterrupt
+        return super().compute(lines, observer)
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_search_that_was_stopped_goes_on_to_the_same_trials(call, whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Stopping(call))
+    with pytest.raises(KeyboardInterrupt):
+        tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+    told = 5 * (call - 1)
+    assert (tmp_path / "s" / "study.sqlite").is_file()
+    assert (tmp_path / "s" / "table.csv").exists() == (told > 0)
+    monkeypatch.undo()
+    found = tune("sorting", out=tmp_path / "s", resume=True)
+    assert found.trials == whole.trials
+    assert open_search(tmp_path / "s").trials == whole.trials
+
+
+def test_values_that_do_not_go_together_are_a_trial_with_a_reason():
+    found = tune(
+        "sorting", settings={"num_heads": "2,4", "steps": "4", "evaluate_every": "2"}, **HOW
+    )
+    refused = [trial for trial in found.trials if trial.refusal]
+    assert refused
+    assert all("d_model must be a multiple of num_heads" in trial.refusal for trial in refused)
+    assert {trial.fields["num_heads"] for trial in found.trials if not trial.refusal} == {2}
+    assert found.best.fields == {"num_heads": 2}
+    assert found.report.passed
+
+
+class Failing(Engine):
+    """An engine that cannot train what has a certain rank, or nothing at all."""
+
+    def __init__(self, *ranks):
+        self._ranks = ranks
+
+    def compute(self, lines, observer=None):
+        for line in lines:
+            is_bad = json.loads(line)["fields"][0]["rank"] in self._ranks
+            yield failure("too little memory.") if is_bad else unit.compute(line)
+
+
+def test_a_trial_that_cannot_be_trained_keeps_the_others_from_nothing(monkeypatch):
+    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Failing(2))
+    found = tune("sorting", settings=SPACE, **HOW)
+    assert {trial.fields["rank"] for trial in found.trials if trial.refusal} == {2}
+    assert {trial.fields["rank"] for trial in found.trials if not trial.refusal} == {1, 3}
+    assert "too little memory" in found.html()
+    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Failing(1, 2, 3))
+    with pytest.raises(CouldNotRun, match="too little memory"):
+        tune("sorting", settings=SPACE, **HOW)
+
+
+def test_going_on_with_another_search_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Stopping(1))
+    with pytest.raises(KeyboardInterrupt):
+        tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+    with pytest.raises(CouldNotRun, match=r"search.space.rank.ends: \[1, 3\] there, \[1, 4\] here"):
+        tune("sorting", settings={**SPACE, "rank": "1..4"}, out=tmp_path / "s", resume=True, **HOW)
+    with pytest.raises(CouldNotRun, match=r"nothing of the search in .* is finished yet"):
+        open_search(tmp_path / "s")
+    (tmp_path / "s" / "study.sqlite").write_bytes(b"not a data base" * 100)
+    with pytest.raises(
+        CouldNotRun, match=r"the trials in .*study.sqlite could not be read or written"
+    ):
+        tune("sorting", out=tmp_path / "s", resume=True)
+
+
+def test_without_optuna_it_is_said_what_to_install_and_nothing_is_made(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[optuna\]'"):
+        tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_report_shows_the_best_the_course_and_each_setting():
+    settings = {"learning_rate": "1e-4..1e-1", "norm": "layer,rms", "steps": "20"}
+    axes, fixed = read_axes(CONFIG, settings, is_search=True)
+    trials = [
+        Trial({"learning_rate": 0.01, "norm": "rms"}, 4, 1, None, 0.5, number=0),
+        Trial({"learning_rate": 0.001, "norm": "layer"}, 4, 3, 10.0, 0.4, number=1),
+        Trial({"learning_rate": 0.1, "norm": "rms"}, refusal="no", number=2),
+        Trial({"learning_rate": 0.05, "norm": "rms"}, 4, 2, None, 0.6, number=3),
+    ]
+    document = make_content("sorting", axes, fixed, trials, seeds=range(4), facts={})
+    best, course, against_rate, against_norm, table, refused, _ = document.sections
+    assert "All of them were drawn at random" in course.caption
+    assert [each.style for each in course.series] == ["points", "steps"]
+    assert against_rate.series[0].style == "points"
+    assert "--seed 4 --set learning_rate=0.001 norm=layer steps=20" in best.text
+    assert course.series[1].y == [0.25, 0.75, 0.75]
+    assert (against_rate.series[0].x, against_rate.x_log) == ([0.001, 0.01, 0.05], True)
+    (bars,) = against_norm.series
+    assert bars.values == [0.75, 0.375]
+    assert (bars.low, bars.high) == (
+        [None, 0.0],
+        [None, 1.0],
+    )  # of a single trial no interval is known
+    assert against_norm.groups == ["layer (1)", "rms (2)"]
+    many = [Trial(trials[0].fields, 4, 1, number=number) for number in range(11)]
+    later = make_content("sorting", axes, fixed, many, seeds=range(4), facts={})
+    assert "the others learn from those before them" in later.sections[1].caption
+    assert [row[0] for row in table.rows] == [1, 3, 0]
+    assert refused.rows == [[2, "learning_rate=0.1 norm=rms", "no"]]
+
+
+def test_the_command_line_tunes_and_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = ["tune", "sorting", "--trials", "2", "--seeds", "2", "--layout", "vmap", "--json"]
+    assert main([*command, "--set", *(f"{name}={value}" for name, value in SPACE.items())]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["run"] == "runs/sorting-tune"
+    assert [trial["number"] for trial in found["trials"]] == [0, 1]
+    assert main(["show", "sorting-tune"]) == 0
+    assert main(["tune", "sorting", "--set", "rank=2"]) == 2
+    assert "a search needs a setting to search" in capsys.readouterr().err
+
+
+def test_a_search_says_where_its_trials_were_made_and_counts_to_the_last(tmp_path, monkeypatch):
+    class Elsewhere(Stopping):
+        words = "in 2 processes"
+
+    seen = []
+
+    class Watching:
+        def stage(self, name):
+            pass
+
+        def tell(self, sentence):
+            pass
+
+        def step(self, step, steps, figures):
+            seen.append((step, steps))
+
+    monkeypatch.setattr(runner, "make_engine", lambda *_, **__: Elsewhere(2))
+    with pytest.raises(KeyboardInterrupt):
+        tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
+    monkeypatch.undo()
+    found = resume(tmp_path / "s", observer=Watching())
+    assert (
+        dict(found.report.content.facts)["computed"]
+        == "5 trials in 2 processes, 2 trials in this process"
+    )
+    assert seen[-1] == (7, 7)
+    assert "Solved means: all 27 inputs" in found.report.content.sections[0].text
