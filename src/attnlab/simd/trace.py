@@ -138,7 +138,12 @@ def _graph(
     different: Mapping[str, Tensor],
     example: Sequence[Tensor],
 ) -> fx.GraphModule:
-    step = make_fx(functionalize(grad_and_value(loss)), decomposition_table=_DECOMPOSITIONS)
+    step = make_fx(
+        functionalize(grad_and_value(loss)),
+        decomposition_table=_DECOMPOSITIONS,
+        tracing_mode="fake",
+        _allow_non_fake_inputs=True,
+    )
     try:
         graph = step(dict(parameters), dict(different), *example)
     except (AttnlabError, NotExpressible):

@@ -333,15 +333,19 @@ def hidden_cells(call: AttentionCall, cells: Sequence[int]) -> Tensor | None:
     if call.mask is None or (is_causal and not call.query.shape[-1]):
         return None  # nothing is masked, or only the scores are known
     num_queries, num_keys = call.query.shape[-2], call.key.shape[-2]
+    tops = torch.arange(0, num_queries, cells[0])
+    if is_causal:
+        last_seen = (tops + cells[0]).clamp(max=num_queries) - 1 + num_keys - num_queries
+        hidden = last_seen.unsqueeze(1) < torch.arange(0, num_keys, cells[1])
+        return hidden if bool(hidden.any()) else None
     mask = KeptMask(call.mask, num_queries, num_keys, call.query.device)
     rows = []
-    for top in range(0, num_queries, cells[0]):
-        stop = min(top + cells[0], num_queries)
-        # Under a causal mask the last query of a cell sees all that the others see.
-        some = mask.part(queries=slice(stop - 1 if is_causal else top, stop))
+    for top in tops.tolist():
+        some = mask.part(queries=slice(top, min(top + cells[0], num_queries)))
         assert some is not None
         seen = (some if some.dtype == torch.bool else some > float("-inf")).flatten(0, 2).any(0)
-        rows.append(torch.stack([part.any() for part in torch.split(seen.cpu(), cells[1])]))
+        padded = nn.functional.pad(seen, (0, -num_keys % cells[1]))
+        rows.append(padded.view(-1, cells[1]).any(1).cpu())
     hidden = ~torch.stack(rows)
     return hidden if bool(hidden.any()) else None
 
