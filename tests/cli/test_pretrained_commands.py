@@ -86,11 +86,11 @@ def test_what_a_head_mostly_does_is_the_mean_of_its_weights(capsys):
 
 
 def test_the_check_of_habits_finds_a_mean_over_the_wrong_queries(monkeypatch, capsys):
-    from attnlab.cli import look
+    from attnlab.cli import site_facts
 
-    habits = look.habits
+    habits = site_facts.habits
     monkeypatch.setattr(
-        look, "habits", lambda weights, is_own: habits(weights[1:, 1:], is_own=is_own)
+        site_facts, "habits", lambda weights, is_own: habits(weights[1:, 1:], is_own=is_own)
     )
     with pytest.raises(AssertionError):
         test_what_a_head_mostly_does_is_the_mean_of_its_weights(capsys)

@@ -93,20 +93,15 @@ def test_no_text_of_a_runs_files_commands_the_terminal(capsys, good, tmp_path, e
 @pytest.mark.parametrize("evil", ESCAPES.values(), ids=ESCAPES)
 def test_no_label_or_word_of_a_model_commands_the_terminal(capsys, evil):
     from attnlab.cli.answers import show_trace, show_weights
+    from attnlab.cli.site_facts import HeadFacts, WeightFacts
     from attnlab.look.trace import HeadTrace, Step, Trace
 
     words = [f"{name}{evil}{FORGED}" for name in ("a", "b")]
     head = HeadTrace(f"layers.0.{words[0]}.weights", 0, ((1.0, 0.0), (0.5, 0.5)))
     step = Step(None, tuple(words), (0.25, 0.75), words[1], expected=words[0])
     show_trace(Trace(tuple(words), tuple(words), (step,), (head,)))
-    each = {
-        "head": 0,
-        "entropy": 0.1,
-        "largest_weight": 1.0,
-        "looks_most_at": words,
-        "rows": [[1.0, 0.0], [0.5, None]],
-    }
-    show_weights(words[0], {"query_tokens": words, "key_tokens": words, "heads": [each]})
+    each = HeadFacts(0, 0.1, 1.0, words, {}, None, [[1.0, 0.0], [0.5, None]])
+    show_weights(words[0], WeightFacts(words, words, [each]))
     terminal.say(words[0])
     terminal.complain(words[0], 2)
     out, err = capsys.readouterr()

@@ -5,12 +5,13 @@ import copy
 import json
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch.func import functional_call, stack_module_state, vmap
 
 import attnlab.edits as op
-from attnlab.edits import edit
+from attnlab.edits import edit, targets
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.models import stack
@@ -361,3 +362,17 @@ def test_a_mean_over_padding_is_caught(monkeypatch):
     monkeypatch.setattr(stack, "real_positions", lambda *_: None)
     with pytest.raises(AssertionError):
         test_means_leave_out_the_padding_that_a_mask_tells_of("padding", "positions")
+
+
+@pytest.mark.parametrize(
+    ("items", "kept"),
+    [([torch.tensor(True)], 1), ([torch.tensor(2), 3], (2, 3)), ([np.int64(4)], 4)],
+)
+def test_a_list_of_tensors_of_one_number_is_a_list_of_numbers(items, kept):
+    assert targets.normal("head", items) == kept
+
+
+@pytest.mark.parametrize("item", [torch.tensor(1.5), torch.tensor([1, 2]), True, 1.0])
+def test_a_list_of_what_is_no_whole_number_is_refused(item):
+    with pytest.raises(WrongUsage, match="head= takes a number"):
+        targets.normal("head", [item])

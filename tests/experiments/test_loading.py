@@ -108,3 +108,12 @@ def test_a_strangers_folder_is_told_from_a_run_without_reading_it_through(tmp_pa
     with open(tmp_path / "config.json", "wb") as file:
         file.truncate(2**34)
     assert not is_ours(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["runs/sortin", "sorting"])
+def test_a_run_that_was_perhaps_meant_is_named(name, tmp_path, monkeypatch):
+    (tmp_path / "runs" / "sorting").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(CouldNotRun, match=r"Did you mean runs/sorting\?"):
+        attnlab.load(name)

@@ -72,8 +72,8 @@ def test_a_proposal_has_no_more_digits_than_a_person_would_type_and_stays_inside
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({}, "a search needs a setting to search"),
-        ({"rank": "2"}, "a search needs a setting to search"),
+        ({}, "tune needs a setting to search"),
+        ({"rank": "2"}, "tune needs a setting to search"),
         ({"rank": "3..1"}, "a range to search goes upwards"),
         ({"rank": "0..4"}, "rank must be an integer from 1 to 4,096; got 0"),
         ({"learning_rate": "1e-4..fast"}, "learning_rate must be a number"),
@@ -245,7 +245,7 @@ def test_the_command_line_tunes_and_shows(tmp_path, monkeypatch, capsys):
     assert [trial["number"] for trial in found["trials"]] == [0, 1]
     assert main(["show", "sorting-tune"]) == 0
     assert main(["tune", "sorting", "--set", "rank=2"]) == 2
-    assert "a search needs a setting to search" in capsys.readouterr().err
+    assert "tune needs a setting to search" in capsys.readouterr().err
 
 
 def test_a_search_says_where_its_trials_were_made_and_counts_to_the_last(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from attnlab.errors import WrongUsage
+from attnlab.tasks import sequences
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 
 TASKS = [
@@ -126,3 +127,16 @@ def test_a_domain_too_large_to_list_is_sampled():
 def test_impossible_tasks_are_refused(fields, message):
     with pytest.raises(WrongUsage, match=message):
         SequenceTask(**fields)
+
+
+def test_every_rule_is_tried_here_and_said_in_words():
+    from attnlab.experiments.words import read_words
+
+    said = read_words("attnlab.experiments.sorting")["tasks"]
+    assert set(sequences._RULES) == {task.rule for task in TASKS} == set(said)
+
+
+def test_an_answer_of_another_length_than_is_said_is_named(monkeypatch):
+    monkeypatch.setitem(sequences._RULES, "sort", lambda task, prompts: prompts[:, :1])
+    with pytest.raises(WrongUsage, match=r"answers with 1 letters, and .* says 3"):
+        SequenceTask("sort", letters=3, length=3).answer(torch.ones(2, 3, dtype=torch.int64))

@@ -319,6 +319,19 @@ def test_operations_beyond_our_own_models_are_those_of_pytorch():
     assert max(compared(Case(Tables, of_many_operations, many_operations_batch), 3)[2]) < 1e-12
 
 
+@pytest.mark.parametrize("divisor", [1e-310, 0.0])
+def test_a_divisor_whose_reciprocal_is_infinite_divides(divisor):
+    def loss(model, row, *_):
+        _, out = model(row)
+        small = out * divisor if divisor else out * 0 + 1
+        return (small / torch.full((3,), divisor, dtype=out.dtype)[None]).tanh().mean()
+
+    case = Case(Tables, loss, many_operations_batch)
+    held, alone, _ = compared(case, 1)
+    for ours, theirs in zip(held.parameters().values(), alone.parameters().values(), strict=True):
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_three_hundred_steps_end_where_pytorch_ends(dtype, bound):
     _, _, apart = compared(CASES["sorter"], 300, dtype=dtype)

@@ -2,19 +2,20 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from attnlab.cli.terminal import make_table, matrix_widths, one_line, output, show_matrix
+from attnlab.cli.site_facts import HeadFacts, ValueFacts, WeightFacts
+from attnlab.cli.terminal import make_table, matrix_widths, one_line, output, say, show_matrix
 
 if TYPE_CHECKING:
     from attnlab.edits.forks import Fork
-    from attnlab.look.trace import Step, Trace
+    from attnlab.look.trace import HeadTrace, Step, Trace
 
 _MAX_CANDIDATES = 6  # with their probabilities
 _MAX_HEADS = 16  # shown one by one
@@ -46,8 +47,8 @@ def show_trace(trace: "Trace") -> None:
         _show_heads(trace, trace.tokens, None)
         console.print(Text("it reads the input and chooses no token", style="dim"))
         return
-    answer = one_line(" ".join(step.choice for step in trace.steps))
-    console.print(Text(f"{_brief(trace.input)} → {answer}", style="bold") + _verdict(trace.steps))
+    answer = f"{_brief(trace.input)} → {_answer(trace)}"
+    console.print(Text(answer, style="bold") + _verdict(trace.steps))
     if trace.note:
         console.print(Text(trace.note, style="dim"))
 
@@ -65,29 +66,38 @@ def _shown(step: "Step") -> list[tuple[str, float]]:
 
 
 def _show_heads(trace: "Trace", known: Sequence[str], place: int | None) -> None:
-    """Print where heads attend at one step, or on average: each head, or a summary by token.
+    """Print where heads attend at one step, or on average.
 
     Cross-attention comes first: an answer is fetched from there.
     """
+    if not trace.attention:
+        words = "  too many weights to print; attnlab look shows them"
+        output().print(Text(words, style="dim"))
+    cross: list[HeadTrace] = []
+    own: list[HeadTrace] = []
+    for each in trace.attention:
+        (own if each.key_tokens is None else cross).append(each)
+    for heads in (cross, own):
+        if heads:
+            _show_attention(heads, heads[0].key_tokens or known, place)
+
+
+def _show_attention(heads: "Sequence[HeadTrace]", keys: Sequence[str], place: int | None) -> None:
+    """Print the weights of each head, or of many heads a summary by token."""
     from attnlab.look.heads import head_at
 
-    console = output()
-    if not trace.attention:
-        console.print(Text("  too many weights to print; attnlab look shows them", style="dim"))
-    own = [each for each in trace.attention if each.key_tokens is None]
-    cross = [each for each in trace.attention if each.key_tokens is not None]
-    for heads in (cross, own):
-        if not heads:
-            continue
-        tokens = [one_line(name) for name in heads[0].key_tokens or known]
-        names = [one_line(head_at(each.site, each.head)) for each in heads]
-        rows = [_mean_row(each.rows) if place is None else each.rows[place] for each in heads]
-        if len(heads) > _MAX_HEADS:
-            title = "  token (average over queries)" if place is None else "  token"
-            console.print(_tokens_table(title, tokens, names, rows))
-        else:
-            title = "  average weight on" if place is None else "  weight on"
-            _show_weights_of(title, tokens, names, [list(map(_shaded, row)) for row in rows])
+    tokens = [one_line(name) for name in keys]
+    names = [one_line(head_at(each.site, each.head)) for each in heads]
+    if place is None:
+        title, weights_title = "  token (average over queries)", "  average weight on"
+        rows = [_mean_row(each.rows) for each in heads]
+    else:
+        title, weights_title = "  token", "  weight on"
+        rows = [list(each.rows[place]) for each in heads]
+    if len(heads) > _MAX_HEADS:
+        output().print(_tokens_table(title, tokens, names, rows))
+    else:
+        _show_weights_of(weights_title, tokens, names, _shaded_rows(rows))
 
 
 def _tokens_table(
@@ -115,6 +125,10 @@ def _brief(tokens: Sequence[str]) -> str:
     if len(tokens) > _MAX_WORDS:
         tokens = [*tokens[:_FIRST_WORDS], "…", *tokens[_FIRST_WORDS - _MAX_WORDS :]]
     return one_line(" ".join(tokens))
+
+
+def _answer(trace: "Trace") -> str:
+    return one_line(" ".join(step.choice for step in trace.steps))
 
 
 def _verdict(steps: "Sequence[Step]") -> Text:
@@ -161,46 +175,49 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
     pairs = zip_longest(fork.before.steps, fork.after.steps)
     for number, (before, after) in enumerate(pairs, 1):
         is_same = before is not None and after is not None and before.choice == after.choice
-        edited = Text(_choice(after), style="" if is_same else "bold red")
-        table.add_row(str(number), _choice(before), edited, _changes(before, after))
+        choice = Text(_choice(after), style="" if is_same else "bold red")
+        table.add_row(str(number), _choice(before), choice, _changes(before, after))
     console.print(table)
-    unedited, edited_answer = (
-        one_line(" ".join(step.choice for step in each.steps)) for each in (fork.before, fork.after)
-    )
     parting = "the same answer"
     if fork.parted_at is not None:
         parting = f"they part at step {fork.parted_at}"
-    summary = f"{question} → {unedited}   edited → {edited_answer}   ({parting})"
+    unedited, edited = _answer(fork.before), _answer(fork.after)
+    summary = f"{question} → {unedited}   edited → {edited}   ({parting})"
     console.print(Text(summary, style="bold"))
     if fork.before.note:
         console.print(Text(fork.before.note, style="dim"))
     console.print(Text(str(fork.certificate), style="dim"))
 
 
-def show_weights(site: str, facts: Mapping[str, Any]) -> None:
+def show_weights(site: str, facts: WeightFacts) -> None:
     """Print the facts of each head of a site, and a row for each query if the keys fit."""
     from attnlab.look.heads import head_at
 
     console = output()
-    keys = [one_line(token) for token in facts["key_tokens"]]
-    queries = [one_line(token) for token in facts["query_tokens"]]
-    for head in facts["heads"]:
+    keys = [one_line(token) for token in facts.key_tokens]
+    queries = [one_line(token) for token in facts.query_tokens]
+    for head in facts.heads:
         figures = (
-            f"entropy {head['entropy']:.3f} nats, largest weight {head['largest_weight']:.3f} "
+            f"entropy {head.entropy:.3f} nats, largest weight {head.largest_weight:.3f} "
             "(means over queries)"
         )
-        name = Text(one_line(f"head {head_at(site, head['head'])}"), style="bold")
+        name = Text(one_line(f"head {head_at(site, head.head)}"), style="bold")
         console.print(name + Text(f"  {figures}", style="dim"))
-        title, columns = "  query", keys
-        cells = [list(map(_shaded, row)) for row in head["rows"]]
+        title, columns, cells = "  query", keys, _shaded_rows(head.rows or ())
         if not _fits(title, columns, queries, cells):
-            columns, cells = ["largest weight on"], []
-            for row, key in zip(head["rows"], head["looks_most_at"], strict=True):
-                largest = max((weight for weight in row if weight is not None), default=None)
-                words = "nothing" if largest is None else f"{one_line(key)} ({largest:.2f})"
-                cells.append([Text(words)])
+            columns, cells = ["largest weight on"], _largest_cells(head)
         show_matrix(title, columns, queries, cells)
         console.print()
+
+
+def _largest_cells(head: HeadFacts) -> list[list[Text]]:
+    """Return a cell for each query: the key with most weight, or none if all are masked."""
+    cells = []
+    for row, key in zip(head.rows or (), head.looks_most_at, strict=True):
+        largest = max((weight for weight in row if weight is not None), default=None)
+        words = "nothing" if largest is None else f"{one_line(key)} ({largest:.2f})"
+        cells.append([Text(words)])
+    return cells
 
 
 def _choice(step: "Step | None") -> str:
@@ -231,6 +248,10 @@ def _changes(before: "Step | None", after: "Step | None") -> str:
     return one_line(shown) or "nothing"
 
 
+def _shaded_rows(rows: Iterable[Sequence[float | None]]) -> list[list[Text]]:
+    return [list(map(_shaded, row)) for row in rows]
+
+
 def _shaded(weight: float | None) -> Text:
     """Write a weight beside a block of that height; None, a masked weight, as a dot.
 
@@ -243,32 +264,37 @@ def _shaded(weight: float | None) -> Text:
     return number + Text(block, style="bright_blue")
 
 
-def show_overview(facts: Mapping[str, Mapping[str, Any]]) -> None:
+def show_overview(run: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> None:
     """Print a table for each kind of attention: a row for each layer, a cell for each head."""
+    from attnlab.look.heads import head_at
+
     groups: dict[str, dict[str, list[Text]]] = {}
+    named = set()
     for site, each in facts.items():
+        assert isinstance(each, WeightFacts)
         kind = _LAYER.sub(lambda found: found[0].replace(found[1], "*"), site)
-        groups.setdefault(kind, {})[_layer_of(site)] = [_cell(head) for head in each["heads"]]
+        groups.setdefault(kind, {})[_layer_of(site)] = [_cell(head) for head in each.heads]
+        named |= {head.mostly for head in each.heads}
     for kind, layers in groups.items():
         output().print(Text(kind, style="bold"))
         most = max(map(len, layers.values()))
         cells = [[*row, *[Text()] * (most - len(row))] for row in layers.values()]
         show_matrix("  layer", [str(number) for number in range(most)], list(layers), cells)
-    named = {head["mostly"] for each in facts.values() for head in each["heads"]}
-    words = [f"{letter} {place}" for place, letter in _LETTERS.items() if place in named]
+    words = ", ".join(f"{letter} {place}" for place, letter in _LETTERS.items() if place in named)
     legend = "~7: as spread as a uniform weight on 7 tokens; means over queries"
     if words:
-        legend = f"f67: 67 % of a head's weight on one token ({', '.join(words)} token); {legend}"
+        legend = f"f67: 67 % of a head's weight on one token ({words} token); {legend}"
     output().print(Text(legend, style="dim"))
+    example = head_at(next(iter(facts)), 0)
+    say(f"one of them: attnlab look {run} … --head '{example}'", is_quiet=True)
 
 
-def _cell(head: Mapping[str, Any]) -> Text:
-    place = head["mostly"]
-    if place is None:
-        return Text(f"~{math.exp(head['entropy']):.0f}", style="dim")
-    share = head["places"][place]
+def _cell(head: HeadFacts) -> Text:
+    if head.mostly is None:
+        return Text(f"~{math.exp(head.entropy):.0f}", style="dim")
+    share = head.places[head.mostly]
     percent = min(round(100 * share), 99)
-    return Text(f"{_LETTERS[place]}{percent:02d}", style="bold" if share >= 0.6 else "")
+    return Text(f"{_LETTERS[head.mostly]}{percent:02d}", style="bold" if share >= 0.6 else "")
 
 
 def _layer_of(site: str) -> str:

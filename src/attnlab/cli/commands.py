@@ -202,18 +202,23 @@ def trace(
         else:
             show_trace(found)
 
-    if words:
-        show_one(" ".join(words))
-        return 0
+    if not words:
+        return _trace_each_line(show_one, prompts.expected)
+    show_one(" ".join(words))
+    return 0
+
+
+def _trace_each_line(show_one: Callable[[str], None], expected: str) -> int:
+    """Trace every line of standard input, also after a wrong one, and return the exit status."""
     status, text = 0, None
-    for text in terminal.read_inputs(f"{prompts.expected} (an empty line ends): "):
+    for text in terminal.read_inputs(f"{expected} (an empty line ends): "):
         try:
             show_one(text)
         except WrongUsage as error:
             status = terminal.complain(str(error), 2)
     is_person = sys.stdin.isatty()
     if text is None and not is_person:
-        hint = f"after the run, type {prompts.expected}"
+        hint = f"after the run, type {expected}"
         terminal.complain(f"no input came, so there is nothing to trace; {hint}.", status)
     return 0 if is_person else status  # a person could correct the input, a script could not
 

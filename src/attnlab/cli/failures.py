@@ -119,25 +119,35 @@ def explain(error: BaseException) -> int | None:
     hint = _resume_hint()
     if isinstance(error, BrokenPipeError):
         return 0  # the reader has closed our output (`attnlab list | head`)
-    if isinstance(error, CouldNotWrite) and hint:
-        return terminal.complain(f"{error} T{hint[1:]}", error.exit_status)
     if isinstance(error, AttnlabError):
-        return terminal.complain(str(error), error.exit_status)
+        sentence = str(error)
+        if isinstance(error, CouldNotWrite) and hint:
+            sentence += f" T{hint[1:]}"
+        return terminal.complain(sentence, error.exit_status)
     if isinstance(error, KeyboardInterrupt):
-        is_term = isinstance(error, Terminated)
-        who, status = ("SIGTERM", 143) if is_term else ("you", 130)
-        return terminal.complain(f"stopped by {who}{f'; {hint}' if hint else '.'}", status)
+        return _stopped(error, f"; {hint}" if hint else ".")
     if isinstance(error, cyclopts.CycloptsError):
         return terminal.complain(_usage(error), 2)
     if isinstance(error, OSError) and error.strerror:
         what = error.filename or "standard input or output"
         return terminal.complain(f"could not use {what}: {error.strerror}.", 3)
-    is_torch_memory = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
-    if isinstance(error, MemoryError) or is_torch_memory:
+    if _is_no_memory(error):
         return terminal.complain(
             "there is not enough memory for this; try a smaller model, domain or batch.", 3
         )
     return None
+
+
+def _stopped(error: KeyboardInterrupt, end: str) -> int:
+    if isinstance(error, Terminated):
+        return terminal.complain(f"stopped by SIGTERM{end}", 143)
+    return terminal.complain(f"stopped by you{end}", 130)
+
+
+def _is_no_memory(error: BaseException) -> bool:
+    if isinstance(error, RuntimeError):
+        return _NO_MEMORY.search(str(error)) is not None
+    return isinstance(error, MemoryError)
 
 
 def _usage(error: cyclopts.CycloptsError) -> str:

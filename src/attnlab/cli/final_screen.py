@@ -18,7 +18,7 @@ _FINDING_LINES = 2
 
 
 def show_final_screen(
-    reports: "Sequence[Report]", broken: Mapping[str, str], parent: Path, gallery: Path
+    reports: "Sequence[Report]", broken: Mapping[str, object], parent: Path, gallery: Path
 ) -> None:
     """Print at most forty lines: findings, experiments that could not run, open claims."""
     console = terminal.output()
@@ -30,7 +30,7 @@ def show_final_screen(
         finding.truncate(_FINDING_LINES * (console.width - 4), overflow="ellipsis")
         console.print(Padding(finding, (0, 2, 0, 2)))
     for name, why in broken.items():
-        _print_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), one_line(why)))
+        _print_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), one_line(str(why))))
     open_claims = [
         (report, claim) for report in reports for claim in report.claims if not claim.passed
     ]
@@ -47,7 +47,7 @@ def show_final_screen(
     trace = f" · attnlab trace {folders['sorting']} cab" if "sorting" in folders else ""
     terminal.say(f"look at  attnlab open {parent}{trace}", is_quiet=True)
     terminal.say(
-        f"claims   attnlab show {reports[0].folder} · all at once: attnlab run all --claims",
+        f"claims   attnlab show {reports[0].folder} · all of them: in the gallery",
         is_quiet=True,
     )
 

@@ -136,25 +136,27 @@ def _groups(model: "Pretrained") -> list[AttentionGroup]:
         layout = points[each.path].layout
         key = (_plain(each.path), each.backend, layout.num_heads, layout.num_kv_heads)
         groups.setdefault(key, []).append(each)
-    found = []
-    for (attention, backend, heads, kv_heads), members in groups.items():
-        made = [each.made for each in members if each.made is not None]
-        effects = [each.effect for each in members if not math.isnan(each.effect)]
-        group = AttentionGroup(
-            attention=attention,
-            layers=len(members),
-            heads=heads,
-            kv_heads=kv_heads,
-            backend=backend,
-            calls=sorted({each.calls for each in members}),
-            made=max(made, default=None),
-            made_layers=len(made),
-            sink=max(0.0, 1.0 - min(each.least for each in members)),
-            window=_window(model) if attention.endswith(".attention") else None,
-            effect=[min(effects), max(effects)] if effects else None,
-        )
-        found.append(group)
-    return found
+    return [_group(model, *key, members) for key, members in groups.items()]
+
+
+def _group(
+    model: "Pretrained", attention: str, backend: str, heads: int, kv_heads: int, members: list[Any]
+) -> AttentionGroup:
+    made = [each.made for each in members if each.made is not None]
+    effects = [each.effect for each in members if not math.isnan(each.effect)]
+    return AttentionGroup(
+        attention=attention,
+        layers=len(members),
+        heads=heads,
+        kv_heads=kv_heads,
+        backend=backend,
+        calls=sorted({each.calls for each in members}),
+        made=max(made, default=None),
+        made_layers=len(made),
+        sink=max(0.0, 1.0 - min(each.least for each in members)),
+        window=_window(model) if attention.endswith(".attention") else None,
+        effect=[min(effects), max(effects)] if effects else None,
+    )
 
 
 def _window(model: "Pretrained") -> str | None:
@@ -162,9 +164,10 @@ def _window(model: "Pretrained") -> str | None:
     from attnlab.pretrained.text import text_config
 
     config = text_config(model.foreign)
-    widths = [getattr(config, name, None) for name in ("sliding_window", "window_size")]
-    width = next((each for each in widths if isinstance(each, int)), None)
-    if width is None or getattr(config, "use_sliding_window", True) is False:
+    width = getattr(config, "sliding_window", None)
+    if not isinstance(width, int):
+        width = getattr(config, "window_size", None)
+    if not isinstance(width, int) or getattr(config, "use_sliding_window", True) is False:
         return None
     kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
     if isinstance(kinds, Sequence) and not isinstance(kinds, str):

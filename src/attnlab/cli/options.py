@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import cyclopts
 from cyclopts import Parameter
 
+from attnlab.configs import parse_settings
+
 
 def _whole_number(_: Any, tokens: Sequence[cyclopts.Token]) -> int:
     """Read an integer strictly; left alone, cyclopts would round 1.5 to 2."""
@@ -56,6 +58,10 @@ class TrainingOptions:
 
     quiet: Quiet = False
     """Hide the progress."""
+
+    def settings(self) -> dict[str, str]:
+        """Return the settings by their keys."""
+        return parse_settings(self.set_ or [])
 
     def training(self) -> dict[str, Any]:
         """Return the options that the library takes by the same names."""

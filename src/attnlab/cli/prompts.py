@@ -148,12 +148,8 @@ def open_model(name: str, **opening: Any) -> "Pretrained":
         except CouldNotRun as error:
             if os.path.lexists(name):
                 raise
-            here = Path(name)
-            there = os.listdir(here.parent) if os.path.isdir(here.parent) else []
-            close = get_close_matches(here.name, there, n=1, cutoff=0.8)
-            hint = f" Did you mean {here.parent / close[0]}?" if close else ""
             raise CouldNotRun(
-                f"there is no run called {name}, and no such pretrained model: {error}{hint}"
+                f"there is no run called {name}, and no such pretrained model: {error}"
             ) from None
 
 

@@ -63,7 +63,6 @@ def run_all(
     from attnlab.cli.final_screen import show_final_screen
     from attnlab.core.store import explained
     from attnlab.experiments import registry
-    from attnlab.experiments.claims import verdict
     from attnlab.experiments.gallery import write_gallery
 
     names = list(registry.EXPERIMENTS)
@@ -72,14 +71,35 @@ def run_all(
         registry.config(name, settings[name], quick=how.quick)
     with explained(parent):  # report a folder that cannot be written once, not for each
         parent.mkdir(parents=True, exist_ok=True)
+    makes = {
+        name: partial(registry.run, name, settings=settings[name], **options) for name in names
+    }
+    reports, broken = _run_each(makes, parent, how)
+    gallery = write_gallery(parent) if reports else None
+    if how.as_json:
+        failures = [{"experiment": name, "error": str(why)} for name, why in broken.items()]
+        runs = [result_to_json(report) for report in reports]
+        terminal.print_json({"gallery": str(gallery or ""), "runs": runs, "not_run": failures})
+    elif gallery is not None:
+        if shows_claims:
+            terminal.show_all_claims(reports)
+        show_final_screen(reports, broken, parent, gallery)
+    return max(each.exit_status for each in broken.values() or reports)
+
+
+def _run_each(
+    makes: "Mapping[str, Callable[..., Report]]", parent: Path, how: TrainingOptions
+) -> "tuple[list[Report], dict[str, AttnlabError]]":
+    """Run one experiment after the other; return the reports, and why others could not run."""
+    from attnlab.experiments.claims import verdict
+
     reports: list[Report] = []
     broken: dict[str, AttnlabError] = {}
     is_quiet = how.quiet or how.as_json
-    estimate = Estimate(names, quick=how.quick)
-    for number, name in enumerate(names):
+    estimate = Estimate(makes, quick=how.quick)
+    for number, (name, make) in enumerate(makes.items()):
         estimate.begin(number)
-        make = partial(registry.run, name, settings=settings[name], **options)
-        title = f"{number + 1}/{len(names)} {name}"
+        title = f"{number + 1}/{len(makes)} {name}"
         try:
             report = in_run_folder(
                 make, None, name, title, is_quiet=is_quiet, parent=parent, left=estimate.left
@@ -91,19 +111,7 @@ def run_all(
         reports.append(report)
         if not is_quiet:
             terminal.note(f"{name}: {verdict(report.claims)}   {report.folder}")
-    gallery = write_gallery(parent) if reports else None
-    reasons = {name: str(error) for name, error in broken.items()}
-    if how.as_json:
-        failures = [{"experiment": name, "error": why} for name, why in reasons.items()]
-        runs = [result_to_json(report) for report in reports]
-        terminal.print_json({"gallery": str(gallery or ""), "runs": runs, "not_run": failures})
-    elif gallery is not None:
-        if shows_claims:
-            terminal.show_all_claims(reports)
-        show_final_screen(reports, reasons, parent, gallery)
-    if broken:
-        return max(error.exit_status for error in broken.values())
-    return max(report.exit_status for report in reports)
+    return reports, broken
 
 
 def _settings_of_each(wanted: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, str]]:

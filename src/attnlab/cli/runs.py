@@ -18,7 +18,6 @@ from attnlab.cli.options import (
 from attnlab.cli.resolve_run import RUNS, find_run, in_run_folder
 from attnlab.cli.results import show_finished, show_result
 from attnlab.cli.run_all import run_all
-from attnlab.configs import parse_settings
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def run(
 
     is_all = name == "all"
     _check_run(is_all, seeds, stop_when_solved, how, log)
-    settings = parse_settings(how.set_ or [])
+    settings = how.settings()
     options: dict[str, Any] = {**how.training(), "engine": engine}
     if is_all:
         options["seed"] = seed
@@ -98,16 +97,12 @@ def _check_run(
 ) -> None:
     """Raise `WrongUsage` for options of `run` that do not go together."""
     from attnlab.train.distributed import is_launched
-    from attnlab.train.loggers import check_loggers
 
     is_many = is_all or seeds is not None
     if is_launched() and is_many:
         raise WrongUsage("torchrun distributes one training: name one experiment, without --seeds.")
-    if log == []:
-        raise WrongUsage("--log needs the name of a logger: tensorboard, mlflow, or both.")
-    check_loggers(log or ())
-    if log is not None and is_many:
-        raise WrongUsage("--log is for a run of one seed: name one experiment, without --seeds.")
+    if log is not None:
+        _check_log(log, is_many=is_many)
     if how.set_ == []:
         raise WrongUsage(
             "--set needs at least one key=value; `attnlab settings` lists the settings."
@@ -119,6 +114,16 @@ def _check_run(
             "--seeds is for one experiment at a time, such as: attnlab run sorting --seeds 64"
         )
     _check_resume(how, is_all=is_all)
+
+
+def _check_log(log: list[str], *, is_many: bool) -> None:
+    from attnlab.train.loggers import check_loggers
+
+    if not log:
+        raise WrongUsage("--log needs the name of a logger: tensorboard, mlflow, or both.")
+    check_loggers(log)
+    if is_many:
+        raise WrongUsage("--log is for a run of one seed: name one experiment, without --seeds.")
 
 
 def _check_resume(how: TrainingOptions, *, is_all: bool = False) -> None:
@@ -267,6 +272,5 @@ def _train_many(
             f"{name}` lists the keys."
         )
     _check_resume(how)
-    settings = parse_settings(how.set_ or [])
-    make = partial(train_all, name, settings=settings, **how.training(), **options)
+    make = partial(train_all, name, settings=how.settings(), **how.training(), **options)
     return _train_and_show(make, f"{name}-{command}", f"{name} {command}", how)

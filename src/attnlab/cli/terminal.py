@@ -281,9 +281,9 @@ def show_runs(runs: Sequence[Mapping[str, Any]], parent: Path) -> None:
 
 def _run_cells(run: Mapping[str, Any]) -> list[str | Text]:
     """Return the cells of a run in a list of runs."""
-    seed = "" if run["seed"] is None else str(run["seed"])
-    if seed and run["seeds"] > 1:
-        seed += " …"
+    seed = ""
+    if run["seed"] is not None:
+        seed = f"{run['seed']} …" if run["seeds"] > 1 else str(run["seed"])
     state, style = run["state"], "yellow"
     if run["passed"] + run["undecided"] < run["claims"]:
         style = "red"

@@ -1,12 +1,12 @@
 """The page of a corpus search: heads with the largest values, and examples in their context."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attnlab.core.store import write_text
 from attnlab.draw.page import render_page
-from attnlab.draw.sections import Passage, PassageGroup, Passages, ReportContent, Section, Table
+from attnlab.draw.sections import Passage, PassageGroup, Passages, ReportContent, Table
 from attnlab.errors import WrongUsage, in_order
 from attnlab.look.corpus import MEASURES, Example, Found
 
@@ -36,30 +36,6 @@ def corpus_report(
     if unknown:
         raise WrongUsage(f"the head {unknown[0]} was not searched.")
     words = _words_of(found.measure)
-    sections: list[Section] = [
-        Passages(
-            title="Examples",
-            caption="The query is framed; the key with most of the measured weight is filled. "
-            "Each text gives at most one example.",
-            groups=[
-                PassageGroup(
-                    title=f"Head {head}",
-                    items=[_item(each) for each in found.examples(head)[:examples]],
-                )
-                for head in shown
-            ],
-        ),
-        Table(
-            title="Heads",
-            caption=f"{_capitalized(words)}: mean over all tokens where it is defined, with its "
-            "95 % interval (bootstrap over texts), and quantiles of a sample of tokens.",
-            columns=["head", "tokens", "mean", "low", "high", "5 %", "median", "95 %"],
-            rows=[
-                [row["head"], int(row["count"]), *_rounded(row[name] for name in _STATISTICS)]
-                for row in measured
-            ],
-        ),
-    ]
     order = "lowest" if found.lowest else "highest"
     num_texts = found.counts.get("texts read", 0)
     so_far = "" if found.is_done else " so far"
@@ -67,7 +43,34 @@ def corpus_report(
         title=_capitalized(words),
         subtitle=f"{found.model}, {order} first, in {num_texts:,} texts{so_far}.",
         facts=[(name, f"{count:,}") for name, count in found.counts.items() if count],
-        sections=sections,
+        sections=[_examples(found, shown, examples), _heads_table(words, measured)],
+    )
+
+
+def _examples(found: Found, heads: Sequence[str], most: int) -> Passages:
+    groups = []
+    for head in heads:
+        items = [_item(each) for each in found.examples(head)[:most]]
+        groups.append(PassageGroup(title=f"Head {head}", items=items))
+    return Passages(
+        title="Examples",
+        caption="The query is framed; the key with most of the measured weight is filled. "
+        "Each text gives at most one example.",
+        groups=groups,
+    )
+
+
+def _heads_table(words: str, measured: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for row in measured:
+        numbers = [None if row[name] is None else float(f"{row[name]:.4g}") for name in _STATISTICS]
+        rows.append([row["head"], int(row["count"]), *numbers])
+    return Table(
+        title="Heads",
+        caption=f"{_capitalized(words)}: mean over all tokens where it is defined, with its "
+        "95 % interval (bootstrap over texts), and quantiles of a sample of tokens.",
+        columns=["head", "tokens", "mean", "low", "high", "5 %", "median", "95 %"],
+        rows=rows,
     )
 
 
@@ -97,7 +100,3 @@ def _words_of(measure: str) -> str:
 
 def _capitalized(words: str) -> str:
     return words[:1].upper() + words[1:]
-
-
-def _rounded(values: Iterable[float | None]) -> list[float | None]:
-    return [None if value is None else float(f"{value:.4g}") for value in values]

@@ -4,12 +4,11 @@ matplotlib is optional (`pip install attnlab[plot]`) and used without pyplot and
 global settings; `attnlab.draw.pictures` draws each kind of section.
 """
 
-import io
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from attnlab.draw.attention.figure_files import plain_style, to_bytes
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.diagram import diagram_figure
 from attnlab.draw.pictures.maps import maps_figure, trace_figure
@@ -46,35 +45,19 @@ def section_figures(report: ReportContent) -> dict[str, bytes]:
         return {}
     files: dict[str, bytes] = {}
     for section in report.sections:
-        if isinstance(section, Figured) and section.figure is not None:
-            is_empty = isinstance(section, Traces) and not section.traces
-            if not is_empty:
-                files |= to_files(
-                    section.figure,
-                    partial(_PICTURES.get(type(section), type(section).picture), section),
-                )
+        is_empty = isinstance(section, Traces) and not section.traces
+        if isinstance(section, Figured) and section.figure is not None and not is_empty:
+            picture = _PICTURES.get(type(section), type(section).picture)
+            files |= to_files(section.figure, partial(picture, section))
     return files
 
 
 def to_files(name: str, draw: "Callable[[], Figure]") -> dict[str, bytes]:
     """Return a figure as `name.png` and `name.svg`; equal figures give equal bytes."""
-    from matplotlib import style
-
-    files = {}
-    # A user's own matplotlib settings do not change these figures.
-    with (
-        style.context(["default", {"svg.hashsalt": name, "svg.fonttype": "none"}]),
-        warnings.catch_warnings(),
-    ):
-        # A letter that the font lacks is drawn as a box, and stays a letter in the SVG.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+    with plain_style(name):
         figure = draw()
-        for suffix, metadata in (
-            ("png", {"Software": None}),
-            ("svg", {"Date": None, "Creator": None}),
-        ):
-            stream = io.BytesIO()
-            figure.savefig(stream, format=suffix, dpi=150, metadata=metadata)
-            files[f"{name}.{suffix}"] = stream.getvalue()
-            figure.set_layout_engine("none")  # both files share one layout
+    files = {}
+    for suffix in ("png", "svg"):
+        files[f"{name}.{suffix}"] = to_bytes(figure, suffix, salt=name)
+        figure.set_layout_engine("none")  # both files share one layout
     return files

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from attnlab.core.store import explained, write_text
 from attnlab.draw.attention.figure_files import save_figure
-from attnlab.draw.attention.summaries import draw_long_map, draw_measure
+from attnlab.draw.attention.summaries import draw_long_map, draw_measure, measure_map
 from attnlab.draw.attention.summary_maps import SummaryMaps
 from attnlab.draw.numbers import plural
 from attnlab.draw.page import render_page
-from attnlab.draw.sections import Heatmap, MapChoice, Maps, ReportContent, Scalar, Table
+from attnlab.draw.sections import MapChoice, Maps, ReportContent, Scalar, Table
 from attnlab.draw.view import write_view
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import layer_name
@@ -216,23 +216,7 @@ def _largest_places(
 
 
 def _choice(document: Document, name: str, words: str) -> MapChoice:
-    values = document.measure(name).tolist()
-    finite = [abs(value) for row in values for value in row if value == value]
-    high = max(finite) or 1.0
-    is_signed = any(value < 0 for row in values for value in row)
+    layers = [layer_name(part) for part in document.parts]
     return MapChoice(
-        label=words,
-        note="",
-        maps=[
-            Heatmap(
-                title=words,
-                rows=[[None if value != value else value for value in row] for row in values],
-                row_labels=[layer_name(part) for part in document.parts],
-                column_labels=[str(head) for head in range(len(values[0]))],
-                row_title="layer",
-                column_title="head",
-                low=-high if is_signed else 0.0,
-                high=high,
-            )
-        ],
+        label=words, note="", maps=[measure_map(document.measure(name).numpy(), words, layers)]
     )

@@ -21,13 +21,7 @@ from attnlab.draw.diagram import lay_out
 from attnlab.draw.json_form import to_json
 from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.numbers import are_figures, column_words
-from attnlab.draw.sections import (
-    Passage,
-    ReportContent,
-    Section,
-    Table,
-    Traces,
-)
+from attnlab.draw.sections import Passage, ReportContent, Section, Table, Traces
 
 _WEIGHT_DECIMALS = 5
 _DIGITS = 7

@@ -366,11 +366,7 @@ class TraceStep:
 
     def __post_init__(self) -> None:
         check_equal(
-            self,
-            "",
-            "one probability per candidate",
-            len(self.candidates),
-            len(self.probabilities),
+            self, "", "one probability per candidate", len(self.candidates), len(self.probabilities)
         )
 
 

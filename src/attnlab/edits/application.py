@@ -91,8 +91,9 @@ def _not_checked(editor: Editor, checks: Checks, certify: bool) -> list[str]:
     if not certify:
         found.append("all but that the edits landed; say certify=True")
     elif is_left_out and checks.certificate.calls:
+        which = f"{checks.left_out} more" if checks.left_out else "all"
         found.append(
-            f"what the edits did to the output of {checks.left_out or 'all'} more forward passes: "
+            f"what the edits did to the output of {which} forward passes: "
             "they were compiled, broke off, went on from keys and values that were there before, "
             "or their rows were put in another order"
         )

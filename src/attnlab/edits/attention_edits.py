@@ -93,7 +93,9 @@ class SetMask(Edit):
         """The mask is a word, or boolean."""
         if isinstance(self.mask, str):
             if self.mask not in ("causal", "all"):
-                raise WrongUsage(f"mask= is 'causal', 'all' or a boolean tensor; got {self.mask}.")
+                raise WrongUsage(
+                    f"mask= is 'causal', 'all' or a boolean tensor; got {self.mask!r}."
+                )
             return
         tensor = as_tensor("mask", self.mask)
         if tensor.dtype != torch.bool:

@@ -299,6 +299,8 @@ def edits_from_json(text: str | list[Any]) -> list[Edit]:
 
 
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError(f"{', '.join(name for name, _ in pairs)} holds a name twice")
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name!r} is there twice")
     return dict(pairs)

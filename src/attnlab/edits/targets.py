@@ -114,8 +114,13 @@ def _number_or_word(name: str, value: Any) -> int | str | None:
     """Return one item of a target's list; None for what is no such thing."""
     if isinstance(value, str):
         return value if value and (value != ALL or name in _NAMED) else None
-    is_number = hasattr(value, "__index__") and not isinstance(value, bool)
-    return operator.index(value) if is_number and abs(value) < _LARGEST else None
+    if isinstance(value, bool):
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return number if abs(number) < _LARGEST else None
 
 
 def atoms_of(name: str, target: Target) -> list[Atom]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,12 +91,25 @@ def load_pretrained(
     from attnlab.pretrained.attach import attach
     from attnlab.pretrained.open.hub import open_pretrained
 
-    opened = open_pretrained(name, **options)
+    try:
+        opened = open_pretrained(name, **options)
+    except CouldNotRun as error:
+        raise CouldNotRun(f"{error}{_similar(Path(name))}") from None
     found = attach(
         opened.model, tokenizer=tokenizer or opened.tokenizer, name=opened.name, example=example
     )
     found.source, found.notes = opened.source, opened.notes
     return found
+
+
+def _similar(path: Path) -> str:
+    """Name the folder beside a missing one, or the run, that was perhaps meant."""
+    if os.path.lexists(path):
+        return ""
+    parents = [each for each in (path.parent, Path("runs")) if each.is_dir()]
+    there = {each.name: each for parent in parents for each in parent.iterdir()}
+    close = get_close_matches(path.name, there, n=1, cutoff=0.8)
+    return f" Did you mean {there[close[0]]}?" if close else ""
 
 
 def is_ours(path: Path | str) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 
 from attnlab.draw.numbers import plural
+from attnlab.errors import WrongUsage
 from attnlab.experiments.claims import Claim
 
 Numbers = dict[str, Any]
@@ -51,6 +52,8 @@ class Words:
     def _entry(self, name: str) -> Any:
         found: Any = read_words(self.package)
         for part in name.split("."):
+            if part not in found:
+                raise WrongUsage(f"words.toml of {self.package} says nothing of {name}; add it.")
             found = found[part]
         return found
 

@@ -14,7 +14,8 @@ from attnlab.simd.terms import NotExpressible, Read, Value, broadcast, expanded
 aten = torch.ops.aten
 
 _NUMBERS = (
-    "neg", "exp", "log", "log1p", "sqrt", "reciprocal", "tanh", "erf", "abs", "relu", "sigmoid",
+    "div", "neg", "exp", "log", "log1p", "sqrt", "reciprocal", "tanh", "erf", "abs", "relu",
+    "sigmoid",
     "rsqrt", "maximum", "minimum", "sign", "erfc",
 )  # fmt: skip
 _COMPARISONS = ("ne", "lt", "le", "gt", "ge", "eq")
@@ -59,17 +60,6 @@ for _name in _COMPARISONS:
     _register(_name, _name, _number, True)
 for _name, _own_name in _TRUTHS.items():
     _register(_name, _own_name, _truth, True)
-
-
-@rule(aten.div.Tensor, aten.div.Scalar)
-def _div(program: Program, x: Operand, y: Operand) -> Value:
-    """Divide; where one divisor serves many elements, multiply by its reciprocal, computed once."""
-    over, under = _number(program, x), _number(program, y)
-    if under.size >= over.size:
-        return program.apply("div", over, under)
-    if isinstance(y, Value):
-        return program.apply("mul", over, program.stored(program.apply("reciprocal", under)))
-    return program.apply("mul", over, 1.0 / y)
 
 
 @rule(aten.mul.Tensor, aten.mul.Scalar)

@@ -104,7 +104,13 @@ class SequenceTask:
 
     def answer(self, prompts: Tensor) -> Tensor:
         """Apply the rule: ids (batch, prompt_length) -> (batch, answer_length)."""
-        return _RULES[self.rule](self, prompts)
+        found = _RULES[self.rule](self, prompts)
+        if found.shape[-1] != self.answer_length:
+            raise WrongUsage(
+                f"the rule {self.rule!r} answers with {found.shape[-1]} letters, and "
+                f"SequenceTask.answer_length says {self.answer_length}; name the rule there."
+            )
+        return found
 
     def rows(self, prompts: Tensor) -> Tensor:
         """Write whole rows: (batch, prompt_length) -> (batch, row_length)."""

@@ -6,6 +6,7 @@ they came; `texts.py` tidies them.
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -133,10 +134,9 @@ def _read_cells(
         if not columns.has_header:
             header, rows = list(map(str, range(1, len(first) + 1))), [first]
         chosen = _pick(header, columns, str(path))
-        rows += [cells for cells in reader if cells]
         places = {name: header.index(column) for name, column in chosen.items()}
         found: list[dict[str, Any]] = []
-        for row in rows:
+        for row in itertools.chain(rows, filter(None, reader)):
             found.append(dict.fromkeys(places))
             if len(row) == len(header):  # else it is broken: its values are missing
                 found[-1] = {name: row[place] for name, place in places.items()}

@@ -104,8 +104,14 @@ class TextTokenizer(abc.ABC):
     def _learnt(cls, texts: Iterable[str], vocab_size: int, max_length: int) -> Self: ...
 
     @abc.abstractmethod
-    def _read(self, text: str) -> tuple[Sequence[Any], Sequence[str]]:
-        """Return the ids and the names of all tokens of a text, without CLS."""
+    def _split(self, text: str) -> Sequence[Any]:
+        """Return all tokens of a text, without CLS: words, or what `_as_ids` makes ids of."""
+
+    @abc.abstractmethod
+    def _as_ids(self, tokens: Sequence[Any]) -> list[Any]: ...
+
+    @abc.abstractmethod
+    def _as_names(self, tokens: Sequence[Any]) -> list[str]: ...
 
     @abc.abstractmethod
     def to_mapping(self) -> dict[str, Any]:
@@ -114,16 +120,20 @@ class TextTokenizer(abc.ABC):
     def ids(self, text: str) -> list[Any]:
         """Return the tokens of a text, CLS in front, at most `max_length`: ids, or lists of
         `num_parts` ids."""
-        return [self.first, *self._read(text)[0]][: self.max_length]
+        return [self.first, *self._as_ids(self._cut(text))][: self.max_length]
 
     def words(self, text: str) -> list[str]:
         """Return the names of the same tokens, as a person reads them; unknown words in
         brackets."""
-        return [SPECIALS[CLS], *self._read(text)[1]][: self.max_length]
+        return [SPECIALS[CLS], *self._as_names(self._cut(text))][: self.max_length]
 
     def count(self, text: str) -> int:
         """Say how many tokens a text has, CLS included, before it is cut."""
-        return 1 + len(self._read(text)[0])
+        return 1 + len(self._split(text))
+
+    def _cut(self, text: str) -> Sequence[Any]:
+        # One more than have room beside CLS: the last may be named together with its next word.
+        return self._split(text)[: self.max_length]
 
     def encode(self, text: str) -> list[Any]:
         """Return exactly `max_length` ids: CLS, the tokens, padding."""
@@ -168,9 +178,14 @@ class WordTokenizer(TextTokenizer):
                 found.append(self._names[number])
         return " ".join(found)
 
-    def _read(self, text: str) -> tuple[list[int], list[str]]:
-        words = words_of(text, self.splits)
-        return [self._ids.get(word, UNK) for word in words], _named(words, self._ids)
+    def _split(self, text: str) -> list[str]:
+        return words_of(text, self.splits)
+
+    def _as_ids(self, tokens: Sequence[str]) -> list[int]:
+        return [self._ids.get(word, UNK) for word in tokens]
+
+    def _as_names(self, tokens: Sequence[str]) -> list[str]:
+        return _named(tokens, self._ids)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the words, the length and what is a word as plain values."""
@@ -229,13 +244,18 @@ class PartTokenizer(TextTokenizer):
         words, beginnings, pairs = self._parts
         return [*SPECIALS, *words, *(f"{name}-" for name in beginnings), *pairs]
 
-    def _read(self, text: str) -> tuple[list[list[int]], list[str]]:
-        words, (known, beginnings, pairs) = words_of(text, self.splits), self._ids
-        ids = [
+    def _split(self, text: str) -> list[str]:
+        return words_of(text, self.splits)
+
+    def _as_ids(self, tokens: Sequence[str]) -> list[list[int]]:
+        known, beginnings, pairs = self._ids
+        return [
             [known.get(word, UNK), beginnings.get(beginning, PAD), pairs.get(pair, PAD)]
-            for word, beginning, pair in _parts_of(words)
+            for word, beginning, pair in _parts_of(tokens)
         ]
-        return ids, _named(words, known)
+
+    def _as_names(self, tokens: Sequence[str]) -> list[str]:
+        return _named(tokens, self._ids[0])
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the parts and the length as plain values."""
@@ -285,9 +305,15 @@ class SubwordTokenizer(TextTokenizer):
         kept = [number for number in ids if number not in (PAD, CLS)]
         return str(self._inner.decode(kept, False))
 
-    def _read(self, text: str) -> tuple[list[int], list[str]]:
+    def _split(self, text: str) -> list[tuple[int, str]]:
         found = self._inner.encode(_encodable(clean(text)), add_special_tokens=False)
-        return found.ids, found.tokens
+        return list(zip(found.ids, found.tokens, strict=True))
+
+    def _as_ids(self, tokens: Sequence[tuple[int, str]]) -> list[int]:
+        return [number for number, _ in tokens]
+
+    def _as_names(self, tokens: Sequence[tuple[int, str]]) -> list[str]:
+        return [name for _, name in tokens]
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the library's own state and the length as plain values."""

@@ -354,3 +354,15 @@ def test_a_small_budget_parts_the_inputs_and_changes_nothing(patch, metric, monk
     close(found.shares, plain.shares, torch.float64)
     assert progress == sorted(progress)
     assert progress[-1][0] == progress[-1][1]
+
+
+def test_a_pair_of_runs_that_fits_is_made_once():
+    each = given(4, "decoder")
+    passes = []
+    each.model.register_forward_hook(lambda *_: passes.append(1))
+    patch_all(
+        each.model, each.inputs, (each.inputs + 1) % 11, "heads", metric="loss", labels=each.labels
+    )
+    count = len(passes)
+    heads = each.model.config.num_layers * each.model.config.num_heads
+    assert count <= 2 + heads, "clean and corrupted once, and a pass for each patch at most"

@@ -98,3 +98,10 @@ def test_text_of_parquet_that_is_no_text_is_left_out(tmp_path):
     column = pa.Array.from_buffers(pa.string(), 2, [None, ends, pa.py_buffer(b"ok\xff\xfe")])
     pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
     assert [row.text or row.why for row in rows_of(tmp_path / "a.parquet")] == ["ok", "not UTF-8"]
+
+
+def test_a_blank_line_without_end_is_a_row_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_MOST_LINE", 20)
+    monkeypatch.setattr(text_files, "_PIECE", 10)
+    (tmp_path / "a.jsonl").write_text(" " * 40 + '\n"one"\n"two"\n')
+    assert [row.text for row in rows_of(tmp_path / "a.jsonl")] == [None, "one", "two"]

@@ -13,9 +13,12 @@ from attnlab.look.collector import run_collector
 from attnlab.look.long_text import open_document, summarize, summarize_document
 from attnlab.look.long_text.inputs import check_open, summary_bytes
 from attnlab.look.long_text.long_text import Folder
+from attnlab.look.long_text.summarize import hidden_cells
 from attnlab.look.summaries import Summarize
 from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
+from attnlab.parts.masks import causal_mask
 from attnlab.seeds import isolated
+from attnlab.sites import AttentionCall
 
 LENGTH = 50
 SMALL = Summarize(tiles=8)
@@ -229,8 +232,6 @@ def test_a_budget_that_does_not_do_is_refused_before_anything_runs(model, ids, t
 
 
 def test_an_attention_that_needs_all_pairs_is_refused_before_they_are_made():
-    from attnlab.sites import AttentionCall
-
     rows = torch.empty(1, 2, 1000, 4)
     call = AttentionCall(rows, rows, rows, "causal", None, is_open=True)
     with pytest.raises(CouldNotRun, match=r"22\.9 MiB .*; the budget is 20\.0 MiB"):
@@ -379,3 +380,20 @@ def test_progress_tells_how_far_it_is(model, ids, tmp_path):
     assert [(each.done, each.total) for each in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert told[-1].left == 0
     assert all(each.left > 0 for each in told[:-1])
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "cells"),
+    [(7, 7, (2, 3)), (5, 9, (2, 2)), (16, 16, (1, 1)), (9, 9, (9, 9)), (10, 10, (4, 3))],
+)
+def test_cells_hidden_by_the_word_causal_are_those_that_its_mask_hides(queries, keys, cells):
+    query, key = torch.zeros(1, 1, queries, 4), torch.zeros(1, 1, keys, 4)
+    mask = causal_mask(queries, keys)
+    hidden = [
+        [not bool(part.any()) for part in row.any(0).split(cells[1])]
+        for row in mask.split(cells[0])
+    ]
+    for each in ("causal", mask):
+        found = hidden_cells(AttentionCall(query, key, key, each, 1.0, False), cells)
+        assert (found is not None) == any(map(any, hidden))
+        assert found is None or found.tolist() == hidden

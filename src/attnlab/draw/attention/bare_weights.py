@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
-from attnlab.draw.attention.summary_maps import SummaryMaps, summary_facts
+from attnlab.draw.attention.summary_maps import SummaryMaps, maps_of_summary
 from attnlab.errors import WrongUsage
 from attnlab.shapes import shape_text
 
@@ -48,13 +48,17 @@ def patterns_from_weights(found: Any, row: int) -> list[Pattern | SummaryMaps] |
     if isinstance(found[0], Pattern | SummaryMaps):
         return None
     if _is_numbers(found):
-        try:
-            return _of_tensor(np.asarray(found, np.float32), row)
-        except ValueError:
-            raise WrongUsage(
-                "these lists of numbers are of different lengths; give a row for each query."
-            ) from None
-    return list(_of_layers(found, row, _OUTPUTS["attentions"]))
+        return _of_tensor(_from_lists(found), row)
+    return _of_layers(found, row, _OUTPUTS["attentions"])
+
+
+def _from_lists(found: Any) -> Any:
+    try:
+        return np.asarray(found, np.float32)
+    except ValueError:
+        raise WrongUsage(
+            "these lists of numbers are of different lengths; give a row for each query."
+        ) from None
 
 
 def _of_outputs(outputs: Mapping[str, Any], row: int) -> list[Pattern | SummaryMaps] | None:
@@ -129,7 +133,7 @@ def _is_numbers(found: Any) -> bool:
 def _of_tensor(weights: Any, row: int) -> list[Pattern | SummaryMaps]:
     axes = len(weights.shape)
     if axes == 5:
-        return list(_of_layers(list(weights), row, _OUTPUTS["attentions"]))
+        return _of_layers(list(weights), row, _OUTPUTS["attentions"])
     if axes == 4 and weights.shape[0] > 1:
         raise WrongUsage(
             f"weights of shape {shape_text(weights.shape)} may be {weights.shape[0]} inputs or as "
@@ -139,7 +143,7 @@ def _of_tensor(weights: Any, row: int) -> list[Pattern | SummaryMaps]:
     return [_pattern("attention.weights", _with_batch(weights), row if axes == 4 else 0)]
 
 
-def _of_layers(layers: Any, row: int, site: str) -> Sequence[Pattern | SummaryMaps]:
+def _of_layers(layers: Any, row: int, site: str) -> list[Pattern | SummaryMaps]:
     if any(each is None for each in layers):
         raise WrongUsage(_no_attentions())
     if all(isinstance(each, list | tuple) for each in layers):
@@ -221,19 +225,12 @@ def _of_summary(summary: Any, row: int) -> SummaryMaps:
             f"a summary is of (batch, head, query); got {shape_text(summary.entropy.shape)}."
         )
     whole = type(summary)(*(part[(None,) * (2 - leading)] for part in summary[:-1]), summary.cells)
-    _, num_heads, num_queries = whole.entropy.shape
     if not 0 <= row < len(whole.entropy):
         raise WrongUsage(f"the summary has rows 0 to {len(whole.entropy) - 1}; got row {row}.")
-    queries, keys = (int(cell) for cell in summary.cells)
-    is_square = -(-num_queries // keys) == whole.map_mean.shape[-1]
-    num_keys = num_queries if is_square else keys * whole.map_mean.shape[-1]
-    return SummaryMaps(
-        site="attention.weights",
-        mean=to_array(whole.map_mean[row], np.float32),
-        largest=to_array(whole.map_max[row], np.float32),
-        query_tokens=tuple(map(str, range(num_queries))),
-        key_tokens=tuple(map(str, range(num_keys))),
-        cells=(queries, keys),
-        hidden=None,
-        facts=tuple(summary_facts(whole, row, head, is_square) for head in range(num_heads)),
+    keys = int(summary.cells[1])
+    num_queries, num_cells = whole.entropy.shape[-1], whole.map_mean.shape[-1]
+    is_square = -(-num_queries // keys) == num_cells
+    num_keys = num_queries if is_square else keys * num_cells
+    return maps_of_summary(
+        whole, row, "attention.weights", range(num_queries), range(num_keys), is_self=is_square
     )

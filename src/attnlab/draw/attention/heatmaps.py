@@ -56,7 +56,8 @@ def draw_head(
     """
     pattern = _pick(to_patterns(recording, row, tokens), site, head)
     values, side = _pooled_if_large(pattern, head)
-    return _map_figure(pattern, _title(pattern, head), values, side, scale=scale, high=high)
+    title = f"Head {head_at(pattern.site, head)}"
+    return _map_figure(pattern, title, values, side, scale=scale, high=high)
 
 
 def draw_difference(
@@ -83,7 +84,7 @@ def draw_difference(
     (first, side), (second, _) = _pooled_if_large(one, head), _pooled_if_large(two, head)
     is_masked = np.isnan(first) & np.isnan(second)
     change = np.where(is_masked, np.nan, np.nan_to_num(second) - np.nan_to_num(first))
-    title = f"{_title(one, head)}: difference"
+    title = f"Head {head_at(one.site, head)}: difference"
     return _map_figure(one, title, change, side, high=high, is_signed=True, tokens_of=two)
 
 
@@ -97,7 +98,6 @@ def draw_heads(
     joined.
     """
     patterns = to_patterns(recording, row)
-    unjoined = why_unjoined(recording)
     if sites is not None:
         patterns = [_pick(patterns, site) for site in sites]
     most = max(pattern.num_heads for pattern in patterns)
@@ -107,24 +107,20 @@ def draw_heads(
     axes = figure.add_subplot()
     extent = (-0.5, most - 0.5, len(patterns) - 0.5, -0.5)
     picture = draw_shades(axes, mosaic, scale="root", high=1.0, aspect="auto", extent=extent)
-    for place in range(most + 1):
-        axes.axvline(place - 0.5, color=PAPER, linewidth=2.5)
-    for place in range(len(patterns) + 1):
-        axes.axhline(place - 0.5, color=PAPER, linewidth=2.5)
-    layers = [" ".join(site_words(pattern.site)) for pattern in patterns]
-    kinds = {site_words(pattern.site)[0] for pattern in patterns}
-    if len(kinds) == 1:
-        layers = [site_words(pattern.site)[1] or "·" for pattern in patterns]
+    for draw_line, count in ((axes.axvline, most), (axes.axhline, len(patterns))):
+        for place in range(count + 1):
+            draw_line(place - 0.5, color=PAPER, linewidth=2.5)
+    kind, layers = _kind_and_layers(patterns)
     axes.set_yticks(range(len(patterns)), layers)
     axes.set_xticks(range(0, most, max(1, round(0.2 / inches))))
     axes.tick_params(length=0, labelcolor=INK, labelsize=8)
     axes.set_xlabel("head", color=MUTED, fontsize=9)
     axes.set_ylabel("layer", color=MUTED, fontsize=9)
     axes.spines[:].set_visible(False)
-    words = [title or (kinds.pop() if len(kinds) == 1 else "Attention")]
+    words = [title or kind]
     if side > 1:
         words.append(f"each dot the largest of {side} × {side} weights")
-    if unjoined:
+    if why_unjoined(recording):
         words.append("the last step alone")
     if any(each.caution for each in patterns):
         words.append("rows do not sum to 1")
@@ -133,11 +129,18 @@ def draw_heads(
     return figure
 
 
+def _kind_and_layers(patterns: Sequence[Pattern]) -> tuple[str, list[str]]:
+    """Return the kind of all attentions, and their layers; with the kind of each if they differ."""
+    sites = [site_words(pattern.site) for pattern in patterns]
+    kind = sites[0][0]
+    if all(each == kind for each, _ in sites):
+        return kind, [layer or "·" for _, layer in sites]
+    return "Attention", [" ".join(site) for site in sites]
+
+
 def _mosaic(patterns: Sequence[Pattern], most: int) -> tuple[Rows, int]:
     """Join all heads into one picture of equal tiles; NaN where masked or without a head."""
-    side = max(
-        1, -(-max(max(each.num_queries, each.num_keys) for each in patterns) // _THUMB_CELLS)
-    )
+    side = squares(max(max(each.shape[1:]) for each in patterns), _THUMB_CELLS)
     tiles = [[_largest(each, head, side) for head in range(each.num_heads)] for each in patterns]
     tall = max(tile.shape[0] for layer in tiles for tile in layer)
     wide = max(tile.shape[1] for layer in tiles for tile in layer)
@@ -181,10 +184,6 @@ def _pick(patterns: Sequence[Pattern], site: str | None, head: int = 0) -> Patte
     if not 0 <= head < found[0].num_heads:
         raise WrongUsage(f"{found[0].site!r} has heads 0 to {found[0].num_heads - 1}; got {head}.")
     return found[0]
-
-
-def _title(pattern: Pattern, head: int) -> str:
-    return f"Head {head_at(pattern.site, head)}"
 
 
 def _map_figure(

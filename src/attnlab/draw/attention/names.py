@@ -17,7 +17,7 @@ _FONTS = (
 )  # fmt: skip
 _MAX_LETTERS = 16
 _NAME_INCHES = 0.13  # least distance between two names
-_STRIDES = [step * 10**power for power in range(6) for step in (1, 2, 5)]
+STRIDES = [step * 10**power for power in range(12) for step in (1, 2, 5)]
 
 
 def token_words(token: str, most: int = _MAX_LETTERS) -> str:
@@ -70,7 +70,7 @@ def name_axis(axis: Any, tokens: Sequence[str], cell: float, *, title: str, side
         side: how many tokens a cell holds.
     """
     num_cells = -(-len(tokens) // side)
-    stride = next((each for each in _STRIDES if each * cell >= _NAME_INCHES), num_cells)
+    stride = next((each for each in STRIDES if each * cell >= _NAME_INCHES), num_cells)
     places = range(0, num_cells, stride)
     names = [token_words(tokens[place * side]) for place in places]
     apart = stride * side

@@ -7,7 +7,7 @@ import numpy as np
 
 from attnlab.draw.attention.bare_weights import patterns_from_weights, with_tokens
 from attnlab.draw.attention.pattern import CAUSAL, Pattern, to_array
-from attnlab.draw.attention.summary_maps import SummaryMaps, maps_from_summary
+from attnlab.draw.attention.summary_maps import SummaryMaps, maps_of_recorded
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.shapes import shape_text
 
@@ -56,15 +56,7 @@ def _drawable(recording: Any, row: int) -> "list[Pattern | SummaryMaps]":
     if found is not None:
         return found
     if isinstance(recording, Mapping):
-        sites = [site for site in recording if site.split(".")[-1] == "weights"]
-        if not sites:
-            known = ", ".join(map(str, recording)) or "nothing"
-            raise WrongUsage(
-                "nothing to draw: record weights, such as 'layers.*.attention.weights'; the "
-                f"recording has {known}."
-            )
-        whole, _ = _joined(recording, sites)
-        return [_recorded(whole, site, row) for site in sites]
+        return _of_sites(recording, row)
     kind = type(recording).__name__
     if isinstance(recording, Sequence):
         if recording and all(isinstance(each, Pattern | SummaryMaps) for each in recording):
@@ -75,19 +67,33 @@ def _drawable(recording: Any, row: int) -> "list[Pattern | SummaryMaps]":
     )
 
 
+def _of_sites(recording: Mapping[str, Any], row: int) -> "list[Pattern | SummaryMaps]":
+    whole, _ = _joined(recording)
+    sites = _weights_of(whole)
+    if not sites:
+        known = ", ".join(map(str, recording)) or "nothing"
+        raise WrongUsage(
+            "nothing to draw: record weights, such as 'layers.*.attention.weights'; the "
+            f"recording has {known}."
+        )
+    return [_recorded(whole, site, row) for site in sites]
+
+
 def why_unjoined(recording: Any) -> str:
     """Return why only the last step of a cached generation can be shown; empty if all can."""
-    if not isinstance(recording, Mapping):
-        return ""
-    return _joined(recording, [site for site in recording if site.split(".")[-1] == "weights"])[1]
+    return _joined(recording)[1]
 
 
-def _joined(recording: Any, sites: Sequence[str]) -> tuple[Any, str]:
+def _weights_of(recording: Mapping[str, Any]) -> list[str]:
+    return [site for site in recording if site.split(".")[-1] == "weights"]
+
+
+def _joined(recording: Any) -> tuple[Any, str]:
     """Join the steps of a generation; also return the reason if that is not possible."""
     if not hasattr(recording, "joined"):
         return recording, ""
     try:
-        return recording.select(sites).joined(), ""
+        return recording.select(_weights_of(recording)).joined(), ""
     except (WrongUsage, CouldNotRun) as why:
         return recording, str(why)
 
@@ -100,7 +106,7 @@ def _recorded(recording: Any, site: str, row: int) -> Pattern | SummaryMaps:
                 f"{site!r} was reduced to a {type(recording[site]).__name__}, which has no "
                 "map to draw."
             )
-        return maps_from_summary(recording, site, row)
+        return maps_of_recorded(recording, site, row)
     shape = tuple(recording.shape(site) if is_recording else recording[site].shape)
     if len(shape) != 4:
         raise WrongUsage(f"{site!r} must be (batch, head, query, key); got {shape_text(shape)}.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnlab.draw.attention.names import fonts, name_axis, token_words
+from attnlab.draw.attention.names import STRIDES, fonts, name_axis, token_words
 from attnlab.draw.attention.pattern import CAUSAL
 from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
 from attnlab.draw.pictures.look import DASHES, HUES, INK, MUTED, dress, finite, new_figure, shown
@@ -48,10 +48,7 @@ def draw_measure(
     """
     table = _array(values)
     _check_measure(table, label, layers)
-    top = high
-    if top is None:
-        top = float(np.nanmax(np.abs(table))) or 1.0
-    if not top > 0:
+    if high is not None and not high > 0:
         raise WrongUsage(f"high is the value of the strongest shade, above 0; got {high}.")
     num_layers, num_heads = table.shape
     cell = min(0.5, 14 / num_heads)
@@ -59,20 +56,28 @@ def draw_measure(
         max(4.0, num_heads * cell + 1.8), max(2.2, num_layers * min(cell, 0.42) + 1.4)
     )
     axes = figure.add_subplot()
-    each = Heatmap(
-        title=title or label,
-        rows=[[None if math.isnan(v) else float(v) for v in row] for row in table],
-        row_labels=[*layers] or [str(i) for i in range(num_layers)],
-        column_labels=[str(i) for i in range(num_heads)],
+    names = layers or [str(number) for number in range(num_layers)]
+    picture = draw_map(axes, measure_map(table, title or label, names, high))
+    axes.set_aspect("auto")
+    state_scale(figure, axes, picture, label)
+    return figure
+
+
+def measure_map(
+    table: Any, title: str, layers: Sequence[str], high: float | None = None
+) -> Heatmap:
+    """Return one number for each head as a map: an array (layer, head), NaN for a blank cell."""
+    top = high or float(np.nanmax(np.abs(table))) or 1.0
+    return Heatmap(
+        title=title,
+        rows=[[None if math.isnan(v) else v for v in row] for row in table.tolist()],
+        row_labels=[*layers],
+        column_labels=[str(head) for head in range(table.shape[1])],
         row_title="layer",
         column_title="head",
         low=-top if np.nanmin(table) < 0 else 0.0,
         high=top,
     )
-    picture = draw_map(axes, each)
-    axes.set_aspect("auto")
-    state_scale(figure, axes, picture, label)
-    return figure
 
 
 def _check_measure(table: Any, label: str, layers: Sequence[str]) -> None:
@@ -104,18 +109,13 @@ def draw_rows(
         WrongUsage: no line, more than six, or lines and tokens of different lengths.
         CouldNotRun: matplotlib is missing.
     """
-    if not 1 <= len(rows) <= len(HUES):
-        raise WrongUsage(f"one to {len(HUES)} lines can be told apart; got {len(rows)}.")
-    lines = {name: _array(values) for name, values in rows.items()}
-    lengths = {name: line.shape for name, line in lines.items()}
-    length = next(iter(lengths.values()))
-    if len(length) != 1 or any(each != length for each in lengths.values()) or length == (0,):
-        raise WrongUsage(f"lines must be (query,), of one length; got {lengths}.")
-    if tokens and len(tokens) != length[0]:
-        raise WrongUsage(f"{length[0]} queries need as many tokens; got {len(tokens)}.")
+    lines = _lines(rows)
+    length = len(next(iter(lines.values())))
+    if tokens and len(tokens) != length:
+        raise WrongUsage(f"{length} queries need as many tokens; got {len(tokens)}.")
     figure = new_figure(8.0, 3.4)
     axes = figure.add_subplot()
-    marker = "o" if length[0] <= 40 else None
+    marker = "o" if length <= 40 else None
     for (name, line), hue, dash in zip(lines.items(), HUES, DASHES, strict=False):
         axes.plot(
             finite(line),
@@ -128,12 +128,24 @@ def draw_rows(
         )
     dress(axes, title or label, "query", label)
     if tokens:
-        name_axis(axes.xaxis, list(tokens), 6.8 / length[0], title="query")
+        name_axis(axes.xaxis, list(tokens), 6.8 / length, title="query")
     if len(lines) > 1:
         axes.legend(
             frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0)
         )
     return figure
+
+
+def _lines(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lines as arrays; raise `WrongUsage` if they cannot be drawn together."""
+    if not 1 <= len(rows) <= len(HUES):
+        raise WrongUsage(f"one to {len(HUES)} lines can be told apart; got {len(rows)}.")
+    lines = {name: _array(values) for name, values in rows.items()}
+    lengths = {name: line.shape for name, line in lines.items()}
+    (length, *others) = set(lengths.values())
+    if others or len(length) != 1 or length == (0,):
+        raise WrongUsage(f"lines must be (query,), of one length; got {lengths}.")
+    return lines
 
 
 def draw_long_map(
@@ -234,19 +246,7 @@ def _part(
                 "a tile has its own places; leave num_queries, num_keys, first_query and "
                 "first_key out."
             )
-        spans = [(part.start, part.stop - part.start) for part in (values.queries, values.keys)]
-        (top, rows), (left, columns) = spans
-        found = _Part(
-            _array(values.max),
-            (top, left),
-            (rows, columns),
-            (values.cell, values.cell),
-            _array(values.allowed) == 0,
-            "largest weight",
-        )
-        for axis, (_, length), names in zip(("query", "key"), spans, tokens, strict=True):
-            _check_names(axis, length, names)
-        return found
+        return _part_of_tile(values, tokens)
     table = _array(values)
     if table.ndim != 2 or not table.size or np.isinf(table).any():
         raise WrongUsage(
@@ -268,6 +268,21 @@ def _part(
         _side("key", num_keys, tokens[1], table.shape[1]),
     )
     return _Part(table, first, (num_queries, num_keys), sides, None, "weight")
+
+
+def _part_of_tile(tile: Any, tokens: tuple[Sequence[str], ...]) -> _Part:
+    rows = tile.queries.stop - tile.queries.start
+    columns = tile.keys.stop - tile.keys.start
+    _check_names("query", rows, tokens[0])
+    _check_names("key", columns, tokens[1])
+    return _Part(
+        _array(tile.max),
+        (tile.queries.start, tile.keys.start),
+        (rows, columns),
+        (tile.cell, tile.cell),
+        _array(tile.allowed) == 0,
+        "largest weight",
+    )
 
 
 def _hide(part: _Part, blocked: Any) -> Any:
@@ -326,13 +341,11 @@ def _side(axis: str, length: int, tokens: Sequence[str], squares: int) -> int:
 
 def _count_axis(axis: Any, name: str, first: int, length: int, tokens: Sequence[str]) -> None:
     """Put ticks at round places, with the names of the tokens there if they have names."""
-    steps = (m * 10**p for p in range(12) for m in (1, 2, 5))
-    step = next(each for each in steps if length / each <= _MAX_TICKS)
+    step = next(each for each in STRIDES if length / each <= _MAX_TICKS)
     places = range(-(-first // step) * step, first + length, step)
-    words = [
-        f"{place:,}" + (f"  {token_words(tokens[place - first])}" if tokens else "")
-        for place in places
-    ]
+    words = [f"{place:,}" for place in places]
+    if tokens:
+        words = [f"{place:,}  {token_words(tokens[place - first])}" for place in places]
     axis.set_ticks([place + 0.5 for place in places], words, fontfamily=fonts() or None)
     axis.set_tick_params(length=3, color=MUTED, labelcolor=INK, labelsize=8)
     if axis.axis_name == "x" and tokens:

@@ -3,13 +3,13 @@
 A recording made with `reduce=Summarize(…)` holds such summaries.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from attnlab.draw.attention.pattern import Hidden, Rows
+from attnlab.draw.attention.pattern import Hidden, Rows, to_array
 from attnlab.draw.attention.pooled_maps import Pooled, join_squares, pooled_length
 
 _FACTS = ("entropy", "effective_keys", "largest", "first", "own", "previous")
@@ -50,27 +50,43 @@ class SummaryMaps:
         return Pooled(mean.astype(np.float32), largest, hidden)
 
 
-def maps_from_summary(recording: Any, site: str, row: int) -> SummaryMaps:
+def maps_of_recorded(recording: Any, site: str, row: int) -> SummaryMaps:
     """Return the maps of one input from a recording of summaries."""
-    summary = recording[site]
     sides = recording.tokens(site, row)
-    queries, keys = (int(cell) for cell in summary.cells)
-    return SummaryMaps(
-        site=site,
-        mean=summary.map_mean[row].float().cpu().numpy(),
-        largest=summary.map_max[row].float().cpu().numpy(),
-        query_tokens=tuple(map(str, sides.query)),
-        key_tokens=tuple(map(str, sides.key)),
-        cells=(queries, keys),
-        hidden=_hidden(recording.blocked(site, row), queries, keys),
-        facts=tuple(
-            summary_facts(summary, row, head, sides.query == sides.key)
-            for head in range(summary.map_mean.shape[1])
-        ),
+    summary = recording[site]
+    hidden = _hidden(recording.blocked(site, row), *map(int, summary.cells))
+    is_self = sides.query == sides.key
+    return maps_of_summary(
+        summary, row, site, sides.query, sides.key, is_self=is_self, hidden=hidden
     )
 
 
-def summary_facts(summary: Any, row: int, head: int, is_self: bool) -> dict[str, float | None]:
+def maps_of_summary(
+    summary: Any,
+    row: int,
+    site: str,
+    query_tokens: Sequence[Any],
+    key_tokens: Sequence[Any],
+    *,
+    is_self: bool,
+    hidden: Hidden = None,
+) -> SummaryMaps:
+    """Return the maps of one input of a summary, with the names of its tokens."""
+    mean = to_array(summary.map_mean[row], np.float32)
+    queries, keys = map(int, summary.cells)
+    return SummaryMaps(
+        site=site,
+        mean=mean,
+        largest=to_array(summary.map_max[row], np.float32),
+        query_tokens=tuple(map(str, query_tokens)),
+        key_tokens=tuple(map(str, key_tokens)),
+        cells=(queries, keys),
+        hidden=hidden,
+        facts=tuple(_facts(summary, row, head, is_self) for head in range(len(mean))),
+    )
+
+
+def _facts(summary: Any, row: int, head: int, is_self: bool) -> dict[str, float | None]:
     """Return the mean of each number over the queries with an allowed key."""
     is_counted = summary.largest[row, head] > 0
     found: dict[str, float | None] = {}

@@ -1,7 +1,7 @@
 """Figures of traces: the choice at each step with its probability, and the heads' weights."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,7 +124,7 @@ def _draw_steps(figure: "Figure", axes: Any, trace: Mapping[str, Any], inches: f
     table = np.full((len(steps), len(names)), np.nan)
     for i, step in enumerate(steps):
         chances = dict(zip(step["candidates"], step["probabilities"], strict=True))
-        table[i] = [np.nan if chances.get(name) is None else chances[name] for name in names]
+        table[i] = _floats(map(chances.get, names))
     picture = draw_shades(axes, table, scale="linear", high=1.0, aspect="auto")
     for i, step in enumerate(steps):
         j = names.index(step["choice"])
@@ -184,18 +184,10 @@ def _draw_head(
     num_keys = len(keys) if head.get("key_tokens") else max(map(len, rows), default=0)
     table = np.full((max(1, len(rows)), max(1, num_keys)), np.nan)
     for i, row in enumerate(rows):
-        table[i, : len(row)] = [np.nan if weight is None else weight for weight in row]
+        table[i, : len(row)] = _floats(row)
     picture = draw_shades(axes, table, scale="linear", high=1.0)
-    for axis, names in ((axes.yaxis, tokens[: len(rows)]), (axes.xaxis, keys[:num_keys])):
-        stride = max(1, -(-len(names) // 12))
-        axis.set_ticks(
-            range(0, len(names), stride),
-            [token_words(name, 8) for name in names[::stride]],
-            fontfamily=fonts() or None,
-        )
-        axis.set_tick_params(length=0, labelcolor=INK, labelsize=7)
-        if stride > 1:
-            axis.set_label_text(f"every {stride} named", color=MUTED, fontsize=7)
+    _name_places(axes.yaxis, tokens[: len(rows)])
+    _name_places(axes.xaxis, keys[:num_keys])
     if max((len(token_words(name, 8)) for name in keys[:num_keys]), default=0) > 2:
         axes.xaxis.set_tick_params(rotation=90)
     axes.set_title(
@@ -203,3 +195,17 @@ def _draw_head(
     )
     if is_last:
         state_scale(figure, axes, picture, "weight", inches=_HEAD_INCHES - 0.8)
+
+
+def _floats(values: Iterable[float | None]) -> Any:
+    """Return an array, NaN for None."""
+    return np.array(list(values), np.float64)
+
+
+def _name_places(axis: Any, names: Sequence[str]) -> None:
+    stride = max(1, -(-len(names) // 12))
+    words = [token_words(name, 8) for name in names[::stride]]
+    axis.set_ticks(range(0, len(names), stride), words, fontfamily=fonts() or None)
+    axis.set_tick_params(length=0, labelcolor=INK, labelsize=7)
+    if stride > 1:
+        axis.set_label_text(f"every {stride} named", color=MUTED, fontsize=7)

@@ -6,6 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from attnlab.draw.numbers import number_words
 from attnlab.draw.pictures.look import (
     DASHES,
@@ -18,10 +21,12 @@ from attnlab.draw.pictures.look import (
     new_figure,
     shown,
 )
-from attnlab.draw.sections import Bars, BarSeries, Level, Lines, Number, Series
+from attnlab.draw.sections import Bars, BarSeries, Level, Lines, Series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
 
 _MAX_DOTS = 40  # points of a line that get markers
 _MAX_DIGITS = 7  # of a drawn number, as on the page
@@ -32,8 +37,6 @@ def lines_figure(section: Lines) -> "Figure":
     """Draw a `lines` section."""
     width = 7.0
     figure = new_figure(width, 3.7)
-    from matplotlib.ticker import MaxNLocator  # after new_figure, which checks for matplotlib
-
     axes = figure.add_subplot()
     dress(axes, section.title, section.x_label, section.y_label)
     for index, series in enumerate(section.series):
@@ -42,9 +45,8 @@ def lines_figure(section: Lines) -> "Figure":
     places = [x for series in section.series for x in finite(series.x)]
     if section.x_log:
         _make_log(axes, "x", places)
-    elif all(x.is_integer() for x in places if not math.isnan(x)):
-        # There is no step 1.5.
-        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+    else:
+        _count_in_whole_steps(axes, places)
     if section.y_log:
         _make_log(axes, "y", [y for series in section.series for y in finite(series.y)])
     if section.from_zero and not section.y_log:
@@ -57,53 +59,51 @@ def lines_figure(section: Lines) -> "Figure":
     return figure
 
 
+def _count_in_whole_steps(axes: Any, places: Sequence[float]) -> None:
+    """Leave out ticks between whole numbers if all places are whole: there is no step 1.5."""
+    from matplotlib.ticker import MaxNLocator
+
+    if all(x.is_integer() for x in places if not math.isnan(x)):
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
+
+
 def _draw_line(axes: Any, series: Series, index: int, *, x_log: bool) -> None:
-    all_x, all_y = finite(series.x), finite(series.y)
-    pick = [i for i, x in enumerate(all_x) if not math.isnan(x) and (x > 0 or not x_log)]
-    pick.sort(key=lambda i: all_x[i])
-    x, y = [all_x[i] for i in pick], [all_y[i] for i in pick]
+    x = np.array(finite(series.x))
+    pick = np.argsort(x, kind="stable")
+    pick = pick[x[pick] > (0.0 if x_log else -math.inf)]  # no NaN is larger
+    x, y = x[pick], np.array(finite(series.y))[pick]
     hue = HUES[index % len(HUES)]
     style = series.style
+    is_points = style == "points"
     # A point between gaps makes no line, so short lines also show their points.
-    has_markers = style == "points" or (len(x) <= _MAX_DOTS and style == "line")
+    has_markers = is_points or (len(x) <= _MAX_DOTS and style == "line")
     axes.plot(
         x,
         y,
         label=shown(series.name, 60),
         color=hue,
-        linestyle="none" if style == "points" else DASHES[index % len(DASHES)],
+        linestyle="none" if is_points else DASHES[index % len(DASHES)],
         drawstyle="steps-post" if style == "steps" else "default",
         linewidth=1.6,
         marker="o" if has_markers else None,
         markersize=3.5,
     )
     for number, band in enumerate(series.bands, 1):
-        _draw_band(axes, x, y, _picked(band.low, pick), _picked(band.high, pick), hue)
+        low, high = np.array(finite(band.low))[pick], np.array(finite(band.high))[pick]
+        _draw_band(axes, x, y, low, high, hue)
         # Bands overlap: the legend shows each as dark as the chart does.
         label, alpha = shown(band.name, 60), 1 - 0.84**number
         axes.fill_between([], [], [], color=hue, alpha=alpha, linewidth=0, label=label)
     if series.low is not None and series.high is not None:
-        low, high = _picked(series.low, pick), _picked(series.high, pick)
-        _draw_band(axes, x, y, low, high, hue, are_apart=style == "points")
-
-
-def _picked(values: Sequence[Number], pick: Sequence[int]) -> list[float]:
-    numbers = finite(values)
-    return [numbers[i] for i in pick]
+        low, high = np.array(finite(series.low))[pick], np.array(finite(series.high))[pick]
+        _draw_band(axes, x, y, low, high, hue, are_apart=is_points)
 
 
 def _draw_band(
-    axes: Any,
-    x: Sequence[float],
-    y: Sequence[float],
-    low: Sequence[float],
-    high: Sequence[float],
-    hue: str,
-    *,
-    are_apart: bool = False,
+    axes: Any, x: Floats, y: Floats, low: Floats, high: Floats, hue: str, *, are_apart: bool = False
 ) -> None:
     """Shade an interval along a line, or draw a vertical stroke at each separate point."""
-    there = [not math.isnan(a + b + c) for a, b, c in zip(low, high, y, strict=True)]
+    there = (~np.isnan(low + high + y)).tolist()
     if not are_apart:
         axes.fill_between(x, low, high, where=there, color=hue, alpha=0.16, linewidth=0)
     alpha = 0.55 if are_apart else None
@@ -131,8 +131,8 @@ def _make_log(axes: Any, which: str, values: Sequence[float]) -> None:
     places = sorted({value for value in values if value > 0})
     if not places:
         return
-    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-    axis = axes.xaxis if which == "x" else axes.yaxis
+    axes.set(**{f"{which}scale": "log"})
+    axis = getattr(axes, f"{which}axis")
     words = FuncFormatter(lambda value, _: _tick_words(value))
     if which == "x" and 1 < len(places) <= _MAX_TICKS:
         gaps = [math.log(b / a) for a, b in itertools.pairwise(places)]

@@ -62,18 +62,17 @@ def _head_to_map(head: TraceHead, tokens: Sequence[str]) -> Heatmap:
 
 def _grid_of_maps(title: str, maps: Sequence[Heatmap]) -> "Figure":
     across = min(_MAX_COLUMNS, max(1, len(maps)))
-    down = max(1, math.ceil(len(maps) / across))
     sizes = [_inches(each) for each in maps] or [(3.0, 2.0)]
-    width = sum(max((w for w, _ in sizes[i::across]), default=0.0) for i in range(across))
-    height = sum(max(h for _, h in sizes[i * across : (i + 1) * across]) for i in range(down))
+    widths = [max(w for w, _ in sizes[i::across]) for i in range(across)]
+    heights = [max(h for _, h in sizes[i : i + across]) for i in range(0, len(sizes), across)]
+    width, height = sum(widths), sum(heights)
     room = max(_MIN_INCHES, min(width, _MAX_INCHES))
     heading = textwrap.wrap(shown(title, 100), int(room * _LETTERS_PER_INCH))
     figure = new_figure(room, 0.3 + _LINE_INCHES * len(heading) + min(height, _MAX_INCHES))
     figure.suptitle("\n".join(heading), fontsize=11, x=0.01, ha="left", color=INK)
-    widths = [max(w for w, _ in sizes[i::across]) for i in range(across)]
     if width < room:  # the title is wider than the maps, which are aligned left
         widths.append(room - width)
-    grid = figure.add_gridspec(down, len(widths), width_ratios=widths)
+    grid = figure.add_gridspec(len(heights), len(widths), width_ratios=widths)
     ranges = {(each.low, each.high) for each in maps}
     for index, each in enumerate(maps):
         axes = figure.add_subplot(grid[index // across, index % across])
@@ -153,13 +152,7 @@ def _name_axis(name: Any, labels: Sequence[str], cell: float, **options: Any) ->
 
 
 def _write_numbers(axes: Any, rows: Sequence[Sequence[float]], low: float, high: float) -> None:
-    values = [value for row in rows for value in row if not math.isnan(value)]
-    largest = max(map(abs, values), default=0)
-    decimals = 2
-    if largest >= 100 or all(value == int(value) for value in values):
-        decimals = 0
-    elif largest >= 10:
-        decimals = 1
+    decimals = _decimals([value for row in rows for value in row if not math.isnan(value)])
     for i, row in enumerate(rows):
         for j, value in enumerate(row):
             if math.isnan(value):
@@ -169,3 +162,10 @@ def _write_numbers(axes: Any, rows: Sequence[Sequence[float]], low: float, high:
             words = "0" if float(words) == 0 else words.replace("-", "−")
             color = PAPER if depth > 0.52 else INK
             axes.text(j, i, words, ha="center", va="center", fontsize=7, color=color)
+
+
+def _decimals(values: Sequence[float]) -> int:
+    largest = max(map(abs, values), default=0)
+    if largest >= 100 or all(value.is_integer() for value in values):
+        return 0
+    return 1 if largest >= 10 else 2

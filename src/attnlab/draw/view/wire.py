@@ -7,6 +7,7 @@ then the maps are pooled, and the manifest says so.
 """
 
 import hashlib
+import itertools
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ def pack(
             return packed
         except _TooLarge:
             continue
-    heads = sum(pattern.shape[0] for each in variants for pattern in each)
+    heads = sum(pattern.shape[0] for pattern in itertools.chain(*variants))
     raise WrongUsage(
         f"{heads:,} heads do not fit into {max_bytes:,} bytes, not even pooled; give a larger "
         "max_bytes, or show fewer layers."
@@ -95,8 +96,11 @@ def _check_alike(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> No
         raise WrongUsage("nothing to show: expected one pattern or more, got none.")
     if len({isinstance(each, SummaryMaps) for each in [*patterns, *others]}) > 1:
         raise WrongUsage("weights and summaries cannot be shown on one page; record either.")
-    if not others:
-        return
+    if others:
+        _check_comparable(patterns, others)
+
+
+def _check_comparable(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> None:
     if [each.site for each in patterns] != [each.site for each in others]:
         missing = sorted({each.site for each in patterns} ^ {each.site for each in others})
         raise WrongUsage(
@@ -113,20 +117,17 @@ def _check_alike(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> No
 
 def _ladder(variants: Sequence[Sequence[Drawable]], max_bytes: int) -> list[tuple[int, int]]:
     """Return the (levels, side of squares) to try, finest first."""
-    if all(isinstance(pattern, SummaryMaps) for each in variants for pattern in each):
-        return [
-            *((levels, 1) for levels in _LEVELS),
-            *((_POOLED_LEVELS, side) for side in range(2, 65)),
-        ]
+    whole = [(levels, 1) for levels in _LEVELS]
     cells, longest = 0.0, 0
-    for pattern in (pattern for each in variants for pattern in each):
+    for pattern in itertools.chain(*variants):
+        if isinstance(pattern, SummaryMaps):
+            return [*whole, *((_POOLED_LEVELS, side) for side in range(2, 65))]
         heads, queries, keys = pattern.shape
-        is_masked = getattr(pattern, "blocked", None) is not None
-        cells += heads * queries * keys / (2 if is_masked else 1)
+        cells += heads * queries * keys / (1 if pattern.blocked is None else 2)
         longest = max(longest, queries, keys)
     ladder = []
     if cells * _MIN_BITS / 8 * _TEXT <= max_bytes:
-        ladder += [(levels, 1) for levels in _LEVELS]
+        ladder += whole
     side = max(2, int((2 * cells * _TEXT / max_bytes) ** 0.5))
     while side < longest:
         ladder.append((_POOLED_LEVELS, side))
@@ -136,15 +137,11 @@ def _ladder(variants: Sequence[Sequence[Drawable]], max_bytes: int) -> list[tupl
 
 def _estimate(variants: Sequence[Sequence[Drawable]], levels: int) -> float:
     """Estimate the size of all tiles as text from a few heads."""
-    heads = [
-        (pattern, head)
-        for each in variants
-        for pattern in each
-        if isinstance(pattern, Pattern)
-        for head in range(pattern.num_heads)
-    ]
-    if not heads:
-        return 0.0
+    heads = []
+    for pattern in itertools.chain(*variants):
+        if isinstance(pattern, SummaryMaps):
+            return 0.0
+        heads += [(pattern, head) for head in range(pattern.num_heads)]
     # Steps of the golden ratio sample layers and heads evenly.
     places = {int(len(heads) * (number * 0.618034 % 1)) for number in range(_SAMPLED)}
     size = cells = 0

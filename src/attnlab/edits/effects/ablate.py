@@ -257,14 +257,16 @@ def _listed_pairs(edges: Any) -> _Pairs:
 
 
 def _checked_pairs(pairs: _Pairs | None, allowed: Tensor, path: str) -> _Pairs:
-    there = {(query, key) for query, key in allowed.nonzero().tolist()}
-    for pair in pairs or ():
-        if pair not in there:
+    if pairs is None:
+        return [(query, key) for query, key in allowed.nonzero().tolist()]
+    for query, key in pairs:
+        is_there = 0 <= query < allowed.shape[0] and 0 <= key < allowed.shape[1]
+        if not is_there or not allowed[query, key]:
             raise WrongUsage(
                 f"an edge is (query, key), below {tuple(allowed.shape)}, that the mask allows; in "
-                f"{path or 'this attention'} there is no {pair}, or it is blocked."
+                f"{path or 'this attention'} there is no {(query, key)}, or it is blocked."
             )
-    return sorted(there) if pairs is None else pairs
+    return pairs
 
 
 def _checked_heads(heads: Sequence[int] | None, size: int, part: str) -> list[int]:

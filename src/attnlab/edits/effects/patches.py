@@ -259,14 +259,15 @@ def patch_pairs(
         source, base = runs if direction == "denoise" else runs[::-1]
         return Pair(base, source, own, ends, reference)
 
-    all_ends = [make(span).ends for span in spans]
+    pair = make(spans[0])
+    all_ends = [pair.ends, *(make(span).ends for span in spans[1:])]
     clean_end = torch.cat([each.clean for each in all_ends])
     ends = Recovery(clean_end, torch.cat([each.corrupted for each in all_ends]))
+    _check_apart(ends, pair.metric.name, torch.finfo(pair.base.logits.dtype).eps)
     after = []
     for number, span in enumerate(spans):
-        pair = make(span)
-        if number == 0:
-            _check_apart(ends, pair.metric.name, torch.finfo(pair.base.logits.dtype).eps)
+        if number > 0:
+            pair = make(span)
         places, values = patched(pair, how.portion(number, len(spans)))
         after.append(values)
     return Patched(tuple(places), pair.metric.name, direction, ends, torch.cat(after, 1))

@@ -110,9 +110,13 @@ def train_population(
             "population": described,
         }
         computing = computing_as(read_to_go_on(path, "population", asked))
-    configs = [replace(base, **each) for each in variants for _ in numbers]
-    _check_memory(experiment.problem(configs[:1], numbers[:1]).members[0], len(configs))
-    problem = experiment.problem(configs, numbers * len(variants))
+    configs = [replace(base, **each) for each in variants]
+    _check_memory(
+        experiment.problem(configs[:1], numbers[:1]).members[0], len(configs) * len(numbers)
+    )
+    problem = experiment.problem(
+        [each for each in configs for _ in numbers], numbers * len(configs)
+    )
     models = [member.model for member in problem.members]
     watch = _SolvedCounter(problem, observer or notebook_bar(name) or Silent(), stop_when_solved)
     num_parameters = sum(parameter.numel() for parameter in models[0].parameters())

@@ -79,7 +79,8 @@ def axis_of(option: Option, values: Sequence[Any], ends: Sequence[Any] | None = 
                 f"{last}."
             )
         return Axis(option.name, (), option.comment, (first, last))
-    _check_number(option, len(values))
+    if len(values) > _MOST_VALUES:
+        raise _too_many(option)
     checked = [option.check(value) for value in values]
     twice = [value for index, value in enumerate(checked) if value in checked[:index]]
     if twice or not checked:
@@ -154,13 +155,11 @@ def _range(option: Option, text: str) -> list[Any]:
         )
     for end in (first, last):
         option.parse(str(end))  # an end out of range is the first thing to tell
+    if last - first >= step * _MOST_VALUES:
+        raise _too_many(option)
     count = math.floor((last - first) / step) + 1
-    _check_number(option, count)
     return [option.parse(str(first + index * step)) for index in range(count)]
 
 
-def _check_number(option: Option, count: int) -> None:
-    if count > _MOST_VALUES:
-        raise WrongUsage(
-            f"{option.name} has too many values: {count:,}, at most {_MOST_VALUES:,} are possible."
-        )
+def _too_many(option: Option) -> WrongUsage:
+    return WrongUsage(f"{option.name} has too many values: at most {_MOST_VALUES:,} are possible.")

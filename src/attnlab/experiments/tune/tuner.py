@@ -148,7 +148,7 @@ class _SearchRun(CellRun[Search]):
     def check(cls, plan: Plan) -> None:
         if not plan.axes:
             raise WrongUsage(
-                "a search needs a setting to search, such as --set learning_rate=1e-4..1e-1 or "
+                "tune needs a setting to search, such as --set learning_rate=1e-4..1e-1 or "
                 "norm_place=pre,post."
             )
         trials = plan.trials

@@ -35,13 +35,18 @@ class Example(NamedTuple):
     def context(self, around: int = _AROUND) -> list[tuple[int, str]]:
         """Return the tokens around query and key with their positions; omissions have position
         -1."""
+        length = len(self.tokens)
+        near: set[int] = set()
+        for at in (self.query, self.key):
+            near.update(range(max(0, at - around), min(at + around + 1, length)))
         found: list[tuple[int, str]] = []
-        for place, token in enumerate(self.tokens):
-            if min(abs(place - self.query), abs(place - self.key)) <= around:
-                found.append((place, token))
-            elif not found or found[-1][0] >= 0:
+        last = -1
+        for place in sorted(near):
+            if place > last + 1:
                 found.append((-1, "…"))
-        return found
+            found.append((place, self.tokens[place]))
+            last = place
+        return found if last == length - 1 else [*found, (-1, "…")]
 
 
 @displayed

@@ -169,7 +169,7 @@ def _check_column(column: str, names: Sequence[str], path: Path) -> None:
 
 def _jsonl(lines: _Lines, column: str) -> Iterator[tuple[Any, str]]:
     for line in lines:
-        if not line.strip():
+        if not line.strip() and not lines.is_cut:
             continue
         try:
             value = json.loads(line)

@@ -23,7 +23,14 @@ from attnlab.look.recording.difference import Comparison, compared
 from attnlab.look.recording.join import joined, joined_store
 from attnlab.look.recording.kept_call import ALL, KeptCall, KeptMask, working_bytes
 from attnlab.look.recording.selection import Pick, check_all, numbers_of, rows_read, selected_sites
-from attnlab.look.recording.tokens import Position, Sides, all_positions, first_key, own_positions
+from attnlab.look.recording.tokens import (
+    Positions,
+    Sides,
+    Span,
+    all_positions,
+    first_key,
+    unknown_positions,
+)
 from attnlab.shapes import shape_text
 
 
@@ -81,8 +88,9 @@ class Recording(Mapping[str, Any]):
         Ids are named by the vocabulary, without one by their numbers; a position of which no id is
         known is `[3]`.
         """
-        vocabulary, sides = self._store.vocabulary, self._positions(site, row)
-        return Sides(*([each.name(vocabulary) for each in side] for side in sides))
+        vocabulary = self._store.vocabulary
+        queries, keys = self._positions(site, row)
+        return Sides(queries.names(vocabulary), keys.names(vocabulary))
 
     def named(self, words: Mapping[str, Sequence[str]]) -> "Recording":
         """Return the recording of one input with these names of its tokens: `{"encoder": ["a",
@@ -98,7 +106,7 @@ class Recording(Mapping[str, Any]):
     def real(self, site: str, row: int = 0) -> tuple[list[bool], list[bool]]:
         """Return which queries and keys are not padding, as far as known."""
         queries, keys = self._positions(site, row)
-        return [each.is_real for each in queries], [each.is_real for each in keys]
+        return queries.real(), keys.real()
 
     def blocked(self, site: str, row: int = 0, head: int | None = None) -> Tensor | None:
         """Return which keys are masked, boolean (query, key), for one head or for all; None without
@@ -258,19 +266,19 @@ class Recording(Mapping[str, Any]):
         """
         return cls(read_store(Path(folder), Budget(to_bytes(budget))))
 
-    def _positions(self, site: str, row: int) -> tuple[list[Position], list[Position]]:
+    def _positions(self, site: str, row: int) -> tuple[Positions, Positions]:
         """Return the positions of a site's queries and of its keys, as far as known."""
         passed, reads = self._at_row(site, row), self._store.reads
         num_queries, num_keys = _lengths(site, passed)
-        queries = own_positions(None, 0, num_queries)
+        queries = unknown_positions(num_queries)
         if passed.query is not None:
             read = reads[passed.query]
             # A model may put positions of its own before what it reads; then these are others.
             if num_queries in (0, read.shape[1]):
-                queries = own_positions(read, row, read.shape[1])
+                queries = Positions([Span(read, row, read.shape[1])])
         if _name(site) not in BY_HEAD:
             return queries, queries
-        unknown = own_positions(None, 0, num_keys)
+        unknown = unknown_positions(num_keys)
         if passed.key is None:
             return queries, unknown
         read, first = reads[passed.key], 0
@@ -279,7 +287,7 @@ class Recording(Mapping[str, Any]):
             first = first_key(length, num_keys, read.offset)
         if num_keys and length != num_keys + first:
             return queries, unknown
-        return queries, all_positions(reads, read, row)[first:]
+        return queries, all_positions(reads, read, row, first)
 
     def _last(self, site: str) -> Passed:
         return self._store.of(site)[-1]

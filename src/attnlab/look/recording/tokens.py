@@ -77,45 +77,61 @@ def name_of(token: int, vocabulary: Vocabulary | None) -> str:
 
 
 @dataclass(frozen=True)
-class Position:
-    """One position of an input: its row and place in a reading, None if it was not recorded."""
+class Span:
+    """Consecutive positions of one input: a row of a reading, None if it was not recorded."""
 
     read: Read | None
     row: int
-    place: int
+    length: int
 
-    @property
-    def is_real(self) -> bool:
-        """Whether it is no padding, as far as known."""
-        if self.read is None or self.read.real is None:
-            return True
-        return bool(self.read.real[self.row, self.place])
-
-    def name(self, vocabulary: Vocabulary | None) -> str:
-        """Return the name of its token; `[3]` without a known id."""
+    def names(self, vocabulary: Vocabulary | None) -> list[str]:
+        """Return the names of the tokens; `[3]` without a known id."""
         read = self.read
         if read is None:
-            return f"[{self.place}]"
+            return [f"[{place}]" for place in range(self.length)]
         if read.names is not None and read.shape == (1, len(read.names)):
-            return read.names[self.place]
+            return list(read.names)
         if read.ids is None:
-            return f"[{read.offset + self.place}]"
-        parts = read.ids[self.row, self.place].reshape(-1).tolist()
-        return "+".join(name_of(token, vocabulary) for token in parts)
+            return [f"[{read.offset + place}]" for place in range(self.length)]
+        parts = read.ids[self.row].unsqueeze(-1).flatten(1).tolist()
+        return ["+".join(name_of(token, vocabulary) for token in each) for each in parts]
+
+    def real(self) -> list[bool]:
+        """Return which positions are no padding, as far as known."""
+        if self.read is None or self.read.real is None:
+            return [True] * self.length
+        found: list[bool] = self.read.real[self.row].tolist()
+        return found
 
 
-def own_positions(read: Read | None, row: int, length: int) -> list[Position]:
-    """Return the positions of a pass, or those of which nothing is known."""
-    return [Position(read, row, place) for place in range(length)]
+@dataclass(frozen=True)
+class Positions:
+    """The positions of the queries or of the keys: spans, without the first few."""
+
+    spans: list[Span]
+    first: int = 0
+
+    def names(self, vocabulary: Vocabulary | None) -> list[str]:
+        """Return the names of the tokens."""
+        return [name for span in self.spans for name in span.names(vocabulary)][self.first :]
+
+    def real(self) -> list[bool]:
+        """Return which positions are no padding, as far as known."""
+        return [is_real for span in self.spans for is_real in span.real()][self.first :]
 
 
-def all_positions(reads: Sequence[Read], read: Read, row: int) -> list[Position]:
-    """Return the positions of this pass and, under a key/value cache, of all before."""
-    found = own_positions(read, row, read.shape[1])
+def unknown_positions(length: int) -> Positions:
+    """Return positions of which nothing is known."""
+    return Positions([Span(None, 0, length)])
+
+
+def all_positions(reads: Sequence[Read], read: Read, row: int, first: int) -> Positions:
+    """Return the positions of a pass and, under a key/value cache, of all before."""
+    spans = [Span(read, row, read.shape[1])]
     while read.before is not None:
         row, read = read.row_before(row), reads[read.before]
-        found = own_positions(read, row, read.shape[1]) + found
-    return own_positions(None, 0, read.offset) + found
+        spans.insert(0, Span(read, row, read.shape[1]))
+    return Positions([Span(None, 0, read.offset), *spans], first)
 
 
 def first_key(length: int, num_keys: int, offset: int) -> int:
