@@ -47,7 +47,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     "did you mean 'positions'? Known: positions, rank"
     """
     names = sorted(known, key=in_order)
-    close = difflib.get_close_matches(word, names, n=1)
+    begun = [name for name in names if len(word) > 2 and name.startswith(word)]
+    close = sorted(begun, key=len) or difflib.get_close_matches(word, names, n=1)
     guess = f"did you mean {close[0]!r}? Known" if close else "known"
     listed = ", ".join(names if len(names) <= _MOST_NAMES else names[: _MOST_NAMES // 2])
     more = "" if len(names) <= _MOST_NAMES else f", … ({len(names)} in all)"

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from attnlab.cli.failures import writing_to
 from attnlab.cli.progress import progress
+from attnlab.cli.terminal import note
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 
 RUNS = Path("runs")
@@ -101,6 +102,8 @@ def in_run_folder(
 
     while True:
         folder = out or free_name(parent, name)
+        if out is None and folder.name != name and not is_quiet:
+            note(f"{parent / name} is kept, and {name} still means it; this one is {folder.name}.")
         try:
             with writing_to(folder), progress(title, is_quiet=is_quiet, left=left) as observer:
                 return make(out=folder, observer=observer)

@@ -102,7 +102,7 @@ def render_gallery(title: str, runs: Sequence[GalleryRun]) -> str:
         claims=claims,
         claim_state=claim_state,
         verdict=sum_up([claim for _, claim in claims], "No claim was evaluated yet"),
-        num_failed=sum(claim.passed is False for _, claim in claims),
+        num_open=sum(not claim.passed for _, claim in claims),
     )
 
 
